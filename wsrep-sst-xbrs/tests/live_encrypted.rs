@@ -46,6 +46,7 @@ fn encrypted_tables_join_with_the_keys_of_each_nodes_option_file() {
     assert!(cluster.log(2).contains("SST: full backup"), "{}", cluster.log(2));
     assert!(cluster.scratch().join("away").exists(), "the program that prepares was this one");
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
+    cluster.use_all_databases(2);
     let scheme = "SELECT encryption_scheme FROM information_schema.innodb_tablespaces_encryption WHERE name = 'shop/secret'";
     assert_eq!(cluster.sql(2, scheme).trim(), "1");
 }

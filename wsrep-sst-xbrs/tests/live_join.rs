@@ -7,24 +7,6 @@ use xb_testkit::command::Cmd;
 use xb_testkit::galera::Cluster;
 use xb_testkit::tools::{find, workspace};
 
-/// Asserts that a node's clients for all databases work.
-fn all_databases_can_be_used(cluster: &Cluster, node: u8) {
-    let socket = format!("--socket={}", cluster.socket(node).display());
-    let client = |name: &str, words: &[&str]| {
-        let client = Cmd::new(find(name)).args(["--no-defaults", "--user=root"]).arg(&socket);
-        client.args(words).run().expect(0).stdout_text()
-    };
-    let dump = client("mariadb-dump", &["--all-databases"]);
-    assert!(dump.contains("CREATE TABLE `orders`"));
-    assert!(client("mariadb-check", &["--all-databases"]).contains("shop.orders"));
-    let _ = client("mariadb-upgrade", &["--force"]);
-    for text in [&dump, &client("mariadb-show", &[])] {
-        assert!(!text.contains("#sql-xb"), "{text}");
-    }
-    let log = cluster.log(node);
-    assert!(!log.contains("Invalid (old?)"), "{log}");
-}
-
 fn cluster(size: u8) -> Cluster {
     let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
     let script = workspace().join("scripts/wsrep_sst_xbrs");
@@ -90,7 +72,7 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
 
     let log = cluster.log(2);
     assert!(log.contains("where servers do not see it"), "{log}");
-    all_databases_can_be_used(&cluster, 2);
+    cluster.use_all_databases(2);
 
     // Backups of this node work, and it can be a donor.
     let target = cluster.scratch().join("backup");
@@ -125,7 +107,7 @@ fn without_wsrep_sst_auth_a_login_is_found_and_the_joiner_can_be_dumped() {
         assert_eq!(cluster.sql(node, users), "", "node {node}");
     }
     assert_eq!(cluster.sql(1, "SELECT @@GLOBAL.wsrep_sst_method").trim(), "xbrs");
-    all_databases_can_be_used(&cluster, 2);
+    cluster.use_all_databases(2);
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
 }
 
@@ -169,5 +151,42 @@ fn three_nodes_agree_whoever_joined_from_whom_and_when() {
         assert_eq!(cluster.sql(node, "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM live.w"), rows);
         assert_eq!(cluster.checksums(node), sums, "node {node}");
         assert_eq!(cluster.state(node), Some(4));
+        cluster.use_all_databases(node);
+    }
+}
+
+#[test]
+fn the_gtids_of_a_joiner_continue_those_of_the_cluster() {
+    let mut cluster = cluster(2);
+    for node in 1..=2 {
+        let server = format!(
+            "log-bin=log-of-{node}\nlog-slave-updates\nwsrep-gtid-mode=ON\nwsrep-gtid-domain-id=7"
+        );
+        cluster.configure(node, "", &server);
+    }
+    cluster.bootstrap();
+    cluster.sql(1, "INSERT INTO shop.orders VALUES (-1, 'before', 'new')");
+    let gtids = |cluster: &Cluster, node| {
+        let position =
+            "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM shop.orders; SELECT @@gtid_binlog_pos";
+        let text = cluster.sql(node, position);
+        let gtids = text.lines().nth(1).unwrap_or_default().split(',');
+        gtids.filter(|gtid| gtid.starts_with("7-")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // The second time, the joiner has a binary log of its own.
+    for round in 0..2 {
+        cluster.kill(2);
+        let _ = std::fs::remove_file(cluster.datadir(2).join("grastate.dat"));
+        cluster.start(2);
+        cluster.wait_synced(2);
+        assert!(cluster.log(2).contains("SST: full backup"), "{}", cluster.log(2));
+        if !cluster.sql(2, "SELECT VERSION()").starts_with("10.") {
+            assert_eq!(gtids(&cluster, 2), gtids(&cluster, 1), "after join {round}");
+        }
+        cluster.sql(1, &format!("INSERT INTO shop.orders VALUES (-{round} - 2, 'after', 'new')"));
+        assert_eq!(gtids(&cluster, 1).len(), 1);
+        assert_eq!(gtids(&cluster, 2), gtids(&cluster, 1), "after a write set");
+        let logs = cluster.sql(2, "SHOW BINARY LOGS");
+        assert!(logs.starts_with("log-of-2.000001"), "{logs}");
     }
 }

@@ -51,6 +51,7 @@ fn a_later_joiner_joins_and_an_earlier_one_is_refused() {
     cluster.wait_synced(2);
     assert!(cluster.log(2).contains("xbrs SST completed on joiner"), "{}", cluster.log(2));
     assert_eq!(cluster.checksums(2), cluster.checksums(1));
+    cluster.use_all_databases(2);
     drop(cluster);
 
     let cluster = start(later, earlier);

@@ -78,6 +78,7 @@ impl Scene {
         cluster.wait_synced(2);
         assert!(cluster.log(2).contains("SST: full backup"), "{}", cluster.log(2));
         assert_eq!(cluster.checksums(2), cluster.checksums(1));
+        cluster.use_all_databases(2);
         cluster.wait_synced(1);
         let _ = std::fs::remove_dir_all(data.join("#sql-xb"));
         std::fs::write(data.join("shop/mark.txt"), "this node's").unwrap();

@@ -210,3 +210,17 @@ fn every_command_names_a_store_that_refuses_connections() {
     }
     assert!(!place.0.path().join("new").exists());
 }
+
+#[test]
+fn a_folder_needs_no_certificates_of_authorities() {
+    let place = Place::new();
+    let missing = place.0.path().join("none.pem");
+    let blind = |verb: &str| {
+        command(&[verb, &place.url("b")])
+            .env("SSL_CERT_FILE", &missing)
+            .env("SSL_CERT_DIR", &missing)
+    };
+    let stream = small_backup(2, 5000);
+    let _ = blind("put").stdin_bytes(stream.clone()).run().expect(0);
+    assert_eq!(blind("get").run().expect(0).stdout, stream);
+}

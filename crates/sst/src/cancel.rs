@@ -34,6 +34,13 @@ pub enum CancelReason {
     Elsewhere,
 }
 
+impl CancelReason {
+    /// Returns whether someone wants this process to end, rather than the transfer.
+    fn is_outside(&self) -> bool {
+        matches!(self, Self::Signal(_) | Self::ServerGone)
+    }
+}
+
 /// Cancels a transfer: running programs, waits and connections. Clones are the same token.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<Inner>);
@@ -49,6 +56,8 @@ type Hook = Box<dyn Fn() + Send>;
 #[derive(Default)]
 struct State {
     why: Option<CancelReason>,
+    /// The first reason from outside.
+    outside: Option<CancelReason>,
     hooks: BTreeMap<u64, Hook>,
     next: u64,
 }
@@ -83,6 +92,10 @@ impl CancelToken {
     pub fn ask(&self, why: CancelReason) {
         let hooks = {
             let mut state = self.state();
+            if state.outside.is_none() && why.is_outside() {
+                state.outside = Some(why.clone());
+                self.0.changed.notify_all();
+            }
             if state.why.is_some() {
                 return;
             }
@@ -127,9 +140,24 @@ impl CancelToken {
     /// Waits for cancellation, at most `limit`. Returns the reason, or `None` after that time.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> Option<CancelReason> {
+        self.wait_for(limit, |state| &state.why)
+    }
+
+    /// Waits like [`CancelToken::wait`], but only for a signal or the server's end: a transfer that
+    /// has already failed waits here.
+    #[must_use]
+    pub fn wait_outside(&self, limit: Duration) -> Option<CancelReason> {
+        self.wait_for(limit, |state| &state.outside)
+    }
+
+    fn wait_for(
+        &self,
+        limit: Duration,
+        reason: impl Fn(&State) -> &Option<CancelReason>,
+    ) -> Option<CancelReason> {
         let end = Instant::now() + limit;
         let mut state = self.state();
-        while state.why.is_none() {
+        while reason(&state).is_none() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
@@ -137,7 +165,7 @@ impl CancelToken {
             let waited = self.0.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.why.clone()
+        reason(&state).clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -170,5 +198,16 @@ mod tests {
         assert_eq!(told.load(Ordering::SeqCst), 1, "who is gone is not told");
         let _late = stop.on_stop(hook());
         assert_eq!(told.load(Ordering::SeqCst), 2, "who comes late is told at once");
+    }
+    #[test]
+    fn a_failed_transfer_waits_for_a_signal_and_not_for_its_own_failure() {
+        let stop = CancelToken::new();
+        stop.ask(CancelReason::Elsewhere);
+        assert_eq!(stop.wait_outside(Duration::ZERO), None);
+        let signalled = stop.clone();
+        let thread = std::thread::spawn(move || signalled.ask(CancelReason::Signal(15)));
+        assert_eq!(stop.wait_outside(Duration::from_secs(60)), Some(CancelReason::Signal(15)));
+        thread.join().unwrap();
+        assert_eq!(stop.why(), Some(CancelReason::Elsewhere), "the first reason counts");
     }
 }

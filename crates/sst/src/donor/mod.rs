@@ -38,9 +38,9 @@ const MEMORY: u64 = 96 << 20;
 /// Size of the blocks that are sent, in bytes.
 const BLOCK: u64 = 1 << 20;
 
-/// Time for a joiner's server to leave the cluster after its own script failed. If the donor's
+/// Time for the joiner's server to leave the cluster after its own script failed. If the donor's
 /// server reports the failure at that moment, too, both of the joiner's threads that end it may wait
-/// for each other: MariaDB 10.11 with Galera 26.4 then stays up forever, without a cluster.
+/// for each other: MariaDB (10.11, 11.8) with Galera 26.4 then stays up forever, without a cluster.
 const JOINER_LEAVES: Duration = Duration::from_secs(2);
 
 /// Sends a backup or a bypass, according to the server's arguments.
@@ -51,21 +51,10 @@ const JOINER_LEAVES: Duration = Duration::from_secs(2);
 pub fn donate(context: &Context) -> Result<(), SstError> {
     let outcome = if context.args.bypass { bypass(context) } else { full(context) };
     outcome.map_err(|error| {
-        if ended_by_joiner(&error) {
-            let _ = context.stop().wait(JOINER_LEAVES);
-        }
+        // Whichever side failed, both know it by now.
+        let _ = context.stop().wait_outside(JOINER_LEAVES);
         error.or_why(context.stop())
     })
-}
-
-/// Whether the joiner has ended the transfer, so that its server is about to leave the cluster.
-fn ended_by_joiner(error: &SstError) -> bool {
-    matches!(
-        error,
-        SstError::Wire(
-            TransferError::Refused { .. } | TransferError::Aborted { who: "joiner", .. }
-        )
-    )
 }
 
 /// Tells the joiner that it gets write sets instead of a snapshot, and at which position.

@@ -1,5 +1,6 @@
 //! The joiner: receives into a directory beside the data, prepares there, and then swaps the data.
 
+mod binlog_state;
 pub(crate) mod datadir_lock;
 mod prepare;
 mod receive;

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::contract::datadir::{Kind, Layout};
 use crate::error::SstError;
+use crate::joiner::binlog_state;
 use crate::session::context::Context;
 use crate::swap::{NEW, OURS, make_folders, remember, remove_tree};
 
@@ -34,7 +35,7 @@ const NOT_DATA: [&str; 13] = [
 const MAX_LINK: u64 = 4096;
 
 /// Removes files that must not become part of the data: those that only the backup program needs,
-/// and the donor's binary log, which is not this node's.
+/// and the donor's binary log, which is not this node's. Keeps the state of that log.
 pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
     let ours = context.layout.binlog.clone();
     let binlogs: Vec<_> = ours.into_iter().chain(binlog_of(new)).map(Kind::Binlog).collect();
@@ -56,7 +57,7 @@ pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
             removed?;
         }
     }
-    Ok(())
+    context.layout.binlog.as_ref().map_or(Ok(()), |base| binlog_state::write(new, base))
 }
 
 /// Returns the base name of the donor's binary log, which may differ from this node's.

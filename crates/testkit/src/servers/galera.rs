@@ -211,8 +211,36 @@ impl Cluster {
         args.push(format!("--defaults-file={}", self.option_file(node).display()));
         args.extend(as_user());
         args.extend(more.iter().cloned());
+        self.start_as(node, &program, &args);
+    }
+
+    /// Starts a command that becomes the node's server. Does not wait.
+    pub fn start_as(&mut self, node: u8, program: &Path, args: &[String]) {
         let log = self.scratch.join(format!("node{node}/stdout.log"));
-        self.nodes.insert(node, Daemon::start(&program, &args, &log));
+        self.nodes.insert(node, Daemon::start(program, args, &log));
+    }
+
+    /// Dumps, checks and upgrades all databases of a node with the server's own clients.
+    ///
+    /// # Panics
+    /// If one of them fails, or sees a directory of a state transfer.
+    pub fn use_all_databases(&self, node: u8) {
+        let socket = format!("--socket={}", self.socket(node).display());
+        let client = |name: &str, words: &[&str]| {
+            let words = [&["--no-defaults", "--user=root", &socket], words].concat();
+            let mut command = self.program(node, name);
+            command.extend(words.into_iter().map(str::to_owned));
+            Cmd::new(&command[0]).args(&command[1..]).limit(LIMIT).run().expect(0).stdout_text()
+        };
+        let dump = client("mariadb-dump", &["--all-databases"]);
+        assert!(dump.contains("CREATE TABLE `orders`"));
+        assert!(client("mariadb-check", &["--all-databases"]).contains("shop.orders"));
+        let _ = client("mariadb-upgrade", &["--force"]);
+        for text in [&dump, &client("mariadb-show", &[])] {
+            assert!(!text.contains("#sql-xb"), "{text}");
+        }
+        let log = self.log(node);
+        assert!(!log.contains("Invalid (old?)"), "{log}");
     }
 
     /// Waits until a node is synced.
