@@ -148,23 +148,10 @@ fn a_signal_during_slow_requests_leaves_nothing() {
     options.push(format!("--sample={}", sample.display()));
     let mut run =
         tune().args(options).args(["--upload-time=600", "--upload-size=64G", "s3://any/shop"]).spawn();
-    let (mut puts, mut deletes) = (0, 0);
-    run.until("uploads", || {
-        let requests = store.take_requests();
-        puts += requests.get("PUT").copied().unwrap_or_default();
-        puts >= 8
-    });
+    run.until("uploads", || store.keys().len() >= 8);
     run.signal(Signal::TERM);
     assert_eq!(run.wait().code(), 128 + 15);
-    let requests = store.take_requests();
-    deletes += requests.get("POST").copied().unwrap_or_default();
-    assert!(deletes > 0, "{requests:?}");
-    let listing = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["--no-defaults", "gc", "--json"])
-        .args(s3::options_for(&store.endpoint()))
-        .arg("s3://any/shop/.xb-catalog/@tune")
-        .run();
-    assert!(!listing.stdout_text().contains("@tune/"), "{listing:?}");
+    assert_eq!(store.keys(), Vec::<String>::new());
 }
 
 #[test]
