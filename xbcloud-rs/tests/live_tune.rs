@@ -13,8 +13,13 @@ use xb_testkit::sink::Sink;
 use xb_testkit::stream::small_backup;
 
 fn tune() -> Cmd {
-    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["--no-defaults", "tune", "--upload-time=1", "--upload-size=8M", "--threads=2"])
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args([
+        "--no-defaults",
+        "tune",
+        "--upload-time=1",
+        "--upload-size=8M",
+        "--threads=2",
+    ])
 }
 
 /// Everything below a folder.
@@ -146,8 +151,10 @@ fn a_signal_during_slow_requests_leaves_nothing() {
     std::fs::write(&sample, small_backup(6, 1 << 20)).unwrap();
     let mut options = s3::options_for(&store.endpoint());
     options.push(format!("--sample={}", sample.display()));
-    let mut run =
-        tune().args(options).args(["--upload-time=600", "--upload-size=64G", "s3://any/shop"]).spawn();
+    let mut run = tune()
+        .args(options)
+        .args(["--upload-time=600", "--upload-size=64G", "s3://any/shop"])
+        .spawn();
     run.until("uploads", || store.keys().len() >= 8);
     run.signal(Signal::TERM);
     assert_eq!(run.wait().code(), 128 + 15);

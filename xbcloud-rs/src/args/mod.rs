@@ -18,7 +18,9 @@ use xb_reader::Dialect;
 
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
-pub(crate) use self::shared::{CommonOptions, OpeningOptions, RunOptions, Source, UnsealedOption};
+pub(crate) use self::shared::{
+    CommonOptions, LayoutArg, OpeningOptions, RunOptions, Source, UnsealedOption,
+};
 pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
 };
@@ -383,12 +385,6 @@ pub(crate) struct PutOptions {
     // Last, because its help heading also applies to the options that follow.
     #[command(flatten)]
     pub(crate) recipients: RecipientOptions,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LayoutArg {
-    Packed,
-    Classic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use xb_cli::Size;
 
-use crate::args::LayoutArg;
-use crate::args::shared::CommonOptions;
+use crate::args::shared::{CommonOptions, LayoutArg};
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
