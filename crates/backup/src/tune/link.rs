@@ -126,7 +126,8 @@ impl Probe {
             let sent = self.begun - before;
             let rate = throughput(size, sent, parallel, span, latency);
             each = rate / parallel as f64;
-            points.push(LinkPoint { parallel, rate });
+            let measured = size as f64 * sent as f64 / span.max(1e-6);
+            points.push(LinkPoint { parallel, rate, measured });
         }
         Ok(Link { latency, points, uploaded: self.uploaded, requests: self.begun })
     }

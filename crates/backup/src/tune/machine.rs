@@ -13,6 +13,9 @@ use crate::tune::sample::{BLOCK, Sample};
 /// Levels of zstd that are measured. Those between differ little from their neighbours.
 const ZSTD_LEVELS: [u8; 6] = [1, 2, 3, 5, 7, 9];
 
+/// Blocks that every codec compresses, however slow it is: only of the same data are ratios comparable.
+const FOR_RATIO: usize = 32;
+
 /// Measured speed of a codec.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CodecSpeed {
@@ -60,7 +63,7 @@ pub fn measure_machine(
         codecs.push(CodecSpeed {
             compress: algorithm.to_string(),
             speed: work.speed(),
-            ratio: work.stored as f64 / work.plain.max(1) as f64,
+            ratio: work.stored as f64 / work.of.max(1) as f64,
         });
     }
     let seal = at_once(&blocks, threads, each, || {
@@ -104,7 +107,9 @@ fn coprime(a: usize, b: usize) -> bool {
 #[derive(Debug, Default, Clone, Copy)]
 struct Work {
     plain: u64,
+    /// What the blocks for the ratio became, and what they were.
     stored: u64,
+    of: u64,
     /// Time of all threads in seconds.
     busy: f64,
 }
@@ -116,7 +121,7 @@ impl Work {
     }
 }
 
-/// Lets `threads` threads work on the blocks in turn for about `each`, and on at least one block.
+/// Lets `threads` threads work on the blocks in turn for about `each`, and on all for the ratio.
 fn at_once<F>(
     blocks: &[&[u8]],
     threads: usize,
@@ -131,11 +136,16 @@ where
         let mut encode = make()?;
         let mut work = Work::default();
         let begin = Instant::now();
-        for plain in blocks.iter().cycle().skip(thread % blocks.len().max(1)).step_by(threads) {
-            work.stored += encode(plain)? as u64;
-            work.plain += plain.len() as u64;
-            if begin.elapsed() >= each {
+        let needed = blocks.len().min(FOR_RATIO);
+        for (n, plain) in blocks.iter().cycle().enumerate().skip(thread).step_by(threads) {
+            if n >= needed && begin.elapsed() >= each && work.plain > 0 {
                 break;
+            }
+            let stored = encode(plain)? as u64;
+            work.plain += plain.len() as u64;
+            if n < needed {
+                work.stored += stored;
+                work.of += plain.len() as u64;
             }
         }
         work.busy = begin.elapsed().as_secs_f64();
@@ -152,6 +162,7 @@ where
             };
             all.plain += work.plain;
             all.stored += work.stored;
+            all.of += work.of;
             all.busy += work.busy;
         }
         Ok(all)

@@ -30,6 +30,8 @@ pub struct LinkPoint {
     pub parallel: usize,
     /// Bytes per second, without the latency of requests.
     pub rate: f64,
+    /// Bytes per second as they were measured, latency included.
+    pub measured: f64,
 }
 
 /// What is known about the link to the store.
@@ -49,7 +51,7 @@ impl Link {
     /// A link of which the user knows the throughput, whatever the number of requests.
     #[must_use]
     pub fn known(rate: f64, latency: f64) -> Self {
-        let points = [1, 2, 4, 8, 16].map(|parallel| LinkPoint { parallel, rate });
+        let points = [1, 2, 4, 8, 16].map(|parallel| LinkPoint { parallel, rate, measured: rate });
         Self { latency, points: points.into(), uploaded: 0, requests: 0 }
     }
 
@@ -256,8 +258,10 @@ mod tests {
 
     #[test]
     fn points_between_measurements_are_those_below() {
-        let points =
-            vec![LinkPoint { parallel: 2, rate: 10.0 }, LinkPoint { parallel: 8, rate: 30.0 }];
+        let points = vec![
+            LinkPoint { parallel: 2, rate: 10.0, measured: 9.0 },
+            LinkPoint { parallel: 8, rate: 30.0, measured: 9.0 },
+        ];
         let link = Link { latency: 0.0, points, uploaded: 0, requests: 0 };
         assert_eq!([1, 2, 7, 8, 99].map(|n| link.rate(n)), [5.0, 10.0, 10.0, 30.0, 30.0]);
     }

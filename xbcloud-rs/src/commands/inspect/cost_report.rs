@@ -133,7 +133,7 @@ fn percent(likelihood: f64) -> String {
     match likelihood * 100.0 {
         0.0 => "0 %".to_owned(),
         ..0.0001 => "less than 0.0001 %".to_owned(),
-        percent @ ..1.0 => format!("{percent:.4} %"),
+        percent @ ..1.0 => format!("{} %", format!("{percent:.4}").trim_end_matches('0')),
         percent => format!("{percent:.1} %"),
     }
 }

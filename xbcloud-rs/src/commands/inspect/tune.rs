@@ -21,6 +21,8 @@ use crate::report;
 const CHUNK_SIZES: [u64; 4] = [16 << 20, 64 << 20, 256 << 20, 1 << 30];
 /// Memory budgets to choose from, below the largest one allowed.
 const MEMORY: [u64; 4] = [128 << 20, 256 << 20, 512 << 20, 1 << 30];
+/// Fewest parallel requests to recommend, if more are allowed.
+const LEAST_PARALLEL: usize = 4;
 /// Time to measure one codec.
 const CODEC_TIME: Duration = Duration::from_millis(400);
 /// Retries of a request: a store that is not there should be reported soon.
@@ -78,13 +80,20 @@ impl Context {
         };
         let candidates = Candidates {
             chunk_sizes: CHUNK_SIZES.into(),
-            parallel: link.points.iter().map(|point| point.parallel).collect(),
+            parallel: enough(link.points.iter().map(|point| point.parallel).collect()),
             memory: budgets(args.max_memory.map_or_else(default_memory, |size| size.bytes())),
         };
         let found = recommend(&machine, &link, &job, &candidates).map_err(report::failure)?;
         let report = TuneReport { sample: &sample, machine, link, job, prices, found };
         report::printed(report.print(args.common.run.json))
     }
+}
+
+/// Leaves out numbers of requests so small that one slow request would hold up everything.
+fn enough(mut parallel: Vec<usize>) -> Vec<usize> {
+    let least = parallel.iter().copied().max().unwrap_or(1).min(LEAST_PARALLEL);
+    parallel.retain(|number| *number >= least);
+    parallel
 }
 
 /// Memory budgets up to `most`.
@@ -133,6 +142,13 @@ fn failure(error: TuneError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_parallel_requests_are_only_for_those_who_ask() {
+        assert_eq!(enough(vec![1, 2, 4, 8]), [4, 8]);
+        assert_eq!(enough(vec![1, 2, 3]), [3]);
+        assert_eq!(enough(vec![1]), [1]);
+    }
 
     #[test]
     fn budgets_end_with_the_largest_one_allowed() {

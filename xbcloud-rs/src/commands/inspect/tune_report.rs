@@ -112,7 +112,7 @@ impl TuneReport<'_> {
         writeln!(out, "link      {latency:.1} ms a request")?;
         for point in &link.points {
             let requests = format!("{} parallel", point.parallel);
-            writeln!(out, "          {requests:12} {:>12}", format_rate(point.rate))?;
+            writeln!(out, "          {requests:12} {:>12}", format_rate(point.measured))?;
         }
         writeln!(
             out,
