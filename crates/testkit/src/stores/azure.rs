@@ -1,7 +1,7 @@
 //! Real server of Azure's Blob interface over HTTP: Azurite, one for the whole test process.
 
 use std::io::{self, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -95,9 +95,6 @@ fn create(address: &str, name: &str) -> io::Result<u16> {
 
 fn start() -> Server {
     let scratch = Scratch::new();
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-    let address = format!("127.0.0.1:{port}");
     let args = [
         "--disableTelemetry",
         "--silent",
@@ -105,11 +102,18 @@ fn start() -> Server {
         "--inMemoryPersistence",
         "--blobHost",
         "127.0.0.1",
+        // It chooses a free one and reports it: one that was free a moment ago may be taken by now.
         "--blobPort",
-        &port.to_string(),
+        "0",
     ];
     let daemon =
         Daemon::start(&tools::find("azurite-blob"), &args.map(str::to_owned), &scratch.join("log"));
-    daemon.wait_ready("azurite", START_LIMIT, || TcpStream::connect(&address).is_ok());
+    let mut address = String::new();
+    daemon.wait_ready("azurite", START_LIMIT, || {
+        let log = daemon.log();
+        let told = log.split_once("listens on http://").and_then(|(_, rest)| rest.split_once('\n'));
+        address = told.map_or_else(String::new, |(address, _)| address.trim().to_owned());
+        !address.is_empty()
+    });
     Server { address, _daemon: daemon, _scratch: scratch }
 }
