@@ -112,7 +112,8 @@ fn extract(criterion: &mut Criterion) {
             let run = |folder: &mut tempfile::TempDir| {
                 let target = TargetDir::open(folder.path()).expect("a folder");
                 let durability = Durability::None;
-                let options = ExtractOptions { threads, durability, ..ExtractOptions::default() };
+                let options =
+                    ExtractOptions::default().with_threads(threads).with_durability(durability);
                 let mut extractor = Extractor::new(target, options).expect("threads");
                 pieces(&stream).for_each(|piece| extractor.feed(piece).expect("a good stream"));
                 extractor.finish().expect("a whole stream");

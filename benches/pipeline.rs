@@ -112,11 +112,9 @@ fn benches(c: &mut Criterion) {
             b.iter(|| {
                 let folder = tempfile::tempdir().expect("a folder");
                 let target = TargetDir::open(folder.path()).expect("a folder");
-                let options = ExtractOptions {
-                    threads,
-                    durability: Durability::None,
-                    ..ExtractOptions::default()
-                };
+                let options = ExtractOptions::default()
+                    .with_threads(threads)
+                    .with_durability(Durability::None);
                 let mut extractor = Extractor::new(target, options).expect("threads");
                 for at in (0..input.len()).step_by(1 << 20) {
                     extractor

@@ -17,7 +17,7 @@ pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<
     match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => Ok(ways),
         Some("none") if ways.is_empty() => Ok(ways),
-        Some("none") => Err(Failure::usage("--encrypt=none and a key exclude each other")),
+        Some("none") => Err(Failure::usage("--encrypt=none and a key cannot be combined")),
         Some("aes-256-gcm") if ways.is_empty() => {
             Err(Failure::usage("--encrypt needs a key or a recipient")
                 .hint("give --recipient, --encrypt-key-file, --passphrase-file or --key-command"))
@@ -68,7 +68,7 @@ pub(crate) fn file_cipher(
             };
         }
         (Some(Algorithm::None), Some(_)) => {
-            return Err(Failure::usage("--encrypt=none and a key exclude each other"));
+            return Err(Failure::usage("--encrypt=none and a key cannot be combined"));
         }
         (asked, _) => asked.unwrap_or(Algorithm::Aes256),
     };

@@ -221,13 +221,13 @@ fn policy(run: &RunOptions) -> Policy {
         (None, None) => (default.max_retries, default.retry_timeout),
         (tries, seconds) => (tries.unwrap_or(0), Duration::from_secs(seconds.unwrap_or(0))),
     };
-    Policy {
-        max_retries,
-        retry_timeout,
-        reach: Duration::from_secs(run.reach_timeout),
-        max_backoff: Duration::from_millis(run.max_backoff),
-        stall: Duration::from_secs(run.timeout),
-        also_statuses: run.http_retriable_errors.clone(),
-        also_transport: run.curl_retriable_errors.clone(),
-    }
+    let mut policy = default
+        .with_max_retries(max_retries)
+        .with_retry_timeout(retry_timeout)
+        .with_max_backoff(Duration::from_millis(run.max_backoff))
+        .with_stall(Duration::from_secs(run.timeout));
+    policy.reach = Duration::from_secs(run.reach_timeout);
+    policy.also_statuses.clone_from(&run.http_retriable_errors);
+    policy.also_transport.clone_from(&run.curl_retriable_errors);
+    policy
 }

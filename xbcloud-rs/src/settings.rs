@@ -17,13 +17,14 @@ use crate::args::{
 
 /// Settings for all kinds of store; the place decides which of them are used.
 pub(crate) fn settings(store: &StoreOptions, run: &RunOptions) -> Result<StoreSettings, Failure> {
-    Ok(StoreSettings {
-        s3: s3(&store.s3)?,
-        google: google(&store.google),
-        azure: azure(&store.azure),
-        http: http(&store.connection, run)?,
-        tags: Tags::parse(&store.tag).map_err(|error| Failure::usage(format!("--tag: {error}")))?,
-    })
+    let mut settings = StoreSettings::default();
+    settings.s3 = s3(&store.s3)?;
+    settings.google = google(&store.google);
+    settings.azure = azure(&store.azure);
+    settings.http = http(&store.connection, run)?;
+    settings.tags =
+        Tags::parse(&store.tag).map_err(|error| Failure::usage(format!("--tag: {error}")))?;
+    Ok(settings)
 }
 
 /// Names of the variables from which an option takes its value if nothing else sets it.
@@ -112,12 +113,12 @@ fn http(options: &ConnectionOptions, run: &RunOptions) -> Result<HttpSettings, F
                 .ok_or_else(|| Failure::usage("--limit-rate must be at least 1"))?,
         ),
     };
-    Ok(HttpSettings {
-        ca_bundle,
-        insecure: options.insecure,
-        headers: headers.collect::<Result<_, Failure>>()?,
-        limit_rate,
-    })
+    let mut http = HttpSettings::default();
+    http.ca_bundle = ca_bundle;
+    http.insecure = options.insecure;
+    http.headers = headers.collect::<Result<_, Failure>>()?;
+    http.limit_rate = limit_rate;
+    Ok(http)
 }
 
 fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
@@ -133,32 +134,32 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
     let from_environment = |value: &Option<Secret>, option: &str| {
         secret(value, if options.aws_profile.is_some() { "" } else { option })
     };
-    Ok(S3Settings {
-        endpoint: given(&options.s3_endpoint, "s3-endpoint"),
-        region: given(&options.s3_region, "s3-region"),
-        access_key: from_environment(&options.s3_access_key, "s3-access-key"),
-        secret_key: from_environment(&options.s3_secret_key, "s3-secret-key"),
-        session_token: from_environment(&options.s3_session_token, "s3-session-token"),
-        web_identity,
-        profile: profile(options),
-        container: container(),
-        metadata_endpoint: env_first(&["AWS_EC2_METADATA_SERVICE_ENDPOINT"]),
-        lookup: match options.s3_bucket_lookup {
-            Lookup::Auto => BucketLookup::Auto,
-            Lookup::Dns => BucketLookup::Dns,
-            Lookup::Path => BucketLookup::Path,
-        },
-        provider: options.s3_provider,
-        storage_class: given(&options.s3_storage_class, "s3-storage-class"),
-        encryption: encryption(options)?,
-        checksum: match options.s3_checksum {
-            ChecksumArg::Auto => None,
-            ChecksumArg::Crc64nvme => Some(Checksum::Crc64Nvme),
-            ChecksumArg::Sha256 => Some(Checksum::Sha256),
-            ChecksumArg::None => Some(Checksum::None),
-        },
-        sign_bodies: options.s3_sign_bodies,
-    })
+    let mut settings = S3Settings::default();
+    settings.endpoint = given(&options.s3_endpoint, "s3-endpoint");
+    settings.region = given(&options.s3_region, "s3-region");
+    settings.access_key = from_environment(&options.s3_access_key, "s3-access-key");
+    settings.secret_key = from_environment(&options.s3_secret_key, "s3-secret-key");
+    settings.session_token = from_environment(&options.s3_session_token, "s3-session-token");
+    settings.web_identity = web_identity;
+    settings.profile = profile(options);
+    settings.container = container();
+    settings.metadata_endpoint = env_first(&["AWS_EC2_METADATA_SERVICE_ENDPOINT"]);
+    settings.lookup = match options.s3_bucket_lookup {
+        Lookup::Auto => BucketLookup::Auto,
+        Lookup::Dns => BucketLookup::Dns,
+        Lookup::Path => BucketLookup::Path,
+    };
+    settings.provider = options.s3_provider;
+    settings.storage_class = given(&options.s3_storage_class, "s3-storage-class");
+    settings.encryption = encryption(options)?;
+    settings.checksum = match options.s3_checksum {
+        ChecksumArg::Auto => None,
+        ChecksumArg::Crc64nvme => Some(Checksum::Crc64Nvme),
+        ChecksumArg::Sha256 => Some(Checksum::Sha256),
+        ChecksumArg::None => Some(Checksum::None),
+    };
+    settings.sign_bodies = options.s3_sign_bodies;
+    Ok(settings)
 }
 
 /// The profile in the shared AWS files.
@@ -225,15 +226,15 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
             secret(&options.google_secret_key, "google-secret-key"),
         )
     };
-    GoogleSettings {
-        endpoint: given(&options.google_endpoint, "google-endpoint"),
-        region: given(&options.google_region, "google-region"),
-        access_key: keys.0,
-        secret_key: keys.1,
-        session_token: secret(&options.google_session_token, "google-session-token"),
-        credentials_file,
-        storage_class: given(&options.google_storage_class, "google-storage-class"),
-    }
+    let mut settings = GoogleSettings::default();
+    settings.endpoint = given(&options.google_endpoint, "google-endpoint");
+    settings.region = given(&options.google_region, "google-region");
+    settings.access_key = keys.0;
+    settings.secret_key = keys.1;
+    settings.session_token = secret(&options.google_session_token, "google-session-token");
+    settings.credentials_file = credentials_file;
+    settings.storage_class = given(&options.google_storage_class, "google-storage-class");
+    settings
 }
 
 fn azure(options: &AzureOptions) -> AzureSettings {
@@ -242,16 +243,16 @@ fn azure(options: &AzureOptions) -> AzureSettings {
     let named = |option: &Option<Secret>| option.as_ref().is_some_and(|s| !s.expose().is_empty());
     let named = named(&options.azure_access_key) || named(&options.azure_sas_token);
     let of_application = |name: &str| if named { None } else { env_first(&[name]) };
-    AzureSettings {
-        account: given(&options.azure_storage_account, "azure-storage-account"),
-        access_key: secret(&options.azure_access_key, "azure-access-key"),
-        sas: secret(&options.azure_sas_token, "azure-sas-token"),
-        tenant_id: of_application("AZURE_TENANT_ID"),
-        client_id: of_application("AZURE_CLIENT_ID"),
-        client_secret: of_application("AZURE_CLIENT_SECRET"),
-        federated_token_file: of_application("AZURE_FEDERATED_TOKEN_FILE").map(PathBuf::from),
-        endpoint: given(&options.azure_endpoint, "azure-endpoint"),
-        tier: given(&options.azure_tier_class, "azure-tier-class"),
-        development: options.azure_development_storage,
-    }
+    let mut settings = AzureSettings::default();
+    settings.account = given(&options.azure_storage_account, "azure-storage-account");
+    settings.access_key = secret(&options.azure_access_key, "azure-access-key");
+    settings.sas = secret(&options.azure_sas_token, "azure-sas-token");
+    settings.tenant_id = of_application("AZURE_TENANT_ID");
+    settings.client_id = of_application("AZURE_CLIENT_ID");
+    settings.client_secret = of_application("AZURE_CLIENT_SECRET");
+    settings.federated_token_file = of_application("AZURE_FEDERATED_TOKEN_FILE").map(PathBuf::from);
+    settings.endpoint = given(&options.azure_endpoint, "azure-endpoint");
+    settings.tier = given(&options.azure_tier_class, "azure-tier-class");
+    settings.development = options.azure_development_storage;
+    settings
 }

@@ -75,6 +75,7 @@ fn under_the_stock_name_it_removes_at_once_and_never_a_folder_of_backups() {
     let link = folder.path().join("xbcloud");
     symlink(env!("CARGO_BIN_EXE_xbcloud-rs"), &link).unwrap();
     let shop = folder.path().join("root/shop");
+    std::fs::create_dir_all(&shop).unwrap();
     for name in ["mon", "tue"] {
         put(&url(&shop, name), &["--layout=classic"]);
     }

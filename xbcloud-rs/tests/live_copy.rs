@@ -128,14 +128,13 @@ fn assert_locked(store: &Store, name: &str, mode: &str) {
 /// ROOT of a bucket, opened with the library.
 fn root_of(store: &Store) -> Root {
     let location = Location::parse(&store.root_url()).unwrap().unwrap();
-    let s3 = S3Settings {
-        endpoint: Some(in_bucket(store).endpoint()),
-        access_key: Some(s3::ACCESS_KEY.into()),
-        secret_key: Some(SECRET_KEY.into()),
-        lookup: BucketLookup::Path,
-        ..S3Settings::default()
-    };
-    let settings = StoreSettings { s3, ..StoreSettings::default() };
+    let mut s3 = S3Settings::default();
+    s3.endpoint = Some(in_bucket(store).endpoint());
+    s3.access_key = Some(s3::ACCESS_KEY.into());
+    s3.secret_key = Some(SECRET_KEY.into());
+    s3.lookup = BucketLookup::Path;
+    let mut settings = StoreSettings::default();
+    settings.s3 = s3;
     Root::open(&location, &settings, Policy::default(), false).unwrap()
 }
 

@@ -51,6 +51,7 @@ const BACKUPS: &[Mistake] = &[
     at("--s3-access-key=wrong", "ROOT/n", 4, &["InvalidAccessKeyId", "check the key"]),
     at("--s3-access-key=readkey", "ROOT/n", 4, &["AccessDenied", "policies"]),
     mistake("ROOT/n --retain=1d", 1, &["object lock", "when you create it"]),
+    mistake("file://DIR/none/shop/n", 3, &["DIR/none does not exist", "mounted", "create"]),
     // The name.
     mistake("ROOT/taken", 1, &["taken", "choose another name"]),
     mistake("ROOT/latest", 2, &["`latest` is not a valid backup name"]),

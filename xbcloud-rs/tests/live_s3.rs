@@ -473,7 +473,7 @@ fn an_altered_range_of_a_large_object_is_no_damage() {
             once();
             // What was written to the pipe cannot be taken back.
             let got = run("get", &[]).expect(5);
-            assert!(got.stderr_text().contains("altered on their way"), "{got:?}");
+            assert!(got.stderr_text().contains("altered in transit"), "{got:?}");
             once();
             let target = scratch.join(format!("{layout}-{skip}"));
             let dir = format!("--target-dir={}", target.display());

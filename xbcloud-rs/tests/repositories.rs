@@ -15,6 +15,7 @@ impl Site {
     fn new(more: &str) -> Self {
         let site = Self { folder: tempfile::tempdir().unwrap() };
         std::fs::write(site.path("stream"), small_backup(2, 5000)).unwrap();
+        std::fs::create_dir(site.path("vault")).unwrap();
         let text = format!(
             "[xbcloud]\ncompress=lz4\n\n\
              [xbcloud.shop]\nroot={}\nproducer=cat \"{}\"\nname-template=n-{{utc}}\n\n\

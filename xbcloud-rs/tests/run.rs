@@ -187,7 +187,7 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
     let site = Site::new("touch \"$0.started\"; cat \"$1\"", "");
     for (args, text) in [
         (&["--result=/no/such/folder/x"][..], "/no/such/folder"),
-        (&["--metrics-file=/"], "folder of /"),
+        (&["--metrics-file=/"], "directory of /"),
         (&["--before=  "], "--before"),
         (&["--after='x"], "--after"),
         (&["--verify=everything"], "--verify"),
@@ -243,7 +243,7 @@ fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
     let ran = site.run(&["run", "@shop/m"]).expect(0);
     let text = ran.stderr_text();
     assert!(
-        text.contains("no heartbeat: cannot reach 127.0.0.1") && !text.contains("topsecret"),
+        text.contains("heartbeat not sent: cannot reach 127.0.0.1") && !text.contains("topsecret"),
         "{text}"
     );
     assert_eq!(site.result()["warnings"].as_array().unwrap().len(), 1);

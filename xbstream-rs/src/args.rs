@@ -138,7 +138,7 @@ impl Line {
             (false, false, false) => {
                 return Err(Failure::usage("nothing to do").hint("give -x, -c or -t; see --help"));
             }
-            _ => return Err(Failure::usage("-c, -x and -t exclude each other")),
+            _ => return Err(Failure::usage("-c, -x and -t cannot be combined")),
         };
         let has_fifos = self.fifo_streams.is_some_and(|streams| streams > 1);
         if mode != Mode::Extract && (has_fifos || self.fifo_dir.is_some()) {

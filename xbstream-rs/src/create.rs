@@ -24,8 +24,9 @@ pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
             .stage("create")
             .hint("give an existing directory with -C"));
     }
-    let options =
-        CreateOptions { dir, absolute_names: line.absolute_names, ..CreateOptions::default() };
+    let mut options = CreateOptions::default();
+    options.dir = dir;
+    options.absolute_names = line.absolute_names;
     // Not the standard library's stdout, which searches its output for line breaks.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned().stage("create")?);
     let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE);

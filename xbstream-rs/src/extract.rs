@@ -8,10 +8,10 @@ use xb_cli::{
     format_rate, format_size, interrupted,
 };
 use xb_pipeline::{
-    Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, OnFailure,
-    SLAB, SlabPool, logical_name,
+    Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, SLAB, SlabPool,
+    logical_name,
 };
-use xb_reader::{ChunkWriter, Limits, RelPath, TargetDir};
+use xb_reader::{ChunkWriter, RelPath, TargetDir};
 
 use crate::args::Line;
 use crate::hints;
@@ -29,16 +29,13 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     let threads = line.threads(stock, log);
     let undo = line.undo(threads, log)?;
     let keeps_encrypted = undo.decompress && matches!(undo.decrypt, Decrypt::Leave);
-    let options = ExtractOptions {
-        threads,
-        dialect: line.dialect.into(),
-        limits: Limits::default(),
-        allow_truncated: line.allow_truncated,
-        durability: line.sync.into(),
-        undo,
-        observer: observer.clone(),
-        on_failure: OnFailure::default(),
-    };
+    let mut options = ExtractOptions::default()
+        .with_threads(threads)
+        .with_durability(line.sync.into())
+        .with_undo(undo);
+    options.dialect = line.dialect.into();
+    options.allow_truncated = line.allow_truncated;
+    options.observer = observer.clone();
     // From here on a signal ends the run through this function, so that it cleans up.
     let _signals = Signals::catch(|_| ()).stage("start")?;
     let target = TargetDir::open(&line.dir()).map_err(|error| hints::target_failure(&error))?;

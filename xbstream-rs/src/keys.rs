@@ -36,7 +36,7 @@ pub(crate) fn decrypt(
 
 fn key(options: &KeyOptions, log: &Log) -> Result<Option<KeyBytes>, Failure> {
     if options.encrypt_key.is_some() && options.encrypt_key_file.is_some() {
-        return Err(Failure::usage("--encrypt-key and --encrypt-key-file exclude each other"));
+        return Err(Failure::usage("--encrypt-key and --encrypt-key-file cannot be combined"));
     }
     options.key(log)
 }

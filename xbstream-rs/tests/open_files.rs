@@ -1,5 +1,5 @@
 //! More files than the process can open at a time.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 mod support;
 

@@ -17,7 +17,7 @@ use xb_pipeline::Observer;
 const KEY: [u8; 32] = [7; 32];
 
 fn keys(key: Option<[u8; 32]>) -> Keys {
-    Keys { key: key.map(|key| KeyBytes::new(&key).unwrap()), ..Keys::default() }
+    Keys::default().with_key(key.map(|key| KeyBytes::new(&key).unwrap()))
 }
 
 fn name(name: &str) -> BackupName {

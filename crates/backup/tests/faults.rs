@@ -76,11 +76,11 @@ fn later(store: &Store) -> Root {
 }
 
 fn no_retries() -> Policy {
-    Policy { max_retries: 0, retry_timeout: Duration::ZERO, ..Policy::default() }
+    Policy::default().with_max_retries(0).with_retry_timeout(Duration::ZERO)
 }
 
 fn retries() -> Policy {
-    Policy { max_retries: 3, max_backoff: Duration::from_millis(1), ..no_retries() }
+    no_retries().with_max_retries(3).with_max_backoff(Duration::from_millis(1))
 }
 
 /// Stream larger than two parts of an object.

@@ -45,7 +45,7 @@ fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupErr
         return store.get(name);
     }
     let (_stopper, mut stop) = stopper();
-    let keys = Keys { key: Some(KeyBytes::new(&KEY).unwrap()), ..Keys::default() };
+    let keys = Keys::default().with_key(KeyBytes::new(&KEY).unwrap());
     let accept = Accept { unvouched: true, ..Accept::default() };
     let request = GetRequest { keys, accept, ..request(name) };
     let observer = Observer::default();
@@ -121,7 +121,7 @@ fn a_native_file_that_was_cut_is_never_a_backup() {
 fn a_native_file_is_not_transformed_again() {
     let store = Store::new();
     let [plain, sealed] = native_files(&store);
-    let key = || KeySlots { key: Some(KeyBytes::new(&KEY).unwrap()), ..KeySlots::default() };
+    let key = || KeySlots::default().with_key(KeyBytes::new(&KEY).unwrap());
     for native in [plain, sealed] {
         let asked = put_request("n", Layout::Packed, 333);
         for request in [
@@ -174,8 +174,8 @@ fn other_ways_in_move_no_data() {
         let request = RewrapRequest {
             name: BackupName::new("n").unwrap(),
             accept_unvouched: false,
-            keys: Keys { key: key(old), ..Keys::default() },
-            add: KeySlots { key: new.and_then(key), ..KeySlots::default() },
+            keys: Keys::default().with_key(key(old)),
+            add: KeySlots::default().with_key(new.and_then(key)),
             remove,
             memory: 64 << 20,
         };
@@ -207,7 +207,7 @@ fn other_ways_in_move_no_data() {
     let request = RewrapRequest {
         name: BackupName::new("plain").unwrap(),
         accept_unvouched: false,
-        keys: Keys { key: key(&KEY), ..Keys::default() },
+        keys: Keys::default().with_key(key(&KEY)),
         add: KeySlots::default(),
         remove: None,
         memory: 64 << 20,

@@ -35,14 +35,12 @@ fn globs(patterns: &[&str]) -> Selection {
 fn one_table_costs_little_more_than_its_bytes() {
     let store = Store::new();
     let (stream, files) = backup_stream();
-    let key = || Keys { key: Some(KeyBytes::new(&[7; 32]).unwrap()), ..Keys::default() };
+    let key = || Keys::default().with_key(KeyBytes::new(&[7; 32]).unwrap());
     for (name, sealed, compress) in
         [("plain", false, "none"), ("zstd", false, "zstd:1"), ("sealed", true, "lz4")]
     {
-        let ways_in = KeySlots {
-            key: sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()),
-            ..KeySlots::default()
-        };
+        let ways_in =
+            KeySlots::default().with_key(sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()));
         let request = PutRequest {
             layout: PutLayout::Packed { compress: compress.parse().unwrap(), ways_in },
             ..put_request(name, Layout::Packed, 5 * MIB as u64 + 11)

@@ -22,7 +22,7 @@ fn restore(
 ) -> Result<RestoreReport, BackupError> {
     let (_stopper, mut stop) = stopper();
     let key = key.then(|| KeyBytes::new(&[7; 32]).unwrap());
-    let request = GetRequest { keys: Keys { key, ..Keys::default() }, files, ..request("n") };
+    let request = GetRequest { keys: Keys::default().with_key(key), files, ..request("n") };
     let how = RestoreOptions { durability: Durability::End, decompress: true, check_room: true };
     let observer = Observer::default();
     block_on(xb_backup::restore(&store.root, &request, target, how, &observer, &mut stop))
@@ -46,7 +46,7 @@ fn put(request: &PutRequest, stream: &[u8]) -> (Store, Vec<PathBuf>) {
 #[test]
 fn what_is_proven_is_not_fetched_again() {
     let (stream, files) = backup_stream();
-    let sealed = KeySlots { key: Some(KeyBytes::new(&[7; 32]).unwrap()), ..KeySlots::default() };
+    let sealed = KeySlots::default().with_key(KeyBytes::new(&[7; 32]).unwrap());
     let cases = [
         ("plain", false, put_request("n", Layout::Packed, MIB as u64)),
         (

@@ -25,7 +25,7 @@ fn verify(
     let request = VerifyRequest {
         name: BackupName::new(name).unwrap(),
         level,
-        keys: Keys { key: key.map(|key| KeyBytes::new(&key).unwrap()), ..Keys::default() },
+        keys: Keys::default().with_key(key.map(|key| KeyBytes::new(&key).unwrap())),
         accept: xb_backup::Accept::default(),
         memory: 64 << 20,
         threads: 2,

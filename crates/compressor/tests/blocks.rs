@@ -93,7 +93,7 @@ fn what_does_not_shrink_is_left() {
         for len in [0, 1, 2, 3, 100, 65_536, 1 << 20] {
             assert_eq!(encode(&mut encoder, &noise(1, len)), None, "{text}: {len}");
         }
-        assert!(encode(&mut encoder, &[0; 1000]).is_some(), "{text}: goes on as before");
+        assert!(encode(&mut encoder, &[0; 1000]).is_some(), "{text}: works as before");
     }
     let mut none = BlockEncoder::new(Algorithm::None).unwrap();
     assert_eq!(none.encode(&[0; 1000], &mut []), Ok(None));

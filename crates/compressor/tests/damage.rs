@@ -105,7 +105,7 @@ fn cut_at_every_byte() {
                 assert_eq!(outcome.end.unwrap().plain, 0);
                 continue;
             }
-            let error = outcome.end.expect_err("taken for whole");
+            let error = outcome.end.expect_err("accepted as complete");
             let CodecError::Cut { place, .. } = error else { panic!("{member:?} {len}: {error}") };
             assert_eq!(place.position, len as u64);
             assert!(plain.starts_with(&outcome.plain));

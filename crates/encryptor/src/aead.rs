@@ -154,7 +154,7 @@ mod tests {
                         good += 1;
                     } else {
                         assert_eq!(opened, None, "{case}");
-                        assert!(buf.iter().all(|&byte| byte == 0), "{case}: bytes came out");
+                        assert!(buf.iter().all(|&byte| byte == 0), "{case}: bytes were output");
                         bad += 1;
                     }
                 }

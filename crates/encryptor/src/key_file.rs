@@ -68,6 +68,7 @@ impl fmt::Debug for KeyBytes {
 /// A key whose length is not valid for AES.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key has {got} bytes; it must have 16, 24 or 32")]
+#[non_exhaustive]
 pub struct KeyLength {
     /// Its length in bytes; for a file, 34 means 34 or more.
     pub got: usize,
@@ -75,6 +76,7 @@ pub struct KeyLength {
 
 /// The content of a key file.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct KeyFile {
     /// The key.
     pub key: KeyBytes,

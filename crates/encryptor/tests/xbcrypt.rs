@@ -175,7 +175,7 @@ fn messages_name_chunk_and_offset() {
         let (out, end) = decrypt(cipher, Limits::default(), &vector.bytes, usize::MAX);
         let got = end.unwrap_err().to_string();
         assert!(got.starts_with(want), "{file}:\n  want {want}\n  got  {got}");
-        assert!(out.is_empty() || got.contains("chunk 1"), "{file}: bytes came out");
+        assert!(out.is_empty() || got.contains("chunk 1"), "{file}: bytes were output");
     }
 }
 

@@ -32,14 +32,11 @@ pub(crate) fn extract(data: &[u8]) {
         threads: 1,
         memory: Undo::MIN_MEMORY,
     };
-    let options = ExtractOptions {
-        dialect: [Dialect::Auto, Dialect::Percona, Dialect::MariaDb][usize::from(how >> 3) % 3],
-        limits: Limits { max_payload: 1 << 20, max_map_entries: 1 << 10 },
-        allow_truncated: how & 128 == 128,
-        durability: Durability::None,
-        undo,
-        ..ExtractOptions::default()
-    };
+    let mut options = ExtractOptions::default().with_durability(Durability::None).with_undo(undo);
+    options.dialect =
+        [Dialect::Auto, Dialect::Percona, Dialect::MariaDb][usize::from(how >> 3) % 3];
+    options.limits = Limits { max_payload: 1 << 20, max_map_entries: 1 << 10 };
+    options.allow_truncated = how & 128 == 128;
     let opened = TargetDir::open(&target).expect("a folder");
     let _ = extract_from(&stream[..], opened, options);
     let beside = fs::read_dir(&around).expect("a folder").count();

@@ -90,12 +90,13 @@ impl KeyOptions {
     /// # Errors
     /// A usage failure names the option.
     pub fn ways_in(&self, recipients: &RecipientOptions, log: &Log) -> Result<KeySlots, Failure> {
-        Ok(KeySlots {
-            key: self.key(log)?.map(sealing).transpose()?,
-            recipients: list(&recipients.recipient, recipients.recipients_file.as_deref())?,
-            passphrase: new_passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
-            command: command("--key-command", self.key_command.as_ref())?,
-        })
+        let recipients = list(&recipients.recipient, recipients.recipients_file.as_deref())?;
+        let passphrase = new_passphrase("--passphrase-file", self.passphrase_file.as_deref())?;
+        Ok(KeySlots::default()
+            .with_key(self.key(log)?.map(sealing).transpose()?)
+            .with_recipients(recipients)
+            .with_passphrase(passphrase)
+            .with_command(command("--key-command", self.key_command.as_ref())?))
     }
 
     /// Returns the keys to open with; there may be none. The key may have a length for xbcrypt: use
@@ -105,12 +106,11 @@ impl KeyOptions {
     /// A usage failure names the option.
     pub fn keys(&self, identities: &IdentityOptions, log: &Log) -> Result<Keys, Failure> {
         let identities = identities.identity_file.as_deref().map(Identities::read).transpose();
-        Ok(Keys {
-            key: self.key(log)?,
-            identities: identities.map_err(|error| refused("--identity-file", &error))?,
-            passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
-            command: command("--key-command", self.key_command.as_ref())?,
-        })
+        Ok(Keys::default()
+            .with_key(self.key(log)?)
+            .with_identities(identities.map_err(|error| refused("--identity-file", &error))?)
+            .with_passphrase(passphrase("--passphrase-file", self.passphrase_file.as_deref())?)
+            .with_command(command("--key-command", self.key_command.as_ref())?))
     }
 
     /// Returns the key of `--encrypt-key-file` or `--encrypt-key`, of any AES length.
@@ -136,15 +136,12 @@ impl NewKeyOptions {
     pub fn ways_in(&self, log: &Log) -> Result<KeySlots, Failure> {
         let key = self.new_key_file.as_deref();
         let key = key.map(|path| key_file("--new-key-file", path, log)).transpose()?;
-        Ok(KeySlots {
-            key: key.map(sealing).transpose()?,
-            recipients: list(&self.recipient, self.recipients_file.as_deref())?,
-            passphrase: new_passphrase(
-                "--new-passphrase-file",
-                self.new_passphrase_file.as_deref(),
-            )?,
-            command: command("--new-key-command", self.new_key_command.as_ref())?,
-        })
+        let passphrase = self.new_passphrase_file.as_deref();
+        Ok(KeySlots::default()
+            .with_key(key.map(sealing).transpose()?)
+            .with_recipients(list(&self.recipient, self.recipients_file.as_deref())?)
+            .with_passphrase(new_passphrase("--new-passphrase-file", passphrase)?)
+            .with_command(command("--new-key-command", self.new_key_command.as_ref())?))
     }
 }
 

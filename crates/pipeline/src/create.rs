@@ -20,6 +20,7 @@ const CHUNK: usize = 10 << 20;
 
 /// Options for creating a stream from files.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct CreateOptions {
     /// Directory for relative names; empty for the working directory.
     pub dir: PathBuf,
@@ -378,7 +379,7 @@ mod tests {
         let mut reader = ChunkReader::new(&stream[..], Dialect::Auto, Limits::default());
         let error = loop {
             match reader.next() {
-                Ok(item) => assert!(item.is_some(), "taken for whole"),
+                Ok(item) => assert!(item.is_some(), "accepted as complete"),
                 Err(error) => break error,
             }
         };

@@ -1,6 +1,6 @@
 //! Filters return the original input, and never any damaged bytes.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test that cannot go on must stop
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // tests fail by panic
 
 use std::io::{self, Cursor, Read, Write};
 
@@ -44,11 +44,11 @@ fn key(byte: u8) -> KeyBytes {
 }
 
 fn ways(byte: u8) -> KeySlots {
-    KeySlots { key: Some(key(byte)), ..KeySlots::default() }
+    KeySlots::default().with_key(key(byte))
 }
 
 fn keys(byte: u8) -> Keys {
-    Keys { key: Some(key(byte)), ..Keys::default() }
+    Keys::default().with_key(key(byte))
 }
 
 fn seal(plain: &[u8], reads: &[usize], ways_in: &KeySlots, compress: Codec) -> Vec<u8> {
@@ -101,21 +101,19 @@ fn native_files_around_frames_and_segments() {
 fn every_way_in_opens_and_no_other_does() {
     let (identities, _) = Identities::generate();
     let passphrase = || Passphrase::new("correct horse".to_owned());
-    let ways = KeySlots {
-        key: Some(key(1)),
-        recipients: identities.recipients(),
-        passphrase: passphrase(),
-        command: None,
-    };
+    let ways = KeySlots::default()
+        .with_key(key(1))
+        .with_recipients(identities.recipients())
+        .with_passphrase(passphrase());
     let file = seal(b"plain", &[1], &ways, Codec::None);
     let (other, _) = Identities::generate();
     for (keys, opens) in [
         (keys(1), true),
-        (Keys { identities: Some(identities), ..Keys::default() }, true),
-        (Keys { passphrase: passphrase(), ..Keys::default() }, true),
+        (Keys::default().with_identities(identities), true),
+        (Keys::default().with_passphrase(passphrase()), true),
         (keys(2), false),
-        (Keys { identities: Some(other), ..Keys::default() }, false),
-        (Keys { passphrase: Passphrase::new("x".to_owned()), ..Keys::default() }, false),
+        (Keys::default().with_identities(other), false),
+        (Keys::default().with_passphrase(Passphrase::new("x".to_owned())), false),
     ] {
         let (out, outcome) = open(&file, &[100], &keys);
         if opens {

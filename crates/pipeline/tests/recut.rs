@@ -256,7 +256,7 @@ fn files_that_are_compressed_on_the_way_have_exact_objects_too() {
         let dir = tempfile::tempdir().unwrap();
         let target = xb_reader::TargetDir::open(dir.path()).unwrap();
         let undo = xb_pipeline::Undo { decompress: true, ..xb_pipeline::Undo::default() };
-        let options = xb_pipeline::ExtractOptions { undo, ..Default::default() };
+        let options = xb_pipeline::ExtractOptions::default().with_undo(undo);
         xb_pipeline::extract_from(&joined(&objects)[..], target, options).unwrap();
         assert!(
             files

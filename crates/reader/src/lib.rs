@@ -53,7 +53,7 @@
 //! let error = loop {
 //!     match reader.next() {
 //!         Ok(Some(_)) => {}
-//!         Ok(None) => panic!("taken for whole"),
+//!         Ok(None) => panic!("accepted as complete"),
 //!         Err(error) => break error,
 //!     }
 //! };

@@ -26,7 +26,7 @@ pub enum StoreErrorKind {
     Rejected,
     /// The response differs from what was stored: wrong length or unreadable listing.
     Damaged,
-    /// Two responses to the same request differ: one was altered on its way.
+    /// Two responses to the same request differ: one was altered in transit.
     Altered,
     /// The caller's [`Gate`](crate::Gate) is closed: the request was not sent.
     Fenced,

@@ -70,7 +70,7 @@ async fn who_asks_for_a_pause_gets_it() {
     let busy = Action::Answer { status: 429, retry_after: Some(1) };
     let begin = Instant::now();
     // The pauses that double would last 2 s and 4 s if this did not limit them.
-    let policy = Policy { max_backoff: Duration::from_secs(1), ..quick() };
+    let policy = quick().with_max_backoff(Duration::from_secs(1));
     survives(policy, vec![Rule::new("PUT", "000000002", busy).times(2)]).await;
     assert!(begin.elapsed() >= Duration::from_secs(2));
 }
@@ -106,7 +106,7 @@ async fn a_steady_slow_store_is_no_reason_to_begin_again() {
     let proxy =
         Proxy::start(bucket.address(), vec![Rule::new("PUT", "/a/x", Action::Slow(4 << 20))]);
     // The whole upload takes longer than any of the limits.
-    let policy = Policy { stall: Duration::from_secs(2), ..quick() };
+    let policy = quick().with_stall(Duration::from_secs(2));
     let limit = policy.answer();
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
     let content = bytes::Bytes::from(xb_testkit::data::noise(1, 20 << 20));
@@ -119,7 +119,7 @@ async fn a_steady_slow_store_is_no_reason_to_begin_again() {
 
 #[tokio::test]
 async fn a_store_that_takes_nothing_any_more_is_left() {
-    let policy = Policy { stall: Duration::from_secs(1), ..quick() };
+    let policy = quick().with_stall(Duration::from_secs(1));
     let stall = Rule::new("PUT", "partNumber=2", Action::Stall).times(1);
     let (_, store) = survives(policy, vec![stall]).await;
     // More where a busy machine makes the store stall as well.
@@ -134,7 +134,7 @@ async fn a_store_that_is_away_for_a_while() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         free.local_addr().unwrap().to_string()
     };
-    let policy = Policy { max_retries: 0, retry_timeout: Duration::from_secs(60), ..quick() };
+    let policy = quick().with_max_retries(0).with_retry_timeout(Duration::from_secs(60));
     let store = opened(&bucket.url("a"), &s3_settings(&format!("http://{address}")), policy);
     let mut sender = PartSender::new(store.clone(), 4);
     let upstream = bucket.address().to_owned();
@@ -160,7 +160,7 @@ async fn downloads_survive_too() {
         Rule::new("GET", "/a/x", Action::answer(500)).skip(2).times(1),
     ];
     let proxy = Proxy::start(bucket.address(), rules);
-    let policy = Policy { stall: Duration::from_secs(1), ..quick() };
+    let policy = quick().with_stall(Duration::from_secs(1));
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
     let range = store.get_range("a/x", 100..2_000_000, 3 << 20).await.unwrap();
     assert!(range == content[100..2_000_000]);
@@ -175,7 +175,7 @@ async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
     let bucket = s3::bucket();
     let proxy =
         Proxy::start(bucket.address(), vec![Rule::new("PUT", "partNumber=2", Action::answer(503))]);
-    let policy = Policy { max_retries: 2, ..quick() };
+    let policy = quick().with_max_retries(2);
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
     let mut sender = PartSender::new(store.clone(), 4);
     let error = backup(&store, &mut sender).await.unwrap_err();
@@ -185,7 +185,7 @@ async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
     assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
 
     // No server at all: the time limit counts.
-    let policy = Policy { max_retries: 0, retry_timeout: Duration::from_secs(2), ..quick() };
+    let policy = quick().with_max_retries(0).with_retry_timeout(Duration::from_secs(2));
     let store = opened(&bucket.url("a"), &s3_settings("http://127.0.0.1:1"), policy);
     let begin = Instant::now();
     let error = store.put("a/x", bytes::Bytes::new().into()).await.unwrap_err();
@@ -197,7 +197,7 @@ async fn trouble_that_does_not_pass_ends_the_run_and_leaves_nothing() {
     let nowhere = opened(
         &bucket.url("a"),
         &s3_settings("http://no-such-host.invalid"),
-        Policy { max_retries: 1, ..quick() },
+        quick().with_max_retries(1),
     );
     let error = nowhere.put("a/x", bytes::Bytes::new().into()).await.unwrap_err();
     assert!(
@@ -217,7 +217,7 @@ async fn giving_up_does_not_wait_for_a_black_hole() {
         Rule::new("PUT", "partNumber=1", Action::Stall),
     ];
     let proxy = Proxy::start(bucket.address(), rules);
-    let policy = Policy { stall: Duration::from_secs(3600), ..quick() };
+    let policy = quick().with_stall(Duration::from_secs(3600));
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
     let mut sender = PartSender::new(store.clone(), 4);
     let error = backup(&store, &mut sender).await.unwrap_err();

@@ -27,7 +27,7 @@ fn settings_with_secrets(endpoint: &str) -> StoreSettings {
 fn replying(reply: Reply) -> (Proxy, Store) {
     let bucket = s3::bucket();
     let proxy = Proxy::start(bucket.address(), vec![Rule::new("", "", Action::Reply(reply))]);
-    let policy = Policy { max_retries: 1, stall: Duration::from_secs(1), ..quick() };
+    let policy = quick().with_max_retries(1).with_stall(Duration::from_secs(1));
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
     (proxy, store)
 }

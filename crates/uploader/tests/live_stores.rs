@@ -9,7 +9,7 @@ use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::{azure, s3};
 use xb_uploader::{
     AwsProfile, AzureSettings, Checksum, ContainerCredentials, GoogleSettings, PartSender,
-    Provider, S3Settings, Store, StoreErrorKind, StoreSettings,
+    Provider, Store, StoreErrorKind, StoreSettings,
 };
 
 /// Puts, conditions, ranges, parts, listings and deletes.
@@ -92,8 +92,10 @@ async fn google_cloud_storage_natively() {
         proxy.endpoint()
     );
     std::fs::write(&key, json).unwrap();
-    let google = GoogleSettings { credentials_file: Some(key), ..GoogleSettings::default() };
-    let settings = StoreSettings { google, ..StoreSettings::default() };
+    let mut google = GoogleSettings::default();
+    google.credentials_file = Some(key);
+    let mut settings = StoreSettings::default();
+    settings.google = google;
     let url = format!("gs://{}/a", bucket.name());
     let store = opened(&url, &settings, quick());
     assert!(store.protection().contains("CRC-32C"));
@@ -104,13 +106,12 @@ async fn google_cloud_storage_natively() {
 #[tokio::test]
 async fn google_cloud_storage_with_hmac_keys_through_its_xml_interface() {
     let bucket = s3::bucket();
-    let google = GoogleSettings {
-        endpoint: Some(bucket.endpoint()),
-        access_key: Some(s3::ACCESS_KEY.into()),
-        secret_key: Some(s3::SECRET_KEY.into()),
-        ..GoogleSettings::default()
-    };
-    let settings = StoreSettings { google, ..StoreSettings::default() };
+    let mut google = GoogleSettings::default();
+    google.endpoint = Some(bucket.endpoint());
+    google.access_key = Some(s3::ACCESS_KEY.into());
+    google.secret_key = Some(s3::SECRET_KEY.into());
+    let mut settings = StoreSettings::default();
+    settings.google = google;
     let store = opened(&format!("gs://{}/a", bucket.name()), &settings, quick());
     does_all(&store, "a/").await;
 }
@@ -118,14 +119,13 @@ async fn google_cloud_storage_with_hmac_keys_through_its_xml_interface() {
 #[tokio::test]
 async fn azure_blob_storage() {
     let container = azure::container();
-    let azure = AzureSettings {
-        account: Some(azure::ACCOUNT.into()),
-        access_key: Some(azure::KEY.into()),
-        endpoint: Some(container.endpoint()),
-        tier: Some("Cool".into()),
-        ..AzureSettings::default()
-    };
-    let settings = StoreSettings { azure, ..StoreSettings::default() };
+    let mut azure = AzureSettings::default();
+    azure.account = Some(azure::ACCOUNT.into());
+    azure.access_key = Some(azure::KEY.into());
+    azure.endpoint = Some(container.endpoint());
+    azure.tier = Some("Cool".into());
+    let mut settings = StoreSettings::default();
+    settings.azure = azure;
     let url = format!("azure://{}/a", container.name());
     does_all(&opened(&url, &settings, quick()), "a/").await;
 
@@ -201,17 +201,14 @@ async fn keys_renewed_in_a_profile_are_taken_up_in_mid_run() {
     let expired = Rule::new("PUT", "/a/", Action::Refuse { status: 400, code: "ExpiredToken" });
     let proxy = Proxy::start(bucket.address(), vec![expired.skip(2).times(1)]);
     let mut settings = s3_settings(&proxy.endpoint());
-    settings.s3 = S3Settings {
-        access_key: None,
-        secret_key: None,
-        profile: Some(AwsProfile {
-            name: "p".into(),
-            required: true,
-            credentials: credentials.clone(),
-            config: folder.path().join("config"),
-        }),
-        ..settings.s3
-    };
+    settings.s3.access_key = None;
+    settings.s3.secret_key = None;
+    settings.s3.profile = Some(AwsProfile {
+        name: "p".into(),
+        required: true,
+        credentials: credentials.clone(),
+        config: folder.path().join("config"),
+    });
     let store = opened(&bucket.url("a"), &settings, quick());
     for n in 0..5 {
         if n == 2 {
@@ -239,12 +236,9 @@ async fn credentials_of_a_container_are_renewed() {
     let token_file = folder.path().join("token");
     std::fs::write(&token_file, "pod-token").unwrap();
     let mut settings = s3_settings(&bucket.endpoint());
-    settings.s3 = S3Settings {
-        access_key: None,
-        secret_key: None,
-        container: Some(ContainerCredentials::Full { url: source.url(), token_file }),
-        ..settings.s3
-    };
+    settings.s3.access_key = None;
+    settings.s3.secret_key = None;
+    settings.s3.container = Some(ContainerCredentials::Full { url: source.url(), token_file });
     let store = opened(&bucket.url("a"), &settings, quick());
     let begin = std::time::Instant::now();
     let mut puts = 0;

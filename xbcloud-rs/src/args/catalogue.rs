@@ -141,7 +141,7 @@ impl RetainOptions {
     }
 }
 
-/// A lock for so long, counted from now.
+/// A lock for this long, counted from now.
 pub(crate) fn lock(
     retain: Option<std::time::Duration>,
     mode: Option<RetainMode>,

@@ -136,7 +136,7 @@ pub(crate) struct BackupArgs {
 }
 
 const RUN_EXAMPLES: &str = "\
-The stages are: the hooks --before, backup, verify, copy (with --copy-to), prune (with a --keep rule), the
+Stages: the hooks --before, backup, verify, copy (with --copy-to), prune (with a --keep rule), the
 hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
 
 Examples:
@@ -156,10 +156,10 @@ pub(crate) struct RunArgs {
     /// Verify the new backup up to this level, or `none`
     #[arg(long, value_name = "LEVEL", default_value = "checksum")]
     pub(crate) verify: VerifyArg,
-    /// Copy the new backup there: @REPOSITORY, or a place with a slash at its end
+    /// Copy the new backup to PLACE: @REPOSITORY, or a URL that ends in a slash
     #[arg(long, value_name = "PLACE")]
     pub(crate) copy_to: Option<String>,
-    /// Lock the copy against removal for so long, as 30d
+    /// Lock the copy against deletion for this long, such as 30d
     #[arg(long, value_name = "AGE", value_parser = catalogue::age, hide_short_help = true)]
     pub(crate) to_retain: Option<std::time::Duration>,
     /// Mode of the lock of the copy

@@ -13,13 +13,13 @@ use crate::args::shared::CommonOptions;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Around the run")]
 pub(crate) struct JobOptions {
-    /// Name in results and metrics [default: that of @REPOSITORY, else its place]
+    /// Name in results and metrics [default: the name of @REPOSITORY, else ROOT]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,
-    /// Write the result there as JSON, in success and in failure
+    /// Write the result to FILE as JSON, after success and after failure
     #[arg(long, value_name = "FILE")]
     pub(crate) result: Option<PathBuf>,
-    /// Write metrics there for the textfile collector of Prometheus
+    /// Write metrics to FILE, for the textfile collector of Prometheus
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Run this program before the backup, with the result so far on its stdin; repeatable
@@ -72,7 +72,7 @@ pub(crate) struct MonitorArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
-    /// Name in the output [default: that of @REPOSITORY, else ROOT]
+    /// Name in the output [default: the name of @REPOSITORY, else ROOT]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,
     /// The newest backup must not be older, as 26h or 8d

@@ -210,7 +210,7 @@ mod tests {
             let base = builder.base().cloned().or_else(|| {
                 find_base(all.values().map(|l| (&l.name, &l.manifest)), builder.first())
             });
-            let base = base.ok_or("nothing to go on from")?;
+            let base = base.ok_or("no base matches")?;
             let link = all.get(&base.name).ok_or("gone")?.clone();
             builder.add(&base, link).map_err(|error| error.to_string())?;
         }

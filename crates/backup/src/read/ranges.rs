@@ -179,7 +179,7 @@ pub(crate) async fn fetch_all(
 }
 
 /// Fetches a range and computes its checksum. An answer with another checksum than the known one is
-/// asked for once more: it may have been altered on its way.
+/// asked for once more: it may have been altered in transit.
 async fn fetch(
     store: &Store,
     range: &Range,

@@ -1,5 +1,5 @@
 //! The ranges that were delivered last, whose content nothing but the consumer can check: when it
-//! finds damage, they are fetched again, because an answer may have been altered on its way.
+//! finds damage, they are fetched again, because a response may have been altered in transit.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,7 @@ impl Recent {
             let again = store.get_range(&range.key, range.start..end, range.of).await.ok()?;
             if sums::crc64(&again) != *crc {
                 let what = format!(
-                    "bytes {} to {end} were altered on their way: a second answer differs from the first",
+                    "bytes {} to {end} were altered in transit: a second response differs from the first",
                     range.start
                 );
                 return Some(StoreError::new("get", &range.key, StoreErrorKind::Altered, what));

@@ -173,8 +173,10 @@ async fn attempt(
             Some(journal.map_err(|error| failed(format!("cannot write the journal: {error}")))?)
         }
     };
-    let options =
-        ExtractOptions { threads: request.threads, durability, undo, ..ExtractOptions::default() };
+    let options = ExtractOptions::default()
+        .with_threads(request.threads)
+        .with_durability(durability)
+        .with_undo(undo);
     let extractor = match &journal {
         None => Extractor::new(folder, options),
         Some(journal) => {

@@ -29,7 +29,7 @@ use crate::read::ranges::{pump, ranges};
 enum ReadAll {
     Whole,
     Damaged,
-    /// At an answer that was altered on its way.
+    /// At a response that was altered in transit.
     Altered(StoreError),
 }
 
@@ -237,7 +237,7 @@ impl Run<'_> {
             let key = format!("{folder}/{}", object_key(*number));
             let again = self.root.store().read_back(&key).await;
             if again.is_ok_and(|again| again.crc64 == *expected) {
-                self.note(&format!("{key} was altered on its way; a second answer is sound"));
+                self.note(&format!("{key} was altered in transit; a second response is sound"));
                 altered.push(*number);
             }
         }
@@ -274,7 +274,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads and inspects the stream; again from the start if an answer was altered on its way.
+    /// Reads and inspects the stream; again from the start if a response was altered in transit.
     /// Returns `false` if it stopped at damage.
     async fn read_twice(
         &mut self,

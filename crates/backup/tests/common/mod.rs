@@ -192,7 +192,7 @@ pub(crate) fn put_sealed(
     let request = PutRequest {
         layout: PutLayout::Packed {
             compress: "zstd:1".parse().unwrap(),
-            ways_in: KeySlots { key: Some(KeyBytes::new(key).unwrap()), ..KeySlots::default() },
+            ways_in: KeySlots::default().with_key(KeyBytes::new(key).unwrap()),
         },
         ..put_request(name, Layout::Packed, 400)
     };
@@ -203,7 +203,7 @@ pub(crate) fn put_sealed(
 /// Like [`get_sealed`], and checks that no wrong bytes are returned before an error.
 pub(crate) fn get_watched(store: &Store, name: &str, key: &[u8; 32]) -> Result<(), BackupError> {
     let (_stopper, mut stop) = stopper();
-    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
+    let keys = Keys::default().with_key(KeyBytes::new(key).unwrap());
     let request = GetRequest { keys, ..request(name) };
     let witness = Witness::default();
     let observer = Observer::default();
@@ -219,7 +219,7 @@ pub(crate) fn get_sealed(
     key: &[u8; 32],
 ) -> Result<Vec<u8>, BackupError> {
     let (_stopper, mut stop) = stopper();
-    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
+    let keys = Keys::default().with_key(KeyBytes::new(key).unwrap());
     let request = GetRequest { keys, ..request(name) };
     let observer = Observer::default();
     let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);

@@ -18,11 +18,11 @@ use crate::program::exit::Exit;
 /// use xb_cli::{Failure, OrFail};
 ///
 /// fn read(name: &str) -> Result<Vec<u8>, Failure> {
-///     std::fs::read(name).stage("open").hint("is the name right?")
+///     std::fs::read(name).stage("open").hint("check the name")
 /// }
 /// let report = read("/does/not/exist").unwrap_err().report("xbcloud-rs");
 /// assert!(report.starts_with("xbcloud-rs: open: "));
-/// assert!(report.ends_with("\nhint: is the name right?\n"));
+/// assert!(report.ends_with("\nhint: check the name\n"));
 /// ```
 pub struct Failure {
     stage: Option<String>,

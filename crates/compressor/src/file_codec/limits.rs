@@ -2,6 +2,7 @@
 
 /// Limits on the memory that a member can make its decoder allocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileCodecLimits {
     /// The largest zstd window, in bytes; 128 MiB by default. All levels stay below it unless long
     /// distance matching is used.
@@ -9,6 +10,22 @@ pub struct FileCodecLimits {
     /// Most plain bytes in one qpress block; 64 MiB by default. The stock tools write 64 KiB, or
     /// the size given by `--compress-chunk-size`.
     pub max_qpress_block: u32,
+}
+
+impl FileCodecLimits {
+    /// Sets the largest zstd window.
+    #[must_use]
+    pub fn with_max_window(mut self, max_window: u64) -> Self {
+        self.max_window = max_window;
+        self
+    }
+
+    /// Sets the most plain bytes in one qpress block.
+    #[must_use]
+    pub fn with_max_qpress_block(mut self, max_qpress_block: u32) -> Self {
+        self.max_qpress_block = max_qpress_block;
+        self
+    }
 }
 
 impl Default for FileCodecLimits {

@@ -67,6 +67,7 @@ impl Member {
 
 /// The sizes of a member that was read or written completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileTotals {
     /// Compressed bytes.
     pub stored: u64,

@@ -119,12 +119,15 @@ pub fn decode(member: Member, stored: &[u8]) -> Outcome {
 }
 
 pub fn error(member: Member, stored: &[u8]) -> CodecError {
-    decode(member, stored).end.expect_err("taken for whole")
+    decode(member, stored).end.expect_err("accepted as complete")
 }
 
 /// A decoder with small limits, so that small tests reach them.
 pub fn limited(member: Member, max_window: u64, max_qpress_block: u32) -> FileDecoder {
-    FileDecoder::with_limits(member, FileCodecLimits { max_window, max_qpress_block }).unwrap()
+    let limits = FileCodecLimits::default()
+        .with_max_window(max_window)
+        .with_max_qpress_block(max_qpress_block);
+    FileDecoder::with_limits(member, limits).unwrap()
 }
 
 /// Encodes with input pieces and output buffers of the given lengths, each list in turn.

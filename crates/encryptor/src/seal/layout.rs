@@ -27,6 +27,7 @@ pub struct SegmentLayout {
 
 /// Position of a plain byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentPlace {
     /// Number of the segment, from 0.
     pub index: u64,

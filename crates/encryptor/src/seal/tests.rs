@@ -74,7 +74,7 @@ fn assert_refused(sealed: &[u8], original: &[u8], what: &str) {
     for &backend in Backend::ALL {
         let (out, result) = open(sealed, usize::MAX, backend);
         assert!(result.is_err(), "{what}: taken by {backend:?}");
-        assert!(original.starts_with(&out), "{what}: other bytes came out of {backend:?}");
+        assert!(original.starts_with(&out), "{what}: other bytes were output of {backend:?}");
         assert!(out.is_empty() || (out.len() - 24).is_multiple_of(64), "{what}: half a segment");
     }
 }
@@ -193,7 +193,7 @@ fn segments_open_in_any_order_and_only_as_what_they_are() {
                         assert_eq!(&buf[..result.unwrap()], want);
                     } else {
                         assert!(result.is_err(), "{index} as {as_index}, {last}");
-                        assert!(buf.iter().all(|&byte| byte == 0), "bytes came out");
+                        assert!(buf.iter().all(|&byte| byte == 0), "bytes were output");
                     }
                 }
             }

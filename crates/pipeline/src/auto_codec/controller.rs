@@ -65,6 +65,7 @@ impl Sample {
 
 /// What limits a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Limit {
     /// The producer.
     Source,

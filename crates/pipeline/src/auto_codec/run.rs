@@ -34,6 +34,7 @@ struct Run {
 
 /// Codecs that a run has used.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct AutoReport {
     /// Codec, plain bytes and stored bytes, in order of strength.
     pub codecs: Vec<(Algorithm, u64, u64)>,

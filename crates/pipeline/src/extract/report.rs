@@ -12,6 +12,7 @@ use crate::flow::ordered_pool::WorkerDied;
 
 /// When extracted files are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Durability {
     /// Sync each file before it gets its name, and the file system once more at the end.
     File,
@@ -24,6 +25,7 @@ pub enum Durability {
 
 /// Options for extraction.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ExtractOptions {
     /// Worker threads, at least one.
     pub threads: usize,
@@ -59,6 +61,29 @@ impl Default for ExtractOptions {
     }
 }
 
+impl ExtractOptions {
+    /// Sets the number of worker threads.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets when files are made durable.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets the layers to decompress and decrypt.
+    #[must_use]
+    pub fn with_undo(mut self, undo: Undo) -> Self {
+        self.undo = undo;
+        self
+    }
+}
+
 /// Callback for a failed extraction, so that the caller can stop waiting for input that is now
 /// useless. A thread of the extractor calls it at least once. The callback must not wait for the
 /// extraction to end; [`Extractor::finish`](crate::Extractor::finish) returns the first failure.
@@ -82,7 +107,7 @@ impl OnFailure {
 
 impl fmt::Debug for OnFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "OnFailure" } else { "OnFailure(nobody)" })
+        f.write_str(if self.0.is_some() { "OnFailure" } else { "OnFailure(none)" })
     }
 }
 

@@ -144,7 +144,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Refuses a producer that writes to its standard output, too: it would wait for ever once that
+    /// Refuses a producer that writes to its standard output, too: it would wait forever once that
     /// pipe is full.
     fn check_lifeline(&mut self) -> Result<(), FifoError> {
         let Some(line) = self.lifeline.as_ref().filter(|line| is_readable(line.as_fd())) else {

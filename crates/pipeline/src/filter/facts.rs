@@ -28,6 +28,7 @@ pub enum Facts {
 
 /// The keys block at the front of a native file.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct KeysFacts {
     /// Length of the block in bytes.
     pub block_len: u64,
@@ -44,6 +45,7 @@ impl KeysFacts {
 
 /// Description of a native file without its key.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct NativeFacts {
     /// Keys block; `None` for a stream as objects hold it.
     pub keys: Option<KeysFacts>,
@@ -68,6 +70,7 @@ impl NativeFacts {
 
 /// Description of an xbcrypt file by its chunk heads. Payloads are not checked.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct XbcryptFacts {
     /// Number of chunks of version 1, 2 and 3.
     pub chunks: [u64; 3],

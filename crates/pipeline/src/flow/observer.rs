@@ -31,6 +31,7 @@ pub enum Wait {
 
 /// Values of the counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Bytes of the stream so far, as the producer wrote it.
     pub bytes: u64,
@@ -44,6 +45,7 @@ pub struct Snapshot {
 
 /// A phase of a run, such as `fetch` or `prepare`, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Phase {
     /// Short name, one word.
     pub name: &'static str,

@@ -20,6 +20,7 @@ const IDLE: u64 = 512;
 
 /// A bad page and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BadPageOf {
     /// The file's name in the stream.
     pub path: RelPath,
@@ -29,6 +30,7 @@ pub struct BadPageOf {
 
 /// Findings about the pages of a stream.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct PagesFound {
     /// Number of tablespace files whose pages were checked.
     pub files: u64,

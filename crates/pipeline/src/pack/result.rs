@@ -12,6 +12,7 @@ use crate::scan::scanner::Scanned;
 
 /// Result of packing. Only a complete stream returns one.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PackResult {
     /// Totals of the input.
     pub scanned: Scanned,

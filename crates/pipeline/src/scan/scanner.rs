@@ -75,6 +75,7 @@ pub(crate) struct Notes {
 
 /// Findings in a complete stream.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Scanned {
     /// Length of the stream in bytes.
     pub bytes: u64,

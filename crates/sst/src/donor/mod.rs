@@ -40,7 +40,7 @@ const BLOCK: u64 = 1 << 20;
 
 /// Time for a joiner's server to leave the cluster after its own script failed. If the donor's
 /// server reports the failure at that moment, too, both of the joiner's threads that end it may wait
-/// for each other: MariaDB 10.11 with Galera 26.4 then stays up for ever, without a cluster.
+/// for each other: MariaDB 10.11 with Galera 26.4 then stays up forever, without a cluster.
 const JOINER_LEAVES: Duration = Duration::from_secs(2);
 
 /// Sends a backup or a bypass, according to the server's arguments.

@@ -97,14 +97,13 @@ impl<'a> Files<'a> {
                 refusal.refuse(&cannot_write(&folder, cause));
             }
         });
-        let options = ExtractOptions {
-            threads,
-            durability: Durability::None,
-            // Files that the backup program itself has compressed.
-            undo: Undo { decompress: true, threads, ..Undo::default() },
-            on_failure,
-            ..ExtractOptions::default()
-        };
+        // Files that the backup program itself has compressed.
+        let undo = Undo { decompress: true, threads, ..Undo::default() };
+        let mut options = ExtractOptions::default()
+            .with_threads(threads)
+            .with_durability(Durability::None)
+            .with_undo(undo);
+        options.on_failure = on_failure;
         let extractor =
             Extractor::new(target, options).map_err(|source| extract(folder, source))?;
         Ok(Self { extractor, failed, folder })

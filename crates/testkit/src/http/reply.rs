@@ -16,7 +16,7 @@ pub struct Reply {
 enum Body {
     /// These bytes. `{n}` stands for the number of the request that gets them.
     Text(String),
-    /// The same piece for ever, at intervals.
+    /// The same piece forever, at intervals.
     Endless(Vec<u8>, Duration),
 }
 

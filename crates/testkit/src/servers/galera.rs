@@ -245,7 +245,7 @@ impl Cluster {
     /// With the node's log, if it does not end in time.
     pub fn wait_ended(&self, node: u8) {
         let ended = self.nodes[&node].wait(LIMIT);
-        assert!(ended.is_some(), "node {node} goes on:\n{}", self.log(node));
+        assert!(ended.is_some(), "node {node} does not end:\n{}", self.log(node));
     }
 
     /// Kills a node's server with SIGKILL.

@@ -131,7 +131,7 @@ impl MariaDb {
     #[must_use]
     pub fn shut_down(self) -> Scratch {
         self.sql("SHUTDOWN");
-        let status = self.daemon.wait(START_LIMIT).expect("the server goes on");
+        let status = self.daemon.wait(START_LIMIT).expect("the server does not end");
         assert!(status.success(), "the server failed: {}", self.daemon.log());
         self.scratch
     }
@@ -331,7 +331,7 @@ impl Writer<'_> {
     pub fn stop(self) -> u64 {
         assert!(self.client.ended().is_none(), "the writer failed: {}", self.client.log());
         self.server.sql("INSERT INTO live.stop VALUES (1)");
-        let status = self.client.wait(START_LIMIT).expect("the writer goes on");
+        let status = self.client.wait(START_LIMIT).expect("the writer does not end");
         assert!(status.success(), "the writer failed: {}", self.client.log());
         self.rows()
     }

@@ -107,7 +107,7 @@ impl MySql {
     #[must_use]
     pub fn shut_down(self) -> Scratch {
         self.sql("SHUTDOWN");
-        let status = self.daemon.wait(LIMIT).expect("the server goes on");
+        let status = self.daemon.wait(LIMIT).expect("the server does not end");
         assert!(status.success(), "the server failed: {}", self.daemon.log());
         self.scratch
     }

@@ -53,6 +53,7 @@ impl PartData {
 
 /// Counters of acknowledged objects, bytes and parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Uploaded {
     /// Complete objects.
     pub objects: u64,
@@ -64,6 +65,7 @@ pub struct Uploaded {
 
 /// Store's response to the last request for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stored {
     /// Key of the object.
     pub key: Arc<str>,

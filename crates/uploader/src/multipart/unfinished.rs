@@ -13,6 +13,7 @@ use crate::request::raw_request::{Direct, failed};
 
 /// Multipart upload, or staging file of a local folder, that was started and never finished.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Unfinished {
     /// Key of the object that the upload would create.
     pub key: String,

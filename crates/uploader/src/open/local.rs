@@ -1,5 +1,7 @@
 //! A folder as a store.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use object_store::local::LocalFileSystem;
@@ -31,7 +33,7 @@ pub(crate) fn open(
         return Err(StoreError::new("open", &folder, StoreErrorKind::Settings, message));
     }
     if create {
-        std::fs::create_dir_all(&folder).map_err(|error| refused(error.to_string()))?;
+        create_folder(&folder)?;
     }
     let store = LocalFileSystem::new_with_prefix(&folder)
         .map_err(|error| refused(root_message(&error)))?
@@ -55,4 +57,25 @@ pub(crate) fn open(
     };
     let store = Store::new(Arc::new(store), None, nature, policy, Traffic::default());
     Ok((store, String::new()))
+}
+
+/// Creates a missing folder, but not its parent: if that is missing too, the path has a mistake, or
+/// a file system is not mounted, and the backup would end up on the wrong disk.
+fn create_folder(folder: &str) -> Result<(), StoreError> {
+    match std::fs::create_dir(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let parent = Path::new(folder).parent().unwrap_or(Path::new("/")).display();
+            let hint = format!(
+                "check the path, and that its file system is mounted; if both are right, create {parent}"
+            );
+            let message = format!("its parent directory {parent} does not exist");
+            Err(StoreError::new("open", folder, StoreErrorKind::NotFound, message)
+                .with_hint(Some(hint.into())))
+        }
+        Err(error) => {
+            Err(StoreError::new("open", folder, StoreErrorKind::NotFound, error.to_string()))
+        }
+    }
 }

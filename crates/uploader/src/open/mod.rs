@@ -21,7 +21,7 @@ use crate::store::Store;
 /// Opens the store that contains `root`. Returns the store and the prefix of every key below `root`
 /// (empty for a folder, `a/b/` in a bucket).
 ///
-/// If `create` is set, a missing folder is created.
+/// If `create` is set, a missing folder is created; its parent must exist.
 ///
 /// # Errors
 /// [`StoreError`] if the settings are invalid. No request is sent to a bucket yet.

@@ -193,7 +193,7 @@ impl WatchedBody {
         rate: Option<Arc<RateLimit>>,
     ) -> Self {
         let limit = limits.stall;
-        // Without a stall limit, the operator wants to wait for ever.
+        // Without a stall limit, the operator wants to wait forever.
         let end = bounds.time.filter(|_| limit.is_some());
         Self {
             inner,

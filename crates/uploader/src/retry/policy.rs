@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// Retry and time limits for one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Policy {
     /// Number of retries for each object or part. Stock default: 10.
     pub max_retries: u32,
@@ -45,6 +46,34 @@ impl Policy {
 
     /// Default of [`Policy::reach`].
     pub const REACH: Duration = Duration::from_secs(60);
+
+    /// Sets the number of retries.
+    #[must_use]
+    pub fn with_max_retries(mut self, max_retries: u32) -> Self {
+        self.max_retries = max_retries;
+        self
+    }
+
+    /// Sets the minimum time for which a request is retried.
+    #[must_use]
+    pub fn with_retry_timeout(mut self, retry_timeout: Duration) -> Self {
+        self.retry_timeout = retry_timeout;
+        self
+    }
+
+    /// Sets the maximum pause between two tries.
+    #[must_use]
+    pub fn with_max_backoff(mut self, max_backoff: Duration) -> Self {
+        self.max_backoff = max_backoff;
+        self
+    }
+
+    /// Sets the time limit without progress.
+    #[must_use]
+    pub fn with_stall(mut self, stall: Duration) -> Self {
+        self.stall = stall;
+        self
+    }
 
     /// Returns the pause before try `retry` (from 1): two to the power of `retry` seconds plus up
     /// to one second of jitter, so that many clients do not retry in step; or what the store

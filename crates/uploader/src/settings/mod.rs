@@ -14,6 +14,7 @@ use crate::settings::tags::Tags;
 
 /// Everything [`crate::open`] may need besides the place. Unset values mean defaults.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct StoreSettings {
     /// For S3 and compatible stores.
     pub s3: S3Settings,
@@ -29,6 +30,7 @@ pub struct StoreSettings {
 
 /// Connection settings, the same for every store.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct HttpSettings {
     /// Content of a PEM bundle with additional certificate authorities.
     pub ca_bundle: Option<Vec<u8>>,
@@ -42,6 +44,7 @@ pub struct HttpSettings {
 
 /// Way in which a bucket name becomes part of the address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BucketLookup {
     /// By path for a custom endpoint or a name with dots, otherwise as a host name.
     #[default]
@@ -98,6 +101,7 @@ impl std::fmt::Debug for Encryption {
 /// `profile`, `container`; otherwise from the role of the machine (instance metadata). All but
 /// `access_key` are renewed during a run.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct S3Settings {
     /// `http://` or `https://` and a host. The default scheme is https.
     pub endpoint: Option<String>,
@@ -185,6 +189,7 @@ pub enum ContainerCredentials {
 /// an S3 store; otherwise natively, with the service account or the default credentials (the file
 /// of `gcloud`, or the machine's account).
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct GoogleSettings {
     /// Address other than Google's.
     pub endpoint: Option<String>,
@@ -211,6 +216,7 @@ impl std::fmt::Debug for GoogleSettings {
 /// Settings of Azure Blob Storage. Credentials are taken from the first of these that is set:
 /// account key, workload identity, client secret, SAS; otherwise from the machine's identity.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct AzureSettings {
     /// Storage account.
     pub account: Option<String>,

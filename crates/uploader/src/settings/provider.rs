@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 /// Limits of a store for sizes and numbers of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StoreLimits {
     /// Minimum size of a part other than the last, in bytes.
     pub min_part: u64,

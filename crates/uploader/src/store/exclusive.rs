@@ -10,6 +10,7 @@ use crate::store::{Store, path_of};
 
 /// Length and CRC-64/NVME of an object that was read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadBack {
     /// Length in bytes.
     pub len: u64,

@@ -7,6 +7,7 @@ use crate::request::answer::ANSWER;
 
 /// How an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// The store does nothing.
     Refused,

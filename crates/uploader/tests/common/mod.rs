@@ -19,24 +19,22 @@ pub(crate) const PART: usize = 5 << 20;
 
 /// Returns a policy with many tries and short pauses.
 pub(crate) fn quick() -> Policy {
-    Policy {
-        max_retries: 8,
-        retry_timeout: Duration::ZERO,
-        max_backoff: Duration::from_millis(20),
-        stall: Duration::from_secs(3),
-        ..Policy::default()
-    }
+    Policy::default()
+        .with_max_retries(8)
+        .with_retry_timeout(Duration::ZERO)
+        .with_max_backoff(Duration::from_millis(20))
+        .with_stall(Duration::from_secs(3))
 }
 
 pub(crate) fn s3_settings(endpoint: &str) -> StoreSettings {
-    let s3 = S3Settings {
-        endpoint: Some(endpoint.to_owned()),
-        access_key: Some(s3::ACCESS_KEY.into()),
-        secret_key: Some(s3::SECRET_KEY.into()),
-        lookup: BucketLookup::Path,
-        ..S3Settings::default()
-    };
-    StoreSettings { s3, ..StoreSettings::default() }
+    let mut s3 = S3Settings::default();
+    s3.endpoint = Some(endpoint.to_owned());
+    s3.access_key = Some(s3::ACCESS_KEY.into());
+    s3.secret_key = Some(s3::SECRET_KEY.into());
+    s3.lookup = BucketLookup::Path;
+    let mut settings = StoreSettings::default();
+    settings.s3 = s3;
+    settings
 }
 
 #[track_caller]

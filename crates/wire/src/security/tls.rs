@@ -201,7 +201,8 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
     let Some((leaf, intermediates)) = identity.cert.split_first() else {
         return Err(unusable("no certificate".to_owned()));
     };
-    let fields = Fields::read(leaf).ok_or_else(|| unusable("it is no certificate".to_owned()))?;
+    let fields =
+        Fields::read(leaf).ok_or_else(|| unusable("it is not a certificate".to_owned()))?;
     if let Some(key) = identity.key.public_key()
         && key.as_ref() != fields.public_key().as_ref()
     {

@@ -48,9 +48,10 @@ impl Context {
             on_failure: commands("--on-failure", &options.on_failure)?,
         };
         for file in options.result.iter().chain(&options.metrics_file) {
-            check_writable(file)
-                .stage("settings")
-                .hint(&format!("make the folder of {}, writable for this user", file.display()))?;
+            check_writable(file).stage("settings").hint(&format!(
+                "make the directory of {} writable for this user",
+                file.display()
+            ))?;
         }
         let host = host_name().unwrap_or_default();
         let result = RunResult::begin(TOOL, repository, &host, Timestamp::now());
@@ -175,7 +176,7 @@ impl Job<'_> {
         let options = &self.args.job;
         let url = if is_ok { &options.heartbeat_url } else { &options.heartbeat_failure_url };
         if let Some(why) = url.as_ref().and_then(|url| self.heartbeat(url)) {
-            self.warn(format!("no heartbeat: {why}"));
+            self.warn(format!("heartbeat not sent: {why}"));
         }
         let written = self.write(options);
         if let (Err(failure), false) = (&written, is_ok) {

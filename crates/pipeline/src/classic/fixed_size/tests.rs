@@ -1,5 +1,5 @@
 //! Objects and parts of interleaved files, in pieces of any length.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Packs and unpacks transformed files, and checks the memory limits of open files.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
 //! Damage in every layer, pieces of every size, and very little memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
 use std::fs;

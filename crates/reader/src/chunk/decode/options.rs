@@ -2,6 +2,7 @@
 
 /// The meaning of chunks of type `S`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Dialect {
     /// Decide for each `S`: it is a seek if the next chunk (or the end of the input) follows its 8
     /// bytes, else it is sparse. A sparse chunk that looks like a seek would announce a payload of

@@ -67,7 +67,12 @@ fn new_bucket(kind: &str) -> Bucket {
     Bucket::create(&server.address, &name, locks).unwrap_or_else(|e| panic!("bucket {name}: {e}"))
 }
 
+/// Starts the server; again with other ports if another program took one of them first.
 fn start() -> Server {
+    std::iter::repeat_with(try_start).take(5).flatten().next().expect("free ports")
+}
+
+fn try_start() -> Option<Server> {
     let scratch = Scratch::new();
     let config = scratch.join("s3.json");
     let identity = format!(
@@ -103,10 +108,12 @@ fn start() -> Server {
     ];
     let daemon = Daemon::start(&tools::find("weed"), &args, &scratch.join("log"));
     // The port is open seconds before the server can create a bucket.
+    let mut taken = false;
     daemon.wait_ready("weed server", START_LIMIT, || {
-        Bucket::create(&address, "ready", false).is_ok()
+        taken = daemon.ended().is_some() && daemon.log().contains("address already in use");
+        taken || Bucket::create(&address, "ready", false).is_ok()
     });
-    Server { address, _daemon: daemon, _scratch: scratch }
+    (!taken).then_some(Server { address, _daemon: daemon, _scratch: scratch })
 }
 
 /// Returns ports that were free a moment ago; all are held until the last is found.
