@@ -5,8 +5,8 @@ use std::io::Write as _;
 use crate::args::RestoreArgs;
 use crate::exit::exit;
 use xb_backup::{
-    BackupError, BackupKind, CopyReport, DeletionPlan, End, Estimate, GetReport, Leftovers,
-    Listing, Manifest, Proof, PutReport, ReadyReport, Resumed, State,
+    BackupError, BackupKind, CopyReport, DeletionPlan, End, GetReport, Leftovers, Listing,
+    Manifest, Proof, PutReport, ReadyReport, Resumed, State,
 };
 use xb_cli::{
     Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
@@ -220,38 +220,6 @@ pub(crate) fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
         }
         result => result.stage("output"),
     }
-}
-
-/// Prints the estimate for a backup.
-pub(crate) fn estimate(estimate: &Estimate, json: bool) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, estimate)?;
-        return writeln!(out);
-    }
-    let e = estimate;
-    let one = if e.parts > 1 { format!(", each in {} parts", e.parts) } else { String::new() };
-    let object = format_size(e.object_bytes);
-    writeln!(
-        out,
-        "in the store       {} in {} of {object}{one}",
-        format_size(e.stored),
-        objects(e.objects)
-    )?;
-    writeln!(out, "                   (stock tool: about {})", objects(e.stock_objects))?;
-    writeln!(out, "requests, backup   {}", e.backup_requests)?;
-    writeln!(
-        out,
-        "requests, verify   {} (reads every byte; a restore needs as many)",
-        e.verify_requests
-    )?;
-    writeln!(out, "requests, copy     {} (to another bucket in the same store)", e.copy_requests)?;
-    writeln!(
-        out,
-        "memory             {} (at least {})",
-        format_size(e.memory),
-        format_size(e.least_memory)
-    )
 }
 
 /// Prints what a delete would remove.

@@ -20,7 +20,7 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit status:"));
     for command in [
-        "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "rewrap",
+        "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "tune", "rewrap",
         "verify", "show", "copy", "pin", "unpin", "prune", "monitor", "check", "init",
     ] {
         for (help, lines) in [("-h", 60), ("--help", 75)] {
@@ -345,6 +345,45 @@ fn a_plan_tells_what_a_backup_will_cost() {
     let refused = plan(&["--size=1T", "--chunk-size=6T"]).expect_failure();
     assert!(refused.stderr_text().contains("--memory"), "{refused:?}");
     let _ = plan(&[]).expect(2);
+}
+
+#[test]
+fn a_plan_knows_prices_and_the_likelihood_of_failure() {
+    let plan = |options: &[&str]| {
+        run(&[&["plan", "--memory=512M", "--threads=2", "--size=1T"], options].concat(), b"")
+    };
+    let said = plan(&["--failure-rate=0.001"]).expect(0).stdout_text();
+    // 1024 GiB at 0.023, and 16,410 requests, most of them at 0.005 for 1,000.
+    assert!(said.contains("cost, storage      $23.55 a month"), "{said}");
+    assert!(said.contains("cost, backup       $0.08 for requests"), "{said}");
+    assert!(said.contains("AWS S3 Standard") && said.contains("as of 20"), "{said}");
+    assert!(said.contains("with 10 retries of each request, 100.0 % without"), "{said}");
+    let json = |options: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&plan(&[options, &["--json"]].concat()).expect(0).stdout).unwrap()
+    };
+    let numbers = json(&["--price-put=1", "--max-retries=0", "--failure-rate=0.5"]);
+    for kind in ["backup", "verify", "copy"] {
+        let kinds = numbers[format!("{kind}_kinds")].as_object().unwrap();
+        let sum: u64 = kinds.values().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(numbers[format!("{kind}_requests")], sum);
+    }
+    let put = numbers["backup_kinds"]["put"].as_f64().unwrap();
+    assert!(numbers["cost"]["backup"].as_f64().unwrap() >= put / 1000.0);
+    assert_eq!(numbers["prices"]["options"][0], "--price-put");
+    let failure = &numbers["failure"];
+    assert_eq!(failure["run_failure"], failure["run_failure_without_retries"]);
+    assert!(json(&["--prices=none"])["cost"].is_null());
+    assert_eq!(json(&["--root=gs://bucket/shop"])["prices"]["provider"], "gcs");
+    for bad in [&["--prices=ibm"][..], &["--price-get=-1"], &["--failure-rate=2"]] {
+        let _ = plan(bad).expect(2);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("options.cnf");
+    std::fs::write(&file, "[xbcloud]\nprices=azure\nprice-storage=1\n").unwrap();
+    let program = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"));
+    let program = program.arg(format!("--defaults-file={}", file.display()));
+    let said = program.args(["plan", "--size=1T"]).run().expect(0).stdout_text();
+    assert!(said.contains("$1024.00 a month") && said.contains("except --price-storage"), "{said}");
 }
 
 #[test]

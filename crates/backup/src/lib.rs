@@ -15,12 +15,14 @@ mod catalog;
 mod check;
 mod child;
 mod claim;
+mod cost;
 mod error;
 mod hex;
 mod objects;
 mod read;
 mod restore;
 mod small_file;
+mod tune;
 mod verify;
 mod write;
 
@@ -59,6 +61,10 @@ pub use check::producer::check_producer;
 pub use check::store::check_store;
 pub use check::{CheckLine, CheckState};
 pub use child::OnLine;
+pub use cost::failure::run_failure;
+pub use cost::price_table::PRICE_TABLE;
+pub use cost::prices::{Cost, PriceFacts, Prices};
+pub use cost::requests::Requests;
 pub use error::BackupError;
 /// Type of the times in manifests and records.
 pub use jiff::Timestamp;
@@ -74,6 +80,12 @@ pub use restore::owner::Owner;
 pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
+pub use tune::error::TuneError;
+pub use tune::link::{LinkBounds, measure_link};
+pub use tune::machine::{CodecSpeed, Machine, measure_machine};
+pub use tune::model::{Bottleneck, Choice, Job, Link as StoreLink, LinkPoint, Prediction, predict};
+pub use tune::recommend::{Candidates, Recommendation, recommend};
+pub use tune::sample::Sample;
 pub use verify::{
     Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest,
     ServerOptions, Trial, VerifyReport, VerifyRequest, verify, verify_by_restore,

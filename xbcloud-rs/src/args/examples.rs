@@ -112,7 +112,16 @@ Without --keep or --remove, the new key slots replace all old ones.";
 pub(crate) const PLAN: &str = "\
 Examples:
   xbcloud-rs plan --size=8T --chunk-size=200M
-  xbcloud-rs plan --like=s3://bucket/shop/latest --memory=1G";
+  xbcloud-rs plan --like=s3://bucket/shop/latest --memory=1G
+  xbcloud-rs plan --size=8T --prices=gcs --failure-rate=0.001";
+
+pub(crate) const TUNE: &str = "\
+Examples:
+  xbcloud-rs tune s3://bucket/shop --data-dir=/var/lib/mysql --sealed
+  mariadb-backup --backup --stream=xbstream | xbcloud-rs tune @shop --size=2T
+  xbcloud-rs tune --sample=mon.xbstream --size=2T --link=100M --prices=aws
+
+The objects of the measurement lie below ROOT/.xb-catalog/@tune and are removed at the end, also after a failure or a signal.";
 
 pub(crate) const GC: &str = "\
 Examples:

@@ -3,6 +3,7 @@
 pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
 mod examples;
+pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
@@ -16,7 +17,10 @@ use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
 use xb_reader::Dialect;
 
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
-pub(crate) use self::shared::{CommonOptions, OpeningOptions, RunOptions, Source, UnsealedOption};
+pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
+pub(crate) use self::shared::{
+    CommonOptions, LayoutArg, OpeningOptions, RunOptions, Source, UnsealedOption,
+};
 pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
 };
@@ -83,6 +87,9 @@ pub(crate) enum Command {
     /// Estimate objects, requests and memory for a backup of a given size
     #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
+    /// Measure this machine and the link to a store, and recommend options for backups
+    #[command(after_help = examples::TUNE)]
+    Tune(Box<TuneArgs>),
     /// Try everything that a backup needs: store, keys, backup program, login, room
     Check(Box<CheckArgs>),
     /// Make a local folder, or print what a bucket needs: policy, lifecycle rule, lock
@@ -328,30 +335,6 @@ pub(crate) struct ReadyOptions {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct PlanArgs {
-    /// Size of the backup as stored, such as 8T
-    #[arg(long, value_name = "SIZE", required_unless_present = "like")]
-    pub(crate) size: Option<Size>,
-    /// Use size, file count, layout and seal of this backup
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "files", "layout", "sealed"])]
-    pub(crate) like: Option<String>,
-    /// Number of files; in the classic layout, each has objects of its own
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub(crate) files: u64,
-    /// Object size [default: 64M; classic: one object per chunk, like the stock tool]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) chunk_size: Option<Size>,
-    /// packed or classic [default: packed]
-    #[arg(long, value_enum, value_name = "LAYOUT")]
-    pub(crate) layout: Option<LayoutArg>,
-    /// Plan for a sealed backup
-    #[arg(long)]
-    pub(crate) sealed: bool,
-    #[command(flatten)]
-    pub(crate) common: CommonOptions,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct PutOptions {
     /// Object size, exact to the byte [default: 64M; classic: one object per chunk, like the stock
     /// tool]
@@ -402,12 +385,6 @@ pub(crate) struct PutOptions {
     // Last, because its help heading also applies to the options that follow.
     #[command(flatten)]
     pub(crate) recipients: RecipientOptions,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LayoutArg {
-    Packed,
-    Classic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -476,6 +453,7 @@ impl Command {
             Self::Gc(a) => &a.common.run,
             Self::Rewrap(a) => &a.common.run,
             Self::Plan(a) => &a.common.run,
+            Self::Tune(a) => &a.common.run,
         }
     }
 }

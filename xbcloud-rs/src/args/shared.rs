@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use xb_backup::Accept;
 use xb_cli::{Failure, Size};
 use xb_keyring::{IdentityOptions, KeyOptions};
@@ -49,6 +49,13 @@ impl UnsealedOption {
     pub(crate) fn accept(&self, opening: &OpeningOptions) -> Accept {
         Accept { unsealed: self.accept_unsealed, unvouched: opening.accept_unvouched }
     }
+}
+
+/// Layout of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutArg {
+    Packed,
+    Classic,
 }
 
 // Options of every command.

@@ -14,7 +14,7 @@ use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
 /// Options that the help of a command shows only on request.
-const TOPICS: [HelpTopic; 3] = [
+const TOPICS: [HelpTopic; 4] = [
     HelpTopic {
         name: "backup",
         headings: &["Backup", "Level restore", "Keys of the run"],
@@ -25,6 +25,7 @@ const TOPICS: [HelpTopic; 3] = [
         headings: &["Store", "S3", "Google Cloud Storage", "Azure Blob Storage", "Connection"],
         about: "the store, its address and credentials",
     },
+    HelpTopic { name: "prices", headings: &["Prices"], about: "prices of the store" },
     HelpTopic { name: "common", headings: &["Run"], about: "parallelism, memory, retries, output" },
 ];
 
@@ -87,6 +88,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Delete(args) => context.delete(&args),
         Command::Gc(args) => context.gc(&args),
         Command::Plan(args) => context.plan(&args),
+        Command::Tune(mut args) => context.tune(&mut args),
         Command::Rewrap(args) => context.rewrap(&args),
     }
 }

@@ -4,6 +4,8 @@ use serde::Serialize;
 use xb_pipeline::{MAX_SUMS, PackPlan, PackSizing, PlanError, UnpackPlan};
 
 use crate::catalog::manifest::Layout;
+use crate::cost::prices::{Cost, Prices};
+use crate::cost::requests::Requests;
 use crate::write::{FIXED_SIZE, limits};
 
 /// Payload of a chunk as the stock producers write it, in bytes; a classic object without a fixed
@@ -11,10 +13,10 @@ use crate::write::{FIXED_SIZE, limits};
 const STOCK_CHUNK: u64 = 10 << 20;
 /// Requests of a run beside those for data: look up the name, list its folder, write claim and
 /// manifest and read them back.
-const AROUND_PUT: u64 = 6;
-/// The same for a classic run, which claims its name, confirms the claim three times, and looks for
-/// objects that a dead run left.
-const AROUND_CLASSIC_PUT: u64 = 21;
+const AROUND_PUT: Requests = Requests { put: 2, list: 1, get: 3 };
+/// Extra requests of a classic run, which claims its name, confirms the claim three times, and looks
+/// for objects that a dead run left. Counted as the dearest kind.
+const AROUND_CLASSIC_PUT: Requests = Requests { put: 15, list: 0, get: 0 };
 /// Objects in one page of a listing; all objects are listed before the manifest is written.
 const LISTED: u64 = 1000;
 /// Extra requests of a sealed run: it also writes its keys object.
@@ -24,7 +26,7 @@ const FOR_SUMS: u64 = 1;
 /// Requests to look up the manifest.
 const AROUND_GET: u64 = 1;
 /// Extra requests of a copy: it reads and writes manifest, checksum list and records, claims its
-/// folder, and lists it.
+/// folder, and lists it. Counted as the dearest kind.
 const AROUND_COPY: u64 = 16;
 /// Size limit of one copy request within a store, in bytes.
 const MAX_COPY: u64 = 5 << 30;
@@ -65,12 +67,32 @@ pub struct Estimate {
     pub verify_requests: u64,
     /// Requests of a copy within the store.
     pub copy_requests: u64,
+    /// Requests of the backup, by kind.
+    pub backup_kinds: Requests,
+    /// Requests of a verification or a restore, by kind.
+    pub verify_kinds: Requests,
+    /// Requests of a copy within the store, by kind.
+    pub copy_kinds: Requests,
     /// Number of objects that the stock tool would create.
     pub stock_objects: u64,
     /// Memory budget of the buffers, in bytes.
     pub memory: u64,
     /// Smallest memory budget that these settings allow, in bytes.
     pub least_memory: u64,
+}
+
+impl Estimate {
+    /// Cost of the backup at `prices`, without retries.
+    #[must_use]
+    pub fn cost(&self, prices: &Prices) -> Cost {
+        Cost {
+            backup: prices.of_requests(self.backup_kinds),
+            verify: prices.of_requests(self.verify_kinds),
+            verify_egress: prices.of_egress(self.stored),
+            copy: prices.of_requests(self.copy_kinds),
+            storage_month: prices.of_storage(self.stored),
+        }
+    }
 }
 
 /// Estimates what a backup will be in the store.
@@ -103,19 +125,35 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
     };
     let reads = |bytes: u64| bytes.div_ceil(get.range);
     // The store cannot copy a larger object, so it passes through us.
-    let copies = |bytes: u64| if bytes <= MAX_COPY { 1 } else { reads(bytes) + per_object(bytes) };
+    let copies = |bytes: u64| match bytes <= MAX_COPY {
+        true => Requests::puts(1),
+        false => Requests::gets(reads(bytes)) + Requests::puts(per_object(bytes)),
+    };
     let sum = |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + others * of(other);
     let keys = if *sealed { FOR_KEYS } else { 0 };
     let sums = if (1..=MAX_SUMS as u64).contains(&objects) { FOR_SUMS } else { 0 };
-    let around = if *layout == Layout::Packed { AROUND_PUT } else { AROUND_CLASSIC_PUT };
+    let classic = if *layout == Layout::Packed { Requests::default() } else { AROUND_CLASSIC_PUT };
+    let backup_kinds = AROUND_PUT
+        + classic
+        + Requests::puts(keys + sums + sum(&per_object))
+        + Requests::lists(objects.div_ceil(LISTED).max(1));
+    let verify_kinds = Requests::gets(AROUND_GET + keys + sums + sum(&reads));
+    let copy_kinds = Requests::puts(AROUND_COPY + keys)
+        + Requests::gets(keys)
+        + classic
+        + copies(object_bytes) * full
+        + copies(other) * others;
     Estimate {
         stored,
         objects,
         object_bytes,
         parts: object_bytes.div_ceil(put.part_size).max(1),
-        backup_requests: around + keys + sums + sum(&per_object) + objects.div_ceil(LISTED).max(1),
-        verify_requests: AROUND_GET + keys + sums + sum(&reads),
-        copy_requests: AROUND_COPY + (around - AROUND_PUT) + 2 * keys + sum(&copies),
+        backup_requests: backup_kinds.total(),
+        verify_requests: verify_kinds.total(),
+        copy_requests: copy_kinds.total(),
+        backup_kinds,
+        verify_kinds,
+        copy_kinds,
         stock_objects,
         memory: put.memory,
         least_memory: least_memory(put, *recut && *layout == Layout::Classic),

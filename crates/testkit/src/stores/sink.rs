@@ -100,6 +100,12 @@ impl Sink {
         format!("http://{}", self.address)
     }
 
+    /// Returns the keys of all objects, with their bucket.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.kept().keys().cloned().collect()
+    }
+
     /// Returns the number of requests by method since the last call.
     #[must_use]
     pub fn take_requests(&self) -> BTreeMap<String, u64> {

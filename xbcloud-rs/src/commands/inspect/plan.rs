@@ -1,4 +1,4 @@
-//! `plan`: estimates objects, requests and memory before the first run.
+//! `plan`: estimates objects, requests, memory and cost before the first run.
 
 use xb_backup::{CancelToken, Layout, Manifest, PutSizing};
 use xb_cli::Failure;
@@ -6,7 +6,9 @@ use xb_pipeline::{ObjectSize, UnpackPlan};
 
 use crate::args::{LayoutArg, PlanArgs};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, memory, threads};
-use crate::place::backup_place;
+use crate::commands::inspect::cost_report::{Failures, PlanReport};
+use crate::commands::inspect::price_options::{priced, provider_of};
+use crate::place::{backup_place, locate};
 use crate::report;
 
 impl Context {
@@ -48,7 +50,23 @@ impl Context {
             get: UnpackPlan::new(memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };
-        report::printed(report::estimate(&xb_backup::estimate(&request), args.common.run.json))?;
-        Ok(())
+        let estimate = xb_backup::estimate(&request);
+        let plan = PlanReport {
+            estimate,
+            prices: priced(&args.prices, price_default(args))?,
+            failure: args.failure_rate.map(|rate| Failures::of(&estimate, rate, &args.common.run)),
+        };
+        report::printed(plan.print(args.common.run.json))
     }
+}
+
+/// The prices that apply if no option names any: by the kind of the store, if one is named.
+fn price_default(args: &PlanArgs) -> Option<&'static str> {
+    let store = &args.common.store;
+    let place = match (&args.like, &store.root, &store.storage) {
+        (Some(like), _, _) => like,
+        (None, None, None) => return Some("aws"),
+        _ => "",
+    };
+    locate(place, store).map_or(Some("aws"), |location| provider_of(&location.place))
 }

@@ -1,0 +1,295 @@
+//! The model behind `tune`: what a backup with some settings will take, from measured numbers alone.
+//!
+//! All stages of the pipeline work at the same time, so the slowest one sets the pace:
+//!
+//! - read: plain bytes at the speed of the source;
+//! - cpu: the codec, and the cipher on what it leaves, on all worker threads;
+//! - link: stored bytes at the speed of the link, and the latency of each request, shared by the
+//!   parallel ones.
+//!
+//! At the end comes what overlaps with nothing: the last part on one connection, and the few requests
+//! around the data one after the other.
+
+use serde::Serialize;
+use xb_pipeline::{ObjectSize, PackPlan, PackSizing, UnpackPlan};
+
+use crate::admin::estimate::{EstimateRequest, estimate};
+use crate::catalog::manifest::Layout;
+use crate::cost::prices::Prices;
+use crate::error::BackupError;
+use crate::tune::machine::{CodecSpeed, Machine};
+use crate::write::limits;
+
+/// Requests of a run that wait for each other.
+const IN_TURN: f64 = 8.0;
+
+/// Throughput of the link with some number of parallel requests.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LinkPoint {
+    /// Parallel requests.
+    pub parallel: usize,
+    /// Bytes per second, without the latency of requests.
+    pub rate: f64,
+    /// Bytes per second as they were measured, latency included.
+    pub measured: f64,
+}
+
+/// What is known about the link to the store.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Link {
+    /// Time in seconds that a request takes besides its bytes.
+    pub latency: f64,
+    /// Measured throughput, in increasing order of parallel requests; not empty.
+    pub points: Vec<LinkPoint>,
+    /// Bytes that were uploaded to measure it.
+    pub uploaded: u64,
+    /// Requests that were sent to measure it.
+    pub requests: u64,
+}
+
+impl Link {
+    /// A link of which the user knows the throughput, whatever the number of requests.
+    #[must_use]
+    pub fn known(rate: f64, latency: f64) -> Self {
+        let points = [1, 2, 4, 8, 16].map(|parallel| LinkPoint { parallel, rate, measured: rate });
+        Self { latency, points: points.into(), uploaded: 0, requests: 0 }
+    }
+
+    /// Throughput with `parallel` requests in bytes per second, at least 1.
+    #[must_use]
+    pub fn rate(&self, parallel: usize) -> f64 {
+        let reached = self.points.iter().rev().find(|point| point.parallel <= parallel);
+        let rate = match (reached, self.points.first()) {
+            (Some(point), _) => point.rate,
+            (None, Some(first)) => first.rate * parallel as f64 / first.parallel.max(1) as f64,
+            (None, None) => 1.0,
+        };
+        rate.max(1.0)
+    }
+}
+
+/// Settings of a backup.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice<'a> {
+    /// The codec.
+    pub codec: &'a CodecSpeed,
+    /// Size of the objects in bytes.
+    pub chunk_size: u64,
+    /// Parallel requests.
+    pub parallel: usize,
+    /// Memory budget in bytes.
+    pub memory: u64,
+}
+
+/// What is backed up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Job {
+    /// Size of the stream in bytes.
+    pub bytes: u64,
+    /// Whether it is sealed.
+    pub sealed: bool,
+    /// Prices of the store, if it has any.
+    pub prices: Option<Prices>,
+}
+
+/// Stage that sets the pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bottleneck {
+    /// The source.
+    Read,
+    /// The worker threads.
+    Cpu,
+    /// The link to the store.
+    Link,
+}
+
+impl Bottleneck {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Cpu => "cpu",
+            Self::Link => "link",
+        }
+    }
+}
+
+/// What a backup with some settings will take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Value of `--compress`.
+    pub compress: String,
+    /// Value of `--chunk-size` in bytes.
+    pub chunk_size: u64,
+    /// Value of `--parallel`.
+    pub parallel: usize,
+    /// Value of `--memory` in bytes.
+    pub memory: u64,
+    /// Duration in seconds.
+    pub seconds: f64,
+    /// Stage that sets the pace.
+    pub bottleneck: Bottleneck,
+    /// Bytes in the store.
+    pub stored: u64,
+    /// Data objects.
+    pub objects: u64,
+    /// Requests, without retries.
+    pub requests: u64,
+    /// Cost of the requests in dollars.
+    pub cost_backup: Option<f64>,
+    /// Cost of the storage in dollars a month.
+    pub cost_storage_month: Option<f64>,
+}
+
+/// Predicts what a backup takes with the settings of `choice`.
+///
+/// # Errors
+/// [`BackupError::Plan`] if the memory is not enough for these settings.
+pub fn predict(
+    machine: &Machine,
+    link: &Link,
+    job: &Job,
+    choice: &Choice<'_>,
+) -> Result<Prediction, BackupError> {
+    let Choice { codec, chunk_size, parallel, memory } = *choice;
+    let threads = machine.threads.max(1);
+    let object_size = ObjectSize::new(chunk_size);
+    let put =
+        PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits: limits() })?;
+    let get = UnpackPlan::new(memory, threads, parallel)?;
+    let stored = share(job.bytes, codec.ratio);
+    let (layout, sealed) = (Layout::Packed, job.sealed);
+    let numbers =
+        estimate(&EstimateRequest { stored, layout, recut: false, files: 1, sealed, put, get });
+
+    let plain = job.bytes as f64;
+    let read = plain / machine.read.max(1.0);
+    let seal = if sealed { stored as f64 / machine.seal.max(1.0) } else { 0.0 };
+    let cpu = (plain / codec.speed.max(1.0) + seal) / threads as f64;
+    let rate = link.rate(put.parallel);
+    let waiting = numbers.backup_requests as f64 * link.latency / put.parallel as f64;
+    let sending = stored as f64 / rate + waiting;
+    let stages = [(read, Bottleneck::Read), (cpu, Bottleneck::Cpu), (sending, Bottleneck::Link)];
+    let slowest =
+        stages.into_iter().fold(stages[0], |most, one| if one.0 > most.0 { one } else { most });
+    let last_part = put.part_size.min(stored) as f64 * put.parallel as f64 / rate;
+    let around = last_part + IN_TURN * link.latency;
+    let cost = job.prices.map(|prices| numbers.cost(&prices));
+    Ok(Prediction {
+        compress: codec.compress.clone(),
+        chunk_size,
+        parallel,
+        memory,
+        seconds: slowest.0 + around,
+        bottleneck: slowest.1,
+        stored,
+        objects: numbers.objects,
+        requests: numbers.backup_requests,
+        cost_backup: cost.map(|cost| cost.backup),
+        cost_storage_month: cost.map(|cost| cost.storage_month),
+    })
+}
+
+/// `ratio` of `bytes`, rounded up.
+fn share(bytes: u64, ratio: f64) -> u64 {
+    // `as` saturates, and the product is not negative.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let share = (bytes as f64 * ratio.clamp(0.0, 1.0)).ceil() as u64;
+    share.min(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn codec(speed: f64, ratio: f64) -> CodecSpeed {
+        CodecSpeed { compress: "zstd:1".into(), speed, ratio }
+    }
+
+    fn machine(read: f64) -> Machine {
+        Machine { threads: 4, read, codecs: Vec::new(), seal: 2e9 }
+    }
+
+    fn seconds(
+        link: &Link,
+        read: f64,
+        codec: &CodecSpeed,
+        bytes: u64,
+        chunk_size: u64,
+    ) -> (f64, Bottleneck) {
+        let job = Job { bytes, sealed: true, prices: None };
+        let choice = Choice { codec, chunk_size, parallel: 8, memory: 512 * MIB };
+        let prediction = predict(&machine(read), link, &job, &choice).unwrap();
+        (prediction.seconds, prediction.bottleneck)
+    }
+
+    #[test]
+    fn the_slowest_stage_sets_the_pace() {
+        // 100 GiB that halve: 50 GiB on a link of 100 MB/s are 537 s.
+        let link = Link::known(1e8, 0.0);
+        let (took, by) = seconds(&link, 1e9, &codec(4e8, 0.5), 100 * GIB, 64 * MIB);
+        assert!((537.0..545.0).contains(&took) && by == Bottleneck::Link, "{took}");
+        // A codec of 40 MB/s on each of 4 threads: 671 s, and a little for the cipher.
+        let (took, by) = seconds(&link, 1e9, &codec(4e7, 0.5), 100 * GIB, 64 * MIB);
+        assert!((671.0..690.0).contains(&took) && by == Bottleneck::Cpu, "{took}");
+        // A disk of 50 MB/s.
+        let (took, by) = seconds(&link, 5e7, &codec(4e8, 0.5), 100 * GIB, 64 * MIB);
+        assert!((2147.0..2160.0).contains(&took) && by == Bottleneck::Read, "{took}");
+        // Latency weighs on small objects: 6400 requests of 1 s, 8 at a time, are 800 s.
+        let far = Link::known(1e9, 1.0);
+        let (took, by) = seconds(&far, 1e9, &codec(4e8, 0.5), 100 * GIB, 8 * MIB);
+        assert!((850.0..880.0).contains(&took) && by == Bottleneck::Link, "{took}");
+    }
+
+    #[test]
+    fn memory_that_is_too_small_is_refused() {
+        let codec = codec(4e8, 0.5);
+        let job = Job { bytes: GIB, sealed: false, prices: None };
+        let choice = Choice { codec: &codec, chunk_size: 64 * MIB, parallel: 8, memory: MIB };
+        let refused = predict(&machine(1e9), &Link::known(1e9, 0.0), &job, &choice);
+        assert!(matches!(refused, Err(BackupError::Plan(_))));
+    }
+
+    #[test]
+    fn points_between_measurements_are_those_below() {
+        let points = vec![
+            LinkPoint { parallel: 2, rate: 10.0, measured: 9.0 },
+            LinkPoint { parallel: 8, rate: 30.0, measured: 9.0 },
+        ];
+        let link = Link { latency: 0.0, points, uploaded: 0, requests: 0 };
+        assert_eq!([1, 2, 7, 8, 99].map(|n| link.rate(n)), [5.0, 10.0, 10.0, 30.0, 30.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn more_of_anything_is_never_worse(
+            rate in 1e4..1e10_f64, latency in 0.0..2.0_f64, read in 1e6..1e10_f64,
+            speed in 1e6..1e10_f64, ratio in 0.0..=1.0_f64, bytes in 0_u64..(64 << 40),
+            chunk in 1_u64..(5 << 30), better in 1.0..100.0_f64,
+        ) {
+            let link = Link::known(rate, latency);
+            let (took, _) = seconds(&link, read, &codec(speed, ratio), bytes, chunk);
+            prop_assert!(took.is_finite() && took >= 0.0);
+            let tolerance = took * 1e-9 + 1e-9;
+            let others = [
+                seconds(&Link::known(rate * better, latency), read, &codec(speed, ratio), bytes, chunk),
+                seconds(&Link::known(rate, latency / better), read, &codec(speed, ratio), bytes, chunk),
+                seconds(&link, read * better, &codec(speed, ratio), bytes, chunk),
+                seconds(&link, read, &codec(speed * better, ratio), bytes, chunk),
+                seconds(&link, read, &codec(speed, ratio), bytes / 2, chunk),
+            ];
+            for (other, _) in others {
+                prop_assert!(other <= took + tolerance, "{} instead of {}", other, took);
+            }
+            // No stage is faster than its bytes.
+            prop_assert!(took + tolerance >= bytes as f64 / read);
+            prop_assert!(took + tolerance >= bytes as f64 * ratio / rate);
+        }
+    }
+}
