@@ -43,10 +43,12 @@ impl Put {
         let proxy = Proxy::start(bucket.address(), rules);
         let stream = stream_of(byte);
         let program = env!("CARGO_BIN_EXE_xbcloud-rs");
+        let url = store.url(name);
+        let path = url.strip_prefix(&format!("s3://{}/", bucket.name())).unwrap();
         let own = |run: Cmd| {
             run.args(["put", "--quiet", "--layout=classic", "--parallel=2"])
                 .args(options_for(&proxy.endpoint()))
-                .arg(store.url(name))
+                .arg(&url)
         };
         let stock = |run: Cmd| {
             run.args(["put", "--storage=s3", "--parallel=2", "--s3-region", REGION])
@@ -54,7 +56,7 @@ impl Put {
                 .arg(format!("--s3-bucket={}", bucket.name()))
                 .arg(format!("--s3-access-key={ACCESS_KEY}"))
                 .arg(format!("--s3-secret-key={SECRET_KEY}"))
-                .arg(name)
+                .arg(path)
         };
         let run = match how.by {
             By::OwnName => own(Cmd::new(program)),
