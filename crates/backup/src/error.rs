@@ -417,10 +417,7 @@ impl BackupError {
             Self::Unrecognised { .. } => Some(
                 "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
-            Self::Changed { .. } => Some("run the command again"),
-            Self::Replaced { .. } => {
-                Some("wait until no other program writes this name, and run the command again")
-            }
+            Self::Changed { .. } | Self::Replaced { .. } => Some("run the command again"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",

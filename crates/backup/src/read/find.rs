@@ -24,6 +24,7 @@ pub(crate) enum Objects {
 }
 
 /// What shows that the objects in the stock layout belong together.
+#[expect(clippy::large_enum_variant, reason = "there is one for each read")]
 pub(crate) enum Origin {
     Manifest(Manifest),
     /// A stock backup has no manifest: its objects must not change while they are read.
@@ -72,9 +73,8 @@ impl Objects {
         match self {
             Self::Packed(_, _, _, ReadMode::Parts(parts)) => Some(parts.1.stream_bytes()),
             Self::Classic(_, files, Some(_)) => Some(files.bytes()),
-            Self::Packed(manifest, ..) | Self::Classic(Origin::Manifest(manifest), ..) => {
-                Some(manifest.stream_bytes)
-            }
+            Self::Packed(manifest, ..) => Some(manifest.stream_bytes),
+            Self::Classic(Origin::Manifest(manifest), ..) => Some(manifest.stream_bytes),
             Self::Classic(Origin::Stock(_), ..) => None,
         }
     }
