@@ -11,7 +11,7 @@ mod live_support;
 use live_support::*;
 use xb_testkit::command::{Cmd, Ran, Running, Signal};
 use xb_testkit::fault::{Action, Proxy, Rule};
-use xb_testkit::s3::options_for;
+use xb_testkit::s3::{ACCESS_KEY, REGION, SECRET_KEY, options_for};
 use xb_testkit::store::Store;
 use xb_testkit::stream::StreamWriter;
 
@@ -42,13 +42,33 @@ impl Put {
         rules.extend(how.ahead.map(|seconds| Rule::new("", "", Action::Ahead(seconds))));
         let proxy = Proxy::start(bucket.address(), rules);
         let stream = stream_of(byte);
-        let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args(["put", "--quiet", "--layout=classic", "--parallel=2"])
-            .args(options_for(&proxy.endpoint()))
-            .args(how.options)
-            .arg(store.url(name))
-            .stdin_bytes(stream.clone())
-            .spawn();
+        let program = env!("CARGO_BIN_EXE_xbcloud-rs");
+        let url = store.url(name);
+        let path = url.strip_prefix(&format!("s3://{}/", bucket.name())).unwrap();
+        let own = |run: Cmd| {
+            run.args(["put", "--quiet", "--layout=classic", "--parallel=2"])
+                .args(options_for(&proxy.endpoint()))
+                .arg(&url)
+        };
+        let stock = |run: Cmd| {
+            run.args(["put", "--storage=s3", "--parallel=2", "--s3-region", REGION])
+                .arg(format!("--s3-endpoint={}", proxy.endpoint()))
+                .arg(format!("--s3-bucket={}", bucket.name()))
+                .arg(format!("--s3-access-key={ACCESS_KEY}"))
+                .arg(format!("--s3-secret-key={SECRET_KEY}"))
+                .arg(path)
+        };
+        let run = match how.by {
+            By::OwnName => own(Cmd::new(program)),
+            By::StockName => stock(Cmd::new("bash").args(["-c", AS_STOCK, "bash", program])),
+            // Of another host's processes, nobody knows whether they are alive.
+            By::StockNameElsewhere => stock(
+                Cmd::new("unshare")
+                    .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"])
+                    .args(["bash", "-c", AS_STOCK, "bash", program]),
+            ),
+        };
+        let run = run.args(how.options).stdin_bytes(stream.clone()).spawn();
         Self { proxy, run, stream }
     }
 
@@ -69,18 +89,35 @@ impl Put {
     }
 }
 
+/// Runs a program under the stock name, in place of the shell.
+const AS_STOCK: &str = r#"program=$1; shift; exec -a xbcloud "$program" "$@""#;
+
+/// The name under which a program is called, and where.
+#[derive(Clone, Copy)]
+enum By {
+    OwnName,
+    StockName,
+    StockNameElsewhere,
+}
+
 /// How a run comes to the name.
 struct How {
+    by: By,
     options: &'static [&'static str],
     /// Seconds by which the store's clock seems ahead.
     ahead: Option<u64>,
 }
 
-const PLAIN: How = How { options: &[], ahead: None };
+const PLAIN: How = How { by: By::OwnName, options: &[], ahead: None };
 /// In the store's own time, more than an hour after the other run's last sign of life.
-const LATER: How = How { options: &[], ahead: Some(7200) };
-const BY_WORD: How = How { options: &["--take-over"], ahead: None };
-const WITHOUT_CONDITIONS: How = How { options: &["--s3-provider=plain"], ahead: None };
+const LATER: How = How { by: By::OwnName, options: &[], ahead: Some(7200) };
+const BY_WORD: How = How { by: By::OwnName, options: &["--take-over"], ahead: None };
+const STOCK: How = How { by: By::StockName, options: &[], ahead: None };
+const STOCK_ELSEWHERE: How = How { by: By::StockNameElsewhere, options: &[], ahead: None };
+const STOCK_WITHOUT_CONDITIONS: How =
+    How { by: By::StockNameElsewhere, options: &["--s3-provider=plain"], ahead: None };
+const WITHOUT_CONDITIONS: How =
+    How { by: By::OwnName, options: &["--s3-provider=plain"], ahead: None };
 
 struct Outcome {
     ran: Ran,
@@ -144,7 +181,9 @@ fn without_conditional_writes_at_most_one_wins() {
 /// exist.
 fn suspended(store: &Store, how: &How, first: u64, second: u64, late: bool) -> (bool, bool) {
     let name = format!("n{first}-{second}-{late}");
-    let mut sleeping = Put::start(store, &name, b'a', first, &PLAIN);
+    let by_stock_name = matches!(how.by, By::StockNameElsewhere);
+    let first_how = if by_stock_name { &STOCK } else { &PLAIN };
+    let mut sleeping = Put::start(store, &name, b'a', first, first_how);
     if !sleeping.is_held() {
         return (false, false);
     }
@@ -198,4 +237,18 @@ fn a_run_suspended_at_any_request_never_mixes_with_one_that_finds_it_dead() {
 #[test]
 fn a_run_suspended_at_any_request_never_mixes_with_one_that_takes_over_by_word() {
     suspended_anywhere(&BY_WORD);
+}
+
+/// The operators' pods: under the stock name a run takes over from one of another host at once,
+/// alive or not.
+#[test]
+fn runs_of_the_stock_name_suspended_at_any_request_never_mix() {
+    suspended_anywhere(&STOCK_ELSEWHERE);
+}
+
+#[test]
+fn runs_of_the_stock_name_that_start_at_once_never_mix() {
+    for how in [&STOCK_ELSEWHERE, &STOCK_WITHOUT_CONDITIONS] {
+        starters(how, 40);
+    }
 }

@@ -104,6 +104,14 @@ pub enum BackupError {
         /// Name of the backup.
         name: String,
     },
+    /// The objects of a backup without a manifest changed while they were read.
+    #[error(
+        "the objects of {name} changed while they were read, so what was read may be of several backups"
+    )]
+    Replaced {
+        /// Name of the backup.
+        name: String,
+    },
     /// The backup is pinned.
     #[error("{name} is pinned")]
     Pinned {
@@ -353,6 +361,7 @@ impl BackupError {
             | Self::Foreign { .. }
             | Self::Unrecognised { .. }
             | Self::Changed { .. }
+            | Self::Replaced { .. }
             | Self::Pinned { .. }
             | Self::Unverified { .. }
             | Self::WhichServer { .. }
@@ -408,7 +417,7 @@ impl BackupError {
             Self::Unrecognised { .. } => Some(
                 "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
-            Self::Changed { .. } => Some("run the command again"),
+            Self::Changed { .. } | Self::Replaced { .. } => Some("run the command again"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",

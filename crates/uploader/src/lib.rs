@@ -34,6 +34,6 @@ pub use store::Store;
 pub use store::bucket_rules::AbortRule;
 pub use store::exclusive::ReadBack;
 pub use store::faults::{Fault, Faults};
-pub use store::gate::Gate;
+pub use store::gate::{Change, Gate};
 pub use store::list::Listed;
 pub use store::object_lock::{Lock, LockMode};

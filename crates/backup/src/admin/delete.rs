@@ -159,11 +159,13 @@ async fn refuse_others(
     if stored.is_some() || damaged {
         return Ok(());
     }
-    // A claim that has not ended shows that a classic run or delete of ours left the objects.
+    // A claim that has not ended shows that a classic run or delete of ours left the objects; late
+    // requests may have left some after the claim had ended.
     let claims = claims(root, name).await?;
-    match standing(root, &claims).await?.seen {
-        Some(_) => Ok(()),
-        None => contents.refuse_unrecognised(name),
+    let standing = standing(root, &claims).await?;
+    match standing.seen.is_some() || standing.may_own(&contents.classic) {
+        true => Ok(()),
+        false => contents.refuse_unrecognised(name),
     }
 }
 

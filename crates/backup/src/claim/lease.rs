@@ -7,6 +7,10 @@
 //! from the beginning of the confirmation; no run takes it over by its age before twice that time.
 //! After the lease, the next request must confirm the claim again: a run that was suspended but not
 //! taken over continues.
+//!
+//! A run that takes over on request, or under the stock name, does not wait for the lease. Nothing
+//! of the new run can be overwritten, because objects are only created; but it could be removed. So
+//! each removal looks for newer claims immediately before it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,10 +18,11 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
-use xb_uploader::{Gate, StoreError, StoreErrorKind};
+use xb_uploader::{Change, Gate, StoreError, StoreErrorKind};
 
 use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
+use crate::claim::left::Left;
 use crate::claim::note::{Note, Phase};
 use crate::claim::standing::claims;
 
@@ -71,6 +76,7 @@ impl Lease {
     }
 
     /// Full key of the claim.
+    #[cfg(test)]
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
@@ -82,6 +88,11 @@ impl Lease {
     /// Sets the phase that the claim states from its next confirmation on.
     pub(crate) fn enter(&self, phase: Phase) {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).phase = phase;
+    }
+
+    /// Sets what the claim records from its next confirmation on: the objects left.
+    pub(crate) fn leave(&self, left: Left) {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);
     }
 
     fn is_fresh(&self) -> bool {
@@ -173,7 +184,19 @@ impl Lease {
 
 #[async_trait]
 impl Gate for Lease {
-    async fn pass(&self) -> Result<(), StoreError> {
+    async fn pass(&self, change: Change) -> Result<(), StoreError> {
+        self.pass_lease().await?;
+        match change {
+            Change::Remove if !self.is_newest().await? => {
+                Err(self.lose("another run took over".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Lease {
+    async fn pass_lease(&self) -> Result<(), StoreError> {
         if let Some(why) = self.lost.borrow().clone() {
             return Err(self.fenced(why));
         }

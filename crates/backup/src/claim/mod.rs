@@ -6,13 +6,15 @@
 //!
 //! 1. `claiming` while its run checks whether the name is free: nothing is written or removed yet;
 //! 2. `holding` from the moment its run removes what a dead run left, until its run is over;
-//! 3. `ended` when the run leaves either a complete backup or nothing.
+//! 3. `ended` when the run leaves a complete backup, nothing, or recorded objects as the stock tool
+//!    leaves them.
 //!
 //! The highest claim is removed only by `gc` when it is old, or by its own run while it is still
 //! `claiming`. So no older claim counts again, however late its run resumes.
 
 mod alive;
 mod lease;
+mod left;
 mod note;
 mod standing;
 #[cfg(test)]
@@ -25,10 +27,11 @@ use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
 use self::lease::Lease;
+pub(crate) use self::left::Left;
 use self::note::{Note, Phase};
 use self::standing::refuse_unless_taken;
 pub(crate) use self::standing::{
-    DEAD, FORGOTTEN, Numbered, claims, is_unfinished, may_be_its_own, refuse_living, standing,
+    DEAD, FORGOTTEN, Look, Numbered, claims, look, may_be_its_own, refuse_living, standing,
 };
 use crate::catalog::names::{BackupName, CLAIM, RunId, claims_folder, of_classic, run_folder};
 use crate::catalog::root::Root;
@@ -41,6 +44,8 @@ const REFRESH: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(crate) struct Claim {
     lease: Option<Arc<Lease>>,
+    /// Number of the claim; 0 for a packed run.
+    number: u64,
     refresher: JoinHandle<()>,
 }
 
@@ -76,7 +81,7 @@ impl Claim {
                 let _ = root.store().put(&key, note.encode().into()).await;
             }
         });
-        Ok(Self { lease: None, refresher })
+        Ok(Self { lease: None, number: 0, refresher })
     }
 
     /// Claims the name for a classic run, or for a command that removes classic objects. The claim
@@ -96,7 +101,8 @@ impl Claim {
         let standing = standing(root, &before).await?;
         let taken = refuse_unless_taken(root, name, &standing)?;
         let number = before.last().map_or(0, |newest| newest.number).saturating_add(1);
-        let note = Note::new(run)?;
+        let late = standing.has_late(root.store().now());
+        let note = Note { late, ..Note::new(run)? };
         let folder = root.key(&claims_folder(name));
         // If the store cannot refuse an existing key, two runs must not use the same one.
         let key = match root.store().has_conditions() {
@@ -111,7 +117,7 @@ impl Claim {
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => return Err(running(key)),
             other => other?,
         }
-        let claim = Self::refreshed(lease);
+        let claim = Self::refreshed(lease, number);
         // The other run may have refreshed its claim since the check, or claimed the name
         // concurrently.
         let after = claims(root, name).await?;
@@ -129,7 +135,7 @@ impl Claim {
         Ok((claim, standing.seen))
     }
 
-    fn refreshed(lease: Arc<Lease>) -> Self {
+    fn refreshed(lease: Arc<Lease>, number: u64) -> Self {
         let renewed = Arc::clone(&lease);
         let refresher = tokio::spawn(async move {
             loop {
@@ -143,7 +149,7 @@ impl Claim {
                 }
             }
         });
-        Self { lease: Some(lease), refresher }
+        Self { lease: Some(lease), number, refresher }
     }
 
     /// Holds the name: from here on objects may be written and removed. Returns the ROOT to use for
@@ -153,12 +159,18 @@ impl Claim {
         lease.enter(Phase::Holding);
         lease.confirm().await?;
         let root = root.gated(Arc::clone(lease) as Arc<dyn Gate>);
-        // This claim now covers everything that the older ones recorded, so those can go.
-        let older = claims(&root, name).await?.into_iter().map(|claim| claim.key);
-        let older = older.filter(|key| key != lease.key()).collect();
-        root.store().delete_all(older).await?;
+        self.remove_older(&root, name).await?;
         end_uploads(&root, name).await?;
         Ok(root)
+    }
+
+    /// Removes the claims before this one, which covers everything that they recorded. A newer one is
+    /// that of a run that takes over, and must stay: it fences this run.
+    async fn remove_older(&self, root: &Root, name: &BackupName) -> Result<(), BackupError> {
+        let mut older = claims(root, name).await?;
+        older.retain(|claim| claim.number < self.number);
+        root.store().delete_all(older.into_iter().map(|claim| claim.key).collect()).await?;
+        Ok(())
     }
 
     /// Checks that no later run has replaced this claim.
@@ -197,6 +209,18 @@ impl Claim {
         lease.enter(Phase::Ended);
         // A claim that cannot be written delays other runs only for a short time.
         let _ = lease.confirm().await;
+    }
+
+    /// Ends a run whose objects stay without a manifest, as the stock tool leaves them.
+    ///
+    /// # Errors
+    /// If the claim cannot record them: then they count as what a failed run left.
+    pub(crate) async fn end_leaving(&self, left: Left) -> Result<(), BackupError> {
+        let Some(lease) = &self.lease else { return Ok(()) };
+        self.refresher.abort();
+        lease.leave(left);
+        lease.enter(Phase::Ended);
+        Ok(lease.confirm().await?)
     }
 
     /// Gives up a claim under which nothing was done.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::names::RunId;
 use crate::claim::alive;
+use crate::claim::left::Left;
 use crate::error::BackupError;
 
 /// Phase of a classic run.
@@ -14,7 +15,8 @@ pub(crate) enum Phase {
     Claiming,
     /// The run writes and removes objects.
     Holding,
-    /// The run is over, and left nothing that another run would have to remove.
+    /// The run is over, and left nothing that another run would have to remove: a complete backup,
+    /// objects as the stock tool leaves them ([`Note::left`]), or nothing.
     Ended,
 }
 
@@ -32,6 +34,10 @@ pub(crate) struct Note {
     pub(super) run: String,
     pub(super) mark: Value,
     pub(super) host: Option<String>,
+    /// Whether a run before this one may have been alive, so that its requests may still arrive.
+    pub(super) late: bool,
+    /// Objects without a manifest that the ended run left in the layout of the stock tool.
+    pub(super) left: Option<Left>,
 }
 
 impl Note {
@@ -40,7 +46,8 @@ impl Note {
         let (run, mark) = (run.to_string(), alive::own_mark());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let host = host.map(|host| host.trim().to_owned());
-        Ok(Self { holder: holder.to_string(), phase: Phase::Claiming, run, mark, host })
+        let holder = holder.to_string();
+        Ok(Self { holder, phase: Phase::Claiming, run, mark, host, late: false, left: None })
     }
 
     /// Encodes the claim; the bytes differ each time.
@@ -48,7 +55,8 @@ impl Note {
         let phase = Phase::NAMES.iter().find(|(phase, _)| *phase == self.phase);
         let mut text = json!({
             "run": self.run, "holder": self.holder, "state": phase.map(|(_, name)| name),
-            "host": self.host, "time": jiff::Timestamp::now(),
+            "host": self.host, "time": jiff::Timestamp::now(), "late": self.late,
+            "left": self.left.as_ref().map(Left::encode),
         });
         if let (Some(text), Some(mark)) = (text.as_object_mut(), self.mark.as_object()) {
             text.extend(mark.clone());
@@ -68,6 +76,8 @@ impl Note {
             phase: phase.map_or(Phase::Holding, |(phase, _)| *phase),
             run: text("run").unwrap_or_default(),
             host: text("host"),
+            late: value.get("late").and_then(Value::as_bool).unwrap_or_default(),
+            left: value.get("left").and_then(Left::read),
             mark: value,
         }
     }

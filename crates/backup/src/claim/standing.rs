@@ -6,6 +6,7 @@ use xb_uploader::{Listed, StoreError, StoreErrorKind};
 use crate::catalog::names::{BackupName, claims_folder, of_classic};
 use crate::catalog::root::Root;
 use crate::claim::alive;
+use crate::claim::left::Left;
 use crate::claim::note::{Note, Phase};
 use crate::error::BackupError;
 
@@ -50,10 +51,50 @@ pub(crate) struct Standing {
     pub(crate) alive: Option<(String, i64)>,
     /// Last refresh by a run that may have left objects, in seconds since 1970.
     pub(crate) seen: Option<i64>,
+    /// The run that ended last, if no later one holds or held the name.
+    ended: Option<Ended>,
     /// The run that wrote the claim in `alive`.
     pub(super) holder: Option<String>,
     /// Whether the process of a run in `alive` is known to be alive.
     proven_alive: bool,
+}
+
+/// What the claim of an ended run records.
+#[derive(Debug)]
+struct Ended {
+    /// Its last refresh, in seconds since 1970.
+    seen: i64,
+    /// As [`Note::late`].
+    late: bool,
+    /// As [`Note::left`].
+    left: Option<Left>,
+}
+
+impl Standing {
+    /// Whether classic objects without a manifest may be what runs of ours left: remains, not a
+    /// stock backup. They are a stock backup if no claim counts, if the last run recorded that it
+    /// left exactly them, or if all of them are too new to be of our runs.
+    pub(crate) fn may_own(&self, classic: &[Listed]) -> bool {
+        let Some(oldest) = classic.iter().map(|listed| listed.modified).min() else { return false };
+        match (&self.ended, self.seen) {
+            (_, Some(seen)) => may_be_its_own(oldest, seen),
+            (None, None) => false,
+            (Some(ended), None) if ended.left.as_ref().is_some_and(|l| *l == Left::of(classic)) => {
+                false
+            }
+            // Beside the recorded objects, or after a run that may have had a living predecessor,
+            // an object may be of a request that arrived late.
+            (Some(ended), None) => {
+                (ended.late || ended.left.is_some()) && may_be_its_own(oldest, ended.seen)
+            }
+        }
+    }
+
+    /// Whether requests of earlier runs may still arrive at the time `now`.
+    pub(super) fn has_late(&self, now: i64) -> bool {
+        let inherited = |ended: &Ended| ended.late && now.saturating_sub(ended.seen) < DEAD;
+        self.alive.is_some() || self.seen.is_some() || self.ended.as_ref().is_some_and(inherited)
+    }
 }
 
 /// Reads the claims of `name`.
@@ -83,7 +124,11 @@ pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standin
                 standing.seen = Some(claim.modified);
                 break;
             }
-            Phase::Ended => break,
+            Phase::Ended => {
+                let Note { late, left, .. } = note;
+                standing.ended = Some(Ended { seen: claim.modified, late, left });
+                break;
+            }
         }
     }
     Ok(standing)
@@ -125,15 +170,38 @@ pub(crate) fn may_be_its_own(newest: i64, seen: i64) -> bool {
     newest <= seen.saturating_add(FOREIGN_AFTER)
 }
 
-/// Whether the classic objects of `name` belong to an uncommitted run of ours: its claim exists,
-/// and no object is much newer.
-pub(crate) async fn is_unfinished(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
+/// A look at the classic objects of a name without a manifest, to be compared with a later one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Look(Option<Left>);
+
+impl Look {
+    /// Whether the objects may be remains of runs of ours; see [`Standing::may_own`].
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Fails if the objects have changed since this look: no manifest proves that what was read
+    /// since belongs together.
+    ///
+    /// # Errors
+    /// [`BackupError::Replaced`].
+    pub(crate) async fn still_holds(
+        &self,
+        root: &Root,
+        name: &BackupName,
+    ) -> Result<(), BackupError> {
+        match look(root, name).await? == *self {
+            true => Ok(()),
+            false => Err(BackupError::Replaced { name: name.to_string() }),
+        }
+    }
+}
+
+/// Looks at the classic objects of `name`, which has no manifest, and at the claims.
+pub(crate) async fn look(root: &Root, name: &BackupName) -> Result<Look, BackupError> {
+    let mut classic = root.list_below(name.as_str()).await?;
+    classic.retain(|listed| of_classic(&listed.key));
+    // After the objects: a run claims the name before it writes or removes any.
     let standing = standing(root, &claims(root, name).await?).await?;
-    let Some(seen) = standing.seen else { return Ok(false) };
-    let objects = root.list_below(name.as_str()).await?;
-    let classic = objects.iter().filter(|listed| of_classic(&listed.key));
-    Ok(classic
-        .map(|listed| listed.modified)
-        .max()
-        .is_some_and(|newest| may_be_its_own(newest, seen)))
+    Ok(Look((!standing.may_own(&classic)).then(|| Left::of(&classic))))
 }

@@ -135,6 +135,84 @@ async fn only_what_holds_or_has_held_owns_what_lies_there() {
     assert_eq!(claims(&fixture.root, &fixture.name).await.unwrap().len(), 1);
 }
 
+/// A run that takes over on request does not wait until the lease of the other has ended.
+#[tokio::test]
+async fn a_run_with_a_fresh_lease_removes_nothing_once_another_took_over() {
+    let fixture = Fixture::new();
+    let (_first, suspended) = fixture.run().await;
+    let taking = fixture.root.taking_over(|_: &str| {});
+    let (second, _) =
+        Claim::classic(&taking, &fixture.name, RunId::random().unwrap()).await.unwrap();
+    let running = second.hold(&taking, &fixture.name).await.unwrap();
+    put(&running, "n/a").await.unwrap();
+    assert!(is_fenced(suspended.store().delete(&suspended.key("n/a")).await));
+    assert!(is_fenced(suspended.store().delete_all(vec![suspended.key("n/a")]).await));
+    assert!(running.store().get(&running.key("n/a")).await.is_ok());
+}
+
+/// A run whose confirmation was overtaken must not remove the claim that fences it.
+#[tokio::test]
+async fn a_run_that_begins_to_hold_spares_the_newer_claim() {
+    let fixture = Fixture::new();
+    let (mut first, root) = fixture.run().await;
+    let key = first.lease.as_ref().unwrap().key().to_owned();
+    // As if it had the lower number of a claim that another run has replaced since.
+    first.number -= 1;
+    first.remove_older(&root, &fixture.name).await.unwrap();
+    assert!(fixture.root.store().get(&key).await.is_ok());
+    first.number += 2;
+    first.remove_older(&root, &fixture.name).await.unwrap();
+    assert!(fixture.root.store().get(&key).await.is_err());
+}
+
+#[tokio::test]
+async fn objects_without_a_manifest_are_a_stock_backup_only_if_no_run_can_have_added_some() {
+    let object = "n/xtrabackup_info.00000000000000000000";
+    let fixture = Fixture::new();
+    let unfinished = async || look(&fixture.root, &fixture.name).await.unwrap().is_unfinished();
+    let listed = async || {
+        let mut listed = fixture.root.list_below("n").await.unwrap();
+        listed.retain(|listed| of_classic(&listed.key));
+        listed
+    };
+    // Another tool's, where no run of ours ever was.
+    put(&fixture.root, object).await.unwrap();
+    assert!(!unfinished().await);
+    fixture.root.store().delete(&fixture.root.key(object)).await.unwrap();
+
+    // Recorded by the run that left them.
+    let (first, root) = fixture.run().await;
+    put(&root, object).await.unwrap();
+    assert!(unfinished().await, "the run holds the name");
+    first.end_leaving(Left::of(&listed().await)).await.unwrap();
+    let before = look(&fixture.root, &fixture.name).await.unwrap();
+    assert!(!before.is_unfinished());
+    before.still_holds(&fixture.root, &fixture.name).await.unwrap();
+    // A late request of another run adds one.
+    put(&fixture.root, "n/late.00000000000000000000").await.unwrap();
+    assert!(unfinished().await);
+    let changed = before.still_holds(&fixture.root, &fixture.name).await;
+    assert!(matches!(changed, Err(BackupError::Replaced { .. })), "{changed:?}");
+    for key in [object, "n/late.00000000000000000000"] {
+        fixture.root.store().delete(&fixture.root.key(key)).await.unwrap();
+    }
+
+    // The next run has no predecessor that could be alive, so what comes later is another tool's.
+    let (second, _) = fixture.run().await;
+    second.end().await;
+    put(&fixture.root, object).await.unwrap();
+    assert!(!unfinished().await);
+    fixture.root.store().delete(&fixture.root.key(object)).await.unwrap();
+
+    // A run that took over may have left one behind that still writes.
+    let (third, _) = fixture.run().await;
+    fixture.silence(&third);
+    let (fourth, _) = fixture.run().await;
+    fourth.end().await;
+    put(&fixture.root, object).await.unwrap();
+    assert!(unfinished().await);
+}
+
 #[test]
 fn claims_of_earlier_versions_hold() {
     let note = Note::read(br#"{"run":"r","pid":7,"process_started":"b 1"}"#);

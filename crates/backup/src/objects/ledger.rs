@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 use xb_pipeline::sums as crc;
 use xb_uploader::{Listed, Stored};
 
-use crate::catalog::manifest::Manifest;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
@@ -79,11 +78,11 @@ impl Ledger {
         &self,
         root: &Root,
         folder: &str,
-        manifest: &Manifest,
+        name: &str,
         listed: &[Listed],
     ) -> Result<(), BackupError> {
         let damaged = |key: &str, what: &str| BackupError::Damaged {
-            name: manifest.name.clone(),
+            name: name.to_owned(),
             what: format!("object {key} {what}: another program wrote under this prefix"),
         };
         for object in listed {
@@ -109,7 +108,7 @@ impl Ledger {
         match listed.len() == self.entries.len() {
             true => Ok(()),
             false => Err(BackupError::Damaged {
-                name: manifest.name.clone(),
+                name: name.to_owned(),
                 what: format!(
                     "this run stored {} objects, but only {} are there: another program removed some",
                     self.entries.len(),

@@ -8,7 +8,7 @@ use xb_encryptor::DataKey;
 use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
 use crate::catalog::names::RunId;
 use crate::catalog::root::Root;
-use crate::claim::is_unfinished;
+use crate::claim::{Look, look};
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::list_with_sums;
@@ -20,7 +20,15 @@ use crate::read::unlock::{Unlocked, envelope, unlock};
 /// Data objects of a backup, in stream order.
 pub(crate) enum Objects {
     Packed(Manifest, PackedFacts, RunId, ReadMode),
-    Classic(Option<Manifest>, ClassicFiles, Option<Chosen>),
+    Classic(Origin, ClassicFiles, Option<Chosen>),
+}
+
+/// What shows that the objects in the stock layout belong together.
+#[expect(clippy::large_enum_variant, reason = "there is one for each read")]
+pub(crate) enum Origin {
+    Manifest(Manifest),
+    /// A stock backup has no manifest: its objects must not change while they are read.
+    Stock(Look),
 }
 
 /// How the objects of a packed backup are unpacked.
@@ -38,7 +46,8 @@ impl Objects {
     pub(crate) fn manifest(&self) -> Option<&Manifest> {
         match self {
             Self::Packed(manifest, ..) => Some(manifest),
-            Self::Classic(manifest, ..) => manifest.as_ref(),
+            Self::Classic(Origin::Manifest(manifest), ..) => Some(manifest),
+            Self::Classic(Origin::Stock(_), ..) => None,
         }
     }
 
@@ -64,10 +73,9 @@ impl Objects {
         match self {
             Self::Packed(_, _, _, ReadMode::Parts(parts)) => Some(parts.1.stream_bytes()),
             Self::Classic(_, files, Some(_)) => Some(files.bytes()),
-            Self::Packed(manifest, ..) | Self::Classic(Some(manifest), ..) => {
-                Some(manifest.stream_bytes)
-            }
-            Self::Classic(None, ..) => None,
+            Self::Packed(manifest, ..) => Some(manifest.stream_bytes),
+            Self::Classic(Origin::Manifest(manifest), ..) => Some(manifest.stream_bytes),
+            Self::Classic(Origin::Stock(_), ..) => None,
         }
     }
 }
@@ -121,18 +129,27 @@ pub(crate) async fn find(
                 )));
             }
             let of = stored.as_ref().map(|stored| &stored.manifest);
+            // Before the listing whose objects are read.
+            let looked = match of {
+                Some(_) => None,
+                None => Some(look(root, name).await?),
+            };
             let mut files = list_with_sums(root, name, of).await?;
-            if stored.is_none() && (files.is_empty() || is_unfinished(root, name).await?) {
+            if looked.as_ref().is_some_and(|look| files.is_empty() || look.is_unfinished()) {
                 return Err(BackupError::NotThere {
                     name: name.to_string(),
                     state: crate::catalog::list::state_without_manifest(root, name).await?,
                 });
             }
             open(root, request, stored.as_ref(), unlocked).await?;
-            let manifest = stored.map(|stored| stored.manifest);
-            if let Some(manifest) = &manifest {
-                files.agree_with(name, manifest)?;
-            }
+            let origin = match (stored, looked) {
+                (Some(stored), _) => {
+                    files.agree_with(name, &stored.manifest)?;
+                    Origin::Manifest(stored.manifest)
+                }
+                (None, Some(look)) => Origin::Stock(look),
+                (None, None) => return Err(BackupError::Bug("a stock backup was not looked at")),
+            };
             let chosen = match request.files.is_all() {
                 true => None,
                 false => Some(files.select(&request.files)?),
@@ -141,7 +158,7 @@ pub(crate) async fn find(
             if let Some(proven) = proven {
                 files.leave_out(proven);
             }
-            Ok(Objects::Classic(manifest, files, chosen))
+            Ok(Objects::Classic(origin, files, chosen))
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::cancel::CancelToken;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::fetch::Fetch;
-use crate::read::find::{Objects, ReadMode, find};
+use crate::read::find::{Objects, Origin, ReadMode, find};
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 
@@ -64,8 +64,15 @@ pub(crate) async fn transfer<S: StreamSink>(
                 }
             }
         }
-        Objects::Classic(manifest, files, chosen) => {
+        Objects::Classic(origin, files, chosen) => {
             let (bytes, sink) = fetch.classic(&files, chosen.is_none(), sink, stop).await?;
+            let manifest = match origin {
+                Origin::Manifest(manifest) => Some(manifest),
+                Origin::Stock(look) => {
+                    stop.or(look.still_holds(root, &request.name)).await?;
+                    None
+                }
+            };
             (bytes, (files.objects(), files.bytes()), chosen, manifest, sink)
         }
     };

@@ -8,7 +8,7 @@ use crate::cancel::CancelToken;
 use crate::catalog::manifest::{Layout, Manifest, StoredManifest};
 use crate::catalog::names::{CATALOG, KEYS, run_folder};
 use crate::catalog::verification::{Authenticity, Level};
-use crate::claim::is_unfinished;
+use crate::claim::{Look, look};
 use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic_checksums::list_with_sums;
@@ -94,6 +94,11 @@ impl Run<'_> {
         if self.wants(Level::List) {
             self.observer.begin_phase("list");
         }
+        // Before the listing whose objects are read.
+        let looked = match &manifest {
+            Some(_) => None,
+            None => Some(stop.or(look(self.root, name)).await?),
+        };
         let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
         if manifest.is_some() || !files.is_empty() {
             self.request.given().allows_unsealed(name, manifest.as_ref())?;
@@ -108,7 +113,7 @@ impl Run<'_> {
                 }
             }
             None => {
-                if files.is_empty() || stop.or(is_unfinished(self.root, name)).await? {
+                if files.is_empty() || looked.as_ref().is_some_and(Look::is_unfinished) {
                     let state =
                         crate::catalog::list::state_without_manifest(self.root, name).await?;
                     return Err(BackupError::NotThere { name: name.to_string(), state });
@@ -117,7 +122,11 @@ impl Run<'_> {
                 self.report.close(Level::Manifest, "no manifest".to_owned());
             }
         }
-        self.classic(manifest, files, stop).await
+        self.classic(manifest, files, stop).await?;
+        match looked {
+            Some(look) => stop.or(look.still_holds(self.root, name)).await,
+            None => Ok(()),
+        }
     }
 }
 

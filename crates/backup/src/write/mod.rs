@@ -158,10 +158,8 @@ async fn give_up(folder: &RunFolder, request: &PutRequest, error: &BackupError) 
     let cleaning = async {
         match error {
             BackupError::InDoubt { .. } => {}
-            // As the stock tool leaves them; nothing of this run is left to be removed.
-            BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => {
-                folder.claim.end().await;
-            }
+            // Its objects stay, as the stock tool leaves them.
+            BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => {}
             BackupError::Store(source) => {
                 let met = source.kind == StoreErrorKind::AlreadyExists;
                 drop(folder.clean_up(request, met).await);

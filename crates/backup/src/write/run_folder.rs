@@ -8,7 +8,7 @@ use crate::catalog::names::{
     BackupName, RunId, is_data_object, manifest_key, of_classic, run_folder, sums_folder,
 };
 use crate::catalog::root::Root;
-use crate::claim::{Claim, may_be_its_own};
+use crate::claim::{Claim, Left, may_be_its_own};
 use crate::error::BackupError;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
 use crate::objects::classic_checksums;
@@ -67,9 +67,22 @@ impl RunFolder {
         prove_shared(&self.root, &self.folder, manifest, ledger, &listed).await
     }
 
+    /// Ends a classic run of an incomplete stream, whose objects stay as the stock tool leaves them.
+    ///
+    /// # Errors
+    /// If other objects exist, or if that cannot be determined: then the name stays that of a
+    /// failed run.
+    pub(super) async fn leave(&self, ledger: &Ledger) -> Result<(), BackupError> {
+        self.claim.confirm().await?;
+        let mut listed = self.root.list_below(&self.folder).await?;
+        listed.retain(|object| of_classic(&object.key));
+        ledger.agrees_with(&self.root, &self.folder, &self.folder, &listed).await?;
+        self.claim.end_leaving(Left::of(&listed)).await
+    }
+
     /// Ends a run whose manifest is written.
     pub(super) async fn settle(&self, name: &BackupName) -> Result<(), BackupError> {
-        settle_commit(&self.root, name, &self.claim).await
+        settle_commit(&self.root, name, &self.claim, &self.run.to_string()).await
     }
 
     /// Removes the objects that the failed run wrote, and frees the name.
@@ -173,7 +186,7 @@ pub(crate) async fn prove_shared(
     ledger: &Ledger,
     listed: &[Listed],
 ) -> Result<(), BackupError> {
-    ledger.agrees_with(root, folder, manifest, listed).await?;
+    ledger.agrees_with(root, folder, &manifest.name, listed).await?;
     if let Some((digest, sums)) = classic_checksums::of_ledger(&ClassicFiles::of(listed), ledger) {
         let name = BackupName::new(&manifest.name)?;
         classic_checksums::write(root, &name, &manifest.run, &sums).await?;
@@ -182,7 +195,7 @@ pub(crate) async fn prove_shared(
     Ok(())
 }
 
-/// Ends a run whose manifest is written. A run that claimed the name before the manifest was
+/// Ends `run`, whose manifest is written. A run that claimed the name before the manifest was
 /// written may be removing the objects: then there is no backup.
 ///
 /// # Errors
@@ -191,6 +204,7 @@ pub(crate) async fn settle_commit(
     root: &Root,
     name: &BackupName,
     claim: &Claim,
+    run: &str,
 ) -> Result<(), BackupError> {
     let in_doubt = |error| match error {
         BackupError::Store(source) => BackupError::InDoubt { name: name.to_string(), source },
@@ -201,7 +215,10 @@ pub(crate) async fn settle_commit(
         return Ok(());
     }
     let key = root.key(&manifest_key(name));
-    root.store().ungated().delete(&key).await.map_err(BackupError::from).map_err(in_doubt)?;
+    // The run that took over may have deleted the backup, and another one committed its own.
+    if root.manifest(name).await.map_err(in_doubt)?.is_some_and(|there| there.run == run) {
+        root.store().ungated().delete(&key).await.map_err(BackupError::from).map_err(in_doubt)?;
+    }
     let what = "another run took over while the manifest was being written";
     Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }

@@ -142,6 +142,11 @@ impl RunFolder {
         let (root, put, books) = (&self.root, sent.put, sent.books);
         stop.or(self.put_lists(request, &put.output, books.md5)).await?;
         if let EndProof::Missing(why) = &put.scanned.proof {
+            if let Some(ledger) = &books.ledger {
+                // If this fails, the objects count as what a failed run left.
+                let left = stop.or(async { Ok(self.leave(ledger).await) }).await?;
+                drop(left);
+            }
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
         let producer = match producer {

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::unfinished::Unfinished;
+use crate::store::gate::Change;
 use crate::store::{Multiparts, Store, path_of};
 
 /// Time that requests in flight have to end after a failure.
@@ -371,7 +372,7 @@ impl PartSender {
                 Target::Staged(upload) => {
                     free?;
                     let mut upload = upload.lock().await;
-                    store.pass().await?;
+                    store.pass(Change::Write).await?;
                     let done = store.attempted("complete", upload.complete()).await;
                     done.map_err(|error| local_error("put", &key, &error))?.e_tag
                 }

@@ -25,11 +25,12 @@ impl Store {
     /// # Errors
     /// The first failure, after all retries. The other objects may or may not be deleted.
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
-        // Small batches where each object is a request: a gate that closes meanwhile stops the
-        // rest.
+        // A gate is asked before each batch. So a batch is one request where the store has bulk
+        // requests (S3 1,000 keys, Azure 256), and small where each object is a request.
         let at_once = match self.nature.direct {
-            Direct::Folder(_) => 16,
-            _ => 1000,
+            Direct::Folder(_) | Direct::Google { .. } => 16,
+            Direct::S3 { .. } => 1000,
+            Direct::Nothing => 256,
         };
         for keys in keys.chunks(at_once) {
             let paths =

@@ -6,13 +6,23 @@ use async_trait::async_trait;
 
 use crate::error::StoreError;
 
+/// What a request does to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It writes an object.
+    Write,
+    /// It removes objects. No store can make that depend on who holds a claim.
+    Remove,
+}
+
 /// Decides, right before each try of a request, whether the request may still be sent.
 #[async_trait]
 pub trait Gate: Debug + Send + Sync {
-    /// Lets a request through.
+    /// Lets a request through that makes `change`.
     ///
     /// # Errors
     /// [`StoreErrorKind::Fenced`](crate::StoreErrorKind::Fenced) if no further request may be sent;
     /// other kinds if this could not be determined.
-    async fn pass(&self) -> Result<(), StoreError>;
+    async fn pass(&self, change: Change) -> Result<(), StoreError>;
 }

@@ -10,6 +10,7 @@ use crate::request::answer::{ANSWER, Answer};
 use crate::request::clock;
 use crate::retry::policy::Policy;
 use crate::retry::{RetryContext, judge, notice};
+use crate::store::gate::Change;
 use crate::store::{Store, faults};
 
 impl Store {
@@ -23,9 +24,9 @@ impl Store {
     }
 
     /// Passes the gate, if there is one.
-    pub(crate) async fn pass(&self) -> Result<(), StoreError> {
+    pub(crate) async fn pass(&self, change: Change) -> Result<(), StoreError> {
         match &self.gate {
-            Some(gate) => gate.pass().await,
+            Some(gate) => gate.pass(change).await,
             None => Ok(()),
         }
     }
@@ -98,8 +99,8 @@ impl Store {
         let mut tries = 0;
         let mut failing_since = None;
         loop {
-            if changes(operation) {
-                self.pass().await?;
+            if let Some(change) = change(operation) {
+                self.pass(change).await?;
             }
             tries += 1;
             let (outcome, asked) = ANSWER
@@ -151,9 +152,14 @@ impl Store {
     }
 }
 
-/// Whether a request of this name has to pass the gate. Aborting one's own upload is always safe.
-fn changes(operation: &str) -> bool {
-    !matches!(operation, "get" | "head" | "list" | "list uploads" | "abort")
+/// What a request of this name changes; `None` if it need not pass the gate. Aborting one's own
+/// upload is always safe.
+fn change(operation: &str) -> Option<Change> {
+    match operation {
+        "get" | "head" | "list" | "list uploads" | "abort" => None,
+        "delete" => Some(Change::Remove),
+        _ => Some(Change::Write),
+    }
 }
 
 /// Returns a number from 0 to 1 that differs between processes, or 0.5 without randomness.

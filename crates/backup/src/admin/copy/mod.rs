@@ -241,7 +241,7 @@ impl Copying<'_> {
             to.store().delete(&to.key(&manifest_key(name))).await?;
             return Err(error);
         }
-        settle_commit(to, name, claim).await
+        settle_commit(to, name, claim, &source.manifest.run).await
     }
 
     /// Claims the folder of the run at the destination, unless the copy would hide existing

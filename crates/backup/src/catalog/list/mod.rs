@@ -388,12 +388,11 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, Backup
     let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
     let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
     let classic = !found.classic.is_empty();
-    let claim = packed_claim.max(classic_claim.seen);
-    let state = match claim {
+    let state = match packed_claim {
         _ if classic_claim.alive.is_some() => State::Running,
         _ if packed_claim.is_some_and(fresh) => State::Running,
         _ if found.is_folder() => State::Folder,
-        None if classic => State::StockUnproven,
+        None if classic && !classic_claim.may_own(&found.classic) => State::StockUnproven,
         _ if classic || !found.packed.is_empty() => State::Abandoned,
         _ if !found.foreign.is_empty() => State::Foreign,
         _ => return Ok(None),
