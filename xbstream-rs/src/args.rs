@@ -23,8 +23,8 @@ Existing files are never overwritten, and a file gets its name only when it is c
 
 /// Most worker threads.
 const MAX_PARALLEL: u64 = 256;
-/// Default worker threads when we are not called as a stock tool: more than this only wait for
-/// the disk.
+/// Default number of worker threads, unless called as a stock tool: more would only wait for the
+/// disk.
 const DEFAULT_PARALLEL: usize = 4;
 
 /// Create, list and extract streams of MySQL and MariaDB backups
@@ -71,12 +71,12 @@ pub(crate) struct Line {
     /// The key itself; prefer --encrypt-key-file
     #[arg(short = 'k', long, value_name = "KEY")]
     pub(crate) encrypt_key: Option<Secret>,
-    /// Threads for decoding [default: as --parallel]
+    /// Threads for decoding [default: same as --parallel]
     #[arg(long, value_name = "N")]
     pub(crate) decompress_threads: Option<u64>,
     #[arg(long, hide = true)]
     pub(crate) encrypt_threads: Option<u64>,
-    /// Memory for decoding; the rest waits on disk [default: 256M]
+    /// Memory for decoding; anything beyond it is spilled to disk [default: 256M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Keep the complete files of a truncated stream, and exit 0

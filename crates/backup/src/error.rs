@@ -446,7 +446,7 @@ impl BackupError {
                 "give the key that the files were encrypted with: --encrypt-key-file or --encrypt-key",
             ),
             Self::InDoubt { .. } => Some(
-                "run `list` when the store answers again: either the backup is complete, or `gc` removes its data",
+                "run `list` when the store responds again: either the backup is complete, or `gc` removes its data",
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("no backup was made; read the producer's messages above"),

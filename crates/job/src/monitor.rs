@@ -63,7 +63,7 @@ pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
     }
     match (&found.proven, limits.proof_age) {
         (None, Some(_)) if found.newest.is_some() => {
-            critical.push("no backup is verified to the level asked for".to_owned());
+            critical.push("no backup is verified up to the requested level".to_owned());
         }
         (None, _) => {}
         (Some((name, level, age)), limit) => {

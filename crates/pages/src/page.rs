@@ -127,7 +127,7 @@ impl fmt::Display for Fault {
             }
             Self::Empty => f.write_str("empty page that the tablespace counts as used"),
             Self::Short { pages, stated } => {
-                write!(f, "the file ends after {pages} pages, its first page states {stated}")
+                write!(f, "the file ends after {pages} pages, but its first page states {stated}")
             }
             Self::Length { len } => write!(f, "invalid page length of {len} bytes"),
             Self::Cut { len } => write!(f, "the file ends after {len} bytes of this page"),

@@ -112,8 +112,8 @@ fn gcache(options: &str) -> CheckLine {
     match size {
         Some(DEFAULT_GCACHE) => CheckLine::warning(
             "gcache",
-            "gcache.size is 128M, the default: a node that was away for more than minutes needs a full transfer",
-            "raise gcache.size in wsrep_provider_options to what the cluster writes in some hours",
+            "gcache.size is 128M, the default: a node that was away for more than a few minutes needs a full transfer",
+            "raise gcache.size in wsrep_provider_options to the amount that the cluster writes in a few hours",
         ),
         Some(size) => CheckLine::ok("gcache", format!("gcache.size is {size}")),
         None => CheckLine::warning(

@@ -207,8 +207,7 @@ async fn attempt(
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
 }
 
-const NOT_EMPTY: &str =
-    "the directory is not empty, and not of an interrupted restore: name a new or empty one";
+const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
 /// `None` if the target is empty or missing.

@@ -182,7 +182,7 @@ async fn run_first(
             done => return done,
         }
     }
-    Err(missing.unwrap_or(BackupError::Bug("no program to prepare with was found")))
+    Err(missing.unwrap_or(BackupError::Bug("found no program to prepare with")))
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Run<'_> {
         }
         if found.doubtful > 0 {
             self.note(&format!(
-                "{} pages are empty although they are in use; whether the redo log restores them shows at level restore",
+                "{} pages are empty although they are in use; only level restore shows whether the redo log restores them",
                 found.doubtful
             ));
         }

@@ -348,7 +348,7 @@ fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Runnin
             }
         }
     }
-    Err(missing.unwrap_or(BackupError::Bug("no server to start was found")))
+    Err(missing.unwrap_or(BackupError::Bug("found no server to start")))
 }
 
 /// Copies the files that the server needs into its data directory.

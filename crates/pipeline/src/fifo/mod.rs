@@ -51,7 +51,7 @@ pub enum FifoSettingsError {
     #[error("--fifo-dir requires --fifo-streams")]
     NoStreams,
     /// More streams than a backup can have.
-    #[error("--fifo-streams={streams} is too much: at most {MAX_FIFOS}")]
+    #[error("--fifo-streams={streams} is too many: at most {MAX_FIFOS}")]
     TooMany {
         /// Number of streams.
         streams: u64,

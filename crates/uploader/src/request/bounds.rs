@@ -62,9 +62,9 @@ impl BodyBounds {
 /// A bound that a response exceeds. No retry helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Excess {
-    #[error("the answer has more than {0} bytes")]
+    #[error("the response has more than {0} bytes")]
     Bytes(u64),
-    #[error("the object has {size} bytes, at most {most} are read")]
+    #[error("the object has {size} bytes, more than the limit of {most}")]
     Object { size: u64, most: u64 },
     #[error("the listing has more than {PAGES} pages")]
     Pages,

@@ -25,13 +25,13 @@ use crate::retry::policy::Policy;
 pub(crate) enum Stalled {
     #[error("stalled: the store accepted no data for {} s", .0.as_secs())]
     Sending(Duration),
-    #[error("stalled: no answer for {} s", .0.as_secs())]
+    #[error("stalled: no response for {} s", .0.as_secs())]
     Answer(Duration),
-    #[error("stalled: the answer stopped for {} s", .0.as_secs())]
+    #[error("stalled: the response stopped for {} s", .0.as_secs())]
     Receiving(Duration),
-    #[error("stalled: the answer came at less than {SLOWEST} bytes a second")]
+    #[error("stalled: the response arrived at less than {SLOWEST} bytes per second")]
     Dripping,
-    #[error("stalled: the answer was not complete after {} s", .0.as_secs())]
+    #[error("stalled: the response was not complete after {} s", .0.as_secs())]
     Unfinished(Duration),
 }
 

@@ -26,7 +26,7 @@ const LAST_USE: Duration = Duration::from_secs(30);
 /// Why there are no keys. Never repeats what the program wrote.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProcessError {
-    #[error("credential_process: a quote or an escape has no end")]
+    #[error("credential_process: a quote or an escape is not closed")]
     Words,
     #[error("credential_process names no program")]
     Empty,

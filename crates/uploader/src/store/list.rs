@@ -128,7 +128,7 @@ fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
     let mut total = 0_u64;
     for listed in listing {
         total = total.checked_add(listed.size).ok_or_else(|| {
-            let what = format!("the size of {} cannot be true: {} bytes", listed.key, listed.size);
+            let what = format!("impossible size of {}: {} bytes", listed.key, listed.size);
             StoreError::new("list", prefix, StoreErrorKind::Damaged, what)
         })?;
     }

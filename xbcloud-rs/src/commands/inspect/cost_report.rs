@@ -119,8 +119,8 @@ impl PlanReport {
             "run fails          {} with {}, {} without, if {} of the tries fail independently",
             percent(failure.with_retries),
             match failure.retries {
-                1 => "1 retry of each request".to_owned(),
-                n => format!("{n} retries of each request"),
+                1 => "1 retry per request".to_owned(),
+                n => format!("{n} retries per request"),
             },
             percent(failure.without),
             percent(failure.rate),

@@ -89,7 +89,11 @@ impl TuneReport<'_> {
             files.unwrap_or_default(),
             format_rate(machine.read)
         )?;
-        writeln!(out, "threads   {}; speeds are those of one, with all at work", machine.threads)?;
+        writeln!(
+            out,
+            "threads   {}; speeds are per thread, with all of them busy",
+            machine.threads
+        )?;
         for codec in &machine.codecs {
             writeln!(
                 out,
@@ -105,11 +109,11 @@ impl TuneReport<'_> {
             let rate = link.points.first().map_or(0.0, |point| point.rate);
             return writeln!(
                 out,
-                "link      {} and {latency:.0} ms a request, as given",
+                "link      {} and {latency:.0} ms per request, as given",
                 format_rate(rate)
             );
         }
-        writeln!(out, "link      {latency:.1} ms a request")?;
+        writeln!(out, "link      {latency:.1} ms per request")?;
         for point in &link.points {
             let requests = format!("{} parallel", point.parallel);
             writeln!(out, "          {requests:12} {:>12}", format_rate(point.measured))?;

@@ -51,7 +51,7 @@ impl std::fmt::Display for Why {
             Self::BestVerified => "verified furthest",
             Self::Pinned => "pinned",
             Self::Damaged => "damaged; never removed by prune",
-            Self::ClockAhead => "finished in the future by its clock; never removed by prune",
+            Self::ClockAhead => "finished in the future by its own clock; never removed by prune",
             Self::UnreadRecord => "its verification record cannot be read",
             Self::BaseOf(name) => return write!(f, "base of {name}"),
             Self::MayBeBaseOf(name) => {
