@@ -42,7 +42,8 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
     Ok(())
 }
 
-/// What never was a backup first, then backups by their end, then runs in progress.
+/// Sort key: first the names that were never a backup, then backups by their end, then runs in
+/// progress.
 fn order(line: &Listing) -> (u8, Option<xb_backup::Timestamp>, &str) {
     let group = match (line.state, line.finished) {
         (State::Running, _) => 2,

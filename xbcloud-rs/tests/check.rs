@@ -50,7 +50,7 @@ impl Site {
             .run()
     }
 
-    /// What was checked, its state and the fix.
+    /// Name, state and fix of each check.
     fn check(&self, args: &[&str], code: i32) -> Vec<(String, String, String)> {
         let ran = self.run(&[&["check", "--json"], args].concat()).expect(code);
         let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();

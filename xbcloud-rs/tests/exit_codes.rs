@@ -93,7 +93,7 @@ fn every_kind_of_failure_has_its_code() {
     let _ = run(&["get", &place.url("plain")], b"").expect(7);
 }
 
-/// A level that is asked for and cannot be reached is a failure; the default is as far as possible.
+/// A requested level that cannot be reached is a failure; the default goes as far as possible.
 #[test]
 fn a_level_that_was_not_reached_is_no_success() {
     let place = Place::new();

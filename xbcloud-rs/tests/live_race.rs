@@ -69,7 +69,7 @@ impl Put {
     }
 }
 
-/// How a run comes to the name.
+/// Way in which a run gets the name.
 struct How {
     options: &'static [&'static str],
     /// Seconds by which the store's clock seems ahead.

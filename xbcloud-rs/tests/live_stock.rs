@@ -346,7 +346,7 @@ fn a_missing_bucket_is_created_by_put_alone() {
     assert!(!second.stderr_text().contains("was created"), "{second:?}");
 }
 
-/// What an operator does with one backup, in the shell.
+/// Commands that a Kubernetes operator runs for one backup.
 const OPERATOR: &str = r#"
 set -o errexit -o pipefail
 ARGS="--curl-retriable-errors=7 --md5 --storage=s3 --s3-bucket=$BUCKET"

@@ -21,7 +21,7 @@ Examples:
 
 Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbstream or mbstream, this program is a drop-in for the stock tool. Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
 
-/// Most worker threads.
+/// Maximum number of worker threads.
 const MAX_PARALLEL: u64 = 256;
 /// Default number of worker threads, unless called as a stock tool: more would only wait for the
 /// disk.

@@ -1,8 +1,8 @@
-//! The judgement of a monitor, in the convention of Nagios plugins.
+//! The verdict of a monitor, in the convention of Nagios plugins.
 
 use std::time::Duration;
 
-/// What is known about a repository.
+/// Facts about a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// Name and age of the newest complete backup.
@@ -115,7 +115,7 @@ fn data(found: &Found, limits: Limits) -> String {
     data.join(" ")
 }
 
-/// Neither a line end nor the mark of performance data.
+/// Removes line ends and the character that begins performance data.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c == '|' { ' ' } else { c }).collect()
 }

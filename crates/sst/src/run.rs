@@ -37,7 +37,7 @@ pub enum ChildError {
     Failed {
         /// The program.
         program: String,
-        /// How it ended.
+        /// Description of its end.
         how: String,
         /// Its last messages.
         words: Vec<String>,

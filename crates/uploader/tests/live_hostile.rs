@@ -1,4 +1,5 @@
-//! Tests with a hostile store: it redirects, never ends, or answers with more than any store does.
+//! Tests with a hostile store: it redirects, never ends, or responds with more than any real store
+//! does.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod common;

@@ -36,7 +36,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) common: CommonOptions,
 }
 
-/// How a restored backup is tried out.
+/// Options of a trial restore.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Trial restore (--level=restore)")]
 pub(crate) struct ServerOptions {
@@ -64,7 +64,7 @@ pub(crate) struct ServerOptions {
     pub(crate) mysqld: Option<PathBuf>,
 }
 
-/// How far a backup is verified.
+/// Level to which a backup is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LevelArg {
     Manifest,

@@ -1,4 +1,4 @@
-//! What `--help` prints below the options: examples, and what the options cannot explain.
+//! Text that `--help` prints below the options: examples, and notes on the whole command.
 //!
 //! Prose has no line breaks, because clap wraps it to the terminal. Examples stay below 80 columns
 //! where they can. Commands with many options show this only with `--help`, so that `-h` fits on a

@@ -64,18 +64,18 @@ pub(crate) struct TuneArgs {
     /// With --link: latency of a request, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pub(crate) latency: u64,
-    /// Most bytes to upload to the store
+    /// Maximum number of bytes to upload to the store
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     pub(crate) upload_size: Size,
     /// Seconds in which uploads are started; those under way are completed
     #[arg(long, value_name = "S", default_value_t = 15)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) upload_time: u64,
-    /// Most parallel requests to recommend
+    /// Maximum number of parallel requests to recommend
     #[arg(long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) max_parallel: u16,
-    /// Most memory to recommend [default: 512M, at most a quarter of RAM]
+    /// Maximum memory to recommend [default: 512M, at most a quarter of RAM]
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_memory: Option<Size>,
     #[command(flatten)]

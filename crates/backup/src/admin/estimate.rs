@@ -1,4 +1,4 @@
-//! `plan`: estimates what a backup of some size will be in the store, and the number of requests.
+//! `plan`: estimates the objects and requests of a backup of a given size.
 
 use serde::Serialize;
 use xb_pipeline::{MAX_SUMS, PackPlan, PackSizing, PlanError, UnpackPlan};

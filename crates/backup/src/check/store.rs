@@ -12,7 +12,7 @@ use crate::error::BackupError;
 const PART: usize = 5 << 20;
 /// Clocks further apart are refused by S3, in seconds.
 const MAX_SKEW: i64 = 15 * 60;
-/// Clocks further apart are worth a warning, in seconds.
+/// Difference between clocks that causes a warning, in seconds.
 const SKEW: i64 = 60;
 
 /// Checks the store of ROOT: list, write, read, conditional write, multipart upload, unfinished

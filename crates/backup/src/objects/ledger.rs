@@ -16,7 +16,7 @@ use crate::catalog::manifest::Manifest;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// What is known about one object.
+/// Facts about one object.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     len: u64,

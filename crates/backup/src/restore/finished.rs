@@ -33,7 +33,7 @@ pub(crate) struct Totals {
 /// Mark for one restore into one directory.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// What is restored, and how.
+    /// Description of the restored backup and its options.
     what: String,
 }
 

@@ -34,7 +34,7 @@ use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::Unlocked;
 
-/// How files are written.
+/// Options for writing files.
 #[derive(Debug, Clone, Copy)]
 pub struct RestoreOptions {
     /// When files are made durable.
@@ -55,11 +55,11 @@ pub struct RestoreReport {
     pub files: u64,
     /// Number of files that this run decrypted one by one.
     pub decrypted: u64,
-    /// What was resumed from an earlier run.
+    /// Data kept from an earlier run, if the restore was resumed.
     pub went_on: Option<Resumed>,
 }
 
-/// What a resumed restore did not have to fetch again.
+/// Data that a resumed restore did not have to fetch again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resumed {
     /// Files that were already complete.

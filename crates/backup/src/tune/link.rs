@@ -1,5 +1,5 @@
-//! Measures the link to a store with small objects below `ROOT/.xb-catalog/@tune`, which no listing of
-//! backups shows, and removes them again: also after a failure or a signal.
+//! Measures the link to a store with small objects below `ROOT/.xb-catalog/@tune`, which no listing
+//! of backups shows, and removes them afterwards, also after a failure or a signal.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What reading the stream has found, as levels of the report.
+//! Findings from reading the stream, as levels of the report.
 
 use xb_encryptor::xbcrypt::XbcryptError;
 use xb_pipeline::{FileDecodeError, InspectError, Inspected, PagesFound};

@@ -28,9 +28,9 @@ pub struct Trial {
     /// Parent of the scratch directory, which is created and removed again. If not given: the
     /// directory for temporary files.
     pub scratch_dir: Option<PathBuf>,
-    /// How the backup is prepared.
+    /// Options for preparing the backup.
     pub prepare: PrepareOptions,
-    /// How the server is started.
+    /// Options for starting the server.
     pub server: ServerOptions,
     /// Statements that must succeed on the server.
     pub statements: Vec<String>,

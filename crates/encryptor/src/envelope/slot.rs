@@ -35,7 +35,7 @@ pub enum SlotKind {
     Other(String),
 }
 
-/// What is known of a slot without opening it.
+/// Facts about a slot that are known without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlotInfo {

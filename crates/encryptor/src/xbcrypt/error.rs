@@ -20,7 +20,7 @@ impl fmt::Display for ErrorLocation {
     }
 }
 
-/// Why an xbcrypt file is refused, or a chunk cannot be made.
+/// Reason why an xbcrypt file is refused, or a chunk cannot be made.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum XbcryptError {

@@ -38,7 +38,7 @@ struct Run {
 pub struct AutoReport {
     /// Codec, plain bytes and stored bytes, in order of strength.
     pub codecs: Vec<(Algorithm, u64, u64)>,
-    /// What limited the run for most of the time.
+    /// Stage that limited the run for most of the time.
     pub limit: Option<Limit>,
 }
 

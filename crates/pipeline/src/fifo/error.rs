@@ -14,7 +14,7 @@ pub enum FifoError {
     Missing {
         /// Path of the FIFO.
         path: PathBuf,
-        /// How long it was waited for.
+        /// Time spent waiting for it.
         seconds: u64,
     },
     /// The program at the other end did not open the FIFO in time.
@@ -24,7 +24,7 @@ pub enum FifoError {
         path: PathBuf,
         /// Whether the other end reads.
         reading: bool,
-        /// How long it was waited for.
+        /// Time spent waiting for it.
         seconds: u64,
     },
     /// The program that was to write has ended.

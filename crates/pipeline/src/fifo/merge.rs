@@ -11,7 +11,8 @@ use super::error::FifoError;
 use super::names::{FifoNames, NameList};
 use super::source::{Offer, Source};
 
-/// How often a FIFO that does not exist yet is looked for, and the longest wait in one system call.
+/// Interval between checks for a FIFO that does not exist yet, and the longest wait in one system
+/// call.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Requested size of each pipe in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
@@ -210,7 +211,7 @@ struct Reading {
     sources: Vec<Source>,
     /// The FIFO whose chunk is being read.
     current: Option<usize>,
-    /// Where to look first, so that every FIFO gets its turn.
+    /// FIFO to check first, so that each gets its turn.
     next: usize,
 }
 

@@ -34,7 +34,7 @@ pub struct Fifos {
     pub dir: PathBuf,
     /// Number of FIFOs, at least 1.
     pub streams: usize,
-    /// How long to wait until the program at the other end of each FIFO has opened it.
+    /// Time to wait until the program at the other end of each FIFO has opened it.
     pub timeout: Duration,
     /// Meaning of the chunk type `S` in what is read.
     pub dialect: Dialect,

@@ -1,8 +1,8 @@
 //! Seals input that is neither an xbstream nor compressed.
 //!
 //! Each frame is read into the segment that will hold it, right behind its header, and sealed
-//! there. The pipeline for other input copies every byte once more and passes it on three times
-//! more.
+//! there. The pipeline for other input copies every byte once more, and passes it between threads
+//! three more times.
 
 use std::io::{self, Read};
 use std::thread::JoinHandle;

@@ -36,7 +36,7 @@ use xb_wire::{Offered, Receipt};
 /// Tells old init scripts that a transfer is running, so that they wait longer.
 const MARK: &str = "sst_in_progress";
 
-/// How long to wait for the previous transfer to clean up: longer than it may take to end.
+/// Time to wait for the previous transfer to clean up: longer than it may take to end.
 const PATIENCE: Duration = Duration::from_secs(35);
 
 /// Receives a transfer. When it returns, the position has been reported to the server, which then

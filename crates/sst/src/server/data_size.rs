@@ -1,4 +1,4 @@
-//! Estimate of how much data there is to send.
+//! Estimate of the amount of data to send.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;

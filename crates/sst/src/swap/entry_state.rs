@@ -11,7 +11,7 @@ use super::folders::{NEW, OLD, OURS, exists, list};
 use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
-/// What a name in a directory refers to.
+/// Entry to which a name in a directory refers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryState {
     Nothing,

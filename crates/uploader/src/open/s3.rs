@@ -82,7 +82,7 @@ pub(crate) fn open(
     Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
 }
 
-/// Where a bucket is.
+/// Location of a bucket.
 struct Address {
     /// Endpoint of the settings, with its scheme.
     given: Option<String>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::request::answer::ANSWER;
 
-/// How an operation fails.
+/// Way in which an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {

@@ -35,7 +35,7 @@ enum Job {
     Close(Option<Message>),
 }
 
-/// Why reading has stopped.
+/// Reason why reading has stopped.
 enum Reading {
     Dry,
     Lost(String),

@@ -1,4 +1,4 @@
-//! What `plan` prints.
+//! Output of `plan`.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::commands::inspect::price_options::{Priced, dollars};
 /// Retries of a request, where the options set neither their number nor their time.
 const DEFAULT_RETRIES: u32 = 10;
 
-/// How likely a run fails.
+/// Likelihood that a run fails.
 pub(crate) struct Failures {
     rate: f64,
     retries: u32,

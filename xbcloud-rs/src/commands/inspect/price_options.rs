@@ -61,7 +61,7 @@ pub(crate) fn priced(
 }
 
 impl Priced {
-    /// Where the prices come from, and of which date they are.
+    /// Source and date of the prices.
     pub(crate) fn origin(&self) -> String {
         let own = (!self.options.is_empty()).then(|| self.options.join(", "));
         match (&self.facts, own) {

@@ -1,4 +1,4 @@
-//! What `tune` prints.
+//! Output of `tune`.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use xb_cli::{Size, format_count, format_duration, format_rate, format_size};
 
 use crate::commands::inspect::price_options::{Priced, dollars};
 
-/// What was measured, and what follows from it.
+/// The measurements, and the recommendation.
 pub(crate) struct TuneReport<'a> {
     pub(crate) sample: &'a Sample,
     pub(crate) machine: Machine,
@@ -126,7 +126,7 @@ impl TuneReport<'_> {
         )
     }
 
-    /// One table: what the values of an option lead to.
+    /// One table: the predictions for the values of an option.
     fn table(
         &self,
         out: &mut impl Write,

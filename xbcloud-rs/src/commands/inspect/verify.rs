@@ -99,7 +99,7 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
         .hint("do not rely on this backup; take a new one"))
 }
 
-/// The level that was asked for could not be checked completely.
+/// The requested level could not be checked completely.
 fn not_reached(found: &VerifyReport) -> Failure {
     let reached = found.reached.map_or("nothing", |level| level.as_str());
     let (name, level) = (&found.name, found.level);

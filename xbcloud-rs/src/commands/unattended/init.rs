@@ -1,4 +1,5 @@
-//! `init`: makes a local folder; prints what a bucket needs, and sets it up with `--apply`.
+//! `init`: creates a local directory, or prints what a bucket needs, and sets the bucket up with
+//! `--apply`.
 
 use std::io::Write as _;
 use std::path::Path;

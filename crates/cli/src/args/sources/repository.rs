@@ -7,7 +7,7 @@ use crate::args::argv::Item;
 use crate::args::option_table::OptionTable;
 use crate::args::sources::given::{Given, Origin};
 
-/// How a program uses repositories.
+/// A program's use of repositories.
 #[derive(Debug, Clone, Copy)]
 pub struct Repositories {
     /// Option that holds the place of a repository. The environment never replaces the one of a

@@ -81,7 +81,7 @@ enum Stage {
     Path { flags: u8, type_byte: u8, len: usize },
     /// An `S` of either meaning: look at what follows.
     Probe(Named),
-    /// What follows the path, except a map or a second path.
+    /// Fields that follow the path, except a map or a second path.
     Fields(Named, Shape),
     /// The new name in a rename, `len` bytes.
     NewPath(Named, usize),

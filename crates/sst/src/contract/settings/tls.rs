@@ -25,7 +25,7 @@ pub struct Tls {
     pub any_donor: bool,
 }
 
-/// What is verified in a certificate.
+/// Checks of a certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
     /// Only what the transport itself demands.
