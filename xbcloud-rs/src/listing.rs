@@ -9,7 +9,7 @@ use crate::report::{details, state};
 
 /// Width of a terminal that needs no setting.
 const WIDTH: usize = 80;
-/// Least width that is left for the last column.
+/// Minimum width left for the last column.
 const LEAST: usize = 12;
 const HEADS: [&str; 6] = ["NAME", "STATE", "AGE", "SIZE", "PROOF", "KIND"];
 

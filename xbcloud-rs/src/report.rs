@@ -222,7 +222,7 @@ pub(crate) fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Prints what a delete would remove.
+/// Prints the plan of a delete.
 pub(crate) fn doomed(log: &Log, doomed: &DeletionPlan, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {

@@ -43,7 +43,7 @@ impl Verdict {
     }
 }
 
-/// Compares what was found with the limits.
+/// Compares the findings with the limits.
 #[must_use]
 pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
     let mut critical = Vec::new();

@@ -11,7 +11,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// Not ended yet: what a hook before the run sees.
+    /// Not ended yet: the value that a hook before the run gets.
     Running,
     /// Every stage succeeded.
     Ok,

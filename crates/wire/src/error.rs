@@ -23,7 +23,7 @@ pub enum SecurityError {
         /// The system's message.
         cause: String,
     },
-    /// A file does not hold what it should.
+    /// A file does not contain the expected data.
     #[error("no {what} in {path}: check with `{hint}`", path = path.display())]
     Missing {
         /// Expected content of the file.

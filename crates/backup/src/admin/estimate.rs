@@ -95,7 +95,7 @@ impl Estimate {
     }
 }
 
-/// Estimates what a backup will be in the store.
+/// Estimates the objects and requests of a backup.
 #[must_use]
 pub fn estimate(request: &EstimateRequest) -> Estimate {
     let EstimateRequest { stored, layout, recut, files, sealed, put, get } = request;

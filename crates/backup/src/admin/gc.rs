@@ -178,7 +178,7 @@ pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupE
     Ok(true)
 }
 
-/// Removes what a dead classic run left, under a claim: a new run would write the same keys.
+/// Removes the remains of a dead classic run, under a claim: a new run would write the same keys.
 async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let run = RunId::random()?;
     match claim_emptied(root, name, run, Foreign::Leave).await {

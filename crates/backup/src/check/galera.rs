@@ -76,7 +76,7 @@ pub(super) async fn check_galera(
     lines
 }
 
-/// A line of `wsrep_sst_xbrs-rs check`: the state, what was checked, and what was found.
+/// A line of `wsrep_sst_xbrs-rs check`: state, name and finding of a check.
 fn of_transfer(line: &str) -> Option<CheckLine> {
     let (state, text) = line.split_once(": ")?;
     let fix = "correct the option in the group [sst] or [mysqld] of this node's option files";

@@ -36,11 +36,11 @@ const DEAD: i64 = 3600;
 /// Limits of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkBounds {
-    /// Most bytes to upload.
+    /// Maximum number of bytes to upload.
     pub bytes: u64,
     /// About how long to upload; requests in flight may end later.
     pub time: Duration,
-    /// Most parallel requests.
+    /// Maximum number of parallel requests.
     pub parallel: usize,
 }
 

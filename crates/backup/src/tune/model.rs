@@ -144,7 +144,7 @@ pub struct Prediction {
     pub cost_storage_month: Option<f64>,
 }
 
-/// Predicts what a backup takes with the settings of `choice`.
+/// Predicts the duration and size of a backup with the settings of `choice`.
 ///
 /// # Errors
 /// [`BackupError::Plan`] if the memory is not enough for these settings.

@@ -15,7 +15,7 @@ pub(crate) const BLOCK: usize = xb_pipeline::SLAB;
 const NOT_COPIED: [&str; 5] =
     ["ib_logfile", "ibtmp", "#innodb_redo", "#innodb_temp", "#ib_archive"];
 
-/// A sample, and what is known about the data that it was taken from.
+/// A sample, and facts about the data that it was taken from.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// Blocks of 1 MiB, the size of frames; some may be shorter.

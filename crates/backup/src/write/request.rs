@@ -1,4 +1,4 @@
-//! Input and result of a run: what to store, how, and what was done.
+//! Request and result of a run.
 
 use xb_compressor::Compression;
 use xb_encryptor::KeySlots;

@@ -118,7 +118,7 @@ pub enum EnvelopeError {
     /// The envelope does not fit into a block of that length.
     #[error("the keys need a block of {needed} bytes, but it has {got}")]
     NoRoom {
-        /// Least length of a block in bytes.
+        /// Minimum length of a block in bytes.
         needed: usize,
         /// The length given, in bytes.
         got: usize,

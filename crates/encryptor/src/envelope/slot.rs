@@ -10,10 +10,10 @@ use crate::command::MAX_WRAPPED;
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
 
-/// Most slots in an envelope.
+/// Maximum number of slots in an envelope.
 pub const MAX_SLOTS: usize = 64;
 
-/// Most passphrase slots, and most command slots: trying each of them takes time.
+/// Maximum number of passphrase slots, and of command slots: trying each of them takes time.
 pub const MAX_SLOW_SLOTS: usize = 8;
 
 /// Longest age file in a slot, in bytes of its armor.

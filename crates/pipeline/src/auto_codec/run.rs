@@ -1,4 +1,4 @@
-//! One run: what its workers report, and what it has used.
+//! One run: the reports of its workers, and the codecs that it has used.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,7 +66,7 @@ impl AutoCodec {
         run.controller = Controller::new(threads, batch);
     }
 
-    /// Returns what was used up to now.
+    /// Returns the codecs used so far.
     #[must_use]
     pub fn report(&self) -> AutoReport {
         let run = self.run();

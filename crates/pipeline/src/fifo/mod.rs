@@ -24,7 +24,7 @@ pub use merge::Merge;
 pub use names::FifoNames;
 pub use split::Split;
 
-/// Most FIFOs of one backup.
+/// Maximum number of FIFOs of one backup.
 pub const MAX_FIFOS: usize = 256;
 
 /// Which FIFOs to use.
@@ -36,7 +36,7 @@ pub struct Fifos {
     pub streams: usize,
     /// Time to wait until the program at the other end of each FIFO has opened it.
     pub timeout: Duration,
-    /// Meaning of the chunk type `S` in what is read.
+    /// Meaning of the chunk type `S` in the streams.
     pub dialect: Dialect,
 }
 

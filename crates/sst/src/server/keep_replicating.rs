@@ -51,7 +51,7 @@ impl ReplicationGuard {
         this
     }
 
-    /// Restores what a killed transfer has left, without a change of its own.
+    /// Restores the value that a killed transfer has changed, without a change of its own.
     pub(crate) fn restore(context: &Context) {
         if context.args.family == Family::MariaDb
             && Note::of(&context.layout.datadir).read().is_some()

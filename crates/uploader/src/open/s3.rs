@@ -124,7 +124,7 @@ impl Address {
     }
 }
 
-/// Sets what the store checks and how it encrypts.
+/// Sets the store's checks and encryption.
 fn body_options(
     builder: AmazonS3Builder,
     checksum: Checksum,

@@ -251,8 +251,8 @@ pub struct Incoming {
 pub enum Receipt {
     /// The donor has acknowledged the confirmation.
     Heard,
-    /// The connection was lost while the confirmation was sent, and did not come back. The donor
-    /// may have received it.
+    /// The connection was lost while the confirmation was sent, and was not restored. The donor may
+    /// have received it.
     Unheard,
 }
 

@@ -109,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Reads what has arrived, up to the next acknowledgement.
+    /// Reads the data that has arrived, up to the next acknowledgement.
     fn read(
         &self,
         link: &mut Link,

@@ -45,8 +45,8 @@ pub struct Certificates {
 /// Checks of the peer's certificate, as in the stock option `ssl-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Only what the joiner has announced: the fingerprint of its certificate, and the one-time
-    /// secret if there is one.
+    /// Only the joiner's announcement: the fingerprint of its certificate, and the one-time secret
+    /// if there is one.
     Required,
     /// The chain up to the authority, without name and key usage. A certificate that is itself in
     /// the authority's file is accepted.

@@ -60,7 +60,7 @@ impl Context {
         Ok(())
     }
 
-    /// Plans what a delete removes.
+    /// Plans a delete.
     fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);

@@ -87,7 +87,7 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
     }
 }
 
-/// Folder for what this host keeps about its own backups.
+/// Directory for this host's records of its own backups.
 pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
     // A systemd unit names its folder, or several with colons between them.
     let of_unit =

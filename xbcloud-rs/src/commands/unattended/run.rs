@@ -62,8 +62,8 @@ impl Context {
 }
 
 impl Job<'_> {
-    /// Finds what is wrong in the options before the producer starts. A failure is reported like
-    /// any other of the run: an option file that was broken yesterday must not go unnoticed.
+    /// Finds mistakes in the options before the producer starts. A failure is reported like any
+    /// other of the run: an option file that was broken yesterday must not go unnoticed.
     fn check(&self) -> Result<(), Failure> {
         let (context, args) = (self.context, self.args);
         lock(args.to_retain, args.to_retain_mode)?;

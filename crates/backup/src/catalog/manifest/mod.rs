@@ -20,7 +20,7 @@ use crate::hex::hex;
 
 /// Largest manifest, in bytes.
 pub(crate) const MAX_LEN: usize = 1 << 20;
-/// Most objects of a packed backup.
+/// Maximum number of objects of a packed backup.
 const MAX_OBJECTS: u64 = 1_000_000_000;
 /// The format version we write. Readers refuse a higher one.
 pub const FORMAT: u32 = 1;

@@ -28,7 +28,7 @@ pub struct Tls {
 /// Checks of a certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Only what the transport itself demands.
+    /// Only the checks that the transport itself requires.
     #[default]
     Unsaid,
     /// Its chain leads to a trusted authority.
