@@ -111,7 +111,7 @@ impl FromArgMatches for Destination {
             .collect();
         let elsewhere = differing.iter().any(|long| PARTY.contains(long));
         let of_source = |long: &str| {
-            // Server-side encryption is inherited all the same.
+            // Server-side encryption is inherited in any case.
             elsewhere && (TRUST.contains(&long) || ENTRY.iter().any(|set| set.contains(&long)))
         };
         let mut words: Vec<OsString> = Vec::new();

@@ -164,7 +164,7 @@ fn full(
     clock.lap(context, "exchanging");
     match settings.old {
         Old::Kept => report_old(context),
-        // The new data is in place all the same.
+        // The new data is in place even if this fails.
         Old::Removed => drop_old(layout, lock).unwrap_or_else(|error| {
             talk.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
         }),
