@@ -133,7 +133,7 @@ impl Run<'_> {
             // broken pipe.
             let _ = stdout.take(limit).read_to_end(&mut output);
         }
-        // Before the exit status is judged: the last messages explain it.
+        // Before the exit status is evaluated: the last messages explain it.
         let _ = reading.join();
         let words = running.words.clone();
         running.ended()?;

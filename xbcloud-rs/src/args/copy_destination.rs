@@ -161,7 +161,7 @@ impl FromArgMatches for Destination {
         });
         let matches = command.try_get_matches_from(words)?;
         let store = Box::new(StoreOptions::from_arg_matches(&matches)?);
-        // The place itself is compared by who copies.
+        // The caller compares the place itself.
         let differs = differing.iter().any(|long| *long != "root");
         Ok(Self { store, differs, elsewhere })
     }

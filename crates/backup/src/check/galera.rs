@@ -85,7 +85,7 @@ fn of_transfer(line: &str) -> Option<CheckLine> {
         ("ok", Some(("security", found))) => Some(CheckLine::ok("certificates", found)),
         ("ok", Some(("port", found))) => Some(CheckLine::ok("port", found)),
         ("ok", Some(("login", found))) => Some(CheckLine::ok("sst login", found)),
-        // What the settings are, without a judgement.
+        // Messages about the settings, not about the checks.
         ("ok", _) => None,
         ("warning", _) => Some(CheckLine::warning(WHAT, parts.0, parts.1)),
         ("FAILED", _) => Some(CheckLine::failed(WHAT, parts.0, parts.1)),

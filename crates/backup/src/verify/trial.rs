@@ -271,7 +271,7 @@ async fn check_tables(
             if check_together(server, tried, together, stop).await? {
                 continue;
             }
-            // The table at fault is not known: each is tried by itself.
+            // The faulty table is not known, so each is checked alone.
             if !tried.revive(server, stop).await? {
                 tried.wrong.push(format!(
                     "one of these tables makes the server exit: {}",

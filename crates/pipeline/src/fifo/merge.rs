@@ -97,7 +97,7 @@ impl Merge {
     fn open(&mut self) -> Result<(), FifoError> {
         let Stage::Opening { since, open } = &mut self.stage else { return Ok(()) };
         let waited = since.get_or_insert_with(Instant::now).elapsed();
-        // Looked at first: what a producer wrote before its end is in the FIFOs then.
+        // Checked first: after its end, everything that a producer wrote is in the FIFOs.
         let has_ended = self.lifeline.as_ref().is_some_and(|line| is_readable(line.as_fd()));
         let mut all_begun = true;
         for (number, slot) in open.iter_mut().enumerate() {
@@ -153,7 +153,7 @@ impl Merge {
         };
         match rustix::io::read(line, &mut [0]) {
             Ok(1..) => Err(FifoError::OtherOutput),
-            // Its end says nothing once all FIFOs are open.
+            // Its end has no meaning once all FIFOs are open.
             _ => {
                 self.lifeline = None;
                 Ok(())

@@ -27,7 +27,7 @@ pub trait Faults: Debug + Send + Sync {
 struct MadeToFail;
 
 fn failure() -> object_store::Error {
-    // The retry loop takes it for the answer of a failing server.
+    // The retry loop treats it as the response of a failing server.
     let _ = ANSWER.try_with(|answer| {
         answer.asked.set(true);
         answer.status.set(Some(503));
