@@ -76,7 +76,7 @@ pub(crate) struct Line {
     pub(crate) decompress_threads: Option<u64>,
     #[arg(long, hide = true)]
     pub(crate) encrypt_threads: Option<u64>,
-    /// Memory for decoding; anything beyond it is spilled to disk [default: 256M]
+    /// Memory for decoding; the rest is spilled to disk [default: 256M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Keep the complete files of a truncated stream, and exit 0

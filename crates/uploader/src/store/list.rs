@@ -145,6 +145,6 @@ mod tests {
         assert!(check_sizes("p", &[listed("a", u64::MAX - 1), listed("b", 1)]).is_ok());
         let error = check_sizes("p", &[listed("a", u64::MAX), listed("b", 1)]).unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
-        assert!(error.to_string().contains("the size of b"), "{error}");
+        assert!(error.to_string().contains("impossible size of b"), "{error}");
     }
 }
