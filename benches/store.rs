@@ -26,7 +26,7 @@ const GIB: u64 = 1 << 30;
 const CHUNK: usize = 10 << 20;
 /// Number of files that grow in parallel.
 const FILES: usize = 16;
-/// Memory that a run may use besides its buffers.
+/// Memory that a run may use in addition to its buffers.
 const BESIDE: u64 = 64 * MIB;
 
 fn main() {

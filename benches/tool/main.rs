@@ -1,4 +1,4 @@
-//! What the benches of whole programs need beside them: data and a store that discards it.
+//! Tools for the benches of whole programs: data, and a store that discards it.
 //!
 //! ```text
 //! xb-bench stream --size 2G [--files 16] [--seed 1] [--kind mixed|pages|thin] > stream.xbs

@@ -53,7 +53,7 @@ const WORDS: [&str; 48] = [
     "session",
 ];
 const LENGTHS: [usize; 6] = [62, 88, 104, 136, 184, 240];
-/// Where the rows of a page begin.
+/// Offset of the first row in a page.
 const FIRST: usize = 120;
 
 /// Fills `out`, a multiple of the page size, with pages. Thin ones have two rows.

@@ -48,7 +48,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-/// Tries what this node needs as a joiner and as a donor. The arguments are those of a server, such
+/// Checks everything that this node needs as a joiner and as a donor. The arguments are those of a server, such
 /// as --address, --datadir, --socket and --defaults-file.
 fn check(words: &[OsString]) -> ExitCode {
     const JOINER: [&str; 2] = ["--role=joiner", "--progress=0"];
@@ -66,7 +66,7 @@ fn check(words: &[OsString]) -> ExitCode {
     joiner.max(donor).into()
 }
 
-/// Runs one check; returns the exit status. What the settings say goes to the first log.
+/// Runs one check; returns the exit status. Messages about the settings go to the first log.
 fn check_as(
     role: &[&str],
     words: &[OsString],

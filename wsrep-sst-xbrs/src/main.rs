@@ -15,7 +15,7 @@ use xb_sst::{Args, CancelToken, ErrorLog, Family, Handed, OptionFiles, Role};
 
 use crate::setup::context;
 
-/// How long everything may take to end after cancellation.
+/// Time limit for the shutdown after a cancellation.
 const GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {

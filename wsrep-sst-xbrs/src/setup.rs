@@ -1,4 +1,4 @@
-//! What a transfer and a check need: the option files, read for the server's arguments.
+//! Setup of a transfer or a check: the option files, read for the server's arguments.
 
 use xb_cli::OptionFilePaths;
 use xb_sst::{Args, CancelToken, Context, ErrorLog, Handed, Layout, OptionFiles, Server, Settings};

@@ -1,4 +1,4 @@
-//! Where the joiner's data lies, what stays, and what crashes or other programs have left there.
+//! Location of the joiner's data, files that stay, and remains of crashes or other programs.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 mod harness;

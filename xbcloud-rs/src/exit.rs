@@ -1,11 +1,11 @@
-//! Exit codes: what a script may decide upon.
+//! Exit codes, on which scripts can rely.
 
 use xb_backup::BackupError;
 use xb_cli::Exit;
 use xb_pipeline::PackError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
-/// How the process ends after an error of the library.
+/// Exit code after an error of the library.
 pub(crate) fn exit(error: &BackupError) -> Exit {
     use BackupError as E;
     match error {

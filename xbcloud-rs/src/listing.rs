@@ -9,7 +9,7 @@ use crate::report::{details, state};
 
 /// Width of a terminal that needs no setting.
 const WIDTH: usize = 80;
-/// Least width that is left for the last column.
+/// Minimum width left for the last column.
 const LEAST: usize = 12;
 const HEADS: [&str; 6] = ["NAME", "STATE", "AGE", "SIZE", "PROOF", "KIND"];
 
@@ -42,7 +42,8 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
     Ok(())
 }
 
-/// What never was a backup first, then backups by their end, then runs in progress.
+/// Sort key: first the names that were never a backup, then backups by their end, then runs in
+/// progress.
 fn order(line: &Listing) -> (u8, Option<xb_backup::Timestamp>, &str) {
     let group = match (line.state, line.finished) {
         (State::Running, _) => 2,

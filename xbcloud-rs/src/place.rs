@@ -85,8 +85,8 @@ fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure
         None => (String::new(), location.path.clone()),
     };
     if location.place == Place::Local && is_unfinished_file(&last) {
-        return Err(Failure::usage(format!("`{last}` cannot be a name in a local folder")).hint(
-            "a # with digits at the end marks files that are not finished; take another name",
+        return Err(Failure::usage(format!("`{last}` cannot be a name in a local directory")).hint(
+            "names that end in # and digits are reserved for unfinished files; choose another name",
         ));
     }
     if location.place == Place::Local && root.is_empty() {

@@ -222,7 +222,7 @@ pub(crate) fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Prints what a delete would remove.
+/// Prints the plan of a delete.
 pub(crate) fn doomed(log: &Log, doomed: &DeletionPlan, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
@@ -236,7 +236,7 @@ pub(crate) fn doomed(log: &Log, doomed: &DeletionPlan, json: bool) -> std::io::R
     Ok(())
 }
 
-/// What a delete removes, in one line.
+/// Describes in one line what a delete removes.
 pub(crate) fn going(doomed: &DeletionPlan) -> String {
     let manifest = doomed.manifest.as_ref().map(|key| format!("the manifest {key} and "));
     let objects = objects(doomed.objects.len() as u64);

@@ -50,7 +50,7 @@ impl Site {
             .run()
     }
 
-    /// What was checked, its state and the fix.
+    /// Name, state and fix of each check.
     fn check(&self, args: &[&str], code: i32) -> Vec<(String, String, String)> {
         let ran = self.run(&[&["check", "--json"], args].concat()).expect(code);
         let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();
@@ -94,7 +94,7 @@ fn everything_that_a_backup_needs_is_tried() {
     assert_eq!(table.lines().count(), 1, "{table}");
     assert!(xb_testkit::files::tree(&site.path("shop")).is_empty());
     let table = site.run(&["check"]).expect(0).stdout_text().to_string();
-    assert!(table.lines().any(|line| line.contains("fix: name a --recipient")), "{table}");
+    assert!(table.lines().any(|line| line.contains("fix: add a --recipient")), "{table}");
 }
 
 #[test]

@@ -357,7 +357,7 @@ fn a_plan_knows_prices_and_the_likelihood_of_failure() {
     assert!(said.contains("cost, storage      $23.55 a month"), "{said}");
     assert!(said.contains("cost, backup       $0.08 for requests"), "{said}");
     assert!(said.contains("AWS S3 Standard") && said.contains("as of 20"), "{said}");
-    assert!(said.contains("with 10 retries of each request, 100.0 % without"), "{said}");
+    assert!(said.contains("with 10 retries per request, 100.0 % without"), "{said}");
     let json = |options: &[&str]| -> serde_json::Value {
         serde_json::from_slice(&plan(&[options, &["--json"]].concat()).expect(0).stdout).unwrap()
     };

@@ -230,7 +230,7 @@ fn where_nothing_can_be_locked_nothing_is_stored() {
         let refused = xbcloud(&store, "pin", "name", &["--retain=1d"]).run().expect_failure();
         assert!(refused.stderr_text().contains("not fully locked"), "{refused:?}");
         assert!(store.list(".xb-catalog/@pins").is_empty());
-        // The backup is complete all the same.
+        // The backup is complete nevertheless.
         assert_eq!(get_bytes(&store, "name"), stream);
     }
 }

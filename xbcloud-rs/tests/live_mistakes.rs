@@ -82,7 +82,7 @@ const READS: &[Mistake] = &[
     mistake(
         "restore ROOT/taken --target-dir=DIR",
         1,
-        &["DIR: the directory is not empty", "name a new"],
+        &["DIR: the directory is not empty", "choose a new"],
     ),
     mistake("restore ROOT/taken --target-dir=DIR/key31", 1, &["key31", "Not a directory"]),
     mistake(
@@ -143,7 +143,7 @@ impl Site {
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Replaces what stands for places.
+    /// Replaces the placeholders of locations.
     fn text(&self, text: &str) -> String {
         let endpoint = self.bucket.endpoint();
         text.replace("ROOT", &self.bucket.url("shop"))
@@ -254,7 +254,7 @@ fn clock_region_and_token_are_named() {
     }
 }
 
-/// A proxy that the environment names and that is not there.
+/// The environment names a proxy that does not exist.
 #[test]
 fn a_proxy_in_the_environment_is_named() {
     let site = Site::new();
@@ -317,7 +317,7 @@ fn a_mistake_in_an_option_file_is_named_with_its_line() {
     assert!(ran.stderr_text().contains("/no/such.cnf"), "{}", ran.stderr_text());
 }
 
-/// What a user without rights may not read or write.
+/// Files and directories that a user has no rights to read or write.
 #[test]
 fn missing_permissions_are_named() {
     if !rustix::process::geteuid().is_root() {
@@ -357,7 +357,7 @@ fn missing_permissions_are_named() {
     }
 }
 
-/// What goes wrong between the backup program and the server: the program's own words are shown,
+/// Failures between the backup program and the server: the program's own messages are shown,
 /// `check` finds it before the night, and nothing is left in the store.
 #[test]
 fn what_the_server_refuses_is_shown() {

@@ -9,7 +9,7 @@ use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::stream::small_backup;
 use xb_testkit::tools::{find, workspace};
 
-/// How the name of each of our metrics begins.
+/// Prefix of the names of our metrics.
 const PREFIX: &str = "xbcloud_";
 
 fn monitoring(name: &str) -> PathBuf {

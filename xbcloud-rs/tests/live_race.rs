@@ -100,7 +100,7 @@ enum By {
     StockNameElsewhere,
 }
 
-/// How a run comes to the name.
+/// Way in which a run gets the name.
 struct How {
     by: By,
     options: &'static [&'static str],

@@ -151,7 +151,7 @@ fn a_single_file_is_stored_although_the_put_fails() {
     assert_eq!(std::fs::read(into.join("sst_info")).unwrap(), b"[sst]\ngalera-gtid=aa:1\n");
     let _ = host.xbcloud("delete").arg(name).run().expect(0);
     assert!(host.keys(&format!("{name}/")).is_empty());
-    // A stream that is cut inside a file is kept by nobody.
+    // No layout keeps a stream that is cut inside a file.
     let cut = made.stdout[..made.stdout.len() - 3].to_vec();
     let _ = host.xbcloud("put").arg(name).stdin_bytes(cut).run().expect(1);
     assert!(host.keys(&format!("{name}/")).is_empty());
@@ -346,7 +346,7 @@ fn a_missing_bucket_is_created_by_put_alone() {
     assert!(!second.stderr_text().contains("was created"), "{second:?}");
 }
 
-/// What an operator does with one backup, in the shell.
+/// Commands that a Kubernetes operator runs for one backup.
 const OPERATOR: &str = r#"
 set -o errexit -o pipefail
 ARGS="--curl-retriable-errors=7 --md5 --storage=s3 --s3-bucket=$BUCKET"

@@ -39,7 +39,7 @@ Examples:
   xbcrypt-rs inspect a.enc
   xbcrypt-rs inspect a.enc --json";
 
-/// Most worker threads.
+/// Maximum number of worker threads.
 const MAX_THREADS: u64 = 256;
 
 /// Encrypt any input, or decrypt it with -d

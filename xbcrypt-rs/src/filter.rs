@@ -290,7 +290,7 @@ impl Decrypt {
         });
         if *kind == FileKind::Empty && !self.stock {
             self.log
-                .warn("the input is empty; an xbcrypt file of nothing is empty, but a native file never is");
+                .warn("the input is empty; an empty xbcrypt file is valid, but a native file is never empty");
         }
         if self.allow_unhashed {
             self.log

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let (text, value, problem) = match &facts {
         Facts::Native(facts) => native(facts),
         Facts::Xbcrypt(facts) => xbcrypt(facts),
-        _ => return Err(Failure::new("this version cannot tell more about it").stage("inspect")),
+        _ => return Err(Failure::new("this version cannot inspect it further").stage("inspect")),
     };
     let mut out = io::stdout().lock();
     if args.json { writeln!(out, "{value}") } else { out.write_all(text.as_bytes()) }

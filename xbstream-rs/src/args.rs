@@ -21,10 +21,10 @@ Examples:
 
 Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbstream or mbstream, this program is a drop-in for the stock tool. Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
 
-/// Most worker threads.
+/// Maximum number of worker threads.
 const MAX_PARALLEL: u64 = 256;
-/// Default worker threads when we are not called as a stock tool: more than this only wait for
-/// the disk.
+/// Default number of worker threads, unless called as a stock tool: more would only wait for the
+/// disk.
 const DEFAULT_PARALLEL: usize = 4;
 
 /// Create, list and extract streams of MySQL and MariaDB backups
@@ -71,12 +71,12 @@ pub(crate) struct Line {
     /// The key itself; prefer --encrypt-key-file
     #[arg(short = 'k', long, value_name = "KEY")]
     pub(crate) encrypt_key: Option<Secret>,
-    /// Threads for decoding [default: as --parallel]
+    /// Threads for decoding [default: same as --parallel]
     #[arg(long, value_name = "N")]
     pub(crate) decompress_threads: Option<u64>,
     #[arg(long, hide = true)]
     pub(crate) encrypt_threads: Option<u64>,
-    /// Memory for decoding; the rest waits on disk [default: 256M]
+    /// Memory for decoding; the rest is spilled to disk [default: 256M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Keep the complete files of a truncated stream, and exit 0

@@ -145,8 +145,8 @@ fn keep_unfinished(mut extractor: Extractor, path: &RelPath) -> Result<ExtractRe
         Ok(_) => Err(Failure::new(format!("{path}: the stream has only its beginning"))
             .stage("extract")
             .hint(
-            "the file was made of it, and may be shorter than it was: get all objects of the file",
-        )),
+                "the file was created from it and may be too short: fetch all objects of the file",
+            )),
         Err(error) => Err(hints::extract_failure(&error.cause, error.report.files)),
     }
 }

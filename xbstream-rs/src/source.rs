@@ -1,4 +1,4 @@
-//! Where a stream to be extracted comes from.
+//! Source of a stream to extract.
 
 use std::io::{self, Read as _};
 use std::time::Duration;

@@ -13,7 +13,7 @@ use xb_process::{Program, Running, how_it_ended, lines};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
-/// How long to wait for the program's last messages after its end.
+/// Time to wait for the program's last messages after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Limit of the answer in bytes; the rest is not read.

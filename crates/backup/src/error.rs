@@ -7,7 +7,7 @@ use xb_uploader::{StoreError, StoreErrorKind};
 use crate::catalog::manifest::ManifestError;
 use crate::catalog::names::NameError;
 
-/// Why a command failed.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -28,7 +28,7 @@ pub enum BackupError {
     Manifest {
         /// Key of the manifest.
         key: String,
-        /// What is wrong with the manifest.
+        /// The defect of the manifest.
         source: ManifestError,
     },
     /// A backup of that name exists.
@@ -36,14 +36,14 @@ pub enum BackupError {
     Exists {
         /// Name of the backup.
         name: String,
-        /// What is known about the backup.
+        /// State of the backup.
         state: &'static str,
     },
     /// The stream is whole file by file, but its last file is missing. Its objects stay, without a
     /// manifest ([`xb_pipeline::EndRule::KnownProducerOrPart`]).
     #[error("Upload failed: backup is incomplete. {why}")]
     Incomplete {
-        /// What is missing.
+        /// The missing piece.
         why: String,
     },
     /// Another run of that name is in progress.
@@ -63,7 +63,7 @@ pub enum BackupError {
     Unclear {
         /// Name of the backup.
         name: String,
-        /// Why the manifest cannot be read.
+        /// Reason why the manifest cannot be read.
         source: Box<BackupError>,
     },
     /// Backups whose manifests cannot be read may depend on this one.
@@ -123,7 +123,7 @@ pub enum BackupError {
     Unverified {
         /// Name of the backup.
         name: String,
-        /// What is known about its verification.
+        /// State of its verification.
         why: String,
     },
     /// No complete backup has that name.
@@ -131,7 +131,7 @@ pub enum BackupError {
     NotThere {
         /// Name of the backup.
         name: String,
-        /// What is known about the name.
+        /// State of the name.
         state: &'static str,
     },
     /// ROOT holds backups of several servers, and the request names none of them.
@@ -167,7 +167,7 @@ pub enum BackupError {
     Donor {
         /// Address of the donor.
         address: String,
-        /// Why not.
+        /// The reason.
         what: String,
     },
     /// It is unknown whether the manifest was written.
@@ -191,7 +191,7 @@ pub enum BackupError {
     Damaged {
         /// Name of the backup.
         name: String,
-        /// What was found, with the object.
+        /// The damage, with the object.
         what: String,
     },
     /// The given keys cannot open or seal the backup.
@@ -221,13 +221,13 @@ pub enum BackupError {
     Unsealed {
         /// Name of the backup.
         name: String,
-        /// What looks like a proof but is none; may be empty.
+        /// A note about something that looks like a proof but is none; may be empty.
         but: &'static str,
     },
     /// The requested files are not in the backup, or cannot be read separately.
     #[error("{0}")]
     Selection(String),
-    /// A file that was asked for by name is not in the backup.
+    /// A file that was requested by name is not in the backup.
     #[error("{file} is not in the backup")]
     NoFile {
         /// Name of the file.
@@ -246,7 +246,7 @@ pub enum BackupError {
     Producer {
         /// The program.
         program: String,
-        /// How the producer failed.
+        /// Description of the producer's failure.
         what: String,
     },
     /// A program that runs on the restored files failed.
@@ -254,7 +254,7 @@ pub enum BackupError {
     Program {
         /// File name of the program.
         program: String,
-        /// How the program failed.
+        /// Description of the program's failure.
         what: String,
     },
     /// The producer held locks on its server while its output was not being read.
@@ -264,7 +264,7 @@ pub enum BackupError {
     LockStall {
         /// The program.
         program: String,
-        /// How long the producer may wait in all while it blocks commits, in seconds.
+        /// Maximum total time for which the producer may wait while it blocks commits, in seconds.
         seconds: u64,
     },
     /// The spool cannot be created.
@@ -288,7 +288,7 @@ pub enum BackupError {
     Restore {
         /// The target directory.
         target: String,
-        /// What failed, with file and offset.
+        /// The failure, with file and offset.
         what: String,
     },
     /// A signal cancelled the command.
@@ -455,7 +455,7 @@ impl BackupError {
                 "give the key that the files were encrypted with: --encrypt-key-file or --encrypt-key",
             ),
             Self::InDoubt { .. } => Some(
-                "run `list` when the store answers again: either the backup is complete, or `gc` removes its data",
+                "run `list` when the store responds again: either the backup is complete, or `gc` removes its data",
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("no backup was made; read the producer's messages above"),

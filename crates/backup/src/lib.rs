@@ -100,7 +100,7 @@ pub use write::{
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;
 
-/// Parsers of what a store holds, for property tests and fuzzing. Not a stable interface.
+/// Parsers of a store's contents, for property tests and fuzzing. Not a stable interface.
 #[doc(hidden)]
 pub mod parsers {
     pub use crate::catalog::records::{is_pin, is_verification};

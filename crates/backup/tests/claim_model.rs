@@ -563,7 +563,7 @@ impl World {
         all
     }
 
-    /// What a run does after a request has failed permanently.
+    /// Behaviour of a run after a request has failed permanently.
     fn failed(mut self, r: usize, at: At) -> Self {
         // A run that could not check whether it still held the name does not succeed.
         self.runs[r].succeeded &= at != At::Settle;

@@ -96,7 +96,7 @@ fn large() -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// What is put: layout, object size, stream.
+/// Input of a put: layout, object size, stream.
 type Shape = (Layout, u64, fn() -> Vec<u8>);
 
 const SMALL: [Shape; 2] = [(Layout::Packed, 500, stream), (Layout::Classic, 500, stream)];

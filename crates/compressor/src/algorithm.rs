@@ -147,7 +147,7 @@ impl FromStr for Compression {
     }
 }
 
-/// Why a text is not a valid [`Algorithm`].
+/// Reason why a text is not a valid [`Algorithm`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AlgorithmError {

@@ -73,7 +73,7 @@ impl fmt::Display for ErrorLocation {
     }
 }
 
-/// Why compressed bytes are refused, or why a codec cannot do its work.
+/// Reason why compressed bytes are refused, or why a codec cannot do its work.
 ///
 /// `expected` is what the bytes state or the format requires, `got` what was found or computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +82,7 @@ pub enum CodecError {
     /// The input ends too early.
     #[error("{place}: the input ends inside {part}")]
     Cut {
-        /// Where the input ends.
+        /// Offset at which the input ends.
         place: ErrorLocation,
         /// The part that is incomplete.
         part: &'static str,

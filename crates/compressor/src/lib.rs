@@ -14,7 +14,7 @@
 //!
 //! # Blocks
 //!
-//! A block that would not be shorter than its plain bytes is not made. A reader knows the plain
+//! A block that would not be shorter than its plain bytes is not produced. A reader knows the plain
 //! length beforehand, and refuses a block that decodes to one byte more or less.
 //!
 //! ```

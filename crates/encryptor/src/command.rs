@@ -18,7 +18,7 @@ pub const MAX_WRAPPED: usize = 8192;
 /// Default time limit of a program.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often to check a program that has closed its output but still runs.
+/// Interval between checks of a program that has closed its output but still runs.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The operation of a key command, passed as the last argument.

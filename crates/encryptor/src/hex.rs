@@ -1,4 +1,4 @@
-//! Lower-case hexadecimal text: each value has one.
+//! Lower-case hexadecimal text: each value has exactly one form.
 
 pub(crate) use base16ct::lower::encode_string as encode;
 

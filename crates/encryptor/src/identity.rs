@@ -129,7 +129,7 @@ impl fmt::Debug for Identities {
 const RECIPIENT: &str = "an age recipient (age1…)";
 const IDENTITY: &str = "an age identity (AGE-SECRET-KEY-1…)";
 
-/// Why recipients or identities cannot be used.
+/// Reason why recipients or identities cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {

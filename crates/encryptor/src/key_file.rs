@@ -122,7 +122,7 @@ impl KeyFile {
     }
 }
 
-/// Why a key file cannot be used.
+/// Reason why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {

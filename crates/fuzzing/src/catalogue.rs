@@ -1,4 +1,4 @@
-//! What a bucket shows and holds beside the data: names of objects, manifests, records, claims.
+//! Everything in a bucket except the data: names of objects, manifests, records, claims.
 
 use sha2::{Digest, Sha256};
 use xb_backup::parsers::{has_claim_phase, is_pin, is_verification, listing};

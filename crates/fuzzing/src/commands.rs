@@ -1,4 +1,4 @@
-//! What a server or an operator hands to the programs: option files, arguments, lines.
+//! Input from a server or an operator: option files, arguments, lines.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

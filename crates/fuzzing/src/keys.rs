@@ -1,4 +1,4 @@
-//! What needs a key: xbcrypt files, sealed streams, and envelopes.
+//! Input that needs a key: xbcrypt files, sealed streams, and envelopes.
 
 use sha2::{Digest, Sha256};
 use xb_encryptor::xbcrypt::{Algorithm, Cipher, Decrypter, Limits};

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with any bytes, and seeds in each target's own input form.
+//! Code of the fuzz targets, and seeds in each target's own input form.
 //!
 //! The targets in `fuzz/` call these functions. The tests of this crate run them over the seeds and
 //! over simple mutations of them, so that `scripts/test` finds a target that no longer works. A
@@ -55,7 +55,7 @@ pub const TARGETS: [Target; 20] = [
 /// Handles one input of the target `name`.
 ///
 /// # Panics
-/// A finding; or there is no such target.
+/// On a finding, or if there is no such target.
 pub fn run(name: &str, input: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.expect("a target").run)(input);

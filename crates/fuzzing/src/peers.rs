@@ -1,4 +1,4 @@
-//! What a peer of a state transfer sends before and after it is trusted.
+//! Input from a peer of a state transfer, before and after it is trusted.
 
 use std::io::{self, Read};
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use xb_process::{Program, how_it_ended, lines};
 
-/// How often the program's state is polled.
+/// Interval at which the program's state is polled.
 const POLL: Duration = Duration::from_millis(20);
-/// How long to wait for the last lines of a program that has ended.
+/// Time to wait for the last lines of a program that has ended.
 const LAST_LINES: Duration = Duration::from_secs(2);
 const SIGTERM: i32 = 15;
 

@@ -1,4 +1,4 @@
-//! What surrounds an unattended run: its result file, metrics, hooks, heartbeat, and the judgement
+//! Everything around an unattended run: its result file, metrics, hooks, heartbeat, and the verdict
 //! of a monitor.
 //!
 //! - [`RunResult`] is the document of one run, in success and in failure; [`write_whole`] writes

@@ -18,7 +18,7 @@ const OF_DETAILS: [(&str, &str, &str, &str); 7] = [
     ("backup", "stream_bytes", "xbcloud_backup_stream_bytes", "Size of the last backup's stream."),
     ("backup", "objects", "xbcloud_backup_objects", "Objects of the last backup."),
     ("backup", "files", "xbcloud_backup_files", "Files in the last backup."),
-    ("backup", "retries", "xbcloud_backup_retries", "Repeated requests of the last backup."),
+    ("backup", "retries", "xbcloud_backup_retries", "Retried requests of the last backup."),
     ("prune", "kept", "xbcloud_prune_kept_backups", "Backups that the last prune kept."),
     ("prune", "removed", "xbcloud_prune_removed_backups", "Backups that the last prune removed."),
 ];

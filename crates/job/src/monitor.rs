@@ -1,8 +1,8 @@
-//! The judgement of a monitor, in the convention of Nagios plugins.
+//! The verdict of a monitor, in the convention of Nagios plugins.
 
 use std::time::Duration;
 
-/// What is known about a repository.
+/// Facts about a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// Name and age of the newest complete backup.
@@ -43,7 +43,7 @@ impl Verdict {
     }
 }
 
-/// Compares what was found with the limits.
+/// Compares the findings with the limits.
 #[must_use]
 pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
     let mut critical = Vec::new();
@@ -63,7 +63,7 @@ pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
     }
     match (&found.proven, limits.proof_age) {
         (None, Some(_)) if found.newest.is_some() => {
-            critical.push("no backup is verified to the level asked for".to_owned());
+            critical.push("no backup is verified up to the requested level".to_owned());
         }
         (None, _) => {}
         (Some((name, level, age)), limit) => {
@@ -115,7 +115,7 @@ fn data(found: &Found, limits: Limits) -> String {
     data.join(" ")
 }
 
-/// Neither a line end nor the mark of performance data.
+/// Removes line ends and the character that begins performance data.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c == '|' { ' ' } else { c }).collect()
 }

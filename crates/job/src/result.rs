@@ -11,7 +11,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// Not ended yet: what a hook before the run sees.
+    /// Not ended yet: the value that a hook before the run gets.
     Running,
     /// Every stage succeeded.
     Ok,
@@ -36,11 +36,11 @@ pub enum StageStatus {
 pub struct Stage {
     /// `backup`, `verify`, `copy`, `prune`, or a hook: `before`, `after`, `on-failure`.
     pub stage: String,
-    /// How it ended.
+    /// Outcome.
     pub status: StageStatus,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What is known about its result; an object.
+    /// Details of its result; an object.
     pub details: Value,
 }
 
@@ -49,9 +49,9 @@ pub struct Stage {
 pub struct FirstCause {
     /// Stage that failed.
     pub stage: String,
-    /// What failed, on what, and why.
+    /// The failure: what failed, on what, and why.
     pub message: String,
-    /// What to do.
+    /// The next step.
     pub hint: Option<String>,
 }
 
@@ -68,7 +68,7 @@ pub struct RunResult {
     pub host: String,
     /// Name of the backup.
     pub name: Option<String>,
-    /// How it ended.
+    /// Outcome.
     pub status: RunStatus,
     /// Exit code of the program.
     pub exit: u8,
@@ -76,13 +76,13 @@ pub struct RunResult {
     pub started: Timestamp,
     /// When it ended, UTC.
     pub finished: Option<Timestamp>,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Stages, in order.
     pub stages: Vec<Stage>,
     /// First cause of the failure.
     pub error: Option<FirstCause>,
-    /// What was unusual, but no failure.
+    /// Unusual events that were no failures.
     pub warnings: Vec<String>,
 }
 

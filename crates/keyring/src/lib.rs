@@ -39,7 +39,7 @@ pub struct KeyOptions {
     pub key_command: Option<Secret>,
 }
 
-/// Public keys. The maker of a backup need not be able to open it.
+/// Public keys. The program that makes a backup need not be able to open it.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Keys")]
 pub struct RecipientOptions {

@@ -43,11 +43,11 @@ impl Doublewrite {
     }
 }
 
-/// What the pages of the area hold.
+/// Contents of the pages of the area.
 ///
 /// MySQL 8.0.20 and later keep the doublewrite in other files: then the pages of the area are like
 /// others, and are damaged if they do not match. If the area is in use, they are copies of other
-/// pages, and nothing can be said about them.
+/// pages, and cannot be checked.
 #[derive(Debug, Default)]
 pub(crate) struct Area {
     /// Pages that are those of their places.

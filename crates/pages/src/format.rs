@@ -8,11 +8,11 @@ pub const MAX_PAGE: usize = 64 << 10;
 pub struct Format {
     /// Size of a page in the file, in bytes: a power of two from 1 KiB to [`MAX_PAGE`].
     pub page_size: usize,
-    /// How the pages are protected.
+    /// Protection of the pages.
     pub kind: Kind,
 }
 
-/// How pages are protected.
+/// Protection of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Checksum fields at both ends: crc32, innodb or none.

@@ -47,7 +47,7 @@ pub struct BadPage {
     pub page: u64,
     /// Offset of the page in the file, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Its defect.
     pub fault: Fault,
     /// If set, the page is missing rather than wrong, and shown to be missing by a page that was
     /// changed last at this position in the redo log. Recovery writes such a page if it starts
@@ -56,7 +56,7 @@ pub struct BadPage {
     pub missing_since: Option<u64>,
 }
 
-/// What is wrong with a page.
+/// Defect of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -127,7 +127,7 @@ impl fmt::Display for Fault {
             }
             Self::Empty => f.write_str("empty page that the tablespace counts as used"),
             Self::Short { pages, stated } => {
-                write!(f, "the file ends after {pages} pages, its first page states {stated}")
+                write!(f, "the file ends after {pages} pages, but its first page states {stated}")
             }
             Self::Length { len } => write!(f, "invalid page length of {len} bytes"),
             Self::Cut { len } => write!(f, "the file ends after {len} bytes of this page"),
@@ -135,7 +135,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What is known about a page before it is checked.
+/// Facts about a page that are known before it is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// It is the first page of its file, where the field that indicates encryption in other pages

@@ -14,7 +14,7 @@ const MARIADB: [u32; 2] = [0x5048_5953, 0x5068_7973];
 const NEWEST: u32 = MARIADB[1];
 const ENCRYPTED: u32 = 1 << 31;
 
-/// Where recovery starts.
+/// Position at which recovery starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedoStart {
     /// Log position of the newest checkpoint in the head: all earlier changes are in the files.

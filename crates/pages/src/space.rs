@@ -1,5 +1,5 @@
-//! What pages of a tablespace say about the whole: its number, its length, and which of its pages
-//! are in use.
+//! Facts about a whole tablespace that its pages contain: its number, its length, and which of its
+//! pages are in use.
 
 use crate::format::{Format, Kind, be16, be32, be64};
 use crate::page::{DATA, LSN, SPACE, TYPE};
@@ -63,7 +63,7 @@ impl SpaceHeader {
 pub(crate) struct PageMap {
     first: u64,
     used: Vec<u64>,
-    /// Log position of the page that says so.
+    /// Log position of the page that contains the map.
     pub(crate) lsn: u64,
 }
 

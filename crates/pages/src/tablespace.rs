@@ -365,7 +365,7 @@ impl PageChecker {
         (got != own && used).then_some(Fault::Space { expected: own, got })
     }
 
-    /// Keeps what a good page says about others.
+    /// Records the facts that a valid page states about others.
     fn learn(&mut self, format: Format, number: u64, page: &[u8]) {
         if number == 0 && self.at == page.len() as u64 {
             self.header = SpaceHeader::of_page(format, page);

@@ -110,7 +110,7 @@ pub enum CreateError {
 ///
 /// # Errors
 /// The first file that cannot be stored, or an output that fails. If anything has been written, the
-/// stream ends in an unfinished file, so that careful readers do not take it for complete.
+/// stream ends in an unfinished file, so that careful readers do not mistake it for complete.
 pub fn create(
     output: impl Write,
     files: &[OsString],

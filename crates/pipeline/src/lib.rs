@@ -1,6 +1,6 @@
 //! Converts streams to objects and back, in threads, within a memory budget, and without a store.
 //!
-//! - Up: [`start_pack`] reads an xbstream, checks every chunk, makes a native stream of it (or
+//! - Up: [`start_pack`] reads an xbstream, checks every chunk, converts it to a native stream (or
 //!   keeps its chunks in the classic layout) and passes [`Part`]s of objects of exact size to a
 //!   [`PartSink`]. A [`Transform`] compresses and encrypts file by file. A result is returned only
 //!   if the stream is complete by its [`EndRule`].

@@ -247,7 +247,7 @@ fn what_is_not_a_fifo_or_not_a_stream_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(name(dir.path(), 0), "precious").unwrap();
     let error = merged(dir.path(), 2, LONG).unwrap_err().to_string();
-    assert!(error.contains("thread_0: it exists, and is not a FIFO"), "{error}");
+    assert!(error.contains("thread_0: it exists, but is not a FIFO"), "{error}");
     assert_eq!(std::fs::read(name(dir.path(), 0)).unwrap(), b"precious", "not ours to remove");
 
     let dir = tempfile::tempdir().unwrap();
@@ -355,7 +355,7 @@ fn a_reader_that_never_comes_or_leaves_is_named() {
     assert!(error.contains("thread_0: no program opened it for reading within 0 s"), "{error}");
     // Its names are still there until they are dropped, and another run must not use them.
     let second = Split::opening(settings, &FifoNames::default())().unwrap_err().to_string();
-    assert!(second.contains("thread_0: it exists already"), "{second}");
+    assert!(second.contains("thread_0: it already exists"), "{second}");
     drop(names);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 

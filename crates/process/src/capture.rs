@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::messages::how_it_ended;
 use crate::program::Program;
 
-/// How often to check a program that has closed its output but still runs.
+/// Interval between checks of a program that has closed its output but still runs.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Why a program has no usable output. Never repeats what the program wrote.
+/// Reason why a program has no usable output. Never repeats what the program wrote.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -28,7 +28,7 @@ pub enum CaptureError {
     /// It wrote too much, and was ended.
     #[error("was ended, because it wrote more than {0} bytes")]
     TooMuch(usize),
-    /// It failed.
+    /// The program failed.
     #[error("{}", how_it_ended(*.0))]
     Failed(ExitStatus),
 }

@@ -1,5 +1,5 @@
 //! Guardian: a process between this one and a program that it starts. It is this very executable,
-//! started once more, and only waits. When this process is gone for whatever reason, the guardian
+//! started once more, and only waits. When this process is gone, for whatever reason, the guardian
 //! ends the program and everything that the program has started. If the guardian dies, the kernel
 //! kills the program.
 //!

@@ -12,20 +12,20 @@ use crate::spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 
 /// Requested size of the pipe in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
-/// How long the producer must block commits before the spool takes its output: some versions
+/// Time for which the producer must block commits before the spool takes its output: some versions
 /// announce all locks at once, and name the harmless ones a moment later.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What happens while a producer blocks the commits of its server and the consumer does not read
-/// its output as fast.
+/// Settings for the time in which a producer blocks the commits of its server and the consumer
+/// reads its output too slowly.
 #[derive(Debug, Clone, Default)]
 pub struct LockGuard {
     /// Directory of the spool file, which has no name there; `None`: no spool.
     pub spool_dir: Option<PathBuf>,
     /// Size of the spool in bytes.
     pub spool_size: u64,
-    /// How long in all the producer may wait for us while it blocks commits and the spool is full;
-    /// `None`: no limit.
+    /// Total time for which the producer may wait for us while it blocks commits and the spool is
+    /// full; `None`: no limit.
     pub lock_stall: Option<Duration>,
 }
 

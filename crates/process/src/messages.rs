@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long to wait for the last messages after the program has ended.
+/// Time to wait for the last messages after the program has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest piece of a message that is passed on at once, in bytes.
 const MAX_LINE: u64 = 64 << 10;

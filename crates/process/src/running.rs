@@ -9,9 +9,9 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
 
-/// How long a program may take to end after the signal, before it is killed.
+/// Time that a program may take to end after the signal, before it is killed.
 const KILL_AFTER: Duration = Duration::from_secs(30);
-/// How often the program's state is polled meanwhile.
+/// Interval at which the program's state is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A running program. Dropping it kills the program and its process group.

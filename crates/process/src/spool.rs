@@ -3,9 +3,9 @@
 //!
 //! A producer whose output pipe is full waits, and if it holds locks on a server, that server's
 //! clients wait with it. So from [`LockSwitch::lock`] on, all data is moved through a spool: a file
-//! used as a ring. When the spool is full, the producer waits for the pipeline after all. These waits
-//! are added up until [`LockSwitch::unlock`]; if the sum reaches the time set, a callback is called,
-//! which should end the producer. A slow pipeline counts like one that stands still.
+//! used as a ring. When the spool is full, the producer waits for the pipeline after all. These
+//! waits are added up until [`LockSwitch::unlock`]; if the sum reaches the time set, a callback is
+//! called, which should end the producer. A slow pipeline is treated like one that has stopped.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,9 +25,9 @@ const IN_MEMORY: u64 = 1 << 20;
 pub struct SpoolSettings {
     /// The spool file and its size in bytes; without one, only a little memory is used.
     pub file: Option<(File, u64)>,
-    /// How long the spool must be wanted before it takes over.
+    /// Time for which the spool must be requested before it takes over.
     pub patience: Duration,
-    /// How long in all the source may wait for room in the spool while the server is locked;
+    /// Total time for which the source may wait for room in the spool while the server is locked;
     /// `None`: no limit.
     pub stall: Option<Duration>,
 }
@@ -104,7 +104,7 @@ struct State {
     locked_since: Option<Instant>,
     /// Since when the spool should take everything.
     wanted_since: Option<Instant>,
-    /// How long the source has waited for room since then.
+    /// Time for which the source has waited for room since then.
     held_up: Duration,
     /// The drain alone reads the source.
     engaged: bool,
@@ -452,7 +452,8 @@ mod tests {
         }
     }
 
-    /// A pipeline that takes a little at a time holds up the server as much as one that stands still.
+    /// A pipeline that accepts a little at a time holds up the server as much as one that has
+    /// stopped.
     #[test]
     fn a_slow_pipeline_is_a_stall_too() {
         let (pipe, producer) = source(8 << 20);

@@ -44,7 +44,7 @@ pub enum DecodeError {
     Path {
         /// Offset of the chunk.
         position: u64,
-        /// What is wrong with the name.
+        /// Defect of the name.
         source: PathError,
     },
     /// The type is unknown and not marked as ignorable.

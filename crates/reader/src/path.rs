@@ -23,7 +23,7 @@ const MAX_COMPONENT: usize = 255;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelPath(Arc<[u8]>);
 
-/// Why a name from a stream was refused.
+/// Reason why a name from a stream was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {

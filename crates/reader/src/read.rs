@@ -34,7 +34,7 @@ pub enum ReadError {
     Unfinished(#[from] Unfinished),
 }
 
-/// What [`ChunkReader::next`] returns.
+/// Result of [`ChunkReader::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A chunk begins, with its effect on the files.

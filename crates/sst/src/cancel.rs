@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why a transfer is cancelled.
+/// Reason why a transfer is cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CancelReason {
@@ -35,7 +35,7 @@ pub enum CancelReason {
 }
 
 impl CancelReason {
-    /// Returns whether someone wants this process to end, rather than the transfer.
+    /// Returns whether this process must end, rather than only the transfer.
     fn is_outside(&self) -> bool {
         matches!(self, Self::Signal(_) | Self::ServerGone)
     }

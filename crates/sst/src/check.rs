@@ -1,4 +1,4 @@
-//! `check`: tries what a transfer needs on this node, before the first one.
+//! `check`: checks everything that a transfer needs on this node, before the first one.
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ pub enum SstError {
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
         /// The path.
         path: PathBuf,
@@ -111,7 +111,7 @@ pub enum SstError {
         /// The error, with file and offset.
         source: Box<xb_pipeline::ExtractError>,
     },
-    /// What was received is not a usable backup.
+    /// The received data is not a usable backup.
     #[error("the received backup is unusable: {0}")]
     Content(String),
     /// The swap of the data failed.

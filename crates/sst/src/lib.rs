@@ -40,7 +40,7 @@ pub use run::{ChildError, Run, Running};
 pub use session::context::Context;
 pub use session::offer::{Offer, OfferError, What};
 
-/// Parsers of what a server hands over, for property tests and fuzzing. Not a stable interface.
+/// Parsers of input from a server, for property tests and fuzzing. Not a stable interface.
 #[doc(hidden)]
 pub mod parsers {
     use std::ffi::OsString;

@@ -37,7 +37,7 @@ pub enum ChildError {
     Failed {
         /// The program.
         program: String,
-        /// How it ended.
+        /// Description of its end.
         how: String,
         /// Its last messages.
         words: Vec<String>,
@@ -133,7 +133,7 @@ impl Run<'_> {
             // broken pipe.
             let _ = stdout.take(limit).read_to_end(&mut output);
         }
-        // Before the exit status is judged: the last messages explain it.
+        // Before the exit status is evaluated: the last messages explain it.
         let _ = reading.join();
         let words = running.words.clone();
         running.ended()?;

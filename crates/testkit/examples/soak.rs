@@ -82,7 +82,7 @@ struct Soak {
     // Unmounted before the scratch folder is removed.
     places: Vec<Place>,
     scratch: Scratch,
-    /// What was begun, by place and name.
+    /// Backups that were begun, by place and name.
     begun: BTreeMap<(usize, String), Begun>,
     counts: BTreeMap<&'static str, u64>,
     rounds: u64,

@@ -19,8 +19,8 @@ pub enum StoreErrorKind {
     Settings,
     /// The bucket or container does not exist.
     NoBucket,
-    /// What responds at the endpoint is not this store: wrong scheme, a certificate that does not
-    /// check, or a redirect.
+    /// The endpoint is not this store: wrong scheme, a certificate that does not check, or a
+    /// redirect.
     NotAStore,
     /// The store rejected the request; a retry would not help.
     Rejected,

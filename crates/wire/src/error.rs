@@ -9,24 +9,24 @@ use std::time::Duration;
 use crate::announce::AnnouncementError;
 use crate::announce::address::HostPort;
 
-/// Why certificates or secrets cannot be used. Detected before anything is sent.
+/// Reason why certificates or secrets cannot be used. Detected before anything is sent.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecurityError {
     /// A file cannot be read.
     #[error("cannot read the {what} {path}: {cause}", path = path.display())]
     Read {
-        /// What the file should hold.
+        /// Expected content of the file.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's message.
         cause: String,
     },
-    /// A file does not hold what it should.
+    /// A file does not contain the expected data.
     #[error("no {what} in {path}: check with `{hint}`", path = path.display())]
     Missing {
-        /// What the file should hold.
+        /// Expected content of the file.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum SecurityError {
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong.
+        /// The defect.
         cause: String,
     },
     /// An RSA key is too short for TLS.
@@ -84,7 +84,7 @@ pub enum SecurityError {
     },
 }
 
-/// Why the joiner cannot listen.
+/// Reason why the joiner cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -127,7 +127,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Why a transfer failed. Every later call returns the same first cause.
+/// Reason why a transfer failed. Every later call returns the same first cause.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
@@ -154,7 +154,7 @@ pub enum TransferError {
         peer: SocketAddr,
         /// The expected role of the peer.
         role: &'static str,
-        /// What the peer did.
+        /// Action of the peer.
         what: String,
     },
     /// The peer has another version.
@@ -174,7 +174,7 @@ pub enum TransferError {
     Tls {
         /// The peer's address.
         peer: SocketAddr,
-        /// What is wrong, with the command that shows it.
+        /// The defect, with the command that shows it.
         what: String,
     },
     /// The two sides do not have the same one-time secret.

@@ -13,7 +13,7 @@ pub enum Event {
     Stranger {
         /// The peer's address.
         peer: SocketAddr,
-        /// What the peer did.
+        /// Action of the peer.
         what: String,
     },
     /// A connection of the transfer was established.

@@ -27,21 +27,22 @@ pub struct Limits {
     pub connect: Duration,
     /// Time limit from an open connection to an authenticated peer.
     pub handshake: Duration,
-    /// How long the donor waits for the joiner's answer to the offer.
+    /// Time for which the donor waits for the joiner's answer to the offer.
     pub answer: Duration,
     /// Something is sent at least this often.
     pub heartbeat: Duration,
     /// A connection on which nothing arrives for this long is closed and reopened.
     pub stall: Duration,
-    /// How long the blocks of a lost connection wait for its return, which brings the joiner's
-    /// report of the blocks it has, before another connection sends them again.
+    /// Time for which the blocks of a lost connection wait for its return, which brings the
+    /// joiner's report of the blocks it has, before another connection sends them again.
     pub doubt: Duration,
     /// The transfer fails after this long without any progress.
     pub resume: Duration,
     /// The donor gives up if the joiner's address refuses every connection for this long, because
     /// nothing listens there any more; never longer than `resume`.
     pub refused: Duration,
-    /// How long the joiner, after its confirmation, waits for a donor whose connections are lost.
+    /// Time for which the joiner, after its confirmation, waits for a donor whose connections are
+    /// lost.
     pub receipt: Duration,
     /// Time limit for the final message with its reason.
     pub farewell: Duration,

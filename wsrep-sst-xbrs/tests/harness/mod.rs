@@ -14,7 +14,7 @@ use xb_testkit::stream::StreamWriter;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs");
 pub(crate) const STATE: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
-/// Time limit for anything that ends by itself.
+/// Time limit for anything that ends on its own.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The fake backup program: `--prepare` leaves a mark, every other call writes the stream. It
@@ -254,7 +254,7 @@ fn split(ready: &str) -> (&str, &str) {
 /// A side that is not started yet.
 pub(crate) struct Side {
     pub(crate) command: Command,
-    /// What the server writes to its standard input.
+    /// Text that the server writes to its standard input.
     input: Option<String>,
     log: PathBuf,
 }

@@ -15,12 +15,11 @@ use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption}
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// manifest, list, checksum, decrypt, pages or restore; each includes the levels before it. A
-    /// level that is given here and not reached is a failure [default: pages, as far as they can be
+    /// manifest, list, checksum, decrypt, pages or restore; each includes the levels before it. If
+    /// this level is given but not reached, `verify` fails [default: pages, as far as they can be
     /// checked]
     ///
-    /// A SIGKILL during level `restore` leaves its server and its scratch directory (xb-verify-*)
-    /// behind: end the one and remove the other.
+    /// A SIGKILL during level `restore` leaves the scratch directory (xb-verify-*) behind: remove it.
     #[arg(long, value_enum, value_name = "LEVEL")]
     #[arg(hide_possible_values = true)]
     pub(crate) level: Option<LevelArg>,
@@ -37,7 +36,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) common: CommonOptions,
 }
 
-/// How a restored backup is tried out.
+/// Options of a trial restore.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Trial restore (--level=restore)")]
 pub(crate) struct ServerOptions {
@@ -54,7 +53,7 @@ pub(crate) struct ServerOptions {
     /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) prepare_opts: Vec<String>,
-    /// Program that prepares, if it is not found by its name
+    /// Program to prepare with [default: the one that took the backup, found on PATH]
     #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
     pub(crate) prepare_program: Option<PathBuf>,
     /// SQL statement that must succeed on the restored server; repeatable
@@ -65,7 +64,7 @@ pub(crate) struct ServerOptions {
     pub(crate) mysqld: Option<PathBuf>,
 }
 
-/// How far a backup is verified.
+/// Level to which a backup is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LevelArg {
     Manifest,
@@ -240,7 +239,7 @@ pub(crate) struct CopyArgs {
 
 /// Parses a number of hours, days or weeks.
 pub(crate) fn age(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("`{text}` is not an age; write one such as 12h, 30d or 8w");
+    let wrong = || format!("`{text}` is not an age; use a form such as 12h, 30d or 8w");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let hours = match text.get(digits.len()..) {
         Some("h") => 1,

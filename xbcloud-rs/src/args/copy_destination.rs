@@ -111,7 +111,7 @@ impl FromArgMatches for Destination {
             .collect();
         let elsewhere = differing.iter().any(|long| PARTY.contains(long));
         let of_source = |long: &str| {
-            // Server-side encryption is inherited all the same.
+            // Server-side encryption is inherited in any case.
             elsewhere && (TRUST.contains(&long) || ENTRY.iter().any(|set| set.contains(&long)))
         };
         let mut words: Vec<OsString> = Vec::new();
@@ -161,7 +161,7 @@ impl FromArgMatches for Destination {
         });
         let matches = command.try_get_matches_from(words)?;
         let store = Box::new(StoreOptions::from_arg_matches(&matches)?);
-        // The place itself is compared by who copies.
+        // The caller compares the place itself.
         let differs = differing.iter().any(|long| *long != "root");
         Ok(Self { store, differs, elsewhere })
     }

@@ -1,4 +1,4 @@
-//! What `--help` prints below the options: examples, and what the options cannot explain.
+//! Text that `--help` prints below the options: examples, and notes on the whole command.
 //!
 //! Prose has no line breaks, because clap wraps it to the terminal. Examples stay below 80 columns
 //! where they can. Commands with many options show this only with `--help`, so that `-h` fits on a
@@ -15,7 +15,7 @@ Examples:
 
 Exit status: 0 done and proven, 1 failed, 2 usage, 3 not found, 4 not permitted, 5 store unreachable, 6 input incomplete or producer failed, 7 damaged or not verified, 128+N ended by signal N.
 
-Options are also read from the group [xbcloud] of the usual my.cnf files. Put access keys there, or into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not on the command line.";
+Options are also read from the group [xbcloud] of the usual my.cnf files. Put access keys there, or in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not on the command line.";
 
 pub(crate) const PUT: &str = "\
 Examples:
@@ -121,7 +121,7 @@ Examples:
   mariadb-backup --backup --stream=xbstream | xbcloud-rs tune @shop --size=2T
   xbcloud-rs tune --sample=mon.xbstream --size=2T --link=100M --prices=aws
 
-The objects of the measurement lie below ROOT/.xb-catalog/@tune and are removed at the end, also after a failure or a signal.";
+The measurement writes its objects below ROOT/.xb-catalog/@tune and removes them at the end, also after a failure or a signal.";
 
 pub(crate) const GC: &str = "\
 Examples:

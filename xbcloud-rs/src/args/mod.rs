@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Run a backup program and store its output; if the program fails, so does the backup
     #[command(after_long_help = examples::BACKUP)]
     Backup(BackupArgs),
-    /// Back up, verify, copy and prune in one run, as the option file says
+    /// Back up, verify, copy and prune in one run, as set in the option file
     Run(Box<RunArgs>),
     /// Write the stream of backup NAME to stdout
     #[command(after_long_help = examples::GET)]
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Change who can open backup NAME; its data does not change
     #[command(after_long_help = examples::REWRAP)]
     Rewrap(RewrapArgs),
-    /// Estimate objects, requests and memory for a backup of a given size
+    /// Estimate objects, requests, memory and cost for a backup of a given size
     #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
     /// Measure this machine and the link to a store, and recommend options for backups
@@ -92,9 +92,9 @@ pub(crate) enum Command {
     Tune(Box<TuneArgs>),
     /// Try everything that a backup needs: store, keys, backup program, login, room
     Check(Box<CheckArgs>),
-    /// Make a local folder, or print what a bucket needs: policy, lifecycle rule, lock
+    /// Create a local directory, or print what a bucket needs: policy, lifecycle rule, lock
     Init(InitArgs),
-    /// Judge the age of the newest backup and proof, as a Nagios plugin
+    /// Check the age of the newest backup and of the newest proof, as a Nagios plugin
     Monitor(MonitorArgs),
     /// Show what failed runs left in a store; --yes removes it
     #[command(after_help = examples::GC)]
@@ -104,9 +104,9 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
     /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY[/NAME]; without
-    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    /// NAME, or with {host}, {utc} or {date} in it, the name is generated
     pub(crate) name: Option<String>,
-    /// Name of a backup for which none is given
+    /// Name of the new backup, if none is given
     #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
     #[arg(hide_short_help = true)]
     pub(crate) name_template: String,
@@ -123,9 +123,9 @@ pub(crate) struct PutArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
     /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY[/NAME]; without
-    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    /// NAME, or with {host}, {utc} or {date} in it, the name is generated
     pub(crate) name: Option<String>,
-    /// Name of a backup for which none is given
+    /// Name of the new backup, if none is given
     #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
     #[arg(hide_short_help = true)]
     pub(crate) name_template: String,
@@ -147,9 +147,9 @@ Examples:
 #[command(after_long_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
     /// @REPOSITORY[/NAME], or file:///DIR/NAME, s3:// gs:// or azure://BUCKET/PREFIX/NAME; without
-    /// NAME, or with {host}, {utc} or {date} in it, the program makes the name
+    /// NAME, or with {host}, {utc} or {date} in it, the name is generated
     pub(crate) name: Option<String>,
-    /// Name of a backup for which none is given
+    /// Name of the new backup, if none is given
     #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
     #[arg(hide_short_help = true)]
     pub(crate) name_template: String,
@@ -162,7 +162,7 @@ pub(crate) struct RunArgs {
     /// Lock the copy against deletion for this long, such as 30d
     #[arg(long, value_name = "AGE", value_parser = catalogue::age, hide_short_help = true)]
     pub(crate) to_retain: Option<std::time::Duration>,
-    /// Mode of the lock of the copy
+    /// Lock mode of the copy
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) to_retain_mode: Option<RetainMode>,
@@ -209,7 +209,7 @@ pub(crate) struct InitArgs {
     pub(crate) common: CommonOptions,
 }
 
-/// What a backup is made of, and how.
+/// How a backup is made.
 #[derive(Debug, Args)]
 pub(crate) struct BackupOptions {
     /// Take an incremental backup on top of backup NAME in the same ROOT; `latest` is the newest
@@ -419,7 +419,7 @@ impl Command {
             self
             && !stock
         {
-            return Err(xb_cli::Failure::usage("--md5 belongs to `put` and `backup`"));
+            return Err(xb_cli::Failure::usage("--md5 works only with `put` and `backup`"));
         }
         // Stock xbcloud accepts them with every command.
         let streams = matches!(self, Self::Put(_) | Self::Backup(_) | Self::Run(_) | Self::Get(_));
@@ -427,7 +427,7 @@ impl Command {
             return Err(xb_cli::Failure::usage(
                 "--fifo-streams and --fifo-dir work only with put, backup, run and get",
             )
-            .hint("remove them; the other commands have no stream on standard input or output"));
+            .hint("remove them; the other commands neither read nor write a stream"));
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(crate) struct PlanArgs {
     /// Plan for a sealed backup
     #[arg(long)]
     pub(crate) sealed: bool,
-    /// Likelihood that one try of a request fails, such as 0.001: show how likely the run fails
+    /// Probability that one try of a request fails, such as 0.001: also show how likely the run fails
     #[arg(long, value_name = "RATE", value_parser = likelihood)]
     pub(crate) failure_rate: Option<f64>,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY: measure the link to this
-    /// store with small objects, which are removed again
+    /// store with random objects, which are removed afterwards
     #[arg(value_name = "ROOT", conflicts_with = "link")]
     pub(crate) place: Option<String>,
     /// Take the sample from this file, for example a stream of an earlier backup [default: stdin, if
@@ -58,24 +58,24 @@ pub(crate) struct TuneArgs {
     /// Recommend for sealed backups
     #[arg(long)]
     pub(crate) sealed: bool,
-    /// Throughput of the link in bytes per second, instead of measuring one
+    /// Throughput of the link in bytes per second, instead of measuring it
     #[arg(long, value_name = "SIZE")]
     pub(crate) link: Option<Size>,
-    /// With --link: milliseconds that a request takes besides its bytes
+    /// With --link: latency of a request, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pub(crate) latency: u64,
-    /// Most bytes to upload to the store
+    /// Maximum number of bytes to upload to the store
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     pub(crate) upload_size: Size,
-    /// Seconds for uploads; what is on its way then still ends
+    /// Seconds in which uploads are started; those under way are completed
     #[arg(long, value_name = "S", default_value_t = 15)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) upload_time: u64,
-    /// Most parallel requests to recommend
+    /// Maximum number of parallel requests to recommend
     #[arg(long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) max_parallel: u16,
-    /// Most memory to recommend [default: 512M, at most a quarter of RAM]
+    /// Maximum memory to recommend [default: 512M, at most a quarter of RAM]
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_memory: Option<Size>,
     #[command(flatten)]
@@ -112,13 +112,13 @@ pub(crate) struct PriceOptions {
 fn dollars(text: &str) -> Result<f64, String> {
     number(text)
         .filter(|price| (0.0..=1e6).contains(price))
-        .ok_or_else(|| format!("`{text}` is not a price; write a number such as 0.005"))
+        .ok_or_else(|| format!("`{text}` is not a price; use a number such as 0.005"))
 }
 
 fn likelihood(text: &str) -> Result<f64, String> {
     number(text)
         .filter(|rate| (0.0..=1.0).contains(rate))
-        .ok_or_else(|| format!("`{text}` is not a likelihood; write a number from 0 to 1"))
+        .ok_or_else(|| format!("`{text}` is not a probability; use a number from 0 to 1"))
 }
 
 fn number(text: &str) -> Option<f64> {

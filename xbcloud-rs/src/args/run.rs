@@ -9,7 +9,7 @@ use xb_cli::Secret;
 use crate::args::catalogue::{LevelArg, age};
 use crate::args::shared::CommonOptions;
 
-/// What surrounds a run.
+/// Options around a run: results, metrics, hooks, heartbeat.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Around the run")]
 pub(crate) struct JobOptions {
@@ -22,7 +22,7 @@ pub(crate) struct JobOptions {
     /// Write metrics to FILE, for the textfile collector of Prometheus
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
-    /// Run this program before the backup, with the result so far on its stdin; repeatable
+    /// Run this program before the backup, with the result so far on stdin; repeatable
     #[arg(long, value_name = "COMMAND")]
     pub(crate) before: Vec<String>,
     /// Run this program when everything has succeeded; repeatable
@@ -53,7 +53,7 @@ impl std::str::FromStr for VerifyArg {
         match text {
             "none" => Ok(Self(None)),
             level => clap::ValueEnum::from_str(level, true).map(|level| Self(Some(level))).map_err(
-                |_| "it is none, manifest, list, checksum, decrypt, pages or restore".to_owned(),
+                |_| "use none, manifest, list, checksum, decrypt, pages or restore".to_owned(),
             ),
         }
     }
@@ -75,10 +75,10 @@ pub(crate) struct MonitorArgs {
     /// Name in the output [default: the name of @REPOSITORY, else ROOT]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,
-    /// The newest backup must not be older, as 26h or 8d
+    /// Maximum age of the newest backup, such as 26h or 8d
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) max_age: Option<Duration>,
-    /// The newest proof must not be older, as 8d
+    /// Maximum age of the newest proof, such as 8d
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) max_proof_age: Option<Duration>,
     /// Level from which a verification counts as a proof

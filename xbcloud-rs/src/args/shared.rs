@@ -139,7 +139,7 @@ pub(crate) struct FifoOptions {
 }
 
 impl FifoOptions {
-    /// Whether several streams are asked for.
+    /// Whether several streams are requested.
     pub(crate) fn is_given(&self) -> bool {
         self.fifo_streams.is_some_and(|streams| streams != 1) || self.fifo_dir.is_some()
     }

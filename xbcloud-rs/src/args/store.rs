@@ -112,7 +112,7 @@ pub(crate) struct S3Options {
     /// Profile in the AWS credentials and config files
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) aws_profile: Option<String>,
-    /// Where the URL of a request names the bucket: in the host name (dns) or in the path
+    /// Position of the bucket in request URLs: in the host name (dns) or in the path
     #[arg(
         long,
         value_enum,

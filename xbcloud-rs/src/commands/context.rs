@@ -1,4 +1,4 @@
-//! What every command uses: the log, the settings of a run, progress and signals.
+//! Context of every command: the log, the settings of a run, progress and signals.
 
 use xb_backup::{BackupName, CancelToken, Resolved, Root, Wanted, stopper};
 use xb_cli::{

@@ -29,7 +29,7 @@ const TOPICS: [HelpTopic; 4] = [
     HelpTopic { name: "common", headings: &["Run"], about: "parallelism, memory, retries, output" },
 ];
 
-/// How groups such as `[xbcloud.shop]` are used as `@shop`.
+/// Use of groups such as `[xbcloud.shop]` as `@shop`.
 const REPOSITORIES: Repositories = Repositories {
     place: "root",
     name: "repository",

@@ -29,7 +29,7 @@ pub struct Deleted {
     pub left: u64,
 }
 
-/// What a delete will remove.
+/// Plan of a delete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeletionPlan {
     /// Name of the backup.

@@ -1,4 +1,4 @@
-//! `plan`: estimates what a backup of some size will be in the store, and the number of requests.
+//! `plan`: estimates the objects and requests of a backup of a given size.
 
 use serde::Serialize;
 use xb_pipeline::{MAX_SUMS, PackPlan, PackSizing, PlanError, UnpackPlan};
@@ -95,7 +95,7 @@ impl Estimate {
     }
 }
 
-/// Estimates what a backup will be in the store.
+/// Estimates the objects and requests of a backup.
 #[must_use]
 pub fn estimate(request: &EstimateRequest) -> Estimate {
     let EstimateRequest { stored, layout, recut, files, sealed, put, get } = request;

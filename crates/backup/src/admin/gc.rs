@@ -28,7 +28,7 @@ pub const LEAST_AGE: Duration = Duration::from_secs(3600);
 /// Number of folders inspected concurrently.
 const AT_ONCE: usize = 16;
 
-/// What one dead run left.
+/// Objects and uploads that one dead run left behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OrphanedRun {
     /// Name that the backup would have had.
@@ -49,12 +49,12 @@ pub struct OrphanedRun {
 /// Findings of `gc`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Leftovers {
-    /// What dead runs left, by name.
+    /// Remains of dead runs, by name.
     pub dead: Vec<OrphanedRun>,
     /// Unfinished multipart uploads of dead runs: no listing of objects shows them, but stores bill
     /// them. In a directory, unfinished files.
     pub uploads: u64,
-    /// Why uploads could not be listed, if the store or the account does not allow it.
+    /// Reason why uploads could not be listed, if the store or the account does not allow it.
     pub unlisted: Option<String>,
     #[serde(skip)]
     unfinished: Vec<Unfinished>,
@@ -131,7 +131,7 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
     Ok(())
 }
 
-/// What was found under one name.
+/// Findings under one name.
 #[derive(Debug, Default)]
 struct OfName {
     dead: Vec<OrphanedRun>,
@@ -178,7 +178,7 @@ pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupE
     Ok(true)
 }
 
-/// Removes what a dead classic run left, under a claim: a new run would write the same keys.
+/// Removes the remains of a dead classic run, under a claim: a new run would write the same keys.
 async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let run = RunId::random()?;
     match claim_emptied(root, name, run, Foreign::Leave).await {

@@ -23,7 +23,7 @@ pub struct ShowRequest {
     /// Keys of a sealed backup. Without keys only its manifest is shown; with keys the backup must
     /// be sealed, and its manifest authenticated.
     pub keys: Keys,
-    /// What to show although the keys do not authenticate it.
+    /// Unauthenticated backups that may be shown.
     pub accept: Accept,
     /// Memory limit for deriving a key from a passphrase, in bytes.
     pub memory: u64,
@@ -50,7 +50,7 @@ pub struct Shown {
     pub listing: Listing,
     /// Its files by name; `None` if they cannot be determined.
     pub content: Option<Vec<FileEntry>>,
-    /// Why the files cannot be determined.
+    /// Reason why the files cannot be determined.
     pub why_not: Option<&'static str>,
 }
 

@@ -106,7 +106,7 @@ pub struct Pin {
     pub since: Option<Timestamp>,
 }
 
-/// How far a backup is verified, from all results.
+/// Level to which a backup is verified, from all results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Proof {
     /// The highest level that held, if no failure was found since.

@@ -15,7 +15,7 @@ use crate::error::BackupError;
 
 /// Number of manifests read concurrently.
 const AT_ONCE: usize = 16;
-/// How many seconds another host's clock may be ahead.
+/// Maximum lead of another host's clock, in seconds.
 const AHEAD: i64 = 3600;
 /// Limit of the servers named in a message.
 const MAX_NAMED: usize = 8;

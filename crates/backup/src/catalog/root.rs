@@ -72,7 +72,7 @@ impl Root {
         self.with_take_over(tell, true)
     }
 
-    /// Like [`Root::taking_over`], but not from a run whose process on this host is alive.
+    /// Like [`Root::taking_over`], but not from a run whose process is alive on this host.
     #[must_use]
     pub fn taking_over_unless_alive(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.with_take_over(tell, false)

@@ -9,7 +9,7 @@ use crate::catalog::manifest::Layout;
 /// Number of problems reported one by one.
 pub const MAX_PROBLEMS: usize = 1000;
 
-/// How far a backup is verified. Each level includes the previous ones.
+/// Level of verification. Each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -19,8 +19,8 @@ pub enum Level {
     List,
     /// Every object matches its checksum. Needs no key, and detects only accidental damage.
     Checksum,
-    /// Seal, frames, index, chunks and the encryption and compression of single files hold, and the
-    /// stream is complete.
+    /// Seal, frames, index, chunks, and the encryption and compression of single files are valid,
+    /// and the stream is complete.
     Decrypt,
     /// The pages of InnoDB tablespaces match their checksums, which finds damage older than the
     /// backup.
@@ -95,7 +95,7 @@ pub struct Problem {
     pub file: Option<String>,
     /// Offset in that file, in bytes.
     pub offset: Option<u64>,
-    /// What is wrong.
+    /// The defect.
     pub what: String,
 }
 
@@ -108,7 +108,7 @@ pub struct LevelReport {
     pub ok: bool,
     /// Whether everything on this level could be checked. If not, the level is not reached.
     pub checked: bool,
-    /// What was checked, in words.
+    /// Description of what was checked.
     pub what: String,
 }
 
@@ -173,7 +173,7 @@ pub struct VerifyReport {
     pub authenticity: Authenticity,
     /// Results of the levels up to the last one tried.
     pub levels: Vec<LevelReport>,
-    /// What this verification does not or cannot prove.
+    /// Limits of what this verification proves.
     pub notes: Vec<String>,
     /// The first [`MAX_PROBLEMS`] problems.
     pub problems: Vec<Problem>,

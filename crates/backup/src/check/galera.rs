@@ -76,7 +76,7 @@ pub(super) async fn check_galera(
     lines
 }
 
-/// A line of `wsrep_sst_xbrs-rs check`: the state, what was checked, and what was found.
+/// A line of `wsrep_sst_xbrs-rs check`: state, name and finding of a check.
 fn of_transfer(line: &str) -> Option<CheckLine> {
     let (state, text) = line.split_once(": ")?;
     let fix = "correct the option in the group [sst] or [mysqld] of this node's option files";
@@ -85,7 +85,7 @@ fn of_transfer(line: &str) -> Option<CheckLine> {
         ("ok", Some(("security", found))) => Some(CheckLine::ok("certificates", found)),
         ("ok", Some(("port", found))) => Some(CheckLine::ok("port", found)),
         ("ok", Some(("login", found))) => Some(CheckLine::ok("sst login", found)),
-        // What the settings are, without a judgement.
+        // Messages about the settings, not about the checks.
         ("ok", _) => None,
         ("warning", _) => Some(CheckLine::warning(WHAT, parts.0, parts.1)),
         ("FAILED", _) => Some(CheckLine::failed(WHAT, parts.0, parts.1)),
@@ -112,8 +112,8 @@ fn gcache(options: &str) -> CheckLine {
     match size {
         Some(DEFAULT_GCACHE) => CheckLine::warning(
             "gcache",
-            "gcache.size is 128M, the default: a node that was away for more than minutes needs a full transfer",
-            "raise gcache.size in wsrep_provider_options to what the cluster writes in some hours",
+            "gcache.size is 128M, the default: a node that was away for more than a few minutes needs a full transfer",
+            "raise gcache.size in wsrep_provider_options to the amount that the cluster writes in a few hours",
         ),
         Some(size) => CheckLine::ok("gcache", format!("gcache.size is {size}")),
         None => CheckLine::warning(

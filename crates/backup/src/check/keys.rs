@@ -19,7 +19,7 @@ pub fn check_keys(slots: &KeySlots, keys: &Keys) -> Result<Vec<CheckLine>, Backu
         return Ok(vec![CheckLine::warning(
             WHAT,
             "backups are not sealed: anyone with read access to the store can read the data",
-            "name a --recipient (xbcrypt-rs keygen --identity makes one), or an --encrypt-key-file",
+            "add a --recipient (xbcrypt-rs keygen --identity creates one) or an --encrypt-key-file",
         )]);
     }
     let run = RunId::random().map_err(no_random)?;
@@ -45,7 +45,7 @@ pub fn check_keys(slots: &KeySlots, keys: &Keys) -> Result<Vec<CheckLine>, Backu
         Some(Err(error)) => CheckLine::warning(
             "open",
             format!("this host's keys do not open its backups: {error}"),
-            "name the identity or key that belongs to a recipient",
+            "give the identity or key that belongs to a recipient",
         ),
         None => {
             CheckLine::ok("open", "this host has no key to open its backups, only to seal them")

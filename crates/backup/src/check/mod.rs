@@ -24,13 +24,13 @@ pub enum CheckState {
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckLine {
-    /// What was checked, in one or two words.
+    /// Name of the check, in one or two words.
     pub what: &'static str,
     /// Its result.
     pub state: CheckState,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What to do, in the imperative; absent if all is in order.
+    /// The next step, in the imperative; absent if the check passed.
     pub fix: Option<String>,
 }
 

@@ -31,12 +31,12 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
     let Some(program) = argv.first() else { return Vec::new() };
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Err(error) = crate::child::find(&[Path::new(program)]) {
-        let fix = "install it, or name its path as the producer";
+        let fix = "install it, or give its path as the producer";
         return vec![CheckLine::failed("program", error.to_string(), fix)];
     }
     let is_mariadb = name.starts_with("mariadb-backup") || name.starts_with("mariabackup");
     if !is_mariadb && !name.starts_with("xtrabackup") {
-        let found = format!("{name} is there; it is not a program that can be asked more");
+        let found = format!("{name} is installed; this program cannot be checked further");
         return vec![CheckLine::ok("program", found)];
     }
     let quiet: OnLine = Arc::new(|_| {});
@@ -56,7 +56,7 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
     let text = match version {
         Ok(text) => text + &heard.lock().map(|heard| heard.clone()).unwrap_or_default(),
         Err(error) => {
-            let fix = "run it by hand, and install what it misses";
+            let fix = "run it by hand, and install what is missing";
             lines.push(CheckLine::failed("program", error.to_string(), fix));
             return lines;
         }
@@ -68,7 +68,7 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
     if crate::child::find(&[Path::new(client)]).is_err() {
         lines.push(CheckLine::warning(
             "server",
-            format!("not asked: there is no client program `{client}`"),
+            format!("not checked: there is no client program `{client}`"),
             format!("install the package of `{client}` to check login, grants and version"),
         ));
         return lines;
@@ -104,13 +104,13 @@ fn not_answered(argv: &[OsString], error: &crate::error::BackupError) -> CheckLi
     match has_password {
         true => CheckLine::warning(
             "server",
-            "not asked: the password is an argument of the producer",
-            "put user and password into an option file, mode 0600, and name it with --defaults-extra-file",
+            "not checked: the password is an argument of the producer",
+            "put user and password in an option file with mode 0600, and give it with --defaults-extra-file",
         ),
         false => CheckLine::failed(
             "server",
             format!("the login does not work: {error}"),
-            "check that the server runs, and user, password and socket of the producer",
+            "check that the server is running, and check the producer's user, password and socket",
         ),
     }
 }

@@ -12,7 +12,7 @@ use crate::error::BackupError;
 const PART: usize = 5 << 20;
 /// Clocks further apart are refused by S3, in seconds.
 const MAX_SKEW: i64 = 15 * 60;
-/// Clocks further apart are worth a warning, in seconds.
+/// Difference between clocks that causes a warning, in seconds.
 const SKEW: i64 = 60;
 
 /// Checks the store of ROOT: list, write, read, conditional write, multipart upload, unfinished
@@ -26,12 +26,13 @@ pub async fn check_store(root: &Root, lock: bool) -> Result<Vec<CheckLine>, Back
     let folder = root.key(&format!("{CATALOG}/@check/{}", RunId::random().map_err(no_random)?));
     let mut lines = Vec::new();
     match root.list_below(&format!("{CATALOG}/@check")).await {
-        Ok(_) => lines.push(CheckLine::ok("list", "the store answers, and lists")),
+        Ok(_) => lines.push(CheckLine::ok("list", "the store responds to a listing")),
         Err(error) => {
             // Everything else would fail for the same reason.
-            let fix = error
-                .hint()
-                .map_or_else(|| "check place, network and credentials".to_owned(), str::to_owned);
+            let fix = error.hint().map_or_else(
+                || "check location, network and credentials".to_owned(),
+                str::to_owned,
+            );
             lines.push(CheckLine::failed("list", error.to_string(), fix));
             return Ok(lines);
         }
@@ -39,7 +40,7 @@ pub async fn check_store(root: &Root, lock: bool) -> Result<Vec<CheckLine>, Back
     let key = format!("{folder}/object");
     let content = Bytes::from_static(b"xbcloud-rs check\n");
     if let Err(error) = store.put(&key, content.clone().into()).await {
-        lines.push(failed("write", &error, "permit s3:PutObject, or its like"));
+        lines.push(failed("write", &error, "permit s3:PutObject or its equivalent"));
         return Ok(lines);
     }
     lines.push(CheckLine::ok("write", "an object was written"));
@@ -47,10 +48,10 @@ pub async fn check_store(root: &Root, lock: bool) -> Result<Vec<CheckLine>, Back
         Ok(found) if found == content => CheckLine::ok("read", "it reads back"),
         Ok(_) => CheckLine::failed(
             "read",
-            "other bytes came back than were written",
-            "look at proxies and gateways between here and the store",
+            "the bytes read differ from those written",
+            "check the proxies and gateways between this host and the store",
         ),
-        Err(error) => failed("read", &error, "permit s3:GetObject, or its like"),
+        Err(error) => failed("read", &error, "permit s3:GetObject or its equivalent"),
     });
     lines.push(conditions(store, &key).await);
     lines.push(multipart(store, &format!("{folder}/parts")).await);
@@ -88,10 +89,10 @@ async fn conditions(store: &Store, key: &str) -> CheckLine {
         Ok(()) => CheckLine::warning(
             WHAT,
             "the store ignores the condition of a write",
-            "name the store with --s3-provider, or `plain`, and let only one host write to a name",
+            "set --s3-provider to the kind of store, or to plain, and let only one host write to a name",
         ),
         Err(error) => {
-            failed(WHAT, &error, "set --s3-provider=plain if the store has no conditions")
+            failed(WHAT, &error, "set --s3-provider=plain if the store has no conditional writes")
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::claim::left::Left;
 use crate::claim::note::{Note, Phase};
 use crate::claim::standing::claims;
 
-/// How long a confirmed claim holds.
+/// Time for which a confirmed claim holds.
 const LEASE: Duration = Duration::from_secs(1800);
 
 /// A moment on two clocks: one that also counts while the machine is suspended, and the wall clock,
@@ -63,7 +63,7 @@ pub(crate) struct Lease {
     note: Mutex<Note>,
     confirmed: Mutex<Option<Moment>>,
     confirming: tokio::sync::Mutex<()>,
-    /// Why the claim is permanently lost.
+    /// Reason why the claim is permanently lost.
     lost: watch::Sender<Option<String>>,
 }
 

@@ -37,7 +37,7 @@ use crate::catalog::names::{BackupName, CLAIM, RunId, claims_folder, of_classic,
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// How often a running backup refreshes its claim.
+/// Interval at which a running backup refreshes its claim.
 const REFRESH: Duration = Duration::from_secs(600);
 
 /// Claim of the current run, refreshed in the background until it is dropped.

@@ -44,7 +44,7 @@ pub(crate) async fn claims(root: &Root, name: &BackupName) -> Result<Vec<Numbere
     Ok(claims)
 }
 
-/// What the claims of a name show about it.
+/// State of a name, as its claims show it.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     /// Claim of a run that may be alive, and the claim's age in seconds.
@@ -134,8 +134,8 @@ pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standin
     Ok(standing)
 }
 
-/// Fails while a run may be alive, unless claims may be taken over; returns whether one is to be
-/// taken over.
+/// Fails while a run may be alive, unless claims may be taken over; returns whether to take one
+/// over.
 pub(super) fn refuse_unless_taken(
     root: &Root,
     name: &BackupName,

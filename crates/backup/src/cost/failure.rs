@@ -1,4 +1,4 @@
-//! How likely a run fails when single requests do.
+//! Likelihood that a run fails when single requests do.
 
 /// Returns the likelihood that a run of `requests` fails, when each try of a request fails with the
 /// likelihood `rate` whatever happens to the others, and each request has `tries` tries.

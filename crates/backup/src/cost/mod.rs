@@ -1,4 +1,4 @@
-//! What a backup costs, and how likely it fails: prices, requests by kind, failures.
+//! Cost of a backup and likelihood of its failure: prices, requests by kind, failures.
 
 pub(crate) mod failure;
 pub(crate) mod price_table;

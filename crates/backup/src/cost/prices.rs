@@ -1,4 +1,4 @@
-//! What requests, storage and egress cost.
+//! Prices of requests, storage and egress.
 
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub struct PriceFacts {
     pub prices: Prices,
 }
 
-/// What a backup costs, in US dollars.
+/// Cost of a backup in US dollars.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
     /// Requests of the backup. Uploads are free.

@@ -20,8 +20,8 @@ use crate::read::partial::{Checkpoint, Chosen, ResumePoint};
 pub(crate) struct ClassicFiles {
     /// Path to object number to object size.
     files: BTreeMap<String, BTreeMap<u64, u64>>,
-    /// Where a resumed restore continues in each file: the bytes to skip at the front of its
-    /// objects, and the file offset after them. `None` unless an earlier run is resumed.
+    /// Position at which a resumed restore continues in each file: the bytes to skip at the front
+    /// of its objects, and the file offset after them. `None` unless an earlier run is resumed.
     begun: Option<BTreeMap<String, ResumePoint>>,
     /// The known checksums of the objects.
     known: Known,
@@ -245,7 +245,7 @@ impl ClassicFiles {
         })
     }
 
-    /// Where each file begins in the stream of [`ClassicFiles::in_order`].
+    /// Offset of each file in the stream of [`ClassicFiles::in_order`].
     pub(crate) fn borders(&self) -> Borders {
         let mut end = 0;
         let files = self.ordered().into_iter().map(|(path, objects)| {

@@ -1,4 +1,5 @@
-//! Ledger of a run whose keys other runs may write, too: what it sent, and how the store responded.
+//! Ledger of a run whose keys other runs may write, too: the objects it sent, and the store's
+//! responses.
 //!
 //! At the end the ledger is compared with the store's listing, so that the commit proves that the
 //! objects are this run's. The digest of all objects is computed from it.
@@ -15,7 +16,7 @@ use xb_uploader::{Listed, Stored};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
-/// What is known about one object.
+/// Facts about one object.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     len: u64,

@@ -179,7 +179,7 @@ impl Fetch<'_> {
         Ok((given, (objects, bytes), sink))
     }
 
-    /// What to report instead of damage: a response that was altered in transit, if there was one.
+    /// Error to report instead of damage: a response that was altered in transit, if there was one.
     async fn cause(&self, recent: &Recent, damage: BackupError) -> BackupError {
         match recent.altered(self.root.store()).await {
             Some(error) => error.into(),

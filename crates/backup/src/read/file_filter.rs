@@ -36,7 +36,7 @@ pub struct Selection {
 pub(crate) enum Why {
     /// The user selected it.
     Asked,
-    /// `prepare` needs it.
+    /// The prepare step needs it.
     Needed,
 }
 

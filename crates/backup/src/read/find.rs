@@ -56,7 +56,7 @@ impl Objects {
         matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
     }
 
-    /// Bytes of the stream that are to be fetched, if known: with a backup that is returned as
+    /// Bytes of the stream that will be fetched, if known: with a backup that is returned as
     /// stored, its stored bytes.
     pub(crate) fn bytes_to_fetch(&self) -> Option<u64> {
         match self {

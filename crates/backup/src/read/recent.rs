@@ -1,5 +1,5 @@
-//! The ranges that were delivered last, whose content nothing but the consumer can check: when it
-//! finds damage, they are fetched again, because a response may have been altered in transit.
+//! The ranges delivered last, whose content only the consumer can check: when it finds damage, they
+//! are fetched again, because a response may have been altered in transit.
 
 use std::collections::VecDeque;
 

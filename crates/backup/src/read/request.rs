@@ -1,4 +1,4 @@
-//! What to read of a backup, and what was read.
+//! Request and result of reading a backup.
 
 use xb_encryptor::Keys;
 

@@ -1,4 +1,4 @@
-//! Where the stream of a backup goes.
+//! Receivers of a backup's stream.
 
 use bytes::Bytes;
 

@@ -2,7 +2,7 @@
 //! everything is done.
 //!
 //! The mark is an extended attribute of the target directory, which no server sees. It holds a
-//! digest of what was restored and how, and of the place, and one of the names, lengths and
+//! digest of the restored backup, its options and the place, and one of the names, lengths and
 //! modification times of all files. So a directory that was changed, copied or moved to another
 //! file system, or that may have lost writes in a crash, does not count.
 
@@ -33,7 +33,7 @@ pub(crate) struct Totals {
 /// Mark for one restore into one directory.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// What is restored, and how.
+    /// Description of the restored backup and its options.
     what: String,
 }
 

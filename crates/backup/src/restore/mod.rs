@@ -34,7 +34,7 @@ use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::Unlocked;
 
-/// How files are written.
+/// Options for writing files.
 #[derive(Debug, Clone, Copy)]
 pub struct RestoreOptions {
     /// When files are made durable.
@@ -55,11 +55,11 @@ pub struct RestoreReport {
     pub files: u64,
     /// Number of files that this run decrypted one by one.
     pub decrypted: u64,
-    /// What was resumed from an earlier run.
+    /// Data kept from an earlier run, if the restore was resumed.
     pub went_on: Option<Resumed>,
 }
 
-/// What a resumed restore did not have to fetch again.
+/// Data that a resumed restore did not have to fetch again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resumed {
     /// Files that were already complete.
@@ -207,8 +207,7 @@ async fn attempt(
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
 }
 
-const NOT_EMPTY: &str =
-    "the directory is not empty, and not of an interrupted restore: name a new or empty one";
+const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
 /// `None` if the target is empty or missing.

@@ -8,7 +8,7 @@ use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::small_file::read_small;
 
-/// How a restored backup is prepared.
+/// Options for preparing a restored backup.
 #[derive(Debug, Clone, Default)]
 pub struct PrepareOptions {
     /// The program; if not given, it is searched for on PATH by its usual names.
@@ -182,7 +182,7 @@ async fn run_first(
             done => return done,
         }
     }
-    Err(missing.unwrap_or(BackupError::Bug("no program to prepare with was found")))
+    Err(missing.unwrap_or(BackupError::Bug("found no program to prepare with")))
 }
 
 #[cfg(test)]

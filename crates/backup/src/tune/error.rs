@@ -1,11 +1,11 @@
-//! Why this machine could not be measured.
+//! Errors of measuring this machine.
 
 use std::path::PathBuf;
 
 use xb_compressor::CodecError;
 use xb_encryptor::{NoRandom, SealError};
 
-/// Why a sample could not be read, or the machine not be measured.
+/// Reason why a sample could not be read, or the machine not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
@@ -20,7 +20,7 @@ pub enum TuneError {
     /// The sample is empty.
     #[error("the sample is empty: {}", path.display())]
     Empty {
-        /// Where it was read from.
+        /// Source of the sample.
         path: PathBuf,
     },
     /// A codec failed.

@@ -1,5 +1,5 @@
-//! Measures the link to a store with small objects below `ROOT/.xb-catalog/@tune`, which no listing of
-//! backups shows, and removes them again: also after a failure or a signal.
+//! Measures the link to a store with small objects below `ROOT/.xb-catalog/@tune`, which no listing
+//! of backups shows, and removes them afterwards, also after a failure or a signal.
 
 use std::time::{Duration, Instant};
 
@@ -36,11 +36,11 @@ const DEAD: i64 = 3600;
 /// Limits of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkBounds {
-    /// Most bytes to upload.
+    /// Maximum number of bytes to upload.
     pub bytes: u64,
     /// About how long to upload; requests in flight may end later.
     pub time: Duration,
-    /// Most parallel requests.
+    /// Maximum number of parallel requests.
     pub parallel: usize,
 }
 
@@ -157,7 +157,7 @@ impl Probe {
                     None => break None,
                     Some(Ok(Ok(()))) => self.uploaded += size,
                     Some(Ok(Err(error))) => break Some(BackupError::from(error)),
-                    Some(Err(_)) => break Some(BackupError::Bug("an upload ended by a panic")),
+                    Some(Err(_)) => break Some(BackupError::Bug("an upload task panicked")),
                 },
                 signal = stop.asked() => break Some(BackupError::Interrupted(signal)),
                 () = tokio::time::sleep_until((begin + self.limit).into()) => {
@@ -206,18 +206,18 @@ impl Probe {
                 }
                 self.store.pause(retry).await;
             }
-            let message = "objects come back after they were deleted";
+            let message = "objects reappear after they were deleted";
             Err(StoreError::new("delete", &self.folder, StoreErrorKind::Rejected, message))
         };
         let left = match tokio::time::timeout(REMOVAL, removal).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
             Err(_) => {
-                let message = format!("no answer within {} s", REMOVAL.as_secs());
+                let message = format!("no response within {} s", REMOVAL.as_secs());
                 StoreError::new("delete", &self.folder, StoreErrorKind::Unavailable, message)
             }
         };
-        let message = format!("objects of the measurement may stay below this key: {left}");
+        let message = format!("objects of the measurement may remain below this key: {left}");
         Err(StoreError::new("delete", &self.folder, left.kind, message).into())
     }
 }

@@ -27,7 +27,7 @@ pub struct CodecSpeed {
     pub ratio: f64,
 }
 
-/// What was measured on this machine.
+/// Measurements of this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Machine {
     /// Worker threads that worked at the same time.
@@ -103,11 +103,11 @@ fn coprime(a: usize, b: usize) -> bool {
     a == 1
 }
 
-/// What the threads of a measurement did together.
+/// Total work of the threads of a measurement.
 #[derive(Debug, Default, Clone, Copy)]
 struct Work {
     plain: u64,
-    /// What the blocks for the ratio became, and what they were.
+    /// Length of the blocks for the ratio, after and before compression.
     stored: u64,
     of: u64,
     /// Time of all threads in seconds.

@@ -1,6 +1,6 @@
-//! `tune`: measures this machine and the link to a store, and predicts what settings lead to.
+//! `tune`: measures this machine and the link to a store, and predicts the effect of settings.
 //!
-//! What measures ([`sample`], [`machine`], [`link`]) and what predicts ([`model`], [`recommend`]) are
+//! Measurement ([`sample`], [`machine`], [`link`]) and prediction ([`model`], [`recommend`]) are
 //! separate: the model is arithmetic on measured numbers.
 
 pub(crate) mod error;

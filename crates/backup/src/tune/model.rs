@@ -1,4 +1,5 @@
-//! The model behind `tune`: what a backup with some settings will take, from measured numbers alone.
+//! The model behind `tune`: predicts duration and cost of a backup with given settings, from
+//! measured numbers alone.
 //!
 //! All stages of the pipeline work at the same time, so the slowest one sets the pace:
 //!
@@ -7,8 +8,8 @@
 //! - link: stored bytes at the speed of the link, and the latency of each request, shared by the
 //!   parallel ones.
 //!
-//! At the end comes what overlaps with nothing: the last part on one connection, and the few requests
-//! around the data one after the other.
+//! Time that overlaps with nothing is added: the last part on one connection, and the few requests
+//! around the data, one after the other.
 
 use serde::Serialize;
 use xb_pipeline::{ObjectSize, PackPlan, PackSizing, UnpackPlan};
@@ -34,10 +35,10 @@ pub struct LinkPoint {
     pub measured: f64,
 }
 
-/// What is known about the link to the store.
+/// Properties of the link to the store.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Link {
-    /// Time in seconds that a request takes besides its bytes.
+    /// Latency of a request in seconds.
     pub latency: f64,
     /// Measured throughput, in increasing order of parallel requests; not empty.
     pub points: Vec<LinkPoint>,
@@ -81,7 +82,7 @@ pub struct Choice<'a> {
     pub memory: u64,
 }
 
-/// What is backed up.
+/// The data that is backed up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Job {
     /// Size of the stream in bytes.
@@ -116,7 +117,7 @@ impl Bottleneck {
     }
 }
 
-/// What a backup with some settings will take.
+/// Prediction for a backup with given settings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
     /// Value of `--compress`.
@@ -143,7 +144,7 @@ pub struct Prediction {
     pub cost_storage_month: Option<f64>,
 }
 
-/// Predicts what a backup takes with the settings of `choice`.
+/// Predicts the duration and size of a backup with the settings of `choice`.
 ///
 /// # Errors
 /// [`BackupError::Plan`] if the memory is not enough for these settings.

@@ -1,4 +1,4 @@
-//! Which settings to take: all that are possible are predicted, and the best ones kept.
+//! Recommends settings: predicts the effect of all possible ones, and keeps the best.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub struct Candidates {
     pub memory: Vec<u64>,
 }
 
-/// The recommended settings, and what other ones lead to.
+/// The recommended settings, and the predictions for others.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recommendation {
     /// The recommended settings.
@@ -96,7 +96,7 @@ fn best_of<'a>(all: impl Iterator<Item = &'a Prediction> + Clone) -> Option<&'a 
         .min_by_key(|one| (one.memory, one.parallel, one.requests, one.stored))
 }
 
-/// What a backup costs, or without prices the bytes that it stores.
+/// Cost of a backup, or without prices the bytes that it stores.
 fn price(one: &Prediction) -> f64 {
     match (one.cost_backup, one.cost_storage_month) {
         (Some(backup), Some(month)) => backup + month,

@@ -15,16 +15,16 @@ pub(crate) const BLOCK: usize = xb_pipeline::SLAB;
 const NOT_COPIED: [&str; 5] =
     ["ib_logfile", "ibtmp", "#innodb_redo", "#innodb_temp", "#ib_archive"];
 
-/// A sample, and what is known about the data that it was taken from.
+/// A sample, and facts about the data that it was taken from.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// Blocks of 1 MiB, the size of frames; some may be shorter.
     pub blocks: Vec<Vec<u8>>,
-    /// Size of all data in bytes, as far as it is known: of a stream, what was read.
+    /// Size of all data in bytes, as far as it is known; for a stream, the bytes that were read.
     pub total: u64,
     /// Number of files; `None` for a stream.
     pub files: Option<u64>,
-    /// How fast the sample was read, in bytes per second. The page cache may have helped.
+    /// Rate at which the sample was read, in bytes per second. The page cache may have helped.
     pub read: f64,
 }
 
@@ -141,7 +141,7 @@ impl Windows {
         self.blocks.len() < self.most && self.next() < end
     }
 
-    /// Takes what the sample wants of a file of `len` bytes that begins at `at`.
+    /// Adds to the sample what it needs from a file of `len` bytes that begins at `at`.
     fn take(&mut self, file: &File, at: u64, len: u64) -> io::Result<()> {
         let begin = Instant::now();
         while self.reaches(at.saturating_add(len)) {

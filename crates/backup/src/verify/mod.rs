@@ -38,7 +38,7 @@ use crate::verify::run::Run;
 /// Verifies a backup up to [`Level::Pages`].
 ///
 /// # Errors
-/// Why a check could not be made: no such backup, no key, store not reachable. Damage is not an
+/// If a check could not be made: no such backup, no key, store not reachable. Damage is not an
 /// error but part of the report.
 pub async fn verify(
     root: &Root,

@@ -25,11 +25,11 @@ use crate::read::fetch::object_of;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::{pump, ranges};
 
-/// How reading the whole stream ended.
+/// Outcome of reading the whole stream.
 enum ReadAll {
     Whole,
     Damaged,
-    /// At a response that was altered in transit.
+    /// A response was altered in transit.
     Altered(StoreError),
 }
 

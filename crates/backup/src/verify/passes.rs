@@ -18,7 +18,7 @@ use crate::error::BackupError;
 use crate::read::ranges::{pump, ranges};
 use crate::read::recent::Recent;
 
-/// Results of fetching and of unpacking, and what was unpacked.
+/// Results of fetching and of unpacking, and the unpacked content.
 type Unpacked =
     (Result<(), StoreError>, (Result<Summary, UnpackError<InspectError>>, Content), Recent);
 

@@ -1,4 +1,4 @@
-//! What to verify, and how.
+//! Request of a verification.
 
 use xb_encryptor::Keys;
 

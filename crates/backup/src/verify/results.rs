@@ -1,4 +1,4 @@
-//! What reading the stream has found, as levels of the report.
+//! Findings from reading the stream, as levels of the report.
 
 use xb_encryptor::xbcrypt::XbcryptError;
 use xb_pipeline::{FileDecodeError, InspectError, Inspected, PagesFound};
@@ -88,7 +88,7 @@ impl Run<'_> {
         }
         if found.doubtful > 0 {
             self.note(&format!(
-                "{} pages are empty although they are in use; whether the redo log restores them shows at level restore",
+                "{} pages are empty although they are in use; only level restore shows whether the redo log restores them",
                 found.doubtful
             ));
         }

@@ -48,7 +48,7 @@ const MAX_CAUSES: usize = 5;
 /// Number of the log's last lines that are shown after an abort.
 const LAST_LINES: usize = 40;
 
-/// How a server is started.
+/// Options for starting a server.
 #[derive(Debug, Clone, Default)]
 pub struct ServerOptions {
     /// The program; if not given, it is searched for by its usual names.
@@ -348,7 +348,7 @@ fn spawn(program: Option<&Path>, args: &[OsString], log: &Path) -> Result<Runnin
             }
         }
     }
-    Err(missing.unwrap_or(BackupError::Bug("no server to start was found")))
+    Err(missing.unwrap_or(BackupError::Bug("found no server to start")))
 }
 
 /// Copies the files that the server needs into its data directory.

@@ -28,9 +28,9 @@ pub struct Trial {
     /// Parent of the scratch directory, which is created and removed again. If not given: the
     /// directory for temporary files.
     pub scratch_dir: Option<PathBuf>,
-    /// How the backup is prepared.
+    /// Options for preparing the backup.
     pub prepare: PrepareOptions,
-    /// How the server is started.
+    /// Options for starting the server.
     pub server: ServerOptions,
     /// Statements that must succeed on the server.
     pub statements: Vec<String>,
@@ -157,7 +157,7 @@ fn settle(
             );
             report.restore = Some(tried.test);
             let ended =
-                tried.log.map(|log| format!("the trial server ended by itself; its log:\n{log}"));
+                tried.log.map(|log| format!("the trial server exited on its own; its log:\n{log}"));
             report.notes.extend(ended);
             tried.wrong.into_iter().for_each(|what| report.problem(problem(what)));
             report.failed_checks = tried.refused;
@@ -271,11 +271,12 @@ async fn check_tables(
             if check_together(server, tried, together, stop).await? {
                 continue;
             }
-            // The table at fault is not known: each is tried by itself.
+            // The faulty table is not known, so each is checked alone.
             if !tried.revive(server, stop).await? {
-                tried
-                    .wrong
-                    .push(format!("one of these tables ends the server: {}", together.join(", ")));
+                tried.wrong.push(format!(
+                    "one of these tables makes the server exit: {}",
+                    together.join(", ")
+                ));
                 return Ok(false);
             }
             for table in together {
@@ -313,7 +314,7 @@ async fn check_alone(
         Ok(said) => tried.checked(1, &said),
         Err(_) if server.has_ended() => {
             tried.wrong.push(format!(
-                "table {table}: the server ends by itself on it: {}",
+                "table {table}: the server exits when it checks this table: {}",
                 server.cause()
             ));
         }
@@ -336,7 +337,7 @@ impl TrialRun {
         match server.restart(stop).await {
             Ok(()) => Ok(true),
             Err(error @ BackupError::Program { .. }) => {
-                self.wrong.push(format!("the server ended, and cannot be started again: {error}"));
+                self.wrong.push(format!("the server exited, and cannot be started again: {error}"));
                 Ok(false)
             }
             Err(error) => Err(error),

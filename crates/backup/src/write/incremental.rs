@@ -90,11 +90,11 @@ pub struct SinceRequest<'a> {
     pub keys: &'a Keys,
     /// Whether the new backup will be sealed or encrypted: then its base must be sealed.
     pub sealed: bool,
-    /// Accept a base that is not sealed all the same.
+    /// Whether to accept a base that is not sealed.
     pub accept_unsealed: bool,
     /// Memory limit for deriving a key from a passphrase, in bytes.
     pub memory: u64,
-    /// What this host noted about its own backups.
+    /// This host's record of its own backups.
     pub own: Option<&'a LocalRunLog>,
 }
 

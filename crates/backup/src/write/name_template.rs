@@ -1,4 +1,4 @@
-//! Names that the program makes for a new backup.
+//! Generated names of new backups.
 
 use jiff::Timestamp;
 

@@ -29,7 +29,7 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
     Ok(plan)
 }
 
-/// What [`put_plan`] plans for.
+/// Input of [`put_plan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutSizing {
     /// Memory budget for buffers, in bytes.

@@ -46,9 +46,9 @@ impl Producer {
         }
     }
 
-    /// Starts `argv` without a shell. Its stream is what it writes to its stdout, or to `fifos`. A
-    /// thread of its own passes every line that the program writes to its stderr to `message`,
-    /// without the line end.
+    /// Starts `argv` without a shell. Its output on stdout, or in `fifos`, is the stream. A thread
+    /// of its own passes every line that the program writes to its stderr to `message`, without the
+    /// line end.
     ///
     /// # Errors
     /// [`BackupError::NotStarted`]; [`BackupError::System`] if the spool cannot be created.

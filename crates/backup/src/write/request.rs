@@ -1,4 +1,4 @@
-//! Input and result of a run: what to store, how, and what was done.
+//! Request and result of a run.
 
 use xb_compressor::Compression;
 use xb_encryptor::KeySlots;
@@ -7,7 +7,7 @@ use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform};
 use crate::catalog::manifest::{Base, Layout, Manifest};
 use crate::catalog::names::BackupName;
 
-/// What to store, and how.
+/// Request of a put.
 #[derive(Debug)]
 pub struct PutRequest {
     /// Name of the backup.
@@ -88,7 +88,7 @@ impl PutLayout {
     }
 }
 
-/// Where an incremental backup begins.
+/// Base of an incremental backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncrementalBase {
     /// The base.
@@ -106,7 +106,7 @@ pub struct PutReport {
     pub requests: u64,
     /// Number of retries.
     pub retries: u64,
-    /// How the objects were protected in transit, in words.
+    /// Description of the protection of the objects in transit.
     pub protection: &'static str,
     /// Sizes and concurrency of the run.
     pub plan: PackPlan,

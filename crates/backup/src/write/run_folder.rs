@@ -88,7 +88,8 @@ impl RunFolder {
     /// Removes the objects that the failed run wrote, and frees the name.
     ///
     /// `met` says that the run met an object of another one, which may live, and write more: then
-    /// the claim stays as that of a dead run, so that such objects are not taken for a stock backup.
+    /// the claim stays as that of a dead run, so that such objects are not mistaken for a stock
+    /// backup.
     pub(super) async fn clean_up(
         &self,
         request: &PutRequest,
@@ -117,7 +118,7 @@ impl RunFolder {
     }
 }
 
-/// What to do with objects of other programs beside those of a dead run.
+/// Treatment of other programs' objects beside those of a dead run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Foreign {
     /// Do not claim the name: a new backup must not mix with them.
@@ -223,11 +224,12 @@ pub(crate) async fn settle_commit(
     Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }
 
-/// How often a listing that lacks objects is repeated. With the usual pauses this takes a minute.
+/// Maximum number of repeated listings if objects are missing. With the usual pauses this takes a
+/// minute.
 const LISTINGS: u32 = 5;
 
 /// Lists a run's folder and compares it with the run's manifest. A run that was suspended for long
-/// may have been taken for dead, and its objects removed. A listing may also lag behind the
+/// may have been considered dead, and its objects removed. A listing may also lag behind the
 /// objects, so one that lacks some is repeated.
 pub(crate) async fn list_stored(
     root: &Root,

@@ -19,8 +19,8 @@ const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 const SUFFIXES: [&str; 8] =
     ["", ".lz4", ".zst", ".qp", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt", ".qp.xbcrypt"];
 
-/// Whether no object of the backup exists. A listing that lags behind is not believed: an object
-/// whose key is known is asked for by its key.
+/// Whether no object of the backup exists. A listing may lag behind, so objects whose keys are
+/// known are also looked up by key.
 pub(crate) async fn is_vacant(
     root: &Root,
     name: &BackupName,

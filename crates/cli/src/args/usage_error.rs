@@ -16,7 +16,7 @@ pub enum UsageError {
         /// Option name without dashes.
         option: String,
     },
-    /// MySQL's file of encrypted passwords was asked for.
+    /// MySQL's file of encrypted passwords was requested.
     #[error("--login-path is not supported: .mylogin.cnf is not read")]
     LoginPath,
     /// An option file could not be used.
@@ -87,7 +87,7 @@ pub enum UsageError {
         file: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// Options that begin so.
+        /// Options with this prefix.
         candidates: Vec<String>,
     },
 }

@@ -15,7 +15,7 @@ pub struct HelpTopic {
     pub name: &'static str,
     /// Headings of the options.
     pub headings: &'static [&'static str],
-    /// What the options are about, for the last line of the help.
+    /// Topic of the options, for the last line of the help.
     pub about: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What `--version` shows.
+//! Output of `--version`.
 
 /// Returns the text after the program's name: the version, then one line each for the revision of
 /// the sources, the features built in, the crypto backend, and the target.

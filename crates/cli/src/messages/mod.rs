@@ -1,4 +1,4 @@
-//! What a program prints for people: log, progress, sizes, safe text.
+//! Output for people: log, progress, sizes, safe text.
 
 pub(crate) mod log;
 pub(crate) mod progress;

@@ -21,11 +21,11 @@ pub enum Exit {
     NotPermitted,
     /// The store cannot be reached or keeps failing: 5.
     Unreachable,
-    /// The input is not whole, or the producer failed: 6.
+    /// The input is incomplete, or the producer failed: 6.
     Input,
-    /// What is stored is damaged, or could not be verified as asked: 7.
+    /// The stored data is damaged, or could not be verified to the requested level: 7.
     Damaged,
-    /// Judgement of a command that has exit codes of its own, such as a monitor.
+    /// Verdict of a command that has exit codes of its own, such as a monitor.
     Verdict(u8),
     /// Ended by this signal: 128 + its number, as a shell shows it.
     Interrupted(i32),

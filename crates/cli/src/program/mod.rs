@@ -69,7 +69,7 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
     ExitCode::from(exit.code(program.personality))
 }
 
-/// Adds to an error of clap where a wrong value comes from, and removes from its usage line what the
+/// Adds the source of a wrong value to an error of clap, and removes from its usage line what the
 /// user did not write.
 fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -> clap::Error {
     if !error.use_stderr() {

@@ -1,4 +1,4 @@
-//! Messages to the service manager, so that it does not take a long run for a hanging one.
+//! Messages to the service manager, so that it does not mistake a long run for a hung one.
 
 use std::time::Duration;
 

@@ -20,7 +20,8 @@ pub(crate) fn was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Notes it for a program that executes itself again: the runtime has opened `/dev/null` since.
+/// Records it for a program that executes itself again, because the runtime has opened `/dev/null`
+/// since.
 pub(crate) fn note_closed() {
     CLOSED.store(true, Ordering::Relaxed);
 }

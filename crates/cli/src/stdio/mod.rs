@@ -12,7 +12,7 @@ use crate::program::signals::{Signals, interrupted};
 use crate::stdio::closed::was_closed;
 use crate::stdio::input::Input;
 
-/// Returns an error if standard input, from which data is to be read, is a terminal.
+/// Returns an error if standard input, from which data will be read, is a terminal.
 ///
 /// `hint` shows what to type instead, such as `xbstream-rs -x < backup.xbstream`.
 ///
@@ -22,7 +22,7 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
     refuse(&stdin(), "standard input is a terminal, but a backup stream is expected", hint)
 }
 
-/// Returns an error if standard output, to which data is to be written, is a terminal or closed.
+/// Returns an error if standard output, to which data will be written, is a terminal or closed.
 ///
 /// At the start of a program, the runtime opens `/dev/null` in place of a closed standard output.
 /// A `/dev/null` that the caller has opened is accepted.

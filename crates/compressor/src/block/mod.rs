@@ -11,7 +11,7 @@ pub use probe::RandomnessTest;
 
 use crate::error::Format;
 
-/// Most plain bytes in a block: 16 MiB, as in a native data frame.
+/// Maximum number of plain bytes in a block: 16 MiB, as in a native data frame.
 pub const MAX_BLOCK_PLAIN: usize = 16 << 20;
 
 /// The codec of one block, by its number in a native data frame.

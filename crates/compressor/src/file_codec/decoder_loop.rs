@@ -8,7 +8,7 @@ pub(super) trait DecoderLoop {
     /// Moves waiting plain bytes to the front of `out`. Returns their number.
     fn give(&mut self, out: &mut [u8]) -> usize;
 
-    /// Why no step is possible although there is space: the decoder needs more memory than
+    /// Reason why no step is possible although there is space: the decoder needs more memory than
     /// `granted`, or the member has ended, after which `input` must be empty.
     fn pause(&self, input: &[u8], granted: u64) -> Result<Option<State>, CodecError>;
 

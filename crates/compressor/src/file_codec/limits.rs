@@ -7,8 +7,8 @@ pub struct FileCodecLimits {
     /// The largest zstd window, in bytes; 128 MiB by default. All levels stay below it unless long
     /// distance matching is used.
     pub max_window: u64,
-    /// Most plain bytes in one qpress block; 64 MiB by default. The stock tools write 64 KiB, or
-    /// the size given by `--compress-chunk-size`.
+    /// Maximum number of plain bytes in one qpress block; 64 MiB by default. The stock tools write
+    /// 64 KiB, or the size given by `--compress-chunk-size`.
     pub max_qpress_block: u32,
 }
 

@@ -283,12 +283,13 @@ impl Frame {
         self.flags & flag != 0
     }
 
-    /// Most memory that the decoder may hold: a block, its plain bytes, the end of earlier blocks.
+    /// Maximum memory that the decoder may hold: a block, its plain bytes, the end of earlier
+    /// blocks.
     fn memory(&self) -> u64 {
         2 * (self.block_max as u64 + WINDOW as u64)
     }
 
-    /// Most plain bytes that the next block may have.
+    /// Maximum number of plain bytes in the next block.
     fn room(&self) -> usize {
         let left = self.size.map_or(u64::MAX, |size| size.saturating_sub(self.plain));
         usize::try_from(left).unwrap_or(usize::MAX).min(self.block_max)

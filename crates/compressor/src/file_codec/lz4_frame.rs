@@ -25,7 +25,7 @@ pub(super) const DICTIONARY: u8 = 1;
 /// Largest distance of a match.
 pub(super) const WINDOW: usize = 64 << 10;
 
-/// Most plain bytes in a block, by the code in bits 4 to 6 of BD.
+/// Maximum number of plain bytes in a block, by the code in bits 4 to 6 of BD.
 pub(super) fn block_max(code: u8) -> Option<usize> {
     match code {
         4..=7 => Some(1 << (2 * code + 8)),

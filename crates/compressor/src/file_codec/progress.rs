@@ -6,11 +6,11 @@
 pub struct Progress {
     /// Number of bytes written to the front of `out`.
     pub written: usize,
-    /// Why the call returned.
+    /// Reason why the call returned.
     pub state: State,
 }
 
-/// Why a call returned.
+/// Reason why a call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// All input is taken, and all output that follows from it was written.

@@ -22,9 +22,10 @@ const TRAILER: [u8; 8] = *b"ENDSENDS";
 
 /// Longest name allowed in a file head. File systems allow 255 bytes.
 const MAX_NAME: u32 = 4096;
-/// Most bytes by which a packet may exceed the plain bytes: writers store data that grows.
+/// Maximum number of bytes by which a packet may exceed the plain bytes: writers store data that
+/// grows.
 const MAX_PACKET_EXCESS: u64 = 400;
-/// Most plain bytes per byte of a packet: a match of 255 takes three bytes.
+/// Maximum number of plain bytes per byte of a packet: a match of 255 takes three bytes.
 const MAX_RATIO: u64 = 85;
 
 pub(super) struct Decoder {
@@ -34,7 +35,7 @@ pub(super) struct Decoder {
     at: u64,
     /// Plain bytes of all blocks so far.
     plain: u64,
-    /// Most plain bytes in a block, from the archive head.
+    /// Maximum number of plain bytes in a block, from the archive head.
     block_size: u64,
     field: InputBuffer,
     packet: Block,

@@ -16,7 +16,7 @@ use crate::zstd::{HEAD_START, MAX_HEAD, damaged, head_len, parse_head};
 const SKIPPABLE: u32 = 0x184D_2A50;
 /// Memory that libzstd uses besides the window and two blocks: its context.
 const CONTEXT: u64 = 192 << 10;
-/// Most plain bytes in a block of a frame.
+/// Maximum number of plain bytes in a block of a frame.
 const MAX_BLOCK: u64 = 128 << 10;
 /// Range of the maximum window that libzstd can be configured with. Its lower end is
 /// `ZSTD_WINDOWLOG_ABSOLUTEMIN`.

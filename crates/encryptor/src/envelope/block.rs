@@ -14,7 +14,7 @@ pub const BLOCK_UNIT: usize = 4096;
 /// Longest block in bytes.
 pub const MAX_BLOCK: usize = 1 << 20;
 
-/// Least spare room after the text in a new block, for slots that a rewrap adds.
+/// Minimum spare room after the text in a new block, for slots that a rewrap adds.
 const SPARE: usize = 1024;
 
 /// Length of the part of the head that its own checksum covers.
@@ -131,7 +131,7 @@ pub fn parse_block(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
     Envelope::parse(text)
 }
 
-/// Least length of a block with this length of text.
+/// Minimum length of a block with this length of text.
 fn least(text_len: usize) -> usize {
     (text_len + BLOCK_HEAD_LEN).next_multiple_of(BLOCK_UNIT)
 }

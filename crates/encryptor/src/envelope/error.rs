@@ -2,7 +2,7 @@
 
 use crate::{CommandError, NoRandom};
 
-/// Why a data key cannot be put into an envelope.
+/// Reason why a data key cannot be put into an envelope.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrapError {
@@ -53,7 +53,7 @@ pub enum WrapError {
     Cipher,
 }
 
-/// Why an envelope cannot be used.
+/// Reason why an envelope cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeError {
@@ -118,14 +118,14 @@ pub enum EnvelopeError {
     /// The envelope does not fit into a block of that length.
     #[error("the keys need a block of {needed} bytes, but it has {got}")]
     NoRoom {
-        /// Least length of a block in bytes.
+        /// Minimum length of a block in bytes.
         needed: usize,
         /// The length given, in bytes.
         got: usize,
     },
 }
 
-/// Why an envelope cannot be opened.
+/// Reason why an envelope cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -158,7 +158,7 @@ pub enum OpenError {
     Altered,
 }
 
-/// Why one slot cannot be opened.
+/// Reason why one slot cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlotFault {

@@ -10,9 +10,9 @@ use crate::key_file::KeyBytes;
 pub enum KeySlotSpec<'a> {
     /// A key of 32 bytes, from a key file or `--encrypt-key`.
     Key(&'a KeyBytes),
-    /// An age recipient. The maker of a backup need not be able to open it.
+    /// An age recipient. The program that makes a backup need not be able to open it.
     Recipient(&'a Recipient),
-    /// A passphrase. Deriving its key takes 64 MiB of memory and some tenths of a second.
+    /// A passphrase. Deriving its key takes 64 MiB of memory and a few tenths of a second.
     Passphrase(&'a Passphrase),
     /// A program that wraps the key; it is run immediately.
     Command(&'a KeyCommand),

@@ -10,10 +10,10 @@ use crate::command::MAX_WRAPPED;
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
 
-/// Most slots in an envelope.
+/// Maximum number of slots in an envelope.
 pub const MAX_SLOTS: usize = 64;
 
-/// Most passphrase slots, and most command slots: trying each of them takes time.
+/// Maximum number of passphrase slots, and of command slots: trying each of them takes time.
 pub const MAX_SLOW_SLOTS: usize = 8;
 
 /// Longest age file in a slot, in bytes of its armor.
@@ -35,7 +35,7 @@ pub enum SlotKind {
     Other(String),
 }
 
-/// What is known of a slot without opening it.
+/// Facts about a slot that are known without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlotInfo {

@@ -2,7 +2,7 @@
 
 use crate::NoRandom;
 
-/// Why a body cannot be sealed or opened. Offsets count in the sealed body, from its head.
+/// Reason why a body cannot be sealed or opened. Offsets count in the sealed body, from its head.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {

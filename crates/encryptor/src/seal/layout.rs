@@ -11,7 +11,7 @@ pub const SEGMENT_LEN: usize = 1 << 20;
 /// Length of the head of a sealed body: its own length (1 byte), salt (32), nonce prefix (7).
 pub const SEAL_HEAD_LEN: usize = 40;
 
-/// Most segments: a segment's number takes 32 bits of its nonce.
+/// Maximum number of segments: a segment's number takes 32 bits of its nonce.
 const MAX_SEGMENTS: u64 = 1 << 32;
 
 const HEAD: u64 = SEAL_HEAD_LEN as u64;

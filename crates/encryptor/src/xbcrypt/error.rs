@@ -20,7 +20,7 @@ impl fmt::Display for ErrorLocation {
     }
 }
 
-/// Why an xbcrypt file is refused, or a chunk cannot be made.
+/// Reason why an xbcrypt file is refused, or a chunk cannot be made.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum XbcryptError {
@@ -69,7 +69,7 @@ pub enum XbcryptError {
         size: u64,
         /// Version of the chunk.
         version: Version,
-        /// Least size: one byte, or a hash and one byte.
+        /// Minimum size: one byte, or a hash and one byte.
         least: u64,
     },
     /// The IV has a length that no supported cipher uses.

@@ -90,7 +90,7 @@ pub enum Parsed {
     Needs(usize),
 }
 
-/// Limits of what a file may contain.
+/// Limits on the contents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Largest payload of one chunk in bytes; a whole chunk must fit into memory. Default 64 MiB.

@@ -2,9 +2,9 @@
 //!
 //! Each window of time shows what the pipeline waited for. If the link was busy all the time, its
 //! rate was measured; if the reader waited for the source, the source's rate; else the rate of the
-//! workers at the current rung. A limit that was not measured lately grows slowly, so that a change
-//! of circumstances is found. The best rung is the one with the highest predicted throughput, and
-//! among rungs that are about as fast, the one that stores the fewest bytes.
+//! workers at the current rung. A limit that has not been measured lately grows slowly, so that a
+//! change of circumstances is noticed. The best rung is the one with the highest predicted
+//! throughput, and among rungs that are about as fast, the one that stores the fewest bytes.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const GROWTH: f64 = 1.02;
 const MEASUREMENT: f64 = 0.4;
 /// Share of the workers' time for probes of other rungs.
 const PROBING: f64 = 0.02;
-/// How far from the current rung probes look.
+/// Maximum distance of probes from the current rung.
 const PROBE_STEPS: usize = 2;
 
 /// Totals of a run at one moment.
@@ -63,7 +63,7 @@ impl Sample {
     }
 }
 
-/// What limits a run.
+/// Stage that limits a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
@@ -175,7 +175,7 @@ impl Controller {
         self.levels.compare(probe, chosen);
     }
 
-    /// Looks at the totals, and decides anew if enough has happened since the last decision.
+    /// Checks the totals, and decides again if enough has happened since the last decision.
     pub(crate) fn observe(&mut self, now: Sample) {
         let busy = now.produced.saturating_sub(now.sent) >= self.full;
         self.busy_since = if busy { self.busy_since.or(Some(now)) } else { None };

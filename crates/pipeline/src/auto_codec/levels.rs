@@ -65,7 +65,7 @@ const TYPICAL: [(f64, f64); RUNGS] = [
 const FRAME: f64 = 0.1;
 /// Weight of a new comparison of two rungs on the same frame.
 const COMPARISON: f64 = 0.5;
-/// A frame that shrinks less than this says nothing about the relation of two rungs.
+/// A frame that shrinks less than this reveals nothing about the relation of two rungs.
 const SHRINKS: f64 = 0.97;
 
 /// A frame as one rung encoded it.

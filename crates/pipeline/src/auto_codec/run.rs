@@ -1,4 +1,4 @@
-//! One run: what its workers report, and what it has used.
+//! One run: the reports of its workers, and the codecs that it has used.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ struct Run {
 pub struct AutoReport {
     /// Codec, plain bytes and stored bytes, in order of strength.
     pub codecs: Vec<(Algorithm, u64, u64)>,
-    /// What limited the run for most of the time.
+    /// Stage that limited the run for most of the time.
     pub limit: Option<Limit>,
 }
 
@@ -66,7 +66,7 @@ impl AutoCodec {
         run.controller = Controller::new(threads, batch);
     }
 
-    /// Returns what was used up to now.
+    /// Returns the codecs used so far.
     #[must_use]
     pub fn report(&self) -> AutoReport {
         let run = self.run();

@@ -182,7 +182,7 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
     Outcome { seconds: link.send(out, filled.max(1)), stored: produced }
 }
 
-/// Checks a world. Returns its complaint.
+/// Checks a simulated world; returns a description of the failure, if there is one.
 fn check(world: &World) -> Option<String> {
     let fixed: Vec<(Rung, Outcome)> =
         Rung::all().map(|rung| (rung, run(world, Some(rung)))).collect();

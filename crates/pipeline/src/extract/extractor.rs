@@ -50,8 +50,8 @@ pub struct Extractor {
     target: Arc<TargetDir>,
     /// `None` after the last batch was sent.
     submit: Option<Submit<Vec<Step>, Vec<Outcome>>>,
-    settler: Option<JoinHandle<Finalized>>,
-    /// Set by the settler at its first error: remaining work is to be skipped.
+    finalizer: Option<JoinHandle<Finalized>>,
+    /// Set by the finalizer at its first error: remaining work is skipped.
     cancelled: Arc<AtomicBool>,
     failure: Option<ExtractCause>,
 }
@@ -129,7 +129,7 @@ impl Extractor {
         };
         // One batch being filled, one in work per thread, and as many waiting to be settled.
         let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
-        let settler = {
+        let finalizer = {
             let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
             let crew = options.undo.is_active().then(|| {
                 let (target, observer) = (Arc::clone(&target), observer.clone());
@@ -142,14 +142,15 @@ impl Extractor {
                 );
                 crew.logging(log.clone())
             });
-            let settler =
+            let finalizer =
                 Finalizer::new(Arc::clone(&target), durable, observer, crew, log, on_failure);
             let cancelled = Arc::clone(&cancelled);
             std::thread::Builder::new()
                 .name("extract-final".to_owned())
-                .spawn(move || settler.run(results, &cancelled))
+                .spawn(move || finalizer.run(results, &cancelled))
         };
-        let settler = settler.map_err(|error| ExtractError::early(ExtractCause::Thread(error)))?;
+        let finalizer =
+            finalizer.map_err(|error| ExtractError::early(ExtractCause::Thread(error)))?;
         Ok(Self {
             decoder: Decoder::new(options.dialect, options.limits),
             files: FileTable::new(),
@@ -163,7 +164,7 @@ impl Extractor {
             options,
             target,
             submit: Some(submit),
-            settler: Some(settler),
+            finalizer: Some(finalizer),
             cancelled,
             failure: None,
         })
@@ -262,7 +263,7 @@ impl Extractor {
     /// Waits until everything so far is settled, and removes unfinished files. Returns the first
     /// failure.
     fn settle(&mut self) -> (ExtractReport, Option<ExtractCause>) {
-        // Stopped means that the settler has a failure, which is earlier than any here.
+        // Stopped means that the finalizer has a failure, which is earlier than any here.
         let _ = self.send_batch();
         let settled = self.join();
         self.current = None;
@@ -280,8 +281,8 @@ impl Extractor {
     /// cancelled.
     fn join(&mut self) -> Finalized {
         drop(self.submit.take());
-        let settled = self.settler.take().map(JoinHandle::join);
-        settled.and_then(Result::ok).unwrap_or(Finalized {
+        let finalized = self.finalizer.take().map(JoinHandle::join);
+        finalized.and_then(Result::ok).unwrap_or(Finalized {
             files: 0,
             decrypted: 0,
             failure: Some(WorkerDied.into()),
@@ -456,13 +457,13 @@ impl Extractor {
         Ok(())
     }
 
-    /// Waits until the settler has processed everything so far. Needed where names change or must
+    /// Waits until the finalizer has processed everything so far. Needed where names change or must
     /// be free, because workers give names to small files.
     fn barrier(&mut self) {
         let (reached, wait) = bounded::<Infallible>(0);
         self.batch.push(Step::Barrier { _reached: reached });
         if self.send_batch().is_ok() {
-            // Nothing is ever sent: the settler drops its end when it gets here or when it has
+            // Nothing is ever sent: the finalizer drops its end when it gets here or when it has
             // stopped. In the second case the next batch is not sent.
             let _ = wait.recv();
         }

@@ -11,11 +11,11 @@ use crate::extract::decode::DecodeWorkers;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
 
-/// Result of the settler.
+/// Result of the finalizer.
 pub(super) struct Finalized {
     /// Files that have their final names.
     pub(super) files: u64,
-    /// How many of them were encrypted.
+    /// Number of encrypted ones among them.
     pub(super) decrypted: u64,
     /// The first failure, in the order of the stream.
     pub(super) failure: Option<ExtractCause>,

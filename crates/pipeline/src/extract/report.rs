@@ -151,11 +151,11 @@ pub struct PartialFileState {
 pub struct ExtractReport {
     /// Complete files that have their final names.
     pub files: u64,
-    /// How many of them were decrypted.
+    /// Number of decrypted ones among them.
     pub decrypted: u64,
     /// Bytes of the stream that were processed.
     pub bytes: u64,
-    /// How the stream was cut, if it was and the options allow it.
+    /// Description of the truncation, if the stream was truncated and the options allow it.
     pub truncated: Option<Box<Truncated>>,
 }
 

@@ -95,16 +95,16 @@ pub(super) struct Extent {
     pub(super) crc: u32,
 }
 
-/// Result of a step, for the settler.
+/// Result of a step, for the finalizer.
 pub(super) enum Outcome {
     /// A piece was written and has this checksum. If holes divide it, each part has a checksum,
     /// too.
     Written(PieceCheck, Vec<Extent>),
-    /// A piece has this checksum; the settler must write it or pass it on.
+    /// A piece has this checksum; the finalizer must write it or pass it on.
     ToWrite(PieceCheck, Piece),
     /// A whole file was written, compared with its checksums and given its final name.
     Named,
-    /// A step that only the settler can perform.
+    /// A step that only the finalizer can perform.
     Settle(Step),
     /// The worker stopped here.
     Failed(ExtractCause),
@@ -243,7 +243,7 @@ pub(crate) struct OpenFile {
     serial: AtomicBool,
     /// Whether zeros may be left out as holes.
     may_have_holes: bool,
-    /// Layers of the file, if any are to be decoded.
+    /// Layers of the file, if any must be decoded.
     pub(crate) member: Option<Member>,
     /// Checksum of the proven bytes, if progress is logged.
     content: Mutex<ContentSum>,

@@ -14,7 +14,7 @@ pub enum FifoError {
     Missing {
         /// Path of the FIFO.
         path: PathBuf,
-        /// How long it was waited for.
+        /// Time spent waiting for it.
         seconds: u64,
     },
     /// The program at the other end did not open the FIFO in time.
@@ -24,7 +24,7 @@ pub enum FifoError {
         path: PathBuf,
         /// Whether the other end reads.
         reading: bool,
-        /// How long it was waited for.
+        /// Time spent waiting for it.
         seconds: u64,
     },
     /// The program that was to write has ended.
@@ -45,13 +45,13 @@ pub enum FifoError {
         path: PathBuf,
     },
     /// Something else has the name of the FIFO.
-    #[error("{}: it exists, and is not a FIFO", path.display())]
+    #[error("{}: it exists, but is not a FIFO", path.display())]
     NotFifo {
         /// Path of the FIFO.
         path: PathBuf,
     },
     /// The FIFO to be created exists.
-    #[error("FIFO {}: it exists already: another run may use it", path.display())]
+    #[error("FIFO {}: it already exists: another run may be using it", path.display())]
     Exists {
         /// Path of the FIFO.
         path: PathBuf,
@@ -132,7 +132,7 @@ impl FifoError {
             Self::Nothing { .. } | Self::Unfinished { .. } => {
                 "the writer stopped early; read its messages"
             }
-            Self::NotFifo { .. } => "give a directory of its own with --fifo-dir",
+            Self::NotFifo { .. } => "set --fifo-dir to a separate directory",
             Self::Exists { .. } => "remove it if no other run uses it, or give another --fifo-dir",
             Self::ReaderGone { .. } => "read the messages of the program that reads the FIFOs",
             Self::Decode { source: DecodeError::Truncated { .. }, .. } => {
@@ -142,7 +142,7 @@ impl FifoError {
                 "let only one program write to each FIFO, and let it write an xbstream"
             }
             Self::Indivisible(_) => "write it to standard output, without --fifo-streams",
-            Self::System { .. } => "check that --fifo-dir exists and can be written",
+            Self::System { .. } => "check that --fifo-dir exists and is writable",
         }
     }
 }

@@ -11,7 +11,8 @@ use super::error::FifoError;
 use super::names::{FifoNames, NameList};
 use super::source::{Offer, Source};
 
-/// How often a FIFO that does not exist yet is looked for, and the longest wait in one system call.
+/// Interval between checks for a FIFO that does not exist yet, and the longest wait in one system
+/// call.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Requested size of each pipe in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
@@ -96,7 +97,7 @@ impl Merge {
     fn open(&mut self) -> Result<(), FifoError> {
         let Stage::Opening { since, open } = &mut self.stage else { return Ok(()) };
         let waited = since.get_or_insert_with(Instant::now).elapsed();
-        // Looked at first: what a producer wrote before its end is in the FIFOs then.
+        // Checked first: after its end, everything that a producer wrote is in the FIFOs.
         let has_ended = self.lifeline.as_ref().is_some_and(|line| is_readable(line.as_fd()));
         let mut all_begun = true;
         for (number, slot) in open.iter_mut().enumerate() {
@@ -152,7 +153,7 @@ impl Merge {
         };
         match rustix::io::read(line, &mut [0]) {
             Ok(1..) => Err(FifoError::OtherOutput),
-            // Its end says nothing once all FIFOs are open.
+            // Its end has no meaning once all FIFOs are open.
             _ => {
                 self.lifeline = None;
                 Ok(())
@@ -210,7 +211,7 @@ struct Reading {
     sources: Vec<Source>,
     /// The FIFO whose chunk is being read.
     current: Option<usize>,
-    /// Where to look first, so that every FIFO gets its turn.
+    /// FIFO to check first, so that each gets its turn.
     next: usize,
 }
 

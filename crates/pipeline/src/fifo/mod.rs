@@ -24,7 +24,7 @@ pub use merge::Merge;
 pub use names::FifoNames;
 pub use split::Split;
 
-/// Most FIFOs of one backup.
+/// Maximum number of FIFOs of one backup.
 pub const MAX_FIFOS: usize = 256;
 
 /// Which FIFOs to use.
@@ -34,9 +34,9 @@ pub struct Fifos {
     pub dir: PathBuf,
     /// Number of FIFOs, at least 1.
     pub streams: usize,
-    /// How long to wait until the program at the other end of each FIFO has opened it.
+    /// Time to wait until the program at the other end of each FIFO has opened it.
     pub timeout: Duration,
-    /// Meaning of the chunk type `S` in what is read.
+    /// Meaning of the chunk type `S` in the streams.
     pub dialect: Dialect,
 }
 
@@ -51,7 +51,7 @@ pub enum FifoSettingsError {
     #[error("--fifo-dir requires --fifo-streams")]
     NoStreams,
     /// More streams than a backup can have.
-    #[error("--fifo-streams={streams} is too much: at most {MAX_FIFOS}")]
+    #[error("--fifo-streams={streams} is too many: at most {MAX_FIFOS}")]
     TooMany {
         /// Number of streams.
         streams: u64,

@@ -13,7 +13,7 @@ use crate::scan::end_rule::last_file_rank;
 /// the most FIFOs take 4 MiB, which is not leased.
 const BUFFER: usize = 16 << 10;
 
-/// What a FIFO has to offer at the beginning of a chunk.
+/// Next item of a FIFO, at the beginning of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offer {
     /// A chunk. The rank tells files that must come last: 0 for all others.
@@ -31,7 +31,7 @@ pub(super) struct Source {
     file: File,
     /// Bytes that were read and not yet given out.
     buffer: Vec<u8>,
-    /// How many bytes of the buffer the decoder has taken.
+    /// Number of bytes of the buffer that the decoder has taken.
     decoded: usize,
     /// Stream offset of the first byte in the buffer.
     given: u64,

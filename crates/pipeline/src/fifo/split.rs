@@ -13,11 +13,11 @@ use super::Fifos;
 use super::error::FifoError;
 use super::names::{FifoNames, NameList};
 
-/// How often it is tried to open a FIFO that has no reader yet.
+/// Interval between attempts to open a FIFO that has no reader yet.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Requested size of each pipe in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
-/// What a writer sends first; readers skip it.
+/// Control byte that a writer sends first; readers skip it.
 const CONTROL: [u8; 1] = [0];
 
 /// Writer that divides an xbstream between FIFOs. Each file goes to the FIFO that has received the

@@ -1,8 +1,8 @@
 //! Seals input that is neither an xbstream nor compressed.
 //!
 //! Each frame is read into the segment that will hold it, right behind its header, and sealed
-//! there. The pipeline for other input copies every byte once more and passes it on three times
-//! more.
+//! there. The pipeline for other input copies every byte once more, and passes it between threads
+//! three more times.
 
 use std::io::{self, Read};
 use std::thread::JoinHandle;
@@ -16,7 +16,7 @@ use crate::flow::plan::SLAB;
 use crate::flow::slab::{Slab, SlabPool};
 use crate::pack::error::PackError;
 
-/// Least space for which a frame begins in a segment. Less is left only by index frames.
+/// Minimum space in a segment in which a frame begins. Only index frames leave less.
 const LEAST_ROOM: usize = 4096;
 
 /// Reason why the input was not sealed.
@@ -52,7 +52,7 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
 /// How frames are made.
 struct Framing {
     writer: StreamWriter,
-    /// Least space in a segment for a frame that is read into it.
+    /// Minimum space in a segment for a frame that is read into it.
     least_room: usize,
 }
 

@@ -17,7 +17,7 @@ struct Counters {
     phases: Mutex<Phases>,
 }
 
-/// What the pipeline waited for.
+/// Stage that the pipeline waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Bytes from the producer or the store.
@@ -115,8 +115,8 @@ impl Observer {
         phases.current = Some(Current { name, begun, bytes, waited, later: 0, total: None });
     }
 
-    /// States that the current phase will do `next` bytes of the stream from here on, and then those
-    /// that it was told to [expect later](Self::expect_later).
+    /// States that the current phase will process `next` more bytes of the stream, and then those
+    /// of [`Observer::expect_later`].
     pub fn expect_bytes(&self, next: u64) {
         let bytes = self.0.bytes.load(Ordering::Relaxed);
         if let Some(current) = &mut self.phases().current {
@@ -125,8 +125,8 @@ impl Observer {
         }
     }
 
-    /// States how many bytes the current phase will do after those that it is told next: those of
-    /// the backups after this one.
+    /// States how many bytes the current phase will process after those of the next call of
+    /// [`Observer::expect_bytes`]: those of the backups after this one.
     pub fn expect_later(&self, bytes: u64) {
         if let Some(current) = &mut self.phases().current {
             current.later = bytes;

@@ -59,7 +59,7 @@ impl SlabPool {
     }
 
     /// Returns a slab without a permit whose first `len` bytes, at most its size, count as filled.
-    /// They are to be overwritten: a reused buffer still has its former content.
+    /// The caller must overwrite them: a reused buffer still has its former content.
     #[must_use]
     pub fn take_filled(&self, len: usize) -> Slab {
         let mut slab = self.take(None);

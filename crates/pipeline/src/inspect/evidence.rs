@@ -1,4 +1,5 @@
-//! Collects what the pages of a stream show, and judges at its end whether missing pages are damage.
+//! Collects evidence from the pages of a stream, and decides at its end whether missing pages are
+//! damage.
 //!
 //! A backup of a running server may lack pages that the server had not yet written: recovery makes
 //! them from the redo log. Every change before the checkpoint at which recovery starts is in the
@@ -58,7 +59,7 @@ impl PagesFound {
     }
 }
 
-/// What the files of a stream show.
+/// Evidence from the files of a stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
     found: PagesFound,
@@ -72,7 +73,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Findings that need no judgement.
+    /// Findings that are damage in any case.
     pub(super) fn found(&self) -> &PagesFound {
         &self.found
     }

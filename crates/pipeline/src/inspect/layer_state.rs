@@ -71,7 +71,7 @@ pub(super) enum Content {
     Other,
     PassedOver,
     Pages(FileChecked),
-    /// A file of the redo log, and where recovery starts, if its head says so.
+    /// A file of the redo log, and where recovery starts, if its head states it.
     Redo(Option<RedoStart>),
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct SlabReader<R> {
     pub(crate) pool: SlabPool,
     /// Budget that pays for the slabs.
     pub(crate) budget: Budget,
-    /// What frees leases of that budget.
+    /// Stage that frees leases of that budget.
     pub(crate) lease_waits_for: Wait,
     pub(crate) watching: Observer,
 }

@@ -12,10 +12,10 @@ use std::hash::{BuildHasher, RandomState};
 use crate::RelPath;
 use crate::chunk::{ChunkHead, ChunkKind};
 
-/// Most files of a stream that may be open at once. Producers interleave a few dozen.
+/// Maximum number of files of a stream that may be open at once. Producers interleave a few dozen.
 const MAX_OPEN: usize = 65_536;
 
-/// Most names that an [`Unfinished`] lists.
+/// Maximum number of names that an [`Unfinished`] lists.
 const MAX_NAMES: usize = 8;
 
 /// A file of the stream, numbered from 0 in the order of opening. A file that replaces another

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Most descriptors, whatever the limit of the process.
+/// Maximum number of descriptors, whatever the limit of the process.
 const MOST: u64 = 4096;
 
 /// The descriptors of one target directory.

@@ -17,7 +17,7 @@ const TRIAL: &str = "link";
 /// Mode of the trial. The umask removes some of it, unless it is 0.
 const TRIAL_MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// How files without a name are linked in one file system, if that is possible there.
+/// Way to link files without a name in one file system, if that is possible there.
 #[derive(Debug, Default)]
 pub(crate) struct Nameless(OnceLock<Option<LinkBy>>);
 

@@ -32,7 +32,7 @@ struct Parent {
     dir: Arc<OwnedFd>,
 }
 
-/// What to do about missing directories.
+/// Treatment of missing directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
     Make,

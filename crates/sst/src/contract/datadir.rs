@@ -1,4 +1,4 @@
-//! Where a server keeps its files.
+//! Locations of a server's files.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

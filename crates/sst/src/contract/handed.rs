@@ -1,4 +1,4 @@
-//! What the server hands over to its donor in private: the login for the backup, and the secret
+//! Values that the server passes to its donor in private: the login for the backup, and the secret
 //! that the joiner has put before its address.
 //!
 //! MariaDB before 11.6 sets two environment variables. MariaDB since 11.6 (MDEV-31809) and Percona

@@ -46,7 +46,7 @@ const JOINER_LEAVES: Duration = Duration::from_secs(2);
 /// Sends a backup or a bypass, according to the server's arguments.
 ///
 /// # Errors
-/// The first cause. In that case no final line was written to the server, which takes that for a
+/// The first cause. In that case no final line was written to the server, which treats that as a
 /// failure.
 pub fn donate(context: &Context) -> Result<(), SstError> {
     let outcome = if context.args.bypass { bypass(context) } else { full(context) };

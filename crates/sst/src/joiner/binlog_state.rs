@@ -13,8 +13,8 @@ use std::path::Path;
 
 use crate::error::SstError;
 
-/// Where backup programs since MariaDB 11 note the position; the stock method passes the state on
-/// since then, too.
+/// File in which backup programs since MariaDB 11 record the position; the stock method passes the
+/// state on since then, too.
 const INFO: &str = "mariadb_backup_binlog_info";
 /// Longest note that is read, in bytes.
 const MAX_INFO: u64 = 1 << 20;

@@ -36,7 +36,7 @@ use xb_wire::{Offered, Receipt};
 /// Tells old init scripts that a transfer is running, so that they wait longer.
 const MARK: &str = "sst_in_progress";
 
-/// How long to wait for the previous transfer to clean up: longer than it may take to end.
+/// Time to wait for the previous transfer to clean up: longer than it may take to end.
 const PATIENCE: Duration = Duration::from_secs(35);
 
 /// Receives a transfer. When it returns, the position has been reported to the server, which then
@@ -164,7 +164,7 @@ fn full(
     clock.lap(context, "exchanging");
     match settings.old {
         Old::Kept => report_old(context),
-        // The new data is in place all the same.
+        // The new data is in place even if this fails.
         Old::Removed => drop_old(layout, lock).unwrap_or_else(|error| {
             talk.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
         }),

@@ -33,8 +33,8 @@ pub fn finish_interrupted(
     Ok(true)
 }
 
-/// Removes what a join received before it was interrupted ahead of its swap. The data itself was
-/// not touched.
+/// Removes the data that a join received before it was interrupted, ahead of its swap. The data
+/// itself was not touched.
 ///
 /// # Errors
 /// [`SstError::Swap`].

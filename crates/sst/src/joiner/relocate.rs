@@ -138,7 +138,7 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
             if let Err(why) = to_remote(layout, new, &link, &file, &mut folders) {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
                 talk.warn(format_args!(
-                    "{name} stays in the data directory, because it cannot be put where the donor has it: {why}"
+                    "{name} stays in the data directory, because it cannot be placed as on the donor: {why}"
                 ));
                 let _ = std::fs::remove_file(&link);
             }

@@ -1,4 +1,4 @@
-//! Estimate of how much data there is to send.
+//! Estimate of the amount of data to send.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -25,7 +25,7 @@ impl Size {
     }
 }
 
-/// Adds up what a backup of this server would contain. Unreadable files are not counted.
+/// Adds up the files that a backup of this server would contain. Unreadable files are not counted.
 #[must_use]
 pub(crate) fn estimate(layout: &Layout) -> Size {
     let mut size = Size::default();

@@ -1,5 +1,5 @@
-//! How far back the donor's gcache reaches, asked from its server from time to time: a node that
-//! needs older write sets than those needs a snapshot instead.
+//! Range of the donor's gcache, queried from its server from time to time: a node that needs older
+//! write sets needs a snapshot instead.
 
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ use crate::session::context::Context;
 /// The method with which the server keeps replicating.
 const STOCK: &str = "mariabackup";
 
-/// How long the server may take to answer.
+/// Time limit for the server's answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns the server's method, and for how many seconds the server has been running.
@@ -51,7 +51,7 @@ impl ReplicationGuard {
         this
     }
 
-    /// Restores what a killed transfer has left, without a change of its own.
+    /// Restores the value that a killed transfer has changed, without a change of its own.
     pub(crate) fn restore(context: &Context) {
         if context.args.family == Family::MariaDb
             && Note::of(&context.layout.datadir).read().is_some()

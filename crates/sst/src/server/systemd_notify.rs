@@ -1,4 +1,4 @@
-//! Notifies the service manager, so that it does not take a long transfer for a hanging server.
+//! Notifies the service manager, so that it does not mistake a long transfer for a hung server.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt as _;

@@ -13,8 +13,8 @@ pub(crate) fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
     word
 }
 
-/// Returns the environment variable with the password. Secrets never go on the command line, which
-/// every user can read.
+/// Returns the environment variable with the password. Secrets are never put on the command line,
+/// which every user can read.
 pub(crate) fn password(context: &Context) -> Vec<(&'static str, OsString)> {
     let login = context.settings.login.iter();
     login.map(|login| ("MYSQL_PWD", OsString::from(login.password()))).collect()

@@ -17,7 +17,7 @@ use xb_wire::{
 /// Certificates that Percona's server creates in its data directory.
 const PERCONAS: [&str; 3] = ["server-cert.pem", "server-key.pem", "ca.pem"];
 
-/// How long a donor retries while the joiner's port is closed.
+/// Time for which a donor retries while the joiner's port is closed.
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// Returns a switch that follows the cancellation.

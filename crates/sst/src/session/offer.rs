@@ -1,4 +1,4 @@
-//! The donor's offer: what it tells the joiner before the first byte of data.
+//! The donor's offer, which the joiner reads before the first byte of data.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub(crate) const FORMAT: u32 = 1;
 /// Longest offer, in bytes.
 pub(crate) const MAX: usize = 16 << 10;
 
-/// What the donor is about to send, and from which server.
+/// Description of what the donor will send, and of its server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Version of the offer; a joiner accepts only its own.
@@ -48,7 +48,7 @@ pub enum What {
     },
 }
 
-/// Why an offer is rejected.
+/// Reason why an offer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {

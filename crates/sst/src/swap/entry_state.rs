@@ -11,7 +11,7 @@ use super::folders::{NEW, OLD, OURS, exists, list};
 use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
-/// What a name in a directory refers to.
+/// Entry to which a name in a directory refers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryState {
     Nothing,
@@ -82,8 +82,8 @@ impl<'a> Listed<'a> {
             || self.state_of(entry)? == EntryState::Old)
     }
 
-    /// Returns what a server created that was started in the middle of the swap: entries in the way
-    /// of others, and files of storage engines that the journal does not list.
+    /// Returns the entries of a server that was started in the middle of the swap: entries in the
+    /// way of others, and files of storage engines that the journal does not list.
     pub(super) fn foreign(&self) -> Result<Vec<Entry>, SwapError> {
         let mut foreign = Vec::new();
         for entry in self.old.union(&self.new) {

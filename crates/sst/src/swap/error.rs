@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use super::journal::JournalError;
 
-/// Why the data could not be swapped.
+/// Reason why the data could not be swapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwapError {
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
         /// The path.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum SwapError {
     Journal {
         /// The journal.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its defect.
         source: JournalError,
     },
     /// An entry is at none of its paths, or at two that exclude each other.

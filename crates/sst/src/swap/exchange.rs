@@ -113,7 +113,7 @@ fn look_forward(journal: &Journal) -> Result<Vec<Entry>, SwapError> {
     Ok(gone)
 }
 
-/// Moves aside what a server created that was started in the middle of the swap.
+/// Moves aside files that a server created when it was started in the middle of the swap.
 fn set_aside(
     journal: &Journal,
     before: &mut impl FnMut() -> io::Result<()>,

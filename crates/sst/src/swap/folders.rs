@@ -18,7 +18,7 @@ pub const NEW: &str = ".new";
 /// In [`OURS`]: the old data.
 pub const OLD: &str = ".old";
 
-/// In [`OLD`]: what a server created that was started in the middle of a swap.
+/// In [`OLD`]: files of a server that was started in the middle of a swap.
 pub(super) const STRAY: &str = ".stray";
 
 /// Creates `FOLDER/#sql-xb` with an empty `new` in it.

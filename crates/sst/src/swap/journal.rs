@@ -42,11 +42,11 @@ pub struct Journal {
     pub gone: Vec<Entry>,
 }
 
-/// Why a journal cannot be used.
+/// Reason why a journal cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// Its first line is another one.
+    /// Its first line is not that of a journal.
     #[error("it is not a journal of this program, or has a later version")]
     NotOurs,
     /// A line is invalid.

@@ -1,13 +1,14 @@
 //! Swaps the data of a server that is not running by renames alone. A crash at any moment leaves a
-//! state that the next start can finish, and that no server takes for data.
+//! state that the next start can finish, and that no server mistakes for data.
 //!
-//! The new data is complete, prepared and durable in `FOLDER/#sql-xb/.new/`, the old data in FOLDER. A
-//! journal in the data directory's `#sql-xb` lists the entries to swap. Every old entry is moved to
-//! `FOLDER/#sql-xb/.old/`, then every new one is moved in. The location of an entry shows how far its
-//! swap has come, so the journal need not be rewritten. `mysql/` is moved out first and moved in
-//! last: without it no server starts. But a server that tries to start creates new, empty files of
-//! its storage engines before it fails, and units start one (`--wsrep_recover`) before they ask for
-//! a transfer: whatever such a server has created is moved to `FOLDER/#sql-xb/.old/.stray/`.
+//! The new data is complete, prepared and durable in `FOLDER/#sql-xb/.new/`, the old data in
+//! FOLDER. A journal in the data directory's `#sql-xb` lists the entries to swap. Every old entry
+//! is moved to `FOLDER/#sql-xb/.old/`, then every new one is moved in. The location of an entry
+//! shows how far its swap has come, so the journal need not be rewritten. `mysql/` is moved out
+//! first and moved in last: without it no server starts. But a server that tries to start creates
+//! new, empty files of its storage engines before it fails, and units start one (`--wsrep_recover`)
+//! before they ask for a transfer: everything that such a server has created is moved to
+//! `FOLDER/#sql-xb/.old/.stray/`.
 
 mod entry_state;
 mod error;

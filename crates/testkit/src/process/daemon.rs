@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Interval between checks whether a daemon has ended by itself.
+/// Interval between checks whether a daemon has exited on its own.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Server process; killed when dropped, and when the test process dies.

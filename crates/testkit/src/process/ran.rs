@@ -1,4 +1,4 @@
-//! What a run of a program has left: status, output, time and memory.
+//! Outcome of a program: status, output, time and memory.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;

@@ -12,7 +12,7 @@ use crate::process::command::{Cmd, Ran};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools::find;
 
-/// How long a node may take to become synced or to fail.
+/// Time limit for a node to become synced or to fail.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A data set over four engines, loaded without replication: node 1 must be alone.
@@ -267,7 +267,7 @@ impl Cluster {
         (ran.code() == 0).then(|| ran.stdout_text().split('\t').nth(1)?.trim().parse().ok())?
     }
 
-    /// Waits until a node's server ends by itself.
+    /// Waits until a node's server exits on its own.
     ///
     /// # Panics
     /// With the node's log, if it does not end in time.

@@ -23,7 +23,7 @@ use crate::process::command::{Cmd, Ran};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools::find;
 
-/// How long a server may take to start, including recovery.
+/// Time limit for the start of a server, including recovery.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The data set, the same that `scripts/quickstart` uses.
 const SAMPLE: &str = include_str!("../../../../scripts/sample.sql");

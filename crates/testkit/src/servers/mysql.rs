@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::process::command::Cmd;
 use crate::process::daemon::{Daemon, Scratch};
 
-/// How long a server may take to start, and to end.
+/// Time limit for a server to start, and to end.
 const LIMIT: Duration = Duration::from_secs(120);
 const SERVER: &str = "/usr/sbin/mysqld";
 const CLIENT: &str = "/usr/bin/mysql";

@@ -382,8 +382,8 @@ impl PartSender {
     }
 }
 
-/// Refuses to complete an upload whose key others may write, where something stands. Not every store can
-/// make that a condition of the request.
+/// Refuses to complete an upload if other runs may write its key and an object already has it. Not
+/// every store can make that a condition of the request.
 async fn refuse_taken(store: &Store, key: &str, shared: bool) -> Result<(), StoreError> {
     if !shared || store.size(key).await?.is_none() {
         return Ok(());

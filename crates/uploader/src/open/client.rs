@@ -1,4 +1,5 @@
-//! What the clients of all stores share: the connector, options, and words about what protects a body.
+//! Parts shared by the clients of all stores: the connector, options, and descriptions of what
+//! protects a body.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub(crate) const CRC32C: &str = "CRC-32C, checked by the store";
 pub(crate) const TRANSPORT: &str = "TLS only: the store checks nothing";
 pub(crate) const NOTHING: &str = "nothing: plain HTTP, and the store checks nothing";
 
-/// What a client needs besides the address and the keys of its store.
+/// Settings that a client needs in addition to the address and the keys of its store.
 pub(crate) struct Opening {
     pub(crate) connector: Connector,
     pub(crate) policy: Policy,

@@ -13,7 +13,7 @@ pub(crate) fn with_scheme(endpoint: &str) -> Result<String, Refused> {
     };
     let url = reqwest::Url::parse(&endpoint).map_err(|error| format!("the endpoint: {error}"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("the endpoint holds a user name or a password, which would be visible in process lists and logs: leave them out, and give keys in options, option files or the environment".into());
+        return Err("the endpoint contains a user name or a password, which would be visible in process lists and logs: leave them out, and give keys in options, option files or the environment".into());
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(

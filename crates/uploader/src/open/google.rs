@@ -32,7 +32,7 @@ pub(crate) fn open(
             .map_err(|error| format!("{} is not JSON: {error}", file.display()))?;
         if says.get("type").and_then(|kind| kind.as_str()) == Some("external_account") {
             return Err(format!(
-                "{}: workload identity federation (external_account) is not supported; use a service account, or HMAC keys (--google-access-key), which `gcloud storage hmac create` makes",
+                "{}: workload identity federation (external_account) is not supported; use a service account, or HMAC keys (--google-access-key), which `gcloud storage hmac create` creates",
                 file.display()
             )
             .into());

@@ -82,7 +82,7 @@ pub(crate) fn open(
     Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
 }
 
-/// Where a bucket is.
+/// Location of a bucket.
 struct Address {
     /// Endpoint of the settings, with its scheme.
     given: Option<String>,
@@ -124,7 +124,7 @@ impl Address {
     }
 }
 
-/// Sets what the store checks and how it encrypts.
+/// Sets the store's checks and encryption.
 fn body_options(
     builder: AmazonS3Builder,
     checksum: Checksum,

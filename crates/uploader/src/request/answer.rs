@@ -1,4 +1,4 @@
-//! What one try learns from the store's responses, for the retry loop that judges it.
+//! Notes of one try about the store's responses, on which the retry loop decides.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

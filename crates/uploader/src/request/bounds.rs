@@ -1,5 +1,5 @@
-//! Bounds of what a store may answer, in bytes, pages and time. A hostile or broken store must
-//! neither fill the memory nor keep a run waiting.
+//! Limits of a store's responses, in bytes, pages and time. A hostile or broken store must neither
+//! fill the memory nor keep a run waiting.
 //!
 //! The content of an object has no bound here: the caller of a read names the size it expects.
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 /// claims, keys objects and records have at most 1 MiB, checksum lists 8 MiB.
 pub const SMALL_OBJECT: u64 = 16 << 20;
 
-/// Maximum size of the body of an error, in bytes; the rest is cut off. An error of a store has less
-/// than 1 KiB, a proxy's page some KiB.
+/// Maximum size of the body of an error, in bytes; the rest is cut off. An error of a store has
+/// less than 1 KiB, a proxy's page a few KiB.
 pub(crate) const ERROR_BODY: u64 = 64 << 10;
 
 /// Maximum size of any other body that is not the content of an object, in bytes. A page of 1,000
@@ -47,7 +47,7 @@ pub(crate) struct BodyBounds {
 }
 
 impl BodyBounds {
-    /// Body of an error response: what it says is shown, and nothing depends on it.
+    /// Body of an error response: it is shown, and nothing depends on it.
     pub(crate) const ERROR: Self = Self { most: ERROR_BODY, cut: true, time: Some(SHORT_TIME) };
     /// Any other body that is not the content of an object.
     pub(crate) const SHORT: Self = Self { most: SHORT_BODY, cut: false, time: Some(SHORT_TIME) };
@@ -62,9 +62,9 @@ impl BodyBounds {
 /// A bound that a response exceeds. No retry helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Excess {
-    #[error("the answer has more than {0} bytes")]
+    #[error("the response has more than {0} bytes")]
     Bytes(u64),
-    #[error("the object has {size} bytes, at most {most} are read")]
+    #[error("the object has {size} bytes, more than the limit of {most}")]
     Object { size: u64, most: u64 },
     #[error("the listing has more than {PAGES} pages")]
     Pages,

@@ -19,7 +19,7 @@ impl Heard {
         Some(Self { seconds, at: Instant::now() })
     }
 
-    /// That time, and what has passed since.
+    /// That time, plus the time since.
     pub(crate) fn now(self) -> i64 {
         self.seconds.saturating_add(i64::try_from(self.at.elapsed().as_secs()).unwrap_or(0))
     }

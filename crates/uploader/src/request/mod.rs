@@ -1,4 +1,4 @@
-//! One HTTP request: signing, limits, watchdog, and what its response says.
+//! One HTTP request: signing, limits, watchdog, and notes about its response.
 
 pub(crate) mod answer;
 pub(crate) mod bounds;

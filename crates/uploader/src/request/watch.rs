@@ -25,13 +25,13 @@ use crate::retry::policy::Policy;
 pub(crate) enum Stalled {
     #[error("stalled: the store accepted no data for {} s", .0.as_secs())]
     Sending(Duration),
-    #[error("stalled: no answer for {} s", .0.as_secs())]
+    #[error("stalled: no response for {} s", .0.as_secs())]
     Answer(Duration),
-    #[error("stalled: the answer stopped for {} s", .0.as_secs())]
+    #[error("stalled: the response stopped for {} s", .0.as_secs())]
     Receiving(Duration),
-    #[error("stalled: the answer came at less than {SLOWEST} bytes a second")]
+    #[error("stalled: the response arrived at less than {SLOWEST} bytes per second")]
     Dripping,
-    #[error("stalled: the answer was not complete after {} s", .0.as_secs())]
+    #[error("stalled: the response was not complete after {} s", .0.as_secs())]
     Unfinished(Duration),
 }
 
@@ -450,14 +450,14 @@ mod tests {
         let start = Instant::now();
         let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(start.elapsed(), 3 * SECOND);
-        assert!(error.to_string().contains("the answer stopped for 3 s"), "{error}");
+        assert!(error.to_string().contains("the response stopped for 3 s"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_drips_is_a_stall() {
         let start = Instant::now();
         let (bytes, error) = read(dripping(u32::MAX, 1, ANY)).await;
-        assert!(error.unwrap().contains("at less than 1024 bytes a second"));
+        assert!(error.unwrap().contains("at less than 1024 bytes per second"));
         assert!(bytes < 10 && start.elapsed() < 10 * SECOND, "{bytes}");
         // Fast enough, but without an end.
         let (_, error) = read(dripping(u32::MAX, 3 << 10, BodyBounds::SHORT)).await;
@@ -475,7 +475,7 @@ mod tests {
         let (bytes, error) = read(long(11, BodyBounds::content(10))).await;
         assert_eq!(
             (bytes, error.as_deref()),
-            (0, Some("HTTP error: the answer has more than 10 bytes"))
+            (0, Some("HTTP error: the response has more than 10 bytes"))
         );
         let stated = long(1 << 20, BodyBounds::content(10)).size_hint();
         assert_eq!((stated.lower(), stated.upper()), (10, Some(10)));

@@ -99,7 +99,7 @@ pub(crate) fn judge(
             // A listing names no object: the endpoint took the bucket for a part of one's key.
             (Some(404), _) if said("<Code>NoSuchKey</Code>") => (
                 StoreErrorKind::NotAStore,
-                Some("the endpoint has no such bucket: remove the path from the endpoint; the bucket belongs into the URL of the backup".into()),
+                Some("the endpoint has no such bucket: remove the path from the endpoint; the bucket belongs in the URL of the backup".into()),
             ),
             (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full; make room".into())),
             (Some(501 | 505), _) => (
@@ -127,7 +127,7 @@ fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     if !message.contains("os error 13") {
         return (StoreErrorKind::Rejected, None);
     }
-    let hint = "give this user access to the folder, or run the command as another user";
+    let hint = "give this user access to the directory, or run the command as another user";
     (StoreErrorKind::Denied, Some(hint.into()))
 }
 

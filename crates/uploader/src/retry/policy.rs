@@ -12,7 +12,7 @@ pub struct Policy {
     /// never fails a run. Zero: only the number of tries counts.
     pub retry_timeout: Duration,
     /// Maximum time for which requests are retried, and for which one may stall, before the store
-    /// has responded for the first time: until then a wrong address is likelier than an outage.
+    /// has responded for the first time: until then, a wrong address is more likely than an outage.
     /// Zero: no other limits than later.
     pub reach: Duration,
     /// Maximum pause between two tries, also of one that the store requests. Stock default: 300 s.

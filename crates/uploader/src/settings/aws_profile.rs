@@ -28,7 +28,7 @@ pub(crate) struct Found {
     pub(crate) endpoint: Option<String>,
 }
 
-/// Why a profile cannot be used.
+/// Reason why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProfileError {
     #[error("cannot read {path}: {source}", path = path.display())]

@@ -14,19 +14,19 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use xb_process::{CaptureError, Program, capture};
 
-/// How long the program may run.
+/// Time limit for the program.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Largest output in bytes. Keys and token have some KiB.
+/// Largest output in bytes. Keys and token have a few KiB.
 const LARGEST: usize = 64 << 10;
 /// Time before the expiry from which on new keys are fetched.
 const AHEAD: Duration = Duration::from_secs(300);
 /// Time before the expiry up to which the old keys are used if there are no new ones.
 const LAST_USE: Duration = Duration::from_secs(30);
 
-/// Why there are no keys. Never repeats what the program wrote.
+/// Reason why there are no keys. Never repeats the program's output.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProcessError {
-    #[error("credential_process: a quote or an escape has no end")]
+    #[error("credential_process: a quote or an escape is not closed")]
     Words,
     #[error("credential_process names no program")]
     Empty,
@@ -105,7 +105,7 @@ fn fetch(words: &[String]) -> Result<Keys, ProcessError> {
     parse(&output).map_err(|what| ProcessError::Output { program: program.clone(), what })
 }
 
-/// What the program prints.
+/// Output of the program.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Printed {

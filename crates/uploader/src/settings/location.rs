@@ -86,7 +86,7 @@ impl Location {
                 }
                 let path = unescaped(path).map_err(malformed)?;
                 if path.split('/').any(|part| part == "..") {
-                    return Err(malformed("it has `..` as a folder; write the whole path"));
+                    return Err(malformed("it contains `..` as a directory; write the full path"));
                 }
                 let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
                 let parts: Vec<&str> = parts.collect();
@@ -118,7 +118,7 @@ impl Location {
 
 /// Replaces the percent escapes of a path.
 fn unescaped(path: &str) -> Result<String, &'static str> {
-    const ESCAPE: &str = "it has a % that begins no escape: in file:// URLs write % as %25";
+    const ESCAPE: &str = "it contains a % that starts no escape: in file:// URLs write % as %25";
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
     while let Some(byte) = rest.next() {
@@ -129,7 +129,7 @@ fn unescaped(path: &str) -> Result<String, &'static str> {
         let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
         match digit().zip(digit()).map(|(high, low)| high << 4 | low) {
             None => return Err(ESCAPE),
-            Some(b'/' | 0) => return Err("it has an escape that no name of a file can hold"),
+            Some(b'/' | 0) => return Err("it contains an escape that no file name can contain"),
             Some(byte) => bytes.push(byte),
         }
     }

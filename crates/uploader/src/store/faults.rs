@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::request::answer::ANSWER;
 
-/// How an operation fails.
+/// Way in which an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -27,7 +27,7 @@ pub trait Faults: Debug + Send + Sync {
 struct MadeToFail;
 
 fn failure() -> object_store::Error {
-    // The retry loop takes it for the answer of a failing server.
+    // The retry loop treats it as the response of a failing server.
     let _ = ANSWER.try_with(|answer| {
         answer.asked.set(true);
         answer.status.set(Some(503));

@@ -128,7 +128,7 @@ fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
     let mut total = 0_u64;
     for listed in listing {
         total = total.checked_add(listed.size).ok_or_else(|| {
-            let what = format!("the size of {} cannot be true: {} bytes", listed.key, listed.size);
+            let what = format!("impossible size of {}: {} bytes", listed.key, listed.size);
             StoreError::new("list", prefix, StoreErrorKind::Damaged, what)
         })?;
     }
@@ -145,6 +145,6 @@ mod tests {
         assert!(check_sizes("p", &[listed("a", u64::MAX - 1), listed("b", 1)]).is_ok());
         let error = check_sizes("p", &[listed("a", u64::MAX), listed("b", 1)]).unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged);
-        assert!(error.to_string().contains("the size of b"), "{error}");
+        assert!(error.to_string().contains("impossible size of b"), "{error}");
     }
 }

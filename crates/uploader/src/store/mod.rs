@@ -1,4 +1,5 @@
-//! Client of a store. What it can do is in the files beside this one; each request runs in the retry loop.
+//! Client of a store. Its operations are in the files beside this one; each request runs in the
+//! retry loop.
 
 pub(crate) mod bucket_rules;
 pub(crate) mod delete;
@@ -41,7 +42,7 @@ pub struct Store {
     giving_up: watch::Receiver<bool>,
     /// Gate that every request passes before it changes something.
     gate: Option<Arc<dyn Gate>>,
-    /// Failures that a test wants.
+    /// Failures that a test has requested.
     faults: Option<Arc<dyn Faults>>,
 }
 

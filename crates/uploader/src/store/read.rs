@@ -40,8 +40,8 @@ impl Store {
     }
 
     /// Reads a range of an object that must have `size` bytes. The result has exactly the requested
-    /// length. A response of another length is requested once more: only the same twice is taken for
-    /// the object's own fault.
+    /// length. A response of another length is requested once more: only if it comes twice is the
+    /// object considered damaged.
     ///
     /// # Errors
     /// [`StoreErrorKind::Damaged`] if the object has another size; other kinds after all retries.

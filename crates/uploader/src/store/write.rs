@@ -13,7 +13,7 @@ use crate::store::{Store, path_of};
 pub(crate) const CONFLICTS: u32 = 5;
 
 const NO_LINKS: &str =
-    "a local store needs a file system with hard links: use a folder on another one";
+    "a local store needs a file system with hard links: use a directory on another one";
 
 /// Error of a store that keeps refusing to create an object that does not exist.
 pub(crate) fn cannot_create(key: &str, refused: &StoreError) -> StoreError {

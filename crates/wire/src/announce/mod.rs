@@ -22,7 +22,7 @@ const VERSION: &str = "1";
 /// The server reads the joiner's line into 512 bytes, including `ready ` and the line end.
 const MAX_TEXT: usize = 512 - 8;
 
-/// How the joiner authenticates itself.
+/// Way in which the joiner authenticates itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     /// Neither encrypted nor authenticated.
@@ -42,7 +42,7 @@ pub struct Announcement {
     secret: Option<Secret>,
 }
 
-/// Why the text after `ready` cannot be used.
+/// Reason why the text after `ready` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnnouncementError {
@@ -151,7 +151,7 @@ impl Announcement {
         &self.address
     }
 
-    /// How the joiner authenticates itself.
+    /// Way in which the joiner authenticates itself.
     pub fn protection(&self) -> Protection {
         self.protection
     }

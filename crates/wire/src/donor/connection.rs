@@ -20,7 +20,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// ever rarer, so that a restored network path would be noticed late.
 const TRY: Duration = Duration::from_secs(4);
 
-/// How the work on one connection ended.
+/// Outcome of the work on one connection.
 pub(super) enum Ended {
     Over,
     Lost(String),

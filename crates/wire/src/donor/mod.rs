@@ -308,7 +308,7 @@ struct Worker {
     live: bool,
 }
 
-/// How the transfer ended.
+/// Outcome of the transfer.
 #[derive(Debug, Clone)]
 enum Over {
     Confirmed,

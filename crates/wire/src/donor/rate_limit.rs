@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// How much a thread that wakes late may catch up; longer idle time is not credited.
+/// Maximum that a thread that wakes late may catch up; longer idle time is not credited.
 const GRACE: Duration = Duration::from_millis(60);
 
 /// Schedules the times at which blocks may be sent.

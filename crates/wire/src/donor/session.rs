@@ -184,7 +184,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns what a connection with nothing left to write does next.
+    /// Returns the next step of a connection that has nothing left to write.
     fn next_job(&self, index: usize, id: u64, own: &mut Own, last_out: Instant) -> Job {
         let mut state = self.monitor.lock();
         let now = Instant::now();

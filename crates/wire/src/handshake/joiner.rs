@@ -11,14 +11,14 @@ use crate::protocol::message::{Hello, Message};
 use crate::protocol::message_reader::Inbound;
 use crate::security::proof::Binding;
 use crate::security::tls::JoinerTls;
-/// What the joiner knows about a donor after its hello, before the donor is authenticated.
+/// Facts about a donor that the joiner has from its hello, before the donor is authenticated.
 pub(crate) struct Introduced {
     pub(crate) hello: Hello,
     pub(crate) version: u16,
     pub(crate) at: Binding,
 }
 
-/// Why a peer is not a donor, as text for the log.
+/// Reason why a peer is not a donor, as text for the log.
 pub(crate) enum Stranger {
     /// Worth logging.
     Odd(String),

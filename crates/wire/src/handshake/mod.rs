@@ -29,7 +29,7 @@ pub(crate) struct Opened<T> {
     pub(crate) round_trip: Duration,
 }
 
-/// Why a connection could not be opened.
+/// Reason why a connection could not be opened.
 #[derive(Debug)]
 pub(crate) struct OpenError {
     pub(crate) error: TransferError,
@@ -49,7 +49,7 @@ impl OpenError {
     }
 }
 
-/// What a thread needs for a wait.
+/// Everything that a thread needs to wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting<'a> {
     pub(crate) wake: &'a Wake,

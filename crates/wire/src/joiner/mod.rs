@@ -40,7 +40,7 @@ pub struct Joiner {
     pub security: Security,
     /// Whether the server's channel carries a secret (`NAME:secret@`). If it does not and the donor
     /// has no certificate, **the donor is not authenticated**: anyone who connects first may send
-    /// data. The operator must have asked for that, and it must be logged.
+    /// data. The operator must have requested that, and it must be logged.
     pub secret: bool,
     /// Address to which the donor connects, if it differs from the address to listen on.
     pub announce_as: Option<HostPort>,
@@ -251,8 +251,8 @@ pub struct Incoming {
 pub enum Receipt {
     /// The donor has acknowledged the confirmation.
     Heard,
-    /// The connection was lost while the confirmation was sent, and did not come back. The donor
-    /// may have received it.
+    /// The connection was lost while the confirmation was sent, and was not restored. The donor may
+    /// have received it.
     Unheard,
 }
 

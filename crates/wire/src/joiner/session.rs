@@ -35,7 +35,7 @@ enum Job {
     Close(Option<Message>),
 }
 
-/// Why reading has stopped.
+/// Reason why reading has stopped.
 enum Reading {
     Dry,
     Lost(String),
@@ -109,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Reads what has arrived, up to the next acknowledgement.
+    /// Reads the data that has arrived, up to the next acknowledgement.
     fn read(
         &self,
         link: &mut Link,

@@ -21,7 +21,7 @@ const UNSENT: u32 = 2 << 20;
 /// Maximum number of slices in one system call.
 const SLICES: usize = 64;
 
-/// Why a connection is no longer usable.
+/// Reason why a connection is no longer usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error("{0}")]

@@ -38,7 +38,7 @@ pub enum BannerKind {
     No(String),
 }
 
-/// Why the first bytes are not such a line.
+/// Reason why the first bytes are not such a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[doc(hidden)]
 pub enum BannerError {

@@ -1,6 +1,6 @@
 //! Errors of the message decoder.
 
-/// Why bytes are not a valid message.
+/// Reason why bytes are not a valid message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -39,7 +39,7 @@ pub enum ProtocolError {
         number: u64,
         /// Its offset in the stream.
         offset: u64,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
     /// A message that this side never accepts, or not at this point.

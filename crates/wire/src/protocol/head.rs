@@ -45,7 +45,7 @@ pub struct DataHead {
     pub summed: bool,
 }
 
-/// What follows a head.
+/// Kind of data that follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
     /// A body of `len` bytes.

@@ -80,7 +80,7 @@ pub struct Ack {
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// Why one side ends the transfer.
+/// Reason why one side ends the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopCode {

@@ -30,7 +30,7 @@ pub enum Item {
     Skipped(DataHead),
 }
 
-/// Why reading cannot continue.
+/// Reason why reading cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum InboundError {
     /// The connection failed; `UnexpectedEof` if it ended.

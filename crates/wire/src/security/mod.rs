@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::SecurityError;
 
-/// How one side protects a transfer.
+/// One side's protection of a transfer.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum Security {
@@ -42,11 +42,11 @@ pub struct Certificates {
     pub mode: TlsMode,
 }
 
-/// What is verified of the peer's certificate, as in the stock option `ssl-mode`.
+/// Checks of the peer's certificate, as in the stock option `ssl-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Only what the joiner has announced: the fingerprint of its certificate, and the one-time
-    /// secret if there is one.
+    /// Only the joiner's announcement: the fingerprint of its certificate, and the one-time secret
+    /// if there is one.
     Required,
     /// The chain up to the authority, without name and key usage. A certificate that is itself in
     /// the authority's file is accepted.

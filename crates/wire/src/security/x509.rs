@@ -52,7 +52,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
     is_version_1: bool,
-    /// What follows the public key.
+    /// Bytes that follow the public key.
     rest: &'a [u8],
 }
 

@@ -48,7 +48,7 @@ impl Context {
     fn delete_files(&self, args: &DeleteArgs) -> Result<(), Failure> {
         if !args.yes && !self.stock {
             return Err(Failure::usage("single files are removed only with --yes")
-                .hint("without its manifest, the rest is no complete backup any more"));
+                .hint("the manifest goes with them, so the rest is no longer a complete backup"));
         }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
@@ -60,7 +60,7 @@ impl Context {
         Ok(())
     }
 
-    /// Plans what a delete removes.
+    /// Plans a delete.
     fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);

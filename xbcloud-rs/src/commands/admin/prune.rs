@@ -54,10 +54,10 @@ impl Context {
     }
 }
 
-/// What a retention rule says about a ROOT.
+/// Result of applying the retention rules to a ROOT.
 pub(crate) struct Pruned {
     pub(crate) plan: Vec<Verdict>,
-    /// What is not a complete backup.
+    /// Names that are not complete backups.
     pub(crate) left: Vec<Listing>,
     /// Names of the removed backups, if it was not only planned.
     pub(crate) gone: Option<Vec<String>>,

@@ -1,4 +1,4 @@
-//! What `plan` prints.
+//! Output of `plan`.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::commands::inspect::price_options::{Priced, dollars};
 /// Retries of a request, where the options set neither their number nor their time.
 const DEFAULT_RETRIES: u32 = 10;
 
-/// How likely a run fails.
+/// Likelihood that a run fails.
 pub(crate) struct Failures {
     rate: f64,
     retries: u32,
@@ -119,8 +119,8 @@ impl PlanReport {
             "run fails          {} with {}, {} without, if {} of the tries fail independently",
             percent(failure.with_retries),
             match failure.retries {
-                1 => "1 retry of each request".to_owned(),
-                n => format!("{n} retries of each request"),
+                1 => "1 retry per request".to_owned(),
+                n => format!("{n} retries per request"),
             },
             percent(failure.without),
             percent(failure.rate),

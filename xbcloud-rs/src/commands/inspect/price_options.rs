@@ -36,7 +36,7 @@ pub(crate) fn priced(
         Some(id) => Some(*PRICE_TABLE.iter().find(|facts| facts.id == id).ok_or_else(|| {
             let known: Vec<&str> = PRICE_TABLE.iter().map(|facts| facts.id).collect();
             Failure::usage(format!("no prices of `{id}` are built in")).hint(format!(
-                "use {} or none, and set prices with --price-put and its like",
+                "use {} or none, and set prices with --price-put and the other --price options",
                 known.join(", ")
             ))
         })?),
@@ -61,7 +61,7 @@ pub(crate) fn priced(
 }
 
 impl Priced {
-    /// Where the prices come from, and of which date they are.
+    /// Source and date of the prices.
     pub(crate) fn origin(&self) -> String {
         let own = (!self.options.is_empty()).then(|| self.options.join(", "));
         match (&self.facts, own) {

@@ -38,7 +38,7 @@ impl Context {
         let store = &args.common.store;
         let named = args.place.is_some() || store.root.is_some() || store.storage.is_some();
         if args.link.is_none() && !named {
-            return Err(Failure::usage("neither a store nor its link is given").hint(
+            return Err(Failure::usage("neither a store nor --link is given").hint(
                 "add ROOT, such as s3://bucket/shop, or --link with the bytes per second of the link",
             ));
         }
@@ -112,7 +112,7 @@ fn sample(args: &TuneArgs) -> Result<Sample, Failure> {
         }
         (None, None) => {
             return Err(Failure::usage("no sample of the data is given").hint(
-                "name a data directory with --data-dir or a stream with --sample, or send a stream to standard input",
+                "give a data directory with --data-dir or a stream with --sample, or pipe a stream into it",
             ));
         }
     };
@@ -130,9 +130,9 @@ fn has_input() -> bool {
 
 fn failure(error: TuneError) -> Failure {
     let hint = match &error {
-        TuneError::Read { .. } => "run it as a user who may read it, or sample something else",
+        TuneError::Read { .. } => "run `tune` as a user who may read it, or sample something else",
         TuneError::Empty { .. } => {
-            "name a data directory with --data-dir or a stream with --sample"
+            "give a data directory with --data-dir or a stream with --sample"
         }
         _ => return Failure::new(error.to_string()).stage("measure"),
     };

@@ -1,4 +1,4 @@
-//! What `tune` prints.
+//! Output of `tune`.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use xb_cli::{Size, format_count, format_duration, format_rate, format_size};
 
 use crate::commands::inspect::price_options::{Priced, dollars};
 
-/// What was measured, and what follows from it.
+/// The measurements, and the recommendation.
 pub(crate) struct TuneReport<'a> {
     pub(crate) sample: &'a Sample,
     pub(crate) machine: Machine,
@@ -89,7 +89,11 @@ impl TuneReport<'_> {
             files.unwrap_or_default(),
             format_rate(machine.read)
         )?;
-        writeln!(out, "threads   {}; speeds are those of one, with all at work", machine.threads)?;
+        writeln!(
+            out,
+            "threads   {}; speeds are per thread, with all of them busy",
+            machine.threads
+        )?;
         for codec in &machine.codecs {
             writeln!(
                 out,
@@ -105,11 +109,11 @@ impl TuneReport<'_> {
             let rate = link.points.first().map_or(0.0, |point| point.rate);
             return writeln!(
                 out,
-                "link      {} and {latency:.0} ms a request, as given",
+                "link      {} and {latency:.0} ms per request, as given",
                 format_rate(rate)
             );
         }
-        writeln!(out, "link      {latency:.1} ms a request")?;
+        writeln!(out, "link      {latency:.1} ms per request")?;
         for point in &link.points {
             let requests = format!("{} parallel", point.parallel);
             writeln!(out, "          {requests:12} {:>12}", format_rate(point.measured))?;
@@ -122,7 +126,7 @@ impl TuneReport<'_> {
         )
     }
 
-    /// One table: what the values of an option lead to.
+    /// One table: the predictions for the values of an option.
     fn table(
         &self,
         out: &mut impl Write,

@@ -99,14 +99,14 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
         .hint("do not rely on this backup; take a new one"))
 }
 
-/// The level that was asked for could not be checked completely.
+/// The requested level could not be checked completely.
 fn not_reached(found: &VerifyReport) -> Failure {
     let reached = found.reached.map_or("nothing", |level| level.as_str());
     let (name, level) = (&found.name, found.level);
-    Failure::new(format!("{name}: verified up to {reached} only, and {level} was asked for"))
+    Failure::new(format!("{name}: verified only up to {reached}, but {level} was requested"))
         .stage("check")
         .ending(Exit::Damaged)
-        .hint("no problem was found, but not everything on this level could be checked: the report says what; without --level this is no failure")
+        .hint("no problem was found, but some parts could not be checked at this level: see the report; without --level this is not a failure")
 }
 
 fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> std::io::Result<()> {

@@ -106,9 +106,9 @@ impl Context {
     }
 }
 
-/// What standard output is called in errors.
+/// Name of standard output in errors.
 const STDOUT: &str = "stdout";
-/// What several streams are called in errors.
+/// Name of several streams in errors.
 const STREAMS: &str = "the streams";
 
 /// Creates the FIFOs, and waits for their readers.

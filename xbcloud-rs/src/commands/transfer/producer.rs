@@ -19,10 +19,10 @@ impl Context {
         if let Some(path) = &args.producer_log {
             return match path.as_os_str() == "-" {
                 true => Ok(None),
-                false => ProducerLog::create(path).map(Some).stage("settings").hint(&format!(
-                    "name another file than {} with --producer-log",
-                    path.display()
-                )),
+                false => ProducerLog::create(path)
+                    .map(Some)
+                    .stage("settings")
+                    .hint(&format!("set --producer-log to another file than {}", path.display())),
             };
         }
         let Some(folder) = state_dir(args.state_dir.as_deref()) else { return Ok(None) };
@@ -78,7 +78,7 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
     }
     let text = args.producer_command.as_deref().unwrap_or_default();
     let words = shlex::split(text)
-        .ok_or_else(|| Failure::usage("--producer: a quote or an escape has no end"))?;
+        .ok_or_else(|| Failure::usage("--producer: a quote or an escape is not closed"))?;
     match words.is_empty() {
         true => Err(Failure::usage("no producer is named").hint(
             "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or set `producer` in an option file",
@@ -87,7 +87,7 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
     }
 }
 
-/// Folder for what this host keeps about its own backups.
+/// Directory for this host's records of its own backups.
 pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
     // A systemd unit names its folder, or several with colons between them.
     let of_unit =

@@ -66,7 +66,7 @@ pub(crate) fn prepare_options(options: &[String]) -> Result<Vec<String>, Failure
     let name = |option: &String| option.split('=').next().unwrap_or_default().replace('_', "-");
     match options.iter().any(|option| name(option) == "--generate-new-master-key") {
         true => Err(Failure::usage(
-            "--prepare-opts: preparing makes no new master key (--generate-new-master-key)",
+            "--prepare-opts: preparing creates no new master key (--generate-new-master-key)",
         )
         .hint("restore into another directory, then run `xtrabackup --move-back --generate-new-master-key` with its keyring options from there")),
         false => Ok(options.to_vec()),

@@ -46,7 +46,7 @@ impl Context {
             0 => Ok(()),
             n => Err(Failure::new(format!("{n} of {} checks failed", lines.len()))
                 .stage("check")
-                .hint("do what the table says, and check again")),
+                .hint("follow the hints in the table, then run `check` again")),
         }
     }
 
@@ -56,7 +56,8 @@ impl Context {
             Ok(root) => root,
             Err(failure) if failure.exit() == Exit::Usage => return Err(failure),
             Err(failure) => {
-                let fix = "check place, credentials and folder; `init` makes a local folder";
+                let fix =
+                    "check location, credentials and directory; `init` creates a local directory";
                 return Ok(vec![line_of("list", &failure, fix)]);
             }
         };
@@ -95,17 +96,17 @@ fn folders(args: &BackupOptions) -> Vec<CheckLine> {
         None => CheckLine::warning(
             "spool",
             "there is no spool: a slow store holds up a locked server",
-            "name a folder with --spool-dir",
+            "choose a directory with --spool-dir",
         ),
         Some(dir) => match (tempfile::tempfile_in(dir), rustix::fs::statvfs(dir)) {
             (Ok(_), Ok(stat)) => {
                 let free = stat.f_bavail.saturating_mul(stat.f_frsize);
                 let (room, wanted) = (format_size(free), format_size(guard.spool_size));
-                let found = format!("{room} free in {}, the spool takes {wanted}", dir.display());
+                let found = format!("{room} free in {}, the spool needs {wanted}", dir.display());
                 match free >= guard.spool_size {
                     true => CheckLine::ok("spool", found),
                     false => {
-                        let fix = "name a folder with more room with --spool-dir";
+                        let fix = "set --spool-dir to a directory with more room";
                         CheckLine::warning("spool", found, fix)
                     }
                 }
@@ -119,7 +120,7 @@ fn folders(args: &BackupOptions) -> Vec<CheckLine> {
             Ok(_) => CheckLine::ok("state", format!("{} is writable", dir.display())),
             Err(error) => {
                 let found = format!("cannot write to {}: {error}", dir.display());
-                let fix = "name another folder with --state-dir; without one, the producer's messages are not kept";
+                let fix = "set --state-dir to another directory; without one, the producer's messages are not kept";
                 CheckLine::warning("state", found, fix)
             }
         });
@@ -129,7 +130,7 @@ fn folders(args: &BackupOptions) -> Vec<CheckLine> {
 
 fn unwritable(what: &'static str, dir: &Path, error: &std::io::Error, option: &str) -> CheckLine {
     let found = format!("cannot write to {}: {error}", dir.display());
-    CheckLine::failed(what, found, format!("name another folder with {option}"))
+    CheckLine::failed(what, found, format!("set {option} to another directory"))
 }
 
 fn print(lines: &[CheckLine], json: bool) -> std::io::Result<()> {

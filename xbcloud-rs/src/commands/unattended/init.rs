@@ -1,4 +1,5 @@
-//! `init`: makes a local folder; prints what a bucket needs, and sets it up with `--apply`.
+//! `init`: creates a local directory, or prints what a bucket needs, and sets the bucket up with
+//! `--apply`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -23,7 +24,7 @@ impl Context {
         if location.place == Place::Local {
             let folder = Path::new("/").join(&location.path);
             std::fs::create_dir_all(&folder).stage("init").hint(&format!(
-                "make the folder above {} writable for this user, or name another place",
+                "make the parent directory of {} writable for this user, or choose another location",
                 folder.display()
             ))?;
             self.log.info(format!("{} is ready", folder.display()));
@@ -42,7 +43,7 @@ impl Context {
     fn apply(&self, args: &InitArgs, location: &Location) -> Result<(), Failure> {
         let Place::S3 { bucket } = &location.place else {
             return Err(Failure::usage("--apply works only for S3")
-                .hint("leave it out, and apply what init prints with the store's own tools"));
+                .hint("leave it out, and apply the printed settings with the store's own tools"));
         };
         let root = root_place(args.place.as_deref(), &args.common)?;
         let lock = args.retain.retain.is_some();

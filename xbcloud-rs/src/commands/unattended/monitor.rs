@@ -1,4 +1,4 @@
-//! `monitor`: judges the age of the newest backup and of the newest proof.
+//! `monitor`: checks the age of the newest backup and of the newest proof.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Context {
     }
 }
 
-/// How far clocks may differ.
+/// Maximum difference between clocks.
 const SKEW: i64 = 3600;
 
 fn found(listings: &[&Listing], level: Level) -> Found {

@@ -62,8 +62,8 @@ impl Context {
 }
 
 impl Job<'_> {
-    /// Finds what is wrong in the options before the producer starts. A failure is reported like
-    /// any other of the run: an option file that was broken yesterday must not go unnoticed.
+    /// Finds mistakes in the options before the producer starts. A failure is reported like any
+    /// other of the run: an option file that was broken yesterday must not go unnoticed.
     fn check(&self) -> Result<(), Failure> {
         let (context, args) = (self.context, self.args);
         lock(args.to_retain, args.to_retain_mode)?;
@@ -292,7 +292,7 @@ fn self_copy(
     let stores = (&args.common.store, &args.destination);
     let to = copy_place((place, to), name, stores, run)?;
     if to.same {
-        return Err(Failure::usage("--copy-to names the place of the backup itself"));
+        return Err(Failure::usage("--copy-to is the location of the backup itself"));
     }
     let (from, name) = backup_place(place, &args.common, false)?;
     let request = CopyRequest {
@@ -333,7 +333,9 @@ fn commands(option: &str, texts: &[String]) -> Result<Vec<Vec<OsString>>, Failur
     let words = texts.iter().map(|text| {
         let words = shlex::split(text).filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| {
-            Failure::usage(format!("{option}: it names no program, or a quote has no end"))
+            Failure::usage(format!(
+                "{option}: it contains no program, or a quote that is not closed"
+            ))
         })?;
         Ok(words.into_iter().map(Into::into).collect())
     });

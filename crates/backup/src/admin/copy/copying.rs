@@ -1,4 +1,4 @@
-//! A copy in progress, and what its two sides hold.
+//! A copy in progress, and the objects on both sides.
 
 use std::collections::{BTreeMap, BTreeSet};
 

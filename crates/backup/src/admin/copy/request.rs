@@ -1,4 +1,4 @@
-//! What to copy, and what came of it.
+//! Request and result of a copy.
 
 use xb_encryptor::Keys;
 use xb_uploader::Lock;
@@ -7,7 +7,7 @@ use crate::catalog::manifest::Manifest;
 use crate::catalog::names::BackupName;
 use crate::read::unlock::{Accept, Given};
 
-/// What to copy, and how.
+/// Request of a copy.
 #[derive(Debug)]
 pub struct CopyRequest {
     /// Name of the backup.
@@ -21,7 +21,7 @@ pub struct CopyRequest {
     /// Keys of a sealed backup. Required only if the copy gets another name. With keys, the backup
     /// must be sealed, and only a verification record that a key authenticates counts.
     pub keys: Keys,
-    /// What to copy although the keys do not authenticate it.
+    /// Unauthenticated backups that may be copied.
     pub accept: Accept,
     /// Both ROOTs are in one bucket: let the store itself copy objects of at most this many bytes,
     /// if it can.

@@ -1,4 +1,4 @@
-//! The bytes of a copy: through us, or within the store.
+//! Transfer of a copy's bytes: through this program, or within the store.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What pruning needs to know about a backup.
+//! Facts about a backup on which pruning decides.
 
 use jiff::Timestamp;
 

@@ -1,4 +1,4 @@
-//! The retention rules, and what they decide.
+//! The retention rules and their decisions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;

@@ -51,7 +51,7 @@ impl std::fmt::Display for Why {
             Self::BestVerified => "verified furthest",
             Self::Pinned => "pinned",
             Self::Damaged => "damaged; never removed by prune",
-            Self::ClockAhead => "finished in the future by its clock; never removed by prune",
+            Self::ClockAhead => "finished in the future by its own clock; never removed by prune",
             Self::UnreadRecord => "its verification record cannot be read",
             Self::BaseOf(name) => return write!(f, "base of {name}"),
             Self::MayBeBaseOf(name) => {
@@ -70,12 +70,12 @@ pub struct Verdict {
     pub run: String,
     /// When its run ended, UTC.
     pub finished: Timestamp,
-    /// Reasons to keep it; empty if it is to be removed.
+    /// Reasons to keep it; empty if it will be removed.
     pub kept: Vec<Why>,
 }
 
 impl Verdict {
-    /// Whether the backup is to be removed.
+    /// Whether the backup will be removed.
     #[must_use]
     pub fn goes(&self) -> bool {
         self.kept.is_empty()

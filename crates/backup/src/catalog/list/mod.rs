@@ -23,7 +23,7 @@ use crate::objects::contents::Contents;
 /// Number of manifests read concurrently.
 const AT_ONCE: usize = 16;
 
-/// What a name in ROOT is.
+/// State of a name in ROOT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -63,7 +63,7 @@ pub enum BackupKind {
 pub struct Listing {
     /// Name of the backup.
     pub name: String,
-    /// What the name is.
+    /// State of the name.
     pub state: State,
     /// Its layout, where known.
     pub layout: Option<Layout>,
@@ -101,7 +101,7 @@ pub struct Listing {
     pub galera: Option<String>,
     /// Key slots, by kind and id; empty if the backup is not sealed.
     pub ways_in: Vec<String>,
-    /// How far it is verified; who wrote the records is not checked here.
+    /// Level to which it is verified; the writer of the records is not checked here.
     pub verified: Option<Proof>,
     /// Seconds since the last successful verification.
     pub verified_age_seconds: Option<i64>,
@@ -109,7 +109,7 @@ pub struct Listing {
     pub pinned: Option<Pin>,
     /// Number of backups in a folder of backups.
     pub backups: Option<u64>,
-    /// What is wrong or unknown.
+    /// Problem, or reason why the state is unknown.
     pub problem: Option<String>,
     /// Whether a verification record exists that cannot be read.
     #[serde(skip)]

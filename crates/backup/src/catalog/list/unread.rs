@@ -12,7 +12,7 @@ use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
 
-/// How many seconds the clock of a backup's host may be ahead of the store's.
+/// Maximum lead of a host's clock over the store's, in seconds.
 const AHEAD: i64 = 3600;
 
 /// A backup whose manifest exists and cannot be read.

@@ -20,12 +20,12 @@ use crate::hex::hex;
 
 /// Largest manifest, in bytes.
 pub(crate) const MAX_LEN: usize = 1 << 20;
-/// Most objects of a packed backup.
+/// Maximum number of objects of a packed backup.
 const MAX_OBJECTS: u64 = 1_000_000_000;
 /// The format version we write. Readers refuse a higher one.
 pub const FORMAT: u32 = 1;
 
-/// How a backup is divided into objects.
+/// Division of a backup into objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -84,7 +84,7 @@ pub struct Manifest {
     /// The program that wrote the stream, if we started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producer: Option<Producer>,
-    /// What the small text files in the stream say about the server.
+    /// Facts about the server from the small text files in the stream.
     #[serde(default)]
     pub source: SourceInfo,
 }
@@ -98,7 +98,7 @@ pub struct Base {
     pub run: String,
 }
 
-/// What a reader of packed objects needs.
+/// Facts that a reader of packed objects needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedFacts {
     /// Size of every object except the last, in bytes.
@@ -129,8 +129,8 @@ pub struct ClassicFacts {
     pub short_objects: u64,
 }
 
-/// What this run applied to the files of a classic backup. What the producer applied before shows
-/// only in the file names.
+/// Codec and cipher that this run applied to the files of a classic backup. Those that the producer
+/// applied before show only in the file names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberFacts {
     /// Codec, as `--compress` names it.
@@ -213,7 +213,7 @@ pub enum ManifestError {
         /// Length of the manifest in bytes.
         len: usize,
     },
-    /// What the store returns for the manifest is no right answer.
+    /// The store's response to reading the manifest is invalid.
     #[error("the manifest cannot be read: {0}")]
     NotRead(xb_uploader::StoreError),
     /// The check line is missing or malformed.

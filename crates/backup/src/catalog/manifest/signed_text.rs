@@ -12,7 +12,7 @@ use crate::hex::{hex, unhex};
 const CHECK: &str = "sha256:";
 const MAC: &str = "hmac-sha256:";
 
-/// What is wrong with the check lines.
+/// Defect of the check lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// The lines are missing or malformed.

@@ -1,4 +1,4 @@
-//! What the small text files inside a stream say about the server and the backup.
+//! Facts about the server and the backup, from the small text files inside a stream.
 
 use std::collections::BTreeMap;
 

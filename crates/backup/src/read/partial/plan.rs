@@ -1,4 +1,4 @@
-//! What a selection needs of a stream, and what an earlier restore has of it already.
+//! Parts of a stream that a selection needs, and those that an earlier restore already has.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Where a journal is, and its first line.
+//! Location of a journal, and its first line.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -31,7 +31,7 @@ pub fn is_unfinished(target: &Path) -> bool {
     path(target).exists()
 }
 
-/// What a journal describes. A journal that describes something else is not resumed.
+/// Restore that a journal describes. A journal that describes another restore is not resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     pub(super) format: u32,

@@ -1,4 +1,4 @@
-//! What an unfinished restore has left behind, as its journal describes it.
+//! Remains of an unfinished restore, as its journal describes them.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -29,7 +29,7 @@ pub(super) struct Begun {
     pub(super) crc: u32,
 }
 
-/// What an unfinished restore has left behind.
+/// Remains of an unfinished restore.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     /// Complete files by their names in the stream.

@@ -77,7 +77,7 @@ pub(crate) fn load(
     Ok(Some(read))
 }
 
-/// Parses the lines. What was not synced before its memory was lost is doubtful.
+/// Parses the lines. Data that was not synced before a reboot or remount is doubtful.
 pub(super) fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
     let mut left = Left::default();
     let trusted = if still_held { u64::MAX } else { synced(text) };

@@ -123,7 +123,7 @@ impl Journal {
         Arc::clone(&self.shared) as _
     }
 
-    /// Removes what the finished restore has left in the directory of unfinished files.
+    /// Removes the remains of the finished restore from the directory of unfinished files.
     ///
     /// # Errors
     /// If something cannot be removed.

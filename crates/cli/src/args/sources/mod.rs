@@ -1,4 +1,4 @@
-//! Where the values of options come from, besides the command line.
+//! Sources of option values other than the command line.
 
 pub(crate) mod effective;
 pub(crate) mod environment;
@@ -26,7 +26,7 @@ pub struct Sources<'a> {
     /// Options that take their value from other environment variables if nothing else sets them,
     /// with the names of the variables, first one first. Only for `--print-defaults`.
     pub fallbacks: &'a [(&'a str, &'a [&'a str])],
-    /// How groups such as `[GROUP.shop]` are used as `@shop`, if they are.
+    /// Use of groups such as `[GROUP.shop]` as `@shop`, if the program supports it.
     pub repositories: Option<&'a Repositories>,
     /// Options that the help of a subcommand shows only on request.
     pub topics: &'a [HelpTopic],

@@ -7,11 +7,11 @@ use crate::args::argv::Item;
 use crate::args::option_table::OptionTable;
 use crate::args::sources::given::{Given, Origin};
 
-/// How a program uses repositories.
+/// A program's use of repositories.
 #[derive(Debug, Clone, Copy)]
 pub struct Repositories {
     /// Option that holds the place of a repository. The environment never replaces the one of a
-    /// group: who names a repository means its place.
+    /// group: a command that names a repository means its place.
     pub place: &'static str,
     /// Option that holds the name of the repository, for commands that have it.
     pub name: &'static str,
@@ -26,8 +26,8 @@ pub struct Repositories {
     pub destination_commands: &'static [&'static str],
     /// Prefix of the options that apply only to a destination.
     pub destination_prefix: &'static str,
-    /// Options about what is written into a repository. Of a command with a destination they
-    /// apply there.
+    /// Options about what is written into a repository. In a command with a destination, they apply
+    /// to the destination.
     pub written: &'static [&'static str],
 }
 
@@ -118,8 +118,8 @@ impl Repositories {
         });
     }
 
-    /// Leaves of each reference what follows the repository: the place of the repository is then
-    /// that of a plain name.
+    /// Removes the repository from each reference and keeps what follows it: a plain name, which the
+    /// repository's place completes.
     pub(crate) fn strip(&self, subcommand: Option<&str>, given: &mut [Given]) {
         let two = subcommand.is_some_and(|name| self.destination_commands.contains(&name));
         let mut words = if two { 2 } else { 1 };

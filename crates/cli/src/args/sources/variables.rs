@@ -10,7 +10,7 @@ use crate::args::sources::given::{Given, Origin};
 /// Options that make no sense for every run of a program.
 const NEVER: [&str; 3] = ["help", "version", "print-defaults"];
 
-/// What the environment says.
+/// Options set by the environment.
 #[derive(Default)]
 pub(crate) struct FromEnvironment {
     pub(crate) given: Vec<Given>,

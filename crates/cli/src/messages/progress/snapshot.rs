@@ -1,4 +1,4 @@
-//! What a progress display shows: counters, and the phase.
+//! Contents of a progress display: counters, and the phase.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! suffixes of their names.
 //!
 //! ```text
-//! settler ──► queue of each file ──► workers ──────────────────────────► final name
+//! finalizer ► queue of each file ──► workers ──────────────────────────► final name
 //! in order    limited by `flight`    one thread at a time for a file:     at the file's end,
 //!                                    decrypt, decompress, write           every layer complete
 //! ```
@@ -79,7 +79,7 @@ impl Undo {
     /// Minimum memory: a few pieces in flight, and space for ordinary files.
     pub const MIN_MEMORY: u64 = 16 << 20;
 
-    /// Whether any layer is to be decoded.
+    /// Whether any layer must be decoded.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.decompress || !matches!(self.decrypt, Decrypt::Leave)

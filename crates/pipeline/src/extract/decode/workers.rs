@@ -59,7 +59,7 @@ struct Status {
 pub(crate) struct Done {
     /// Files that have their final names.
     pub(crate) files: u64,
-    /// How many of them were encrypted.
+    /// Number of encrypted ones among them.
     pub(crate) decrypted: u64,
 }
 

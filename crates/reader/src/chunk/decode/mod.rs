@@ -20,10 +20,10 @@ pub use options::{Dialect, Limits};
 /// If text is found instead of a chunk, the error quotes at most this many bytes of it.
 const QUOTE_LEN: usize = 80;
 
-/// The same limit if what is found is blank.
+/// The same limit if the bytes found are blank.
 const QUOTE_BLANK_LEN: usize = 16;
 
-/// Most map entries allocated before they arrive.
+/// Maximum number of map entries allocated before they arrive.
 const MAP_AHEAD: u32 = 4096;
 
 /// What the decoder found next. Every chunk results in one `Head`, then any number of `Data` for
@@ -81,7 +81,7 @@ enum Stage {
     Path { flags: u8, type_byte: u8, len: usize },
     /// An `S` of either meaning: look at what follows.
     Probe(Named),
-    /// What follows the path, except a map or a second path.
+    /// Fields that follow the path, except a map or a second path.
     Fields(Named, Shape),
     /// The new name in a rename, `len` bytes.
     NewPath(Named, usize),

@@ -22,8 +22,8 @@ pub struct Limits {
     /// Longest payload of one chunk, in bytes. Default 16 GiB; the stock tools write 10 MiB, or one
     /// write of the producer.
     pub max_payload: u64,
-    /// Most entries in one sparse map, 8 bytes each. Default 1 048 576; one read of 10 MiB with
-    /// 16 KiB pages results in 640.
+    /// Maximum number of entries in one sparse map, 8 bytes each. Default 1 048 576; one read of 10
+    /// MiB with 16 KiB pages results in 640.
     pub max_map_entries: u32,
 }
 

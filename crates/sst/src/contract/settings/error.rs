@@ -9,7 +9,7 @@ pub enum SettingsError {
     Value {
         /// The option's name in `[sst]`.
         option: String,
-        /// What is wrong with it.
+        /// Its defect.
         what: String,
     },
     /// An option of the stock method that is not supported here and must not be ignored.
@@ -17,7 +17,7 @@ pub enum SettingsError {
     Refused {
         /// The option's name in `[sst]`.
         option: String,
-        /// What to do instead.
+        /// The alternative.
         instead: String,
     },
 }

@@ -24,7 +24,7 @@ use crate::contract::keep_patterns::Keep;
 use crate::contract::login::Login;
 use crate::contract::option_files::OptionFiles;
 
-/// What happens to the joiner's old data.
+/// Treatment of the joiner's old data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Old {
     /// It stays in `#sql-xb/.old` until the server has started, or until the next transfer.
@@ -48,11 +48,11 @@ pub struct Settings {
     pub tls: Tls,
     /// Rate limit in bytes per second.
     pub rlimit: Option<u64>,
-    /// How long a joiner waits for its donor.
+    /// Time for which a joiner waits for its donor.
     pub initial_timeout: Duration,
-    /// How long the connection may be idle.
+    /// Time for which the connection may be idle.
     pub idle_timeout: Duration,
-    /// How long to retry after a broken connection.
+    /// Time for which a broken connection is retried.
     pub resume_limit: Duration,
     /// The backup program.
     pub program: PathBuf,
@@ -73,11 +73,11 @@ pub struct Settings {
     pub extra_port: Option<u16>,
     /// Directory for temporary files.
     pub tmpdir: Option<PathBuf>,
-    /// What happens when a slow transfer blocks a locked server.
+    /// Behaviour when a slow transfer blocks a locked server.
     pub locks: LockGuard,
     /// Names that stay in the data directory.
     pub keep: Keep,
-    /// What happens to the old data.
+    /// Treatment of the old data.
     pub old: Old,
     /// Whether to check the free space on the joiner first.
     pub space_check: bool,

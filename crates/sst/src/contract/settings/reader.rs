@@ -40,7 +40,7 @@ impl Reader<'_> {
         port.map(Some).ok_or_else(|| value("use-extra", "the server has no extra_port"))
     }
 
-    /// What happens when a slow transfer blocks a locked server.
+    /// Behaviour when a slow transfer blocks a locked server.
     pub(super) fn locks(&self) -> Result<LockGuard, SettingsError> {
         Ok(LockGuard {
             spool_dir: self.spool_dir(),

@@ -25,10 +25,10 @@ pub struct Tls {
     pub any_donor: bool,
 }
 
-/// What is verified in a certificate.
+/// Checks of a certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Only what the transport itself demands.
+    /// Only the checks that the transport itself requires.
     #[default]
     Unsaid,
     /// Its chain leads to a trusted authority.

@@ -1,4 +1,4 @@
-//! What the proxy does, and to which requests.
+//! Rules of the proxy: which requests they match, and what it does with them.
 
 use crate::http::Head;
 use crate::http::reply::Reply;

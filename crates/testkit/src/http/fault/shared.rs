@@ -1,4 +1,4 @@
-//! What the connections of one proxy share.
+//! State shared by the connections of one proxy.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
