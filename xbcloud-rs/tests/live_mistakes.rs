@@ -51,6 +51,11 @@ const BACKUPS: &[Mistake] = &[
     at("--s3-access-key=wrong", "ROOT/n", 4, &["InvalidAccessKeyId", "check the key"]),
     at("--s3-access-key=readkey", "ROOT/n", 4, &["AccessDenied", "policies"]),
     mistake("ROOT/n --retain=1d", 1, &["object lock", "when you create it"]),
+    mistake(
+        "file://DIR/key/n",
+        1,
+        &["DIR/key: it is a file, not a directory", "name the directory"],
+    ),
     mistake("file://DIR/none/shop/n", 3, &["DIR/none does not exist", "mounted", "create"]),
     // The name.
     mistake("ROOT/taken", 1, &["taken", "choose another name"]),
@@ -75,7 +80,7 @@ const BACKUPS: &[Mistake] = &[
 /// Mistakes of commands that read.
 const READS: &[Mistake] = &[
     mistake("list s3://no-such-bucket/shop", 3, &["NoSuchBucket", "create the bucket"]),
-    mistake("list file://DIR/none", 3, &["DIR/none", "check the name"]),
+    mistake("list file://DIR/none", 3, &["DIR/none", "check the path"]),
     mistake("backups ROOT", 2, &["'backups'", "similar subcommand exists: 'backup'"]),
     mistake("restore ROOT/taken", 2, &["--target-dir"]),
     mistake("restore ROOT/none --target-dir=DIR/new", 3, &["no complete backup none", "`list`"]),
@@ -105,7 +110,7 @@ const READS: &[Mistake] = &[
     mistake(
         "verify ROOT/taken --level=restore --scratch-dir=DIR/none",
         1,
-        &["DIR/none", "No such file"],
+        &["into DIR/none: No such file or directory (os error 2); name a directory"],
     ),
     mistake("prune ROOT", 2, &["no retention rule", "--keep-daily"]),
     mistake("copy ROOT/taken ROOT/copy", 1, &["not verified", "run `verify`"]),
@@ -342,11 +347,26 @@ fn missing_permissions_are_named() {
             4,
             &["Permission denied", "give this user access"][..],
         ),
+        (
+            &["list", "file://DIR/closed/shop"],
+            4,
+            &["DIR/closed/shop", "Permission denied", "give this user access"],
+        ),
+        (
+            &["put", "file://DIR/closed/shop/n"],
+            4,
+            &["DIR/closed/shop", "Permission denied", "give this user access"],
+        ),
+        (
+            &["verify", "ROOT/taken", "--level=restore", "--scratch-dir=DIR/closed"],
+            1,
+            &["into DIR/closed: Permission denied (os error 13); name a directory"],
+        ),
         (&["put", "ROOT/n", "--encrypt-key-file=DIR/key"], 2, &["DIR/key", "Permission denied"]),
         (
             &["restore", "ROOT/taken", "--target-dir=DIR/closed/new"],
             1,
-            &["DIR/closed/new", "Permission denied"],
+            &["DIR/closed/new", "Permission denied", "name a directory"],
         ),
     ] {
         let ran = as_nobody(args).expect(code);

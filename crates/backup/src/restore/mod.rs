@@ -157,7 +157,9 @@ async fn attempt(
     let (folder, left) = match found {
         Some((folder, left)) => (folder, Some(left)),
         None => {
-            std::fs::create_dir_all(target).map_err(|error| failed(error.to_string()))?;
+            std::fs::create_dir_all(target).map_err(|error| {
+                failed(format!("{error}; name a directory that this user can create or write to"))
+            })?;
             let open = if about.is_some() { TargetDir::open_kept } else { TargetDir::open };
             (open(target).map_err(|error| failed(error.to_string()))?, None)
         }

@@ -121,14 +121,16 @@ pub(crate) fn judge(
     RetryDecision { kind, message: describe(&message, answer), hint, again }
 }
 
+/// Hint for a local folder that this user may not read or write.
+pub(crate) const NO_ACCESS: &str =
+    "give this user access to the folder, or run the command as another user";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     if !message.contains("os error 13") {
         return (StoreErrorKind::Rejected, None);
     }
-    let hint = "give this user access to the folder, or run the command as another user";
-    (StoreErrorKind::Denied, Some(hint.into()))
+    (StoreErrorKind::Denied, Some(NO_ACCESS.into()))
 }
 
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.
