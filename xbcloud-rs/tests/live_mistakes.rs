@@ -64,9 +64,15 @@ const BACKUPS: &[Mistake] = &[
     mistake("@shpo", 2, &["[xbcloud.shpo]"]),
     // Keys.
     mistake("ROOT/n --encrypt-key-file=DIR/key31", 2, &["key31", "31 bytes", "16, 24 or 32"]),
-    mistake("ROOT/n --encrypt-key-file=DIR/none", 2, &["DIR/none", "No such file"]),
+    mistake("ROOT/n --encrypt-key-file=DIR/none", 2, &["DIR/none", "No such file", "openssl rand"]),
     mistake("ROOT/n --encrypt-key-file=DIR", 2, &["key file DIR", "Is a directory"]),
-    mistake("ROOT/n --recipient=age1nonsense", 2, &["--recipient", "age1"]),
+    mistake("ROOT/n --recipient=age1nonsense", 2, &["--recipient", "age1", "keygen --identity"]),
+    mistake("ROOT/n --passphrase-file=DIR/none", 2, &["DIR/none", "in its first line"]),
+    mistake(
+        "ROOT/n --key-command=DIR/none",
+        4,
+        &["DIR/none", "No such file", "correct --key-command"],
+    ),
     // Options.
     mistake("ROOT/n --compres=zstd", 2, &["'--compres'", "similar argument exists: '--compress'"]),
     mistake("ROOT/n --compress=zip", 2, &["zip", "zstd"]),
@@ -429,6 +435,34 @@ fn what_the_server_refuses_is_shown() {
         let ran = site.run(&["backup", &state, "ROOT/n"], "", &end).run().expect(6);
         assert!(ran.stderr_text().contains("ermission denied"), "{}", ran.stderr_text());
         assert_eq!(site.stored(), stored);
+    }
+}
+
+/// A local repository on a full disk: the backup fails, nothing is left, and `check` has found it.
+#[test]
+fn a_full_disk_of_a_local_repository_is_named() {
+    let site = Site::new();
+    std::fs::create_dir(site.path("disk")).unwrap();
+    let stream = site.path("stream");
+    std::fs::write(&stream, small_backup(4, 4 << 20)).unwrap();
+    let state = format!("--state-dir={}", site.path("state").display());
+    for (command, place) in [("backup", "shop/n"), ("check", "shop")] {
+        let script = "mount -t tmpfs -o size=1m none \"$1\" || exit 77; mkdir \"$1/shop\"; shift; exec \"$@\"";
+        let place = format!("file://{}/{place}", site.path("disk").display());
+        let ran = Cmd::new(find("unshare"))
+            .args(["-rm", "sh", "-c", script, "sh"])
+            .arg(site.path("disk"))
+            .args([env!("CARGO_BIN_EXE_xbcloud-rs"), "--no-defaults", command, &place, &state])
+            .args(["--", "cat"])
+            .arg(&stream)
+            .run();
+        if ran.code() == 77 {
+            return; // No mounts for this user.
+        }
+        let ran = ran.expect(1);
+        let text = format!("{}{}", ran.stdout_text(), ran.stderr_text());
+        assert!(text.contains("No space left on device"), "{command}: {text}");
+        assert!(text.contains("make room in its file system"), "{command}: {text}");
     }
 }
 

@@ -429,6 +429,9 @@ impl BackupError {
                 "restore a newer backup, or let the server join by state transfer; raise gcache.size on the donors to allow older backups",
             ),
             Self::WhichServer { .. } => Some("choose one with --server, or name the backup"),
+            Self::Keys(what) if what.starts_with("key command") => {
+                Some("correct --key-command, and try the program by hand")
+            }
             Self::Keys(_) => Some(
                 "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command",
             ),

@@ -127,10 +127,17 @@ pub(crate) const NO_ACCESS: &str =
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
-    if !message.contains("os error 13") {
-        return (StoreErrorKind::Rejected, None);
-    }
-    (StoreErrorKind::Denied, Some(NO_ACCESS.into()))
+    let is = |number: i32| message.contains(&format!("os error {number})"));
+    let (kind, hint) = if is(13) {
+        (StoreErrorKind::Denied, Some(NO_ACCESS))
+    } else if is(28) || is(122) {
+        (StoreErrorKind::Rejected, Some("make room in its file system, or raise the quota"))
+    } else if is(30) {
+        (StoreErrorKind::Rejected, Some("mount its file system writable, or name another folder"))
+    } else {
+        (StoreErrorKind::Rejected, None)
+    };
+    (kind, hint.map(Cow::Borrowed))
 }
 
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.

@@ -22,10 +22,11 @@ impl Context {
         let location = locate(args.place.as_deref().unwrap_or_default(), &args.common.store)?;
         if location.place == Place::Local {
             let folder = Path::new("/").join(&location.path);
-            std::fs::create_dir_all(&folder).stage("init").hint(&format!(
-                "make the folder above {} writable for this user, or name another place",
-                folder.display()
-            ))?;
+            std::fs::create_dir_all(&folder).map_err(|error| {
+                Failure::new(format!("cannot create {}: {error}", folder.display()))
+                    .stage("init")
+                    .hint("make the folder above it writable for this user, or name another place")
+            })?;
             self.log.info(format!("{} is ready", folder.display()));
             return Ok(());
         }
