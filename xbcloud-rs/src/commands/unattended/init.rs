@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use xb_backup::{BackupError, CancelToken};
-use xb_cli::{Failure, OrFail as _};
+use xb_cli::Failure;
 use xb_uploader::{AbortRule, Location, Place, Store};
 
 use crate::args::InitArgs;
