@@ -71,7 +71,7 @@ const BACKUPS: &[Mistake] = &[
     mistake(
         "ROOT/n --key-command=DIR/none",
         4,
-        &["DIR/none", "No such file", "correct --key-command"],
+        &["DIR/none: no such program", "correct --key-command"],
     ),
     // Options.
     mistake("ROOT/n --compres=zstd", 2, &["'--compres'", "similar argument exists: '--compress'"]),

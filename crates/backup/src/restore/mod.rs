@@ -157,9 +157,8 @@ async fn attempt(
     let (folder, left) = match found {
         Some((folder, left)) => (folder, Some(left)),
         None => {
-            std::fs::create_dir_all(target).map_err(|error| {
-                failed(format!("{error}; name a directory that this user can create or write to"))
-            })?;
+            std::fs::create_dir_all(target)
+                .map_err(|error| failed(format!("{error}; {OTHER_TARGET}")))?;
             let open = if about.is_some() { TargetDir::open_kept } else { TargetDir::open };
             (open(target).map_err(|error| failed(error.to_string()))?, None)
         }
@@ -212,6 +211,8 @@ async fn attempt(
 const NOT_EMPTY: &str =
     "the directory is not empty, and not of an interrupted restore: name a new or empty one";
 
+const OTHER_TARGET: &str = "name a directory that this user can create or write to";
+
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
 /// `None` if the target is empty or missing.
 async fn what_is_left(
@@ -230,7 +231,7 @@ async fn what_is_left(
                 false => Err(failed(NOT_EMPTY.into())),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(format!("{error}; {OTHER_TARGET}"))),
         };
     }
     let manifest = crate::catalog::list::describe(root, &request.name).await?;

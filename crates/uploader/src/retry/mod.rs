@@ -75,7 +75,7 @@ pub(crate) fn judge(
             (StoreErrorKind::Denied, denied(&message, about))
         }
         // A local folder has no status: its errors are final, especially a full disk.
-        Error::Generic { store: "LocalFileSystem", .. } => local(&message),
+        Error::Generic { store: "LocalFileSystem", .. } => judge_local(&message),
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::NotAStore,
             Some(match &*answer.region.borrow() {
@@ -126,7 +126,8 @@ pub(crate) const NO_ACCESS: &str =
     "give this user access to the folder, or run the command as another user";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
-fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+/// Kind and hint of an error of a local directory.
+pub(crate) fn judge_local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     let is = |number: i32| message.contains(&format!("os error {number})"));
     let (kind, hint) = if is(13) {
         (StoreErrorKind::Denied, Some(NO_ACCESS))
