@@ -141,9 +141,7 @@ async fn attempt(
     let proven = found.as_ref().map(|(_, left)| left.proven());
     let objects = stop.or(find(root, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
-        return Err(failed(
-            "the backup was stored with --raw and has no files; read it with `get`".into(),
-        ));
+        return Err(failed(RAW.into()));
     }
     if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
         check_room(target, bytes).map_err(failed)?;
@@ -211,6 +209,7 @@ async fn attempt(
 const NOT_EMPTY: &str =
     "the directory is not empty, and not of an interrupted restore: name a new or empty one";
 
+const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
 const OTHER_TARGET: &str = "name a directory that this user can create or write to";
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
