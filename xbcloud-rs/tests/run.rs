@@ -211,6 +211,20 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
     }
 }
 
+/// A host with only a recipient cannot authenticate what it verifies. That is no warning.
+#[test]
+fn a_good_night_of_sealed_backups_is_silent() {
+    let recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p";
+    let site = Site::new("cat \"$1\"", &format!("recipient={recipient}"));
+    let ran = site.run(&["run", "@shop/a", "--quiet"]).expect(0);
+    assert_eq!((ran.stderr_text(), ran.stdout_text()), (String::new(), "".into()));
+    let ran = site.run(&["run", "@shop/b"]).expect(0);
+    let text = ran.stderr_text();
+    assert!(text.contains("note: without a key") && !text.contains("warning"), "{text}");
+    let ran = site.run(&["verify", "@shop/b"]).expect(0);
+    assert!(ran.stdout_text().contains("checksum  ok      1 object\n"), "{}", ran.stdout_text());
+}
+
 /// A program that mounts the file system of the repository.
 #[test]
 fn a_local_repository_may_appear_with_the_first_hook() {
