@@ -214,7 +214,7 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
 /// A host with only a recipient cannot authenticate what it verifies. That is no warning.
 #[test]
 fn a_good_night_of_sealed_backups_is_silent() {
-    let recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p";
+    let recipient = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
     let site = Site::new("cat \"$1\"", &format!("recipient={recipient}"));
     let ran = site.run(&["run", "@shop/a", "--quiet"]).expect(0);
     assert_eq!((ran.stderr_text(), ran.stdout_text()), (String::new(), "".into()));
