@@ -47,6 +47,7 @@ const BACKUPS: &[Mistake] = &[
     at("--s3-endpoint=http://127.0.0.1:1", "ROOT/n", 5, &["127.0.0.1:1", "refused", "check host"]),
     at("--s3-endpoint=http://h.invalid:1", "ROOT/n", 5, &["h.invalid", "check the host name"]),
     at("--s3-endpoint=SITE/OWN", "ROOT/n", 5, &["remove the path from the endpoint"]),
+    mistake("ROOT/n --cacert=DIR/none", 2, &["certificates in DIR/none", "correct --cacert"]),
     at("--s3-secret-key=wrong", "ROOT/n", 4, &["SignatureDoesNotMatch", "check the secret key"]),
     at("--s3-access-key=wrong", "ROOT/n", 4, &["InvalidAccessKeyId", "check the key"]),
     at("--s3-access-key=readkey", "ROOT/n", 4, &["AccessDenied", "policies"]),
