@@ -17,12 +17,28 @@ pub(crate) fn backup_place(
     CommonOptions { run, store }: &CommonOptions,
     create: bool,
 ) -> Result<(Root, BackupName), Failure> {
+    let (location, name) = parse_backup_place(name, store)?;
+    Ok((open(&location, store, run, create)?, name))
+}
+
+/// Name of a backup whose place will be opened later. Finds what is wrong in the options, but
+/// leaves local directories alone: a hook may still have to mount their file system.
+pub(crate) fn check_backup_place(
+    name: &str,
+    CommonOptions { run, store }: &CommonOptions,
+) -> Result<BackupName, Failure> {
+    let (location, name) = parse_backup_place(name, store)?;
+    check_settings(&location, store, run)?;
+    Ok(name)
+}
+
+fn parse_backup_place(name: &str, store: &StoreOptions) -> Result<(Location, BackupName), Failure> {
     let (location, last) = split(name, store)?;
     let name = BackupName::new(&last).map_err(|error| {
         Failure::usage(error.to_string())
             .hint("the last component of the URL must be a backup name")
     })?;
-    Ok((open(&location, store, run, create)?, name))
+    Ok((location, name))
 }
 
 /// ROOT and NAME of a new backup. The program makes the name if none is given, or if it has fields
@@ -115,11 +131,34 @@ pub(crate) struct CopyPlace {
 
 /// Destination of a copy of the backup `name`; the first of `places` is the source.
 pub(crate) fn copy_place(
-    (from, to): (&str, &str),
+    places: (&str, &str),
     name: &BackupName,
     (source, destination): (&StoreOptions, &Destination),
     run: &RunOptions,
 ) -> Result<CopyPlace, Failure> {
+    let (target, same, within_store, name) = parse_copy_place(places, name, (source, destination))?;
+    Ok(CopyPlace { root: open(&target, &destination.store, run, true)?, same, within_store, name })
+}
+
+/// Checks a destination that will be opened later, as [`check_backup_place`] does. Returns whether
+/// it is the place of the backup itself.
+pub(crate) fn check_copy_place(
+    places: (&str, &str),
+    name: &BackupName,
+    (source, destination): (&StoreOptions, &Destination),
+    run: &RunOptions,
+) -> Result<bool, Failure> {
+    let (target, same, ..) = parse_copy_place(places, name, (source, destination))?;
+    check_settings(&target, &destination.store, run)?;
+    Ok(same)
+}
+
+/// Location of a copy, the two judgements of [`CopyPlace`], and the copy's name.
+fn parse_copy_place(
+    (from, to): (&str, &str),
+    name: &BackupName,
+    (source, destination): (&StoreOptions, &Destination),
+) -> Result<(Location, bool, bool, BackupName), Failure> {
     let keeps_name = to.is_empty() || to.ends_with('/');
     let named = if keeps_name { format!("{to}{name}") } else { to.to_owned() };
     let (source, _) = split(from, source)?;
@@ -128,13 +167,10 @@ pub(crate) fn copy_place(
         Failure::usage(error.to_string())
             .hint("the last component of the URL is the name of the copy; end the URL with a slash to keep the name")
     })?;
-    Ok(CopyPlace {
-        root: open(&target, &destination.store, run, true)?,
-        same: !destination.elsewhere && source == target && to_name == *name,
-        // With another store or other keys, the same bucket name may mean another bucket.
-        within_store: !destination.differs && source.place == target.place,
-        name: to_name,
-    })
+    let same = !destination.elsewhere && source == target && to_name == *name;
+    // With another store or other keys, the same bucket name may mean another bucket.
+    let within_store = !destination.differs && source.place == target.place;
+    Ok((target, same, within_store, to_name))
 }
 
 /// ROOT without a name, for listings.
@@ -197,6 +233,17 @@ pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failu
         other => return Err(Failure::usage(format!("unknown storage `{other}`")).hint("use s3, google or azure; write a local directory as file:///DIR/NAME")),
     };
     Ok(Location { place, path })
+}
+
+fn check_settings(
+    location: &Location,
+    store: &StoreOptions,
+    run: &RunOptions,
+) -> Result<(), Failure> {
+    match location.place {
+        Place::Local => settings(store, run).map(drop),
+        _ => open(location, store, run, false).map(drop),
+    }
 }
 
 fn open(

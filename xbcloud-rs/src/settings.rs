@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
-use xb_cli::{Failure, OrFail as _, Secret, env_first};
+use xb_cli::{Failure, Secret, env_first};
 use xb_uploader::{
     AwsProfile, AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption,
     GoogleSettings, HttpSettings, S3Settings, StoreSettings, Tags, WebIdentity,
@@ -93,11 +93,11 @@ fn http(options: &ConnectionOptions, run: &RunOptions) -> Result<HttpSettings, F
     let bundle = options.cacert.clone().or_else(|| from_variables("cacert").map(Into::into));
     let ca_bundle = match bundle {
         None => None,
-        Some(path) => Some(
-            std::fs::read(&path)
-                .stage("settings")
-                .hint(&format!("cannot read the certificates in {}", path.display()))?,
-        ),
+        Some(path) => Some(std::fs::read(&path).map_err(|error| {
+            let path = path.display();
+            Failure::usage(format!("cannot read the certificates in {path}: {error}"))
+                .hint("correct --cacert, or the environment variable AWS_CA_BUNDLE")
+        })?),
     };
     let headers = options.header.iter().map(|header| {
         let (name, value) = header
@@ -201,13 +201,14 @@ fn encryption(options: &S3Options) -> Result<Option<Encryption>, Failure> {
 }
 
 fn customer_key(file: &Path) -> Result<String, Failure> {
-    let key = std::fs::read(file)
-        .stage("settings")
-        .hint(&format!("cannot read the key in {}", file.display()))?;
+    const HINT: &str = "name a readable file with the 32 bytes of the key for S3's own encryption";
+    let key = std::fs::read(file).map_err(|error| {
+        Failure::usage(format!("cannot read the key in {}: {error}", file.display())).hint(HINT)
+    })?;
     if key.len() != 32 {
         let message =
             format!("the key in {} has {} bytes; it must have 32", file.display(), key.len());
-        return Err(Failure::usage(message));
+        return Err(Failure::usage(message).hint(HINT));
     }
     Ok(xb_uploader::base64(&key))
 }

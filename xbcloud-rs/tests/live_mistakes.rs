@@ -47,10 +47,16 @@ const BACKUPS: &[Mistake] = &[
     at("--s3-endpoint=http://127.0.0.1:1", "ROOT/n", 5, &["127.0.0.1:1", "refused", "check host"]),
     at("--s3-endpoint=http://h.invalid:1", "ROOT/n", 5, &["h.invalid", "check the host name"]),
     at("--s3-endpoint=SITE/OWN", "ROOT/n", 5, &["remove the path from the endpoint"]),
+    mistake("ROOT/n --cacert=DIR/none", 2, &["certificates in DIR/none", "correct --cacert"]),
     at("--s3-secret-key=wrong", "ROOT/n", 4, &["SignatureDoesNotMatch", "check the secret key"]),
     at("--s3-access-key=wrong", "ROOT/n", 4, &["InvalidAccessKeyId", "check the key"]),
     at("--s3-access-key=readkey", "ROOT/n", 4, &["AccessDenied", "policies"]),
     mistake("ROOT/n --retain=1d", 1, &["object lock", "when you create it"]),
+    mistake(
+        "file://DIR/key/n",
+        1,
+        &["DIR/key: it is a file, not a directory", "name the directory"],
+    ),
     mistake("file://DIR/none/shop/n", 3, &["DIR/none does not exist", "mounted", "create"]),
     // The name.
     mistake("ROOT/taken", 1, &["taken", "choose another name"]),
@@ -59,9 +65,15 @@ const BACKUPS: &[Mistake] = &[
     mistake("@shpo", 2, &["[xbcloud.shpo]"]),
     // Keys.
     mistake("ROOT/n --encrypt-key-file=DIR/key31", 2, &["key31", "31 bytes", "16, 24 or 32"]),
-    mistake("ROOT/n --encrypt-key-file=DIR/none", 2, &["DIR/none", "No such file"]),
+    mistake("ROOT/n --encrypt-key-file=DIR/none", 2, &["DIR/none", "No such file", "openssl rand"]),
     mistake("ROOT/n --encrypt-key-file=DIR", 2, &["key file DIR", "Is a directory"]),
-    mistake("ROOT/n --recipient=age1nonsense", 2, &["--recipient", "age1"]),
+    mistake("ROOT/n --recipient=age1nonsense", 2, &["--recipient", "age1", "keygen --identity"]),
+    mistake("ROOT/n --passphrase-file=DIR/none", 2, &["DIR/none", "in its first line"]),
+    mistake(
+        "ROOT/n --key-command=DIR/none",
+        4,
+        &["DIR/none: no such program", "correct --key-command"],
+    ),
     // Options.
     mistake("ROOT/n --compres=zstd", 2, &["'--compres'", "similar argument exists: '--compress'"]),
     mistake("ROOT/n --compress=zip", 2, &["zip", "zstd"]),
@@ -75,7 +87,7 @@ const BACKUPS: &[Mistake] = &[
 /// Mistakes of commands that read.
 const READS: &[Mistake] = &[
     mistake("list s3://no-such-bucket/shop", 3, &["NoSuchBucket", "create the bucket"]),
-    mistake("list file://DIR/none", 3, &["DIR/none", "check the name"]),
+    mistake("list file://DIR/none", 3, &["DIR/none", "check the path"]),
     mistake("backups ROOT", 2, &["'backups'", "similar subcommand exists: 'backup'"]),
     mistake("restore ROOT/taken", 2, &["--target-dir"]),
     mistake("restore ROOT/none --target-dir=DIR/new", 3, &["no complete backup none", "`list`"]),
@@ -105,7 +117,7 @@ const READS: &[Mistake] = &[
     mistake(
         "verify ROOT/taken --level=restore --scratch-dir=DIR/none",
         1,
-        &["DIR/none", "No such file"],
+        &["into DIR/none: No such file or directory (os error 2); name a directory"],
     ),
     mistake("prune ROOT", 2, &["no retention rule", "--keep-daily"]),
     mistake("copy ROOT/taken ROOT/copy", 1, &["not verified", "run `verify`"]),
@@ -342,11 +354,26 @@ fn missing_permissions_are_named() {
             4,
             &["Permission denied", "give this user access"][..],
         ),
+        (
+            &["list", "file://DIR/closed/shop"],
+            4,
+            &["DIR/closed/shop", "Permission denied", "give this user access"],
+        ),
+        (
+            &["put", "file://DIR/closed/shop/n"],
+            4,
+            &["DIR/closed/shop", "Permission denied", "give this user access"],
+        ),
+        (
+            &["verify", "ROOT/taken", "--level=restore", "--scratch-dir=DIR/closed"],
+            1,
+            &["into DIR/closed: Permission denied (os error 13); name a directory"],
+        ),
         (&["put", "ROOT/n", "--encrypt-key-file=DIR/key"], 2, &["DIR/key", "Permission denied"]),
         (
             &["restore", "ROOT/taken", "--target-dir=DIR/closed/new"],
             1,
-            &["DIR/closed/new", "Permission denied"],
+            &["DIR/closed/new", "Permission denied", "name a directory"],
         ),
     ] {
         let ran = as_nobody(args).expect(code);
@@ -409,6 +436,34 @@ fn what_the_server_refuses_is_shown() {
         let ran = site.run(&["backup", &state, "ROOT/n"], "", &end).run().expect(6);
         assert!(ran.stderr_text().contains("ermission denied"), "{}", ran.stderr_text());
         assert_eq!(site.stored(), stored);
+    }
+}
+
+/// A local repository on a full disk: the backup fails, nothing is left, and `check` has found it.
+#[test]
+fn a_full_disk_of_a_local_repository_is_named() {
+    let site = Site::new();
+    std::fs::create_dir(site.path("disk")).unwrap();
+    let stream = site.path("stream");
+    std::fs::write(&stream, small_backup(4, 4 << 20)).unwrap();
+    let state = format!("--state-dir={}", site.path("state").display());
+    for (command, place) in [("backup", "shop/n"), ("check", "shop")] {
+        let script = "mount -t tmpfs -o size=1m none \"$1\" || exit 77; mkdir \"$1/shop\"; shift; exec \"$@\"";
+        let place = format!("file://{}/{place}", site.path("disk").display());
+        let ran = Cmd::new(find("unshare"))
+            .args(["-rm", "sh", "-c", script, "sh"])
+            .arg(site.path("disk"))
+            .args([env!("CARGO_BIN_EXE_xbcloud-rs"), "--no-defaults", command, &place, &state])
+            .args(["--", "cat"])
+            .arg(&stream)
+            .run();
+        if ran.code() == 77 {
+            return; // No mounts for this user.
+        }
+        let ran = ran.expect(1);
+        let text = format!("{}{}", ran.stdout_text(), ran.stderr_text());
+        assert!(text.contains("No space left on device"), "{command}: {text}");
+        assert!(text.contains("make room in its file system"), "{command}: {text}");
     }
 }
 

@@ -187,7 +187,13 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
     let site = Site::new("touch \"$0.started\"; cat \"$1\"", "");
     for (args, text) in [
         (&["--result=/no/such/folder/x"][..], "/no/such/folder"),
-        (&["--metrics-file=/"], "directory of /"),
+        (&["--metrics-file=/"], "cannot write /: is a directory\nhint: name a file in it"),
+        (&["--metrics-file=/tmp/x.txt"], "end in .prom"),
+        (&["--metrics-file=/no/such/x.prom"], "cannot write /no/such/x.prom: No such file"),
+        (&["--producer=/no/such/program"], "cannot start /no/such/program"),
+        (&["--producer=cat 'x"], "a quote or an escape has no end"),
+        (&["--copy-to=s4://vault/shop/"], "`s4://` is not supported"),
+        (&["--copy-to=@shop/n"], "the place of the backup itself"),
         (&["--before=  "], "--before"),
         (&["--after='x"], "--after"),
         (&["--verify=everything"], "--verify"),
@@ -199,6 +205,38 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
         assert!(ran.stderr_text().contains(text), "{args:?}: {}", ran.stderr_text());
     }
     assert!(!site.path("producer.started").exists() && !site.path("shop").exists());
+    for producer in ["--producer=/no/such/program", "--producer=cat 'x"] {
+        let _ = site.run(&["backup", "@shop/n", producer]).expect_failure();
+        assert!(!site.path("shop").exists(), "{producer}: the directory was created");
+    }
+}
+
+/// A host with only a recipient cannot authenticate what it verifies. That is no warning.
+#[test]
+fn a_good_night_of_sealed_backups_is_silent() {
+    let recipient = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+    let site = Site::new("cat \"$1\"", &format!("recipient={recipient}"));
+    let ran = site.run(&["run", "@shop/a", "--quiet"]).expect(0);
+    assert_eq!((ran.stderr_text(), ran.stdout_text()), (String::new(), "".into()));
+    let ran = site.run(&["run", "@shop/b"]).expect(0);
+    let text = ran.stderr_text();
+    assert!(text.contains("note: without a key") && !text.contains("warning"), "{text}");
+    let ran = site.run(&["verify", "@shop/b", "--level=checksum"]).expect(0);
+    assert!(ran.stdout_text().contains("checksum  ok      1 object\n"), "{}", ran.stdout_text());
+}
+
+/// A program that mounts the file system of the repository.
+#[test]
+fn a_local_repository_may_appear_with_the_first_hook() {
+    let site = Site::new("cat \"$1\"", "");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let disk = site.path("disk");
+    let text = text.replace(&site.url("shop"), &format!("{}/shop", site.url("disk")));
+    let text = text
+        .replace("[xbcloud.vault]", &format!("before=mkdir {}\n[xbcloud.vault]", disk.display()));
+    std::fs::write(site.path("my.cnf"), text).unwrap();
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    assert!(disk.join("shop/.xb-catalog/n").is_file());
 }
 
 /// The result of last night must not stay the last one.

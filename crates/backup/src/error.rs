@@ -438,9 +438,7 @@ impl BackupError {
                 "restore a newer backup, or let the server join by state transfer; raise gcache.size on the donors to allow older backups",
             ),
             Self::WhichServer { .. } => Some("choose one with --server, or name the backup"),
-            Self::Keys(_) => Some(
-                "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command",
-            ),
+            Self::Keys(what) => Some(keys_hint(what)),
             Self::LockStall { .. } => Some(
                 "no backup was made; find out why the store was slow or stalled. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
             ),
@@ -475,6 +473,14 @@ impl From<getrandom::Error> for BackupError {
     fn from(error: getrandom::Error) -> Self {
         Self::System { what: "random bytes", source: std::io::Error::other(error) }
     }
+}
+
+/// Returns advice about keys.
+fn keys_hint(what: &str) -> &'static str {
+    if what.starts_with("key command") {
+        return "correct --key-command, and try the program by hand";
+    }
+    "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command"
 }
 
 /// Returns advice about a stream that is not a whole backup.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,6 +58,12 @@ impl KeyCommand {
         let mut words = words.into_iter();
         let program = words.next().filter(|word| !word.is_empty())?;
         Some(Self { program, arguments: words.collect(), timeout: DEFAULT_TIMEOUT })
+    }
+
+    /// Returns the program, without its arguments.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        Path::new(&self.program)
     }
 
     /// Sets the time limit, after which the program is ended.

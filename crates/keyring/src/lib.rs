@@ -122,7 +122,7 @@ impl KeyOptions {
             (Some(path), _) => key_file("--encrypt-key-file", path, log).map(Some),
             (None, Some(text)) => KeyBytes::from_text(text.expose().as_bytes())
                 .map(Some)
-                .map_err(|error| refused("--encrypt-key", &error).hint(MAKE_A_KEY)),
+                .map_err(|error| refused("--encrypt-key", &error)),
             (None, None) => Ok(None),
         }
     }
@@ -145,7 +145,8 @@ impl NewKeyOptions {
     }
 }
 
-const MAKE_A_KEY: &str = "create a key with: openssl rand -out KEYFILE 32";
+const MAKE_A_KEY: &str =
+    "name a file that this user can read, or create a key with: openssl rand -out KEYFILE 32";
 
 /// Returns the key, if it has the length that the seal requires.
 ///
@@ -160,7 +161,17 @@ pub fn sealing(key: KeyBytes) -> Result<KeyBytes, Failure> {
 }
 
 fn refused(option: &str, error: &dyn Display) -> Failure {
-    Failure::usage(format!("{option}: {error}"))
+    let hint = match option {
+        "--recipient" | "--recipients-file" => {
+            "`xbcrypt-rs keygen --identity` makes an identity and prints its recipient, age1..."
+        }
+        "--identity-file" => {
+            "name the file that `xbcrypt-rs keygen --identity` made; this user must be able to read it"
+        }
+        "--encrypt-key" | "--encrypt-key-file" | "--new-key-file" => MAKE_A_KEY,
+        _ => "name a file with the passphrase in its first line; this user must be able to read it",
+    };
+    Failure::usage(format!("{option}: {error}")).hint(hint)
 }
 
 fn key_file(option: &str, path: &Path, log: &Log) -> Result<KeyBytes, Failure> {
@@ -213,9 +224,10 @@ fn read_passphrase(
     let content = std::fs::read(path)
         .map_err(|error| refused(option, &format!("{}: {error}", path.display())))?;
     let passphrase = Some(&content).filter(|content| is_secret(content.as_slice()));
-    passphrase.and_then(|content| Passphrase::from_file(content)).map(Some).ok_or_else(|| {
-        Failure::usage(format!("{option}: {} contains no passphrase", path.display()))
-    })
+    passphrase
+        .and_then(|content| Passphrase::from_file(content))
+        .map(Some)
+        .ok_or_else(|| refused(option, &format!("{} contains no passphrase", path.display())))
 }
 
 /// Parses a key command. Its arguments may contain a token, so its whole text is a secret.

@@ -173,8 +173,10 @@ pub struct VerifyReport {
     pub authenticity: Authenticity,
     /// Results of the levels up to the last one tried.
     pub levels: Vec<LevelReport>,
-    /// Limits of what this verification proves.
+    /// Limits of what this verification proves, the same for every backup of this kind.
     pub notes: Vec<String>,
+    /// What is unusual, but no problem of the backup.
+    pub warnings: Vec<String>,
     /// The first [`MAX_PROBLEMS`] problems.
     pub problems: Vec<Problem>,
     /// Number of further problems.
@@ -216,6 +218,7 @@ impl VerifyReport {
             authenticity: Authenticity::NoManifest,
             levels: Vec::new(),
             notes: Vec::new(),
+            warnings: Vec::new(),
             problems: Vec::new(),
             more_problems: 0,
             failed_checks: Vec::new(),

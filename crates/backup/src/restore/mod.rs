@@ -141,9 +141,7 @@ async fn attempt(
     let proven = found.as_ref().map(|(_, left)| left.proven());
     let objects = stop.or(find(root, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
-        return Err(failed(
-            "the backup was stored with --raw and has no files; read it with `get`".into(),
-        ));
+        return Err(failed(RAW.into()));
     }
     if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
         check_room(target, bytes).map_err(failed)?;
@@ -157,7 +155,8 @@ async fn attempt(
     let (folder, left) = match found {
         Some((folder, left)) => (folder, Some(left)),
         None => {
-            std::fs::create_dir_all(target).map_err(|error| failed(error.to_string()))?;
+            std::fs::create_dir_all(target)
+                .map_err(|error| failed(format!("{error}; {OTHER_TARGET}")))?;
             let open = if about.is_some() { TargetDir::open_kept } else { TargetDir::open };
             (open(target).map_err(|error| failed(error.to_string()))?, None)
         }
@@ -209,6 +208,9 @@ async fn attempt(
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
+const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
+const OTHER_TARGET: &str = "name a directory that this user can create or write to";
+
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
 /// `None` if the target is empty or missing.
 async fn what_is_left(
@@ -227,7 +229,7 @@ async fn what_is_left(
                 false => Err(failed(NOT_EMPTY.into())),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(format!("{error}; {OTHER_TARGET}"))),
         };
     }
     let manifest = crate::catalog::list::describe(root, &request.name).await?;

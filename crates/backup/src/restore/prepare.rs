@@ -102,7 +102,7 @@ pub async fn prepare(
         .as_deref()
         .and_then(|program| PrepareTool::of_name(&child::file_name(program)));
     let Some(tool) = PrepareTool::of_folder(dir).or(named) else {
-        let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program".to_owned();
+        let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program; name it with --prepare-program".to_owned();
         return Err(BackupError::Restore { target: dir.display().to_string(), what });
     };
     for step in steps(tool, dir, increments, options) {

@@ -103,7 +103,7 @@ async fn keep_passed(
 }
 
 /// Writes the verification record, if requested. Verifying must also work with read-only access: a
-/// note then reports that the record was not written.
+/// warning then reports that the record was not written.
 async fn record(
     root: &Root,
     request: &VerifyRequest,
@@ -113,8 +113,8 @@ async fn record(
     let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
     let result = VerifyResult::of(report, tool);
     if let Err(error) = records::add(root, &request.name, manifest, result, key).await {
-        let note = format!("cannot store the result beside the manifest: {error}");
-        report.notes.push(note);
+        let warning = format!("cannot store the result beside the manifest: {error}");
+        report.warnings.push(warning);
     }
 }
 

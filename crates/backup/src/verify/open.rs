@@ -109,7 +109,7 @@ impl Run<'_> {
                 let what = format!("intact, {}", self.report.authenticity.as_str());
                 self.report.close(Level::Manifest, what);
                 if matches!(files.known(), Known::Whole(_)) {
-                    self.note("a damaged object cannot be named, because the checksum list is missing or damaged");
+                    self.warn("a damaged object cannot be named, because the checksum list is missing or damaged");
                 }
             }
             None => {

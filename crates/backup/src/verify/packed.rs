@@ -10,7 +10,7 @@ use xb_uploader::{StoreError, StoreErrorKind};
 
 use super::files::{Hit, files_in};
 use super::passes::Content;
-use super::results::not_damage;
+use super::results::{counted, not_damage};
 use super::run::{Packed, Run};
 use super::sound::Sound;
 use super::sum_check::{SumCheck, sum_of};
@@ -53,7 +53,7 @@ impl Run<'_> {
         self.observer.begin_phase("read");
         let known = stop.or(checksums::read(self.root, &self.request.name, packed.about())).await?;
         let known = known
-            .map_err(|why| self.note(&format!("a damaged object cannot be named: {why}")))
+            .map_err(|why| self.warn(&format!("a damaged object cannot be named: {why}")))
             .ok();
         let readable = sound.is_all() && packed.can_be_opened();
         if readable && self.wants(Level::Decrypt) && stop.or(self.lacks_file_key(&packed)).await? {
@@ -64,7 +64,7 @@ impl Run<'_> {
             && readable
             && self.read_twice(&packed, known.as_deref(), stop).await?
         {
-            let what = format!("{} objects", packed.manifest.objects);
+            let what = counted(packed.manifest.objects, "object");
             self.report.close(Level::Checksum, what);
             self.close_read();
             return Ok(());
@@ -191,7 +191,7 @@ impl Run<'_> {
             return Ok("the objects cannot be read to the end".to_owned());
         }
         self.compare(packed, check, sound.is_all()).await;
-        Ok(format!("{} objects", sound.count()))
+        Ok(counted(sound.count(), "object"))
     }
 
     /// Records the results of the checksum comparison.
@@ -237,7 +237,7 @@ impl Run<'_> {
             let key = format!("{folder}/{}", object_key(*number));
             let again = self.root.store().read_back(&key).await;
             if again.is_ok_and(|again| again.crc64 == *expected) {
-                self.note(&format!("{key} was altered in transit; a second response is sound"));
+                self.warn(&format!("{key} was altered in transit; a second response is sound"));
                 altered.push(*number);
             }
         }
@@ -286,7 +286,7 @@ impl Run<'_> {
             ReadAll::Whole => Ok(true),
             ReadAll::Damaged => Ok(false),
             ReadAll::Altered(error) => {
-                self.note(&format!("{error}; the stream was read again"));
+                self.warn(&format!("{error}; the stream was read again"));
                 match self.read_all(packed, known, stop).await? {
                     ReadAll::Whole => Ok(true),
                     ReadAll::Damaged => Ok(false),

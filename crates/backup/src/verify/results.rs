@@ -8,6 +8,12 @@ use crate::catalog::verification::{Level, PageReport, Problem};
 use crate::error::BackupError;
 use crate::verify::run::Run;
 
+/// Formats a number of things: `1 object`, `2 objects`.
+pub(super) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 /// The reason why a stream could not be inspected, unless it is damage.
 pub(super) fn not_damage(error: &InspectError) -> Option<BackupError> {
     let InspectError::Undo { path, source, .. } = error else { return None };
@@ -87,7 +93,7 @@ impl Run<'_> {
             ));
         }
         if found.doubtful > 0 {
-            self.note(&format!(
+            self.warn(&format!(
                 "{} pages are empty although they are in use; only level restore shows whether the redo log restores them",
                 found.doubtful
             ));
@@ -114,7 +120,7 @@ impl Run<'_> {
             Level::Decrypt,
             match (files, bytes) {
                 (Some(files), Some(bytes)) => {
-                    format!("all {files} files in a stream of {bytes} bytes")
+                    format!("all of {} in a stream of {bytes} bytes", counted(files, "file"))
                 }
                 (None, Some(bytes)) => format!("{bytes} bytes, content not inspected"),
                 _ => "the stream cannot be read to the end".to_owned(),
@@ -125,8 +131,12 @@ impl Run<'_> {
                 let all =
                     pages.good + pages.empty + pages.no_checksum + pages.unchecked + pages.damaged;
                 let what = format!(
-                    "{all} pages in {} files: {} intact, {} empty, {} damaged",
-                    pages.files, pages.good, pages.empty, pages.damaged
+                    "{} in {}: {} intact, {} empty, {} damaged",
+                    counted(all, "page"),
+                    counted(pages.files, "file"),
+                    pages.good,
+                    pages.empty,
+                    pages.damaged
                 );
                 // Raw bytes are not inspected, and an incremental backup holds only some pages of a
                 // table.

@@ -39,6 +39,10 @@ impl Run<'_> {
         self.report.notes.push(note.to_owned());
     }
 
+    pub(super) fn warn(&mut self, warning: &str) {
+        self.report.warnings.push(warning.to_owned());
+    }
+
     pub(super) fn found(&mut self, level: Level, object: Option<String>, what: String) {
         self.report.problem(Problem { level, object, file: None, offset: None, what });
     }

@@ -84,7 +84,7 @@ pub async fn verify_by_restore(
             return Err(error);
         }
         if let Err(error) = removed {
-            report.notes.push(format!("cannot remove the scratch directory: {error}"));
+            report.warnings.push(format!("cannot remove the scratch directory: {error}"));
         }
     } else {
         report.leave_out(Level::Restore);
@@ -97,7 +97,13 @@ pub async fn verify_by_restore(
 fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
     let folder = trial.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
     tempfile::Builder::new().prefix("xb-verify-").tempdir_in(&folder).map_err(|error| {
-        BackupError::Restore { target: folder.display().to_string(), what: error.to_string() }
+        let text = error.to_string();
+        // `tempfile` adds the path, which the error names already.
+        let cause = text.split(" at path ").next().unwrap_or(&text);
+        let what = format!(
+            "{cause}; name a directory that exists, and that this user can write to, with --scratch-dir"
+        );
+        BackupError::Restore { target: folder.display().to_string(), what }
     })
 }
 
@@ -158,7 +164,7 @@ fn settle(
             report.restore = Some(tried.test);
             let ended =
                 tried.log.map(|log| format!("the trial server exited on its own; its log:\n{log}"));
-            report.notes.extend(ended);
+            report.warnings.extend(ended);
             tried.wrong.into_iter().for_each(|what| report.problem(problem(what)));
             report.failed_checks = tried.refused;
             if report.failed_checks.is_empty() {

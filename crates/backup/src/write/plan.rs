@@ -13,8 +13,17 @@ use super::{PutLayout, PutRequest};
 /// Plans sizes and concurrency for a request, within the limits of the store of `root`.
 ///
 /// # Errors
-/// [`BackupError::Plan`] if the settings cannot work.
+/// [`BackupError::Plan`] if the settings cannot work, [`BackupError::Keys`] if the program of a key
+/// command is missing.
 pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> {
+    if let PutLayout::Packed { ways_in, .. } = &request.layout
+        && let Some(command) = &ways_in.command
+    {
+        let program = command.program();
+        crate::child::find(&[program]).map_err(|_| {
+            BackupError::Keys(format!("key command {}: no such program", program.display()))
+        })?;
+    }
     let limits = part_limits(root.store().limits());
     let PutRequest { memory, object_size, threads, parallel, .. } = *request;
     let mut plan = PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })?;

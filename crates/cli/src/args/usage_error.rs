@@ -98,7 +98,7 @@ fn ignored_files(ignored: &[String]) -> String {
 
 fn known_repositories(known: &[String]) -> String {
     if known.is_empty() {
-        return String::new();
+        return "; name the file that has it with --defaults-extra-file".to_owned();
     }
     let names: Vec<String> = known.iter().map(|name| format!("@{name}")).collect();
     format!("; known: {}", names.join(", "))

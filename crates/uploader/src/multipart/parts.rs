@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::unfinished::Unfinished;
+use crate::retry::judge_local;
 use crate::store::gate::Change;
 use crate::store::{Multiparts, Store, path_of};
 
@@ -408,5 +409,7 @@ async fn abort_strays(store: &Store, key: &str) {
 }
 
 fn local_error(operation: &'static str, key: &str, error: &object_store::Error) -> StoreError {
-    StoreError::new(operation, key, StoreErrorKind::Rejected, root_message(error))
+    let message = root_message(error);
+    let (kind, hint) = judge_local(&message);
+    StoreError::new(operation, key, kind, message).with_hint(hint)
 }

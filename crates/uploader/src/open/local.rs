@@ -13,6 +13,7 @@ use crate::open::client::no_tags;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
 use crate::request::raw_request::Direct;
+use crate::retry::NO_ACCESS;
 use crate::retry::policy::Policy;
 use crate::settings::StoreSettings;
 use crate::settings::location::Location;
@@ -26,8 +27,6 @@ pub(crate) fn open(
     create: bool,
 ) -> Result<(Store, String), StoreError> {
     let folder = format!("/{}", root.path);
-    let refused =
-        |message: String| StoreError::new("open", &folder, StoreErrorKind::NotFound, message);
     if !settings.tags.is_empty() {
         let message = root_message(&*no_tags("a local directory"));
         return Err(StoreError::new("open", &folder, StoreErrorKind::Settings, message));
@@ -35,8 +34,17 @@ pub(crate) fn open(
     if create {
         create_folder(&folder)?;
     }
+    if std::fs::metadata(&folder).is_ok_and(|found| !found.is_dir()) {
+        return Err(StoreError::new(
+            "open",
+            &folder,
+            StoreErrorKind::Rejected,
+            "it is a file, not a directory",
+        )
+        .with_hint(Some("name the directory that holds the backups".into())));
+    }
     let store = LocalFileSystem::new_with_prefix(&folder)
-        .map_err(|error| refused(root_message(&error)))?
+        .map_err(|error| refused(&folder, root_message(&error)))?
         // Content and names are on disk when a put returns, as in any remote store.
         .with_fsync(true)
         // Remote stores have no empty folders.
@@ -59,6 +67,17 @@ pub(crate) fn open(
     Ok((store, String::new()))
 }
 
+/// The error for a folder that cannot be opened.
+fn refused(folder: &str, message: String) -> StoreError {
+    match message.contains("os error 13") {
+        true => StoreError::new("open", folder, StoreErrorKind::Denied, message)
+            .with_hint(Some(NO_ACCESS.into())),
+        false => StoreError::new("open", folder, StoreErrorKind::NotFound, message).with_hint(Some(
+            "check the path, and that its file system is mounted; `init` creates a missing directory".into(),
+        )),
+    }
+}
+
 /// Creates a missing folder, but not its parent: if that is missing too, the path has a mistake, or
 /// a file system is not mounted, and the backup would end up on the wrong disk.
 fn create_folder(folder: &str) -> Result<(), StoreError> {
@@ -75,7 +94,16 @@ fn create_folder(folder: &str) -> Result<(), StoreError> {
                 .with_hint(Some(hint.into())))
         }
         Err(error) => {
-            Err(StoreError::new("open", folder, StoreErrorKind::NotFound, error.to_string()))
+            let (kind, hint) = match error.kind() {
+                ErrorKind::PermissionDenied => (StoreErrorKind::Denied, NO_ACCESS),
+                // A file where a directory is expected, a read-only or a full file system.
+                _ => (
+                    StoreErrorKind::Rejected,
+                    "name a directory on a file system with room that this user can write to",
+                ),
+            };
+            Err(StoreError::new("create", folder, kind, error.to_string())
+                .with_hint(Some(hint.into())))
         }
     }
 }

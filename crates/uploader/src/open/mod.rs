@@ -51,7 +51,12 @@ pub fn open(
     });
     let store = opened.map_err(|error| {
         let place = format!("{kind}://{bucket}");
-        StoreError::new("open", place, StoreErrorKind::Settings, root_message(&*error))
+        let message = root_message(&*error);
+        let hint = message.contains("No CA certificates").then(|| {
+            "install the certificates of the system (ca-certificates), or name a file with --cacert"
+                .into()
+        });
+        StoreError::new("open", place, StoreErrorKind::Settings, message).with_hint(hint)
     })?;
     let prefix = if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
     Ok((store, prefix))

@@ -75,7 +75,7 @@ pub(crate) fn judge(
             (StoreErrorKind::Denied, denied(&message, about))
         }
         // A local folder has no status: its errors are final, especially a full disk.
-        Error::Generic { store: "LocalFileSystem", .. } => local(&message),
+        Error::Generic { store: "LocalFileSystem", .. } => judge_local(&message),
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::NotAStore,
             Some(match &*answer.region.borrow() {
@@ -121,14 +121,24 @@ pub(crate) fn judge(
     RetryDecision { kind, message: describe(&message, answer), hint, again }
 }
 
+/// Hint for a local directory that this user may not read or write.
+pub(crate) const NO_ACCESS: &str =
+    "give this user access to the directory, or run the command as another user";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
-fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
-    if !message.contains("os error 13") {
-        return (StoreErrorKind::Rejected, None);
-    }
-    let hint = "give this user access to the directory, or run the command as another user";
-    (StoreErrorKind::Denied, Some(hint.into()))
+/// Kind and hint of an error of a local directory.
+pub(crate) fn judge_local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+    let is = |number: i32| message.contains(&format!("os error {number})"));
+    let (kind, hint) = if is(13) {
+        (StoreErrorKind::Denied, Some(NO_ACCESS))
+    } else if is(28) || is(122) {
+        (StoreErrorKind::Rejected, Some("make room in its file system, or raise the quota"))
+    } else if is(30) {
+        (StoreErrorKind::Rejected, Some("mount its file system writable, or name another directory"))
+    } else {
+        (StoreErrorKind::Rejected, None)
+    };
+    (kind, hint.map(Cow::Borrowed))
 }
 
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.

@@ -109,6 +109,12 @@ fn not_reached(found: &VerifyReport) -> Failure {
         .hint("no problem was found, but some parts could not be checked at this level: see the report; without --level this is not a failure")
 }
 
+/// Shows the remarks of a report. Notes are the same every night, so they are no warnings.
+pub(crate) fn remarks(log: &Log, found: &VerifyReport) {
+    found.notes.iter().for_each(|note| log.info(format!("note: {note}")));
+    found.warnings.iter().for_each(|warning| log.warn(warning));
+}
+
 fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> std::io::Result<()> {
     log.event("verified", &serde_json::json!({
         "name": found.name, "level": found.level, "reached": found.reached, "ok": found.is_ok(),
@@ -158,9 +164,7 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
     for check in &found.failed_checks {
         writeln!(out, "{}: {check}", found.level)?;
     }
-    for note in &found.notes {
-        log.warn(note);
-    }
+    remarks(log, found);
     log.info(format!(
         "{}: verified up to {}, {} in {}",
         found.name,

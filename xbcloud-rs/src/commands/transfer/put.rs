@@ -17,7 +17,7 @@ use xb_uploader::Lock;
 
 use crate::args::{BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
-use crate::commands::transfer::producer::{producer_command, state_dir, talk};
+use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
 use crate::host::host_name;
 use crate::limits::default_threads;
 use crate::place::new_backup_place;
@@ -87,27 +87,26 @@ impl Context {
     }
 
     pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
-        let (root, name) =
-            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
-        self.back_up(root, name, &args.backup, &args.common.run).map(drop)
+        // Before the place is opened: a wrong producer creates no directory.
+        let producer = installed_producer(&args.backup)?;
+        let place = new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        self.back_up(place, producer, &args.backup, &args.common.run).map(drop)
     }
 
     /// Runs the producer, stores its output, and reports it.
     pub(crate) fn back_up(
         &self,
-        root: Root,
-        name: BackupName,
+        (root, name): (Root, BackupName),
+        command: Vec<OsString>,
         args: &BackupOptions,
         run: &RunOptions,
     ) -> Result<PutReport, Failure> {
-        let command = producer_command(args)?;
         let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, run)?;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(args);
         // Refused before any request.
-        Producer::look_for(&command).map_err(report::failure)?;
         xb_backup::plan(&root, &request).map_err(report::failure)?;
         let lock = args.retain.lock()?;
         let since = self.goes_on_from(args, &command)?;

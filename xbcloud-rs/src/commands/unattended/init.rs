@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use xb_backup::{BackupError, CancelToken};
-use xb_cli::{Failure, OrFail as _};
+use xb_cli::Failure;
 use xb_uploader::{AbortRule, Location, Place, Store};
 
 use crate::args::InitArgs;
@@ -23,10 +23,11 @@ impl Context {
         let location = locate(args.place.as_deref().unwrap_or_default(), &args.common.store)?;
         if location.place == Place::Local {
             let folder = Path::new("/").join(&location.path);
-            std::fs::create_dir_all(&folder).stage("init").hint(&format!(
-                "make the parent directory of {} writable for this user, or choose another location",
-                folder.display()
-            ))?;
+            std::fs::create_dir_all(&folder).map_err(|error| {
+                Failure::new(format!("cannot create {}: {error}", folder.display()))
+                    .stage("init")
+                    .hint("make its parent directory writable for this user, or choose another location")
+            })?;
             self.log.info(format!("{} is ready", folder.display()));
             return Ok(());
         }

@@ -13,9 +13,10 @@ use crate::args::RunArgs;
 use crate::args::catalogue::lock;
 use crate::args::run::JobOptions;
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
-use crate::commands::inspect::verify::judged;
+use crate::commands::inspect::verify::{judged, remarks};
+use crate::commands::transfer::producer::installed_producer;
 use crate::host::host_name;
-use crate::place::{backup_place, copy_place, new_name};
+use crate::place::{backup_place, check_backup_place, check_copy_place, copy_place, new_name};
 
 /// A run in progress.
 struct Job<'a> {
@@ -47,11 +48,18 @@ impl Context {
             after: commands("--after", &options.after)?,
             on_failure: commands("--on-failure", &options.on_failure)?,
         };
+        let prom = |path: &Path| path.extension().is_some_and(|extension| extension == "prom");
+        if let Some(path) =
+            options.metrics_file.as_deref().filter(|path| !path.is_dir() && !prom(path))
+        {
+            let path = path.display();
+            return Err(Failure::usage(format!(
+                "--metrics-file={path}: the collector reads only files whose names end in .prom"
+            ))
+            .hint(format!("name it {path}.prom")));
+        }
         for file in options.result.iter().chain(&options.metrics_file) {
-            check_writable(file).stage("settings").hint(&format!(
-                "make the directory of {} writable for this user",
-                file.display()
-            ))?;
+            check_writable(file).map_err(|error| unwritable(file, error))?;
         }
         let host = host_name().unwrap_or_default();
         let result = RunResult::begin(TOOL, repository, &host, Timestamp::now());
@@ -66,6 +74,7 @@ impl Job<'_> {
     /// other of the run: an option file that was broken yesterday must not go unnoticed.
     fn check(&self) -> Result<(), Failure> {
         let (context, args) = (self.context, self.args);
+        installed_producer(&args.backup)?;
         lock(args.to_retain, args.to_retain_mode)?;
         crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log).map(drop)
     }
@@ -74,13 +83,18 @@ impl Job<'_> {
         let (context, args) = (self.context, self.args);
         let place = self.place.clone();
         let common = &args.common;
-        let (_, name) = backup_place(&place, common, true)?;
+        let name = check_backup_place(&place, common)?;
         self.result.name = Some(name.to_string());
+        if let Some(to) = &args.copy_to {
+            let stores = (&common.store, &args.destination);
+            not_itself(check_copy_place((&place, to), &name, stores, &common.run)?)?;
+        }
         let hooks = std::mem::take(&mut self.hooks.before);
         self.hooks("before", &hooks)?;
         self.stage("backup", || {
-            let (root, name) = backup_place(&place, common, true)?;
-            let report = context.back_up(root, name, &args.backup, &common.run)?;
+            let producer = installed_producer(&args.backup)?;
+            let place = backup_place(&place, common, true)?;
+            let report = context.back_up(place, producer, &args.backup, &common.run)?;
             let manifest = &report.manifest;
             Ok(json!({
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
@@ -266,9 +280,7 @@ fn self_verify(
         record: Some(TOOL.to_owned()),
     };
     let (found, _) = context.verify_backup(root, request, &args.server, run)?;
-    for note in &found.notes {
-        context.log.warn(note);
-    }
+    remarks(&context.log, &found);
     let reached = found.reached.map(|level| level.to_string());
     context.log.info(format!(
         "{}: verified up to {}",
@@ -291,9 +303,7 @@ fn self_copy(
     let run = &args.common.run;
     let stores = (&args.common.store, &args.destination);
     let to = copy_place((place, to), name, stores, run)?;
-    if to.same {
-        return Err(Failure::usage("--copy-to is the location of the backup itself"));
-    }
+    not_itself(to.same)?;
     let (from, name) = backup_place(place, &args.common, false)?;
     let request = CopyRequest {
         name,
@@ -312,6 +322,15 @@ fn self_copy(
     Ok(json!({ "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }))
 }
 
+/// Refuses a copy to the place of the backup itself.
+fn not_itself(same: bool) -> Result<(), Failure> {
+    match same {
+        true => Err(Failure::usage("--copy-to names the place of the backup itself")
+            .hint("name another repository, or a URL with another path")),
+        false => Ok(()),
+    }
+}
+
 fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<Value, Failure> {
     let (folder, _) = folder(place);
     let pruned = context.prune_root(folder, keep, true, &args.common)?;
@@ -319,6 +338,18 @@ fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<
     Ok(
         json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),
     )
+}
+
+/// The error for a file of `--result` or `--metrics-file` that cannot be written.
+fn unwritable(file: &Path, error: std::io::Error) -> Failure {
+    let text = error.to_string();
+    // `tempfile` adds the path of a file that does not exist.
+    let cause = text.split(" at path ").next().unwrap_or(&text);
+    let hint = match error.kind() {
+        std::io::ErrorKind::IsADirectory => "name a file in it".to_owned(),
+        _ => format!("make the directory of {} writable for this user", file.display()),
+    };
+    Failure::new(format!("cannot write {}: {cause}", file.display())).stage("settings").hint(hint)
 }
 
 /// ROOT in a place, if it is written there, and NAME.
