@@ -18,6 +18,7 @@ use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::finished::{Finished, Totals};
 use crate::restore::galera::{Donor, Ist};
 use crate::restore::journal::head::About;
+use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
@@ -84,6 +85,10 @@ pub async fn restore_ready(
         let position = position.or_else(|| GaleraPosition::of_folder(target));
         return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
     }
+    if let Some(options) = &ready.prepare {
+        // Noticed before hours of reading, if a manifest names the program.
+        options.look(links.iter().find_map(Wanted::tool))?;
+    }
     observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
     let (restored, mut folders) =
         fetch(root, &mut request, &links, (target, how), observer, stop).await?;
@@ -112,6 +117,7 @@ pub async fn restore_ready(
         observer.begin_phase("prepare");
         let increments: Vec<PathBuf> = folders.split_off(1);
         prepare(target, &increments, options, talk, stop).await?;
+        new_master_key::make_if_wanted(target, options, talk, stop).await?;
     }
     if wants_position && position.is_none() {
         let found = GaleraPosition::of_folder(target);
@@ -211,6 +217,11 @@ impl Wanted {
     /// Bytes of the stream; 0 if there is no manifest.
     fn stream_bytes(&self) -> u64 {
         self.manifest.as_ref().map_or(0, |manifest| manifest.stream_bytes)
+    }
+
+    /// The program that took the backup, if the manifest names it.
+    fn tool(&self) -> Option<&str> {
+        self.manifest.as_ref()?.source.tool_name.as_deref()
     }
 
     /// Checks whether a backup of the chain may be read.

@@ -124,6 +124,10 @@ pub(crate) fn judge(
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 fn local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
+    if message.contains("os error 36") {
+        let hint = "file systems take names of at most 255 bytes, and the classic layout appends 21 to each: use --layout=packed, or an object store";
+        return (StoreErrorKind::Rejected, Some(hint.into()));
+    }
     if !message.contains("os error 13") {
         return (StoreErrorKind::Rejected, None);
     }
