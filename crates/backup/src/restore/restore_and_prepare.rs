@@ -85,10 +85,7 @@ pub async fn restore_ready(
         let position = position.or_else(|| GaleraPosition::of_folder(target));
         return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
     }
-    if let Some(options) = &ready.prepare {
-        // Noticed before hours of reading, if a manifest names the program.
-        options.look(links.iter().find_map(Wanted::tool))?;
-    }
+    look_for_program(ready, &links)?;
     observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
     let (restored, mut folders) =
         fetch(root, &mut request, &links, (target, how), observer, stop).await?;
@@ -115,8 +112,7 @@ pub async fn restore_ready(
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
         observer.begin_phase("prepare");
-        let increments: Vec<PathBuf> = folders.split_off(1);
-        prepare(target, &increments, options, talk, stop).await?;
+        prepare(target, &folders.split_off(1), options, talk, stop).await?;
         new_master_key::make_if_wanted(target, options, talk, stop).await?;
     }
     if wants_position && position.is_none() {
@@ -269,6 +265,12 @@ async fn links(
         wanted.push(Wanted::of(root, request, link).await?);
     }
     Ok(wanted)
+}
+
+/// Looks for the program that prepares, if a manifest names it: before hours of reading.
+fn look_for_program(ready: &Ready, links: &[Wanted]) -> Result<(), BackupError> {
+    let tool = links.iter().find_map(Wanted::tool);
+    ready.prepare.as_ref().map_or(Ok(()), |options| options.look(tool))
 }
 
 /// Whether preparing will write the position: xtrabackup does so for a backup that it took with
