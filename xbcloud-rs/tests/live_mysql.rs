@@ -264,14 +264,14 @@ fn missing_and_foreign_pages_are_found() {
     assert_eq!(named, expected);
 }
 
-/// Pages that are changed in one backup, and number of backups.
+/// Pages that are changed in one backup.
 const FLIPS: usize = 60;
-const ROUNDS: u64 = 8;
 
-/// Size of a page in this file.
-fn page_size(name: &str) -> usize {
+/// Size of a page in this file of a server with pages of `usual` KiB.
+fn page_size(name: &str, usual: u32) -> usize {
     let zip = name.split_once("zip").and_then(|(_, rest)| rest.split_once('.'));
-    zip.and_then(|(size, _)| size.parse::<usize>().ok()).unwrap_or(16) * 1024
+    let kib = zip.and_then(|(size, _)| size.parse().ok()).unwrap_or(usual);
+    kib as usize * 1024
 }
 
 /// Whether a byte of a page is in its checksum or compared otherwise. Servers do not read the rest.
@@ -282,12 +282,12 @@ fn is_protected(name: &str, at: usize) -> bool {
 
 /// Bytes at random, of random pages of random files: each is named, with file and page, and nothing
 /// else is.
-#[test]
-fn every_changed_byte_is_named() {
+fn changed_bytes(page_kib: u32, rounds: u64) {
     if skipped() {
         return;
     }
-    let folder = server(16, &[]).shut_down();
+    let page_size = |name: &str| page_size(name, page_kib);
+    let folder = server(page_kib, &[]).shut_down();
     let data = folder.join("data");
     assert_sound(&stream(&data, |_, _| {}));
     let checked = |name: &str| can_be_checked(name) || ["u1.ibu", "g1.ibd"].contains(&name);
@@ -305,7 +305,7 @@ fn every_changed_byte_is_named() {
     let seed = std::env::var("XB_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(u64::from(started.subsec_nanos()));
     eprintln!("XB_SEED={seed} repeats this run");
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut random = Random(seed.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let mut flips = std::collections::BTreeMap::new();
         while flips.len() < FLIPS {
@@ -346,6 +346,21 @@ fn every_changed_byte_is_named() {
         assert!(missed.is_empty(), "seed {seed}, round {round}: not named: {missed:?}");
         assert_eq!(named, expected, "seed {seed}, round {round}");
     }
+}
+
+#[test]
+fn every_changed_byte_is_named() {
+    changed_bytes(16, 8);
+}
+
+#[test]
+fn every_changed_byte_is_named_in_pages_of_4k() {
+    changed_bytes(4, 3);
+}
+
+#[test]
+fn every_changed_byte_is_named_in_pages_of_64k() {
+    changed_bytes(64, 3);
 }
 
 /// Numbers from a seed.

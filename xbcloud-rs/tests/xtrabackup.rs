@@ -1,5 +1,6 @@
-//! Keys of encrypted tables on the way to a prepared backup: the options of a keyring and of a
-//! transition key, and a new master key. A program that records its calls plays xtrabackup.
+//! What xtrabackup is asked for when a backup is prepared: options of a keyring and of a transition key,
+//! a new master key; and what it writes then: a cluster's position. A program that records its calls
+//! plays it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
@@ -24,6 +25,7 @@ for word; do
     esac
 done
 case " $* " in
+*" --prepare "*) [ ! -e "$here/galera" ] || cp "$here/galera" "$target/xtrabackup_galera_info" ;;
 *" --move-back "*)
     [ ! -e "$here/fails" ] || { echo "cannot reach the vault" >&2; exit 1; }
     mv "$target/ibdata1" "$target/shop" "$target/xtrabackup_info" "$datadir"
@@ -161,6 +163,25 @@ fn a_new_master_key_takes_one_more_call() {
     let options = ["--level=restore", "--mysqld=/bin/false", &trial];
     let _ = scene.run("verify", &options, &["--generate-new-master-key"]).expect_failure();
     assert!(scene.calls()[5].ends_with("--force-non-empty-directories --generate-new-master-key"));
+}
+
+/// With backup locks, xtrabackup writes the position only when it prepares.
+#[test]
+fn a_position_that_preparing_writes_makes_a_node() {
+    let scene = Scene::new();
+    let state = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:57";
+    let restore = |folder: &str| {
+        let target = format!("--target-dir={}", scene.scratch.join(folder).display());
+        scene.run("restore", &["--prepare", "--galera", &target], &[])
+    };
+    let ran = restore("without").expect_failure();
+    assert!(ran.stderr_text().contains("position"), "{ran:?}");
+    assert!(!scene.scratch.join("without/grastate.dat").exists());
+    std::fs::write(scene.scratch.join("galera"), state).unwrap();
+    let _ = restore("with").expect(0);
+    let written = std::fs::read_to_string(scene.scratch.join("with/grastate.dat")).unwrap();
+    let (uuid, seqno) = state.split_once(':').unwrap();
+    assert!(written.contains(uuid) && written.contains(seqno), "{written}");
 }
 
 #[test]
