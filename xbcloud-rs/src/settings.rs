@@ -141,7 +141,7 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
     settings.secret_key = from_environment(&options.s3_secret_key, "s3-secret-key");
     settings.session_token = from_environment(&options.s3_session_token, "s3-session-token");
     settings.web_identity = web_identity;
-    settings.profile = profile(options);
+    settings.profile = Some(profile(options));
     settings.container = container();
     settings.metadata_endpoint = env_first(&["AWS_EC2_METADATA_SERVICE_ENDPOINT"]);
     settings.lookup = match options.s3_bucket_lookup {
@@ -163,18 +163,22 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
 }
 
 /// The profile in the shared AWS files.
-fn profile(options: &S3Options) -> Option<AwsProfile> {
+/// The profile, and the files in which it is looked for. A container may have no home, and name only
+/// one of the files.
+fn profile(options: &S3Options) -> AwsProfile {
     let named = given(&options.aws_profile, "aws-profile");
     let home = env_path("HOME").map(|home| home.join(".aws"));
     let file = |variable, name: &str| {
-        env_path(variable).or_else(|| home.as_ref().map(|home| home.join(name)))
+        env_path(variable)
+            .or_else(|| home.as_ref().map(|home| home.join(name)))
+            .unwrap_or_else(|| "/dev/null".into())
     };
-    Some(AwsProfile {
+    AwsProfile {
         required: named.is_some(),
         name: named.unwrap_or_else(|| "default".to_owned()),
-        credentials: file("AWS_SHARED_CREDENTIALS_FILE", "credentials")?,
-        config: file("AWS_CONFIG_FILE", "config")?,
-    })
+        credentials: file("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+        config: file("AWS_CONFIG_FILE", "config"),
+    }
 }
 
 fn container() -> Option<ContainerCredentials> {

@@ -191,7 +191,7 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
         (&["--metrics-file=/tmp/x.txt"], "end in .prom"),
         (&["--metrics-file=/no/such/x.prom"], "cannot write /no/such/x.prom: No such file"),
         (&["--producer=/no/such/program"], "cannot start /no/such/program"),
-        (&["--producer=cat 'x"], "a quote or an escape has no end"),
+        (&["--producer=cat 'x"], "a quote or an escape is not closed"),
         (&["--copy-to=s4://vault/shop/"], "`s4://` is not supported"),
         (&["--copy-to=@shop/n"], "the place of the backup itself"),
         (&["--before=  "], "--before"),

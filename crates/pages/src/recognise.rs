@@ -1,7 +1,7 @@
 //! Detects the format of a tablespace from the first bytes of a file.
 
-use crate::format::Format;
-use crate::page::{Place, Verdict, check};
+use crate::format::{Format, Kind};
+use crate::page::{Place, Verdict, check, number};
 
 /// The format that the first page states. `first`: the bytes begin the file.
 pub(crate) fn stated(bytes: &[u8], first: bool) -> Option<Format> {
@@ -35,5 +35,42 @@ pub(crate) fn recognise(bytes: &[u8], first: bool) -> Format {
             if score > best.0 { (score, Some(format)) } else { best }
         },
     );
-    best.1.or(named).unwrap_or(Format::DEFAULT)
+    // A fragment of a page may match by chance, so a few bytes do not outweigh many numbers.
+    let numbered = by_number(bytes, named).filter(|(score, _)| first && score / 4 > best.0);
+    numbered.map(|(_, format)| format).or(best.1).or(named).unwrap_or(Format::DEFAULT)
+}
+
+/// Detects the size of pages whose checksums are all inside: the size at which most pages have their
+/// number, which is never compressed or encrypted.
+fn by_number(bytes: &[u8], named: Option<Format>) -> Option<(usize, Format)> {
+    let numbered = |size: usize| {
+        let pages = bytes.chunks_exact(size).enumerate().skip(1);
+        pages.filter(|(n, page)| number(page).is_some_and(|got| got as usize == *n)).count() * size
+    };
+    let formats = named.into_iter().chain(Format::all().filter(|format| format.kind == Kind::Both));
+    let scores = formats.map(|format| (numbered(format.page_size), format));
+    // The first of several that match equally.
+    scores.reduce(|best, next| if next.0 > best.0 { next } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a changed first page is not encrypted.
+    #[test]
+    fn the_size_of_encrypted_pages_is_found_by_their_numbers() {
+        for size in [4096, 8192, 16384, 65536] {
+            let mut bytes = vec![0xa5; 8 * size];
+            for (n, page) in bytes.chunks_exact_mut(size).enumerate() {
+                page[4..8].copy_from_slice(&u32::try_from(n).unwrap().to_be_bytes());
+                page[24..26].copy_from_slice(&15_u16.to_be_bytes());
+            }
+            // Matches by chance: as a compressed page, whose checksum leaves these bytes out.
+            bytes[7 * size + 1024..7 * size + 2048].fill(0);
+            bytes[7 * size + 1024 + 17] = 1;
+            let found = recognise(&bytes, true);
+            assert_eq!((found.page_size, found.kind), (size, Kind::Both));
+        }
+    }
 }

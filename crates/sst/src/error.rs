@@ -114,6 +114,17 @@ pub enum SstError {
     /// The received data is not a usable backup.
     #[error("the received backup is unusable: {0}")]
     Content(String),
+    /// The keys of the backup's encrypted tables need a transition key and a new master key.
+    #[error(
+        "the donor's backup has xtrabackup_keys: a transition key protects the keys of its encrypted tables, and this method makes no new master key"
+    )]
+    TransitionKey,
+    /// A backup with encrypted tables could not be prepared.
+    #[error("{source}")]
+    Keyring {
+        /// How the program failed.
+        source: ChildError,
+    },
     /// The swap of the data failed.
     #[error(transparent)]
     Swap(#[from] SwapError),
@@ -210,6 +221,10 @@ impl SstError {
             Self::Child(ChildError::Start { program, .. }) => Some(format!(
                 "install it in this server's version, or set backup-program in [sst] ({program})"
             )),
+            Self::TransitionKey | Self::Keyring { .. } => Some(
+                "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
+                    .into(),
+            ),
             Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(
                 "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it and join again"
                     .into(),

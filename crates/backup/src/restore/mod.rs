@@ -3,6 +3,7 @@
 pub(crate) mod finished;
 pub(crate) mod galera;
 pub(crate) mod journal;
+mod new_master_key;
 pub(crate) mod owner;
 pub(crate) mod prepare;
 pub(crate) mod restore_and_prepare;

@@ -8,6 +8,9 @@ use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::small_file::read_small;
 
+/// Option for a new master key. Preparing makes none: see [`crate::restore::new_master_key`].
+pub(super) const NEW_MASTER_KEY: &str = "--generate-new-master-key";
+
 /// Options for preparing a restored backup.
 #[derive(Debug, Clone, Default)]
 pub struct PrepareOptions {
@@ -17,7 +20,8 @@ pub struct PrepareOptions {
     pub use_memory: Option<u64>,
     /// Also writes the files needed to import single tables elsewhere.
     pub export: bool,
-    /// Further arguments of every call, such as those of a keyring.
+    /// Further arguments of every call, such as those of a keyring. `--generate-new-master-key` makes
+    /// one more call at the end, which moves the files.
     pub options: Vec<String>,
 }
 
@@ -97,18 +101,23 @@ pub async fn prepare(
     talk: &OnLine,
     stop: &mut CancelToken,
 ) -> Result<(), BackupError> {
-    let named = options
-        .program
-        .as_deref()
-        .and_then(|program| PrepareTool::of_name(&child::file_name(program)));
-    let Some(tool) = PrepareTool::of_folder(dir).or(named) else {
-        let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program; name it with --prepare-program".to_owned();
-        return Err(BackupError::Restore { target: dir.display().to_string(), what });
-    };
+    let tool = tool_of(dir, options)?;
     for step in steps(tool, dir, increments, options) {
         run_first(tool, options, &step, talk, stop).await?;
     }
     Ok(())
+}
+
+/// The tool that took the backup in `dir`.
+pub(super) fn tool_of(dir: &Path, options: &PrepareOptions) -> Result<PrepareTool, BackupError> {
+    let named = options
+        .program
+        .as_deref()
+        .and_then(|program| PrepareTool::of_name(&child::file_name(program)));
+    PrepareTool::of_folder(dir).or(named).ok_or_else(|| {
+        let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program".to_owned();
+        BackupError::Restore { target: dir.display().to_string(), what }
+    })
 }
 
 /// Arguments of each call, in order.
@@ -118,21 +127,19 @@ fn steps(
     increments: &[PathBuf],
     options: &PrepareOptions,
 ) -> Vec<Vec<OsString>> {
-    let with = |option: &str, path: &Path| {
-        let mut text = OsString::from(option);
-        text.push(path);
-        text
-    };
     let mut steps = Vec::new();
     for number in 0..=increments.len() {
         let last = number == increments.len();
         // Options that name option files count only if they come first.
-        let (first, rest): (Vec<&String>, Vec<&String>) =
-            options.options.iter().partition(|option| names_option_file(option));
+        let (first, rest): (Vec<&String>, Vec<&String>) = options
+            .options
+            .iter()
+            .filter(|option| !is_option(option, &[NEW_MASTER_KEY]))
+            .partition(|option| names_option_file(option));
         let mut args: Vec<OsString> = first.into_iter().map(OsString::from).collect();
-        args.extend([OsString::from("--prepare"), with("--target-dir=", dir)]);
+        args.extend([OsString::from("--prepare"), with_path("--target-dir=", dir)]);
         if let Some(increment) = number.checked_sub(1).and_then(|n| increments.get(n)) {
-            args.push(with("--incremental-dir=", increment));
+            args.push(with_path("--incremental-dir=", increment));
         }
         if let Some(memory) = options.use_memory {
             args.push(format!("--use-memory={memory}").into());
@@ -151,21 +158,35 @@ fn steps(
     steps
 }
 
-/// Whether an option names an option file of the program.
-fn names_option_file(option: &str) -> bool {
+/// An option with a path as its value.
+pub(super) fn with_path(option: &str, path: &Path) -> OsString {
+    let mut text = OsString::from(option);
+    text.push(path);
+    text
+}
+
+/// Whether an option is one of these; the programs take `_` for `-`.
+pub(super) fn is_option(option: &str, names: &[&str]) -> bool {
     let name = option.split('=').next().unwrap_or_default().replace('_', "-");
-    [
-        "--defaults-file",
-        "--defaults-extra-file",
-        "--defaults-group-suffix",
-        "--no-defaults",
-        "--login-path",
-    ]
-    .contains(&name.as_str())
+    names.contains(&name.as_str())
+}
+
+/// Whether an option names an option file of the program.
+pub(super) fn names_option_file(option: &str) -> bool {
+    is_option(
+        option,
+        &[
+            "--defaults-file",
+            "--defaults-extra-file",
+            "--defaults-group-suffix",
+            "--no-defaults",
+            "--login-path",
+        ],
+    )
 }
 
 /// Runs the first of the tool's programs that is installed.
-async fn run_first(
+pub(super) async fn run_first(
     tool: PrepareTool,
     options: &PrepareOptions,
     args: &[OsString],

@@ -18,6 +18,7 @@ use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::finished::{Finished, Totals};
 use crate::restore::galera::{Donor, Ist};
 use crate::restore::journal::head::About;
+use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
@@ -84,6 +85,7 @@ pub async fn restore_ready(
         let position = position.or_else(|| GaleraPosition::of_folder(target));
         return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
     }
+    look_for_program(ready, &links)?;
     observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
     let (restored, mut folders) =
         fetch(root, &mut request, &links, (target, how), observer, stop).await?;
@@ -110,8 +112,8 @@ pub async fn restore_ready(
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
         observer.begin_phase("prepare");
-        let increments: Vec<PathBuf> = folders.split_off(1);
-        prepare(target, &increments, options, talk, stop).await?;
+        prepare(target, &folders.split_off(1), options, talk, stop).await?;
+        new_master_key::make_if_wanted(target, options, talk, stop).await?;
     }
     if wants_position && position.is_none() {
         let found = GaleraPosition::of_folder(target);
@@ -213,6 +215,11 @@ impl Wanted {
         self.manifest.as_ref().map_or(0, |manifest| manifest.stream_bytes)
     }
 
+    /// The program that took the backup, if the manifest names it.
+    fn tool(&self) -> Option<&str> {
+        self.manifest.as_ref()?.source.tool_name.as_deref()
+    }
+
     /// Checks whether a backup of the chain may be read.
     async fn of(
         root: &Root,
@@ -258,6 +265,12 @@ async fn links(
         wanted.push(Wanted::of(root, request, link).await?);
     }
     Ok(wanted)
+}
+
+/// Looks for the program that prepares, if a manifest names it: before hours of reading.
+fn look_for_program(ready: &Ready, links: &[Wanted]) -> Result<(), BackupError> {
+    let tool = links.iter().find_map(Wanted::tool);
+    ready.prepare.as_ref().map_or(Ok(()), |options| options.look(tool))
 }
 
 /// Whether preparing will write the position: xtrabackup does so for a backup that it took with

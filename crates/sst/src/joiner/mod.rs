@@ -1,6 +1,7 @@
 //! The joiner: receives into a directory beside the data, prepares there, and then swaps the data.
 
 mod binlog_state;
+mod content;
 pub(crate) mod datadir_lock;
 mod prepare;
 mod receive;
@@ -20,7 +21,6 @@ use self::datadir_lock::DatadirLock;
 use self::prepare::prepare;
 use self::receive::receive;
 use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
-use crate::contract::args::Family;
 use crate::contract::datadir::{Layout, is_mounted};
 use crate::contract::position::Position;
 use crate::contract::settings::Old;
@@ -126,10 +126,9 @@ fn full(
     let progress = Progress::start(context, &observer, bytes);
     let incoming = offered.accept(b"")?;
     let (incoming, files) = receive(context, incoming, &new, &observer)?;
-    let position = content(&new, context.args.family)
-        .and_then(|position| of_this_history(position, offered_at.as_ref()));
-    let position = match position {
-        Ok(position) => position,
+    let stated = content::before_preparing(&new, context.args.family, offered_at.as_ref());
+    let stated = match stated {
+        Ok(stated) => stated,
         Err(error) => {
             incoming.refuse(&error.to_string());
             return Err(error);
@@ -147,6 +146,7 @@ fn full(
         move || sync(&new)
     });
     prepare(context, &new)?;
+    let position = content::position(&new, stated, offered_at.as_ref())?;
     let synced = syncing.join().unwrap_or(Ok(()));
     synced?;
     clock.lap(context, "preparing");
@@ -286,46 +286,6 @@ fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Checks the content of the received files before they are confirmed.
-fn content(new: &Path, family: Family) -> Result<Position, SstError> {
-    let first =
-        |names: &[&str]| names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok());
-    let missing = |what: &str| SstError::Content(format!("it has no {what}"));
-    let checkpoints = first(&["xtrabackup_checkpoints", "mariadb_backup_checkpoints"]);
-    if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
-        return Err(SstError::Content("the checkpoints file is empty".into()));
-    }
-    let names = ["donor_galera_info", "xtrabackup_galera_info", "mariadb_backup_galera_info"];
-    let text = first(&names).ok_or_else(|| {
-        missing(match family {
-            Family::MariaDb => "xtrabackup_galera_info: is the donor a Galera node?",
-            Family::Percona => "xtrabackup_galera_info",
-        })
-    })?;
-    text.parse().map_err(|_| SstError::Content("the Galera position in it cannot be read".into()))
-}
-
-/// Checks that the backup is from the offered position's history, and not older than that position.
-fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Position, SstError> {
-    let undefined =
-        position.state.seqno() < 0 || position.state.uuid().bytes().all(|b| b"0-".contains(&b));
-    if undefined {
-        return Err(SstError::Content(format!("its position {position} is undefined")));
-    }
-    match offered.map(|offered| &offered.state) {
-        Some(begun)
-            if begun.seqno() >= 0
-                && (begun.uuid() != position.state.uuid()
-                    || begun.seqno() > position.state.seqno()) =>
-        {
-            Err(SstError::Content(format!(
-                "it is at position {position}, but the donor offered {begun}"
-            )))
-        }
-        _ => Ok(position),
-    }
-}
-
 /// Swaps the data; in the `remote` directories, only the files that are new there.
 fn exchange(context: &Context, lock: &DatadirLock, remote: &[PathBuf]) -> Result<(), SstError> {
     let Context { layout, talk, .. } = context;
@@ -425,40 +385,5 @@ mod tests {
         assert_eq!(room(9, 5, 10, Old::Kept), Room::None);
         assert_eq!(room(9, 5, 10, Old::Removed), Room::WithoutOld);
         assert_eq!(room(4, 5, 10, Old::Removed), Room::None);
-    }
-
-    #[test]
-    fn a_backup_must_say_where_it_stands() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
-        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        let said = || content(folder.path(), Family::MariaDb).map_err(|error| error.to_string());
-        assert!(said().unwrap_err().contains("no checkpoints"));
-        put("xtrabackup_checkpoints", " ");
-        assert!(said().unwrap_err().contains("empty"));
-        put("xtrabackup_checkpoints", "backup_type = full-backuped");
-        assert!(said().unwrap_err().contains("galera"));
-        put("xtrabackup_galera_info", "nonsense");
-        assert!(said().unwrap_err().contains("cannot be read"));
-        put("donor_galera_info", &format!("{state} 3\nmore"));
-        assert_eq!(said().unwrap().to_string(), format!("{state} 3"));
-    }
-}
-
-#[cfg(test)]
-mod position_tests {
-    use super::*;
-
-    #[test]
-    fn a_backup_of_another_history_or_an_older_one_is_refused() {
-        let uuid = "6b1a0d2c-0000-11ef-8000-0123456789ab";
-        let at = |text: &str| text.parse::<Position>().unwrap();
-        let offered = at(&format!("{uuid}:40"));
-        let judge = |text: &str| of_this_history(at(text), Some(&offered)).is_ok();
-        assert!(judge(&format!("{uuid}:40")) && judge(&format!("{uuid}:41")));
-        assert!(!judge(&format!("{uuid}:39")), "older");
-        assert!(!judge("7b1a0d2c-0000-11ef-8000-0123456789ab:50"), "another");
-        assert!(!judge(&format!("{uuid}:-1")), "undefined");
-        assert!(of_this_history(at("00000000-0000-0000-0000-000000000000:5"), None).is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::contract::args::Family;
 use crate::error::SstError;
-use crate::run::Run;
+use crate::run::{ChildError, Run};
 use crate::session::backup_program::server_words;
 use crate::session::context::Context;
 
@@ -44,8 +44,21 @@ pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     }
     let log = layout.datadir.join("xbrs.prepare.log");
     Run { program: &settings.program, args: words, env: Vec::new(), log: Some(log) }
-        .to_end(context.stop())?;
-    Ok(())
+        .to_end(context.stop())
+        .map_err(|error| match error {
+            ChildError::Failed { ref words, .. }
+                if args.family == Family::Percona && words.iter().any(|word| is_of_keys(word)) =>
+            {
+                SstError::Keyring { source: error }
+            }
+            error => error.into(),
+        })
+}
+
+/// Whether a message is about the keys of encrypted tables.
+fn is_of_keys(message: &str) -> bool {
+    let message = message.to_lowercase();
+    ["keyring", "encryption key", "master key", "decrypt"].iter().any(|word| message.contains(word))
 }
 
 /// Appends the location of this node's keys to the backup's option file: it may differ from the

@@ -1,5 +1,6 @@
 //! Google Cloud Storage, by its own interface or by the S3 one.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::TagSet;
@@ -25,18 +26,13 @@ pub(crate) fn open(
     let mut builder =
         GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_retry(no_retries());
     let mut base = google.endpoint.as_deref().map(with_scheme).transpose()?;
+    // Without a file that is named, the library looks for the one of `gcloud`.
+    let of_gcloud = || gcloud_file().filter(|file| file.is_file());
+    if let (None, Some(file)) = (&google.credentials_file, of_gcloud()) {
+        let _ = read(&file)?;
+    }
     if let Some(file) = &google.credentials_file {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-        let says: serde_json::Value = serde_json::from_str(&text)
-            .map_err(|error| format!("{} is not JSON: {error}", file.display()))?;
-        if says.get("type").and_then(|kind| kind.as_str()) == Some("external_account") {
-            return Err(format!(
-                "{}: workload identity federation (external_account) is not supported; use a service account, or HMAC keys (--google-access-key), which `gcloud storage hmac create` creates",
-                file.display()
-            )
-            .into());
-        }
+        let (text, says) = read(file)?;
         if says.get("private_key").is_some() {
             // An emulator's key file contains the emulator's address.
             let named = says.get("gcs_base_url").and_then(|url| url.as_str());
@@ -74,6 +70,34 @@ pub(crate) fn open(
         empty_folders: false,
     };
     Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
+}
+
+/// The file in which `gcloud auth application-default login` stores credentials.
+fn gcloud_file() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(Path::new(&home).join(".config/gcloud/application_default_credentials.json"))
+}
+
+/// Reads a file with credentials, and refuses kinds that would need a token service.
+fn read(file: &Path) -> Result<(String, serde_json::Value), Refused> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let says: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| format!("{} is not JSON: {error}", file.display()))?;
+    let kind = says.get("type").and_then(|kind| kind.as_str());
+    let what = match kind {
+        Some("external_account" | "external_account_authorized_user") => {
+            "workload identity federation"
+        }
+        Some("impersonated_service_account") => "impersonation of a service account",
+        _ => return Ok((text, says)),
+    };
+    Err(format!(
+        "{}: {what} ({}) is not supported; use a service account, or HMAC keys (--google-access-key), which `gcloud storage hmac create` makes",
+        file.display(),
+        kind.unwrap_or_default()
+    )
+    .into())
 }
 
 /// Converts settings for Google's XML interface, which accepts S3 signatures.

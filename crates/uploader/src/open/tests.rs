@@ -73,3 +73,20 @@ async fn settings_that_cannot_work_are_refused_with_their_cause() {
     google.google.credentials_file = Some("/nonexistent/key.json".into());
     assert!(message("gs://b/n", &google).contains("/nonexistent/key.json"));
 }
+
+#[tokio::test]
+async fn credentials_of_a_token_service_are_refused_with_the_command_that_helps() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("adc.json");
+    let mut settings = StoreSettings::default();
+    settings.google.credentials_file = Some(file.clone());
+    for kind in
+        ["external_account", "external_account_authorized_user", "impersonated_service_account"]
+    {
+        std::fs::write(&file, format!(r#"{{"type":"{kind}","audience":"a"}}"#)).unwrap();
+        let said = opened("gs://b/n", &settings).unwrap_err().to_string();
+        for word in [kind, "adc.json", "gcloud storage hmac create"] {
+            assert!(said.contains(word), "{said}");
+        }
+    }
+}

@@ -121,7 +121,7 @@ const CONNECT_NEAR: Duration = Duration::from_secs(2);
 
 impl HttpConnector for Connector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = |connect| {
+        let builder = |connect| {
             reqwest::Client::builder()
                 .user_agent(concat!("xb-uploader/", env!("CARGO_PKG_VERSION")))
                 // One connection for each request in flight: a stall on a shared connection would
@@ -130,9 +130,16 @@ impl HttpConnector for Connector {
                 // A redirect would take keys, tokens and content to another place.
                 .redirect(reqwest::redirect::Policy::none())
                 .connect_timeout(connect)
-                .tls_certs_merge(self.certificates.iter().cloned())
                 .danger_accept_invalid_certs(self.insecure)
+        };
+        let given = || self.certificates.iter().cloned();
+        let client = |connect| {
+            builder(connect)
+                .tls_certs_merge(given())
                 .build()
+                // A system without certificates, as a small container, can speak plain HTTP, and TLS
+                // with the given ones.
+                .or_else(|_| builder(connect).tls_certs_only(given()).build())
                 .map_err(|error| object_store::Error::Generic {
                     store: "HTTP client",
                     source: Box::new(error),

@@ -124,6 +124,7 @@ pub(crate) fn judge(
 /// Hint for a local directory that this user may not read or write.
 pub(crate) const NO_ACCESS: &str =
     "give this user access to the directory, or run the command as another user";
+const LONG_NAME: &str = "file systems take names of at most 255 bytes, and the classic layout appends 21 to each: use --layout=packed, or an object store";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 /// Kind and hint of an error of a local directory.
@@ -135,6 +136,8 @@ pub(crate) fn judge_local(message: &str) -> (StoreErrorKind, Option<Cow<'static,
         (StoreErrorKind::Rejected, Some("make room in its file system, or raise the quota"))
     } else if is(30) {
         (StoreErrorKind::Rejected, Some("mount its file system writable, or name another directory"))
+    } else if is(36) {
+        (StoreErrorKind::Rejected, Some(LONG_NAME))
     } else {
         (StoreErrorKind::Rejected, None)
     };

@@ -223,6 +223,14 @@ web_identity_token_file = /run/token
 credential_process = /opt/keys --of 'the night'
 [profile sso]
 sso_session = x
+[profile old-sso]
+sso_start_url = https://x
+[profile chain]
+role_arn = arn:aws:iam::1:role/r
+source_profile = night
+[profile machine]
+role_arn = arn:aws:iam::1:role/r
+credential_source = Ec2InstanceMetadata
 [night]
 region = not-a-profile
 ";
@@ -246,10 +254,16 @@ region = not-a-profile
         let process = get("process").unwrap().process;
         assert_eq!(process.as_deref(), Some("/opt/keys --of 'the night'"));
         assert!(matches!(get("half"), Err(ProfileError::Half { .. })));
-        assert!(matches!(
-            get("sso"),
-            Err(ProfileError::Unsupported { setting: "sso_session", .. })
-        ));
+        for (name, setting) in [
+            ("sso", "sso_session"),
+            ("old-sso", "sso_start_url"),
+            ("chain", "source_profile"),
+            ("machine", "credential_source"),
+        ] {
+            let said = get(name).unwrap_err().to_string();
+            let command = format!("aws configure export-credentials --profile {name}");
+            assert!(said.contains(setting) && said.contains(&command), "{said}");
+        }
         assert!(matches!(get("nobody"), Err(ProfileError::Missing { .. })));
         assert!(read(&profile(folder.path(), "nobody", false)).unwrap().keys.is_none());
     }

@@ -11,7 +11,6 @@ use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size};
 use crate::args::RunOptions;
 use crate::args::catalogue::{LevelArg, VerifyArgs};
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
-use crate::commands::transfer::restore::prepare_options;
 use crate::report;
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -51,7 +50,7 @@ impl Context {
             scratch_dir: server.scratch_dir.clone(),
             prepare: PrepareOptions {
                 program: server.prepare_program.clone(),
-                options: prepare_options(&server.prepare_opts)?,
+                options: server.prepare_opts.clone(),
                 ..PrepareOptions::default()
             },
             server: ServerOptions {

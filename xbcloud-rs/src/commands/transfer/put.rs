@@ -12,7 +12,9 @@ use xb_backup::{
 use xb_cli::{Failure, Log, OrFail as _};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
-use xb_pipeline::{Content, EndRule, Fifos, LastFile, Merge, ObjectSize, Transform, XbstreamInput};
+use xb_pipeline::{
+    Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
+};
 use xb_uploader::Lock;
 
 use crate::args::{BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions};
@@ -76,7 +78,8 @@ impl Context {
                     self.log.info("the bucket did not exist, and was created");
                 }
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
-                let report = xb_backup::put(&root, &request, source, &observer, &mut stop).await?;
+                let put = xb_backup::put(&root, &request, source, &observer, &mut stop).await;
+                let report = put.inspect_err(|error| self.say_incomplete(error))?;
                 lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
                 Ok(report)
             },
@@ -84,6 +87,16 @@ impl Context {
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
         Ok(())
+    }
+
+    /// Scripts for the stock tool look for this line to notice that the sender has gone away, whether
+    /// the stream ends between two files or within one.
+    fn say_incomplete(&self, error: &BackupError) {
+        if self.stock
+            && matches!(error, BackupError::Put(PackError::Stream(_)) | BackupError::Input(_))
+        {
+            self.log.warn("Upload failed: backup is incomplete.");
+        }
     }
 
     pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {

@@ -61,18 +61,6 @@ impl Context {
     }
 }
 
-/// Refuses options that the backup program accepts when it prepares, but uses only later.
-pub(crate) fn prepare_options(options: &[String]) -> Result<Vec<String>, Failure> {
-    let name = |option: &String| option.split('=').next().unwrap_or_default().replace('_', "-");
-    match options.iter().any(|option| name(option) == "--generate-new-master-key") {
-        true => Err(Failure::usage(
-            "--prepare-opts: preparing creates no new master key (--generate-new-master-key)",
-        )
-        .hint("restore into another directory, then run `xtrabackup --move-back --generate-new-master-key` with its keyring options from there")),
-        false => Ok(options.to_vec()),
-    }
-}
-
 /// Steps after the files are restored.
 fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
     let options = &args.ready;
@@ -82,7 +70,7 @@ fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
             program: options.prepare_program.clone(),
             use_memory: options.use_memory.map(|size| size.bytes()),
             export: options.export,
-            options: prepare_options(&options.prepare_opts)?,
+            options: options.prepare_opts.clone(),
         }),
     };
     let owner = match &options.owner {

@@ -89,6 +89,15 @@ const KNOWN: [&str; 76] = [
     "xtrabackup-plugin-dir",
 ];
 
+/// Returns the option of the backup program if it is about a transition key or a new master key, without
+/// its value, which may be secret.
+fn asks_for_keys(word: &OsStr) -> Option<String> {
+    let name = word.to_string_lossy().split('=').next().unwrap_or_default().replace('_', "-");
+    ["--transition-key", "--generate-transition-key", "--generate-new-master-key"]
+        .contains(&name.as_str())
+        .then_some(name)
+}
+
 impl Reader<'_> {
     /// Refuses options whose request cannot be met.
     pub(super) fn refuse(&self) -> Result<(), SettingsError> {
@@ -108,6 +117,15 @@ impl Reader<'_> {
                 "streamfmt=tar",
                 "the stream is always an xbstream; remove the option",
             ));
+        }
+        for option in ["inno-backup-opts", "inno-apply-opts"] {
+            let words = self.words(option)?;
+            if let Some(word) = words.iter().find_map(|word| asks_for_keys(word)) {
+                return Err(refused(
+                    &format!("{option}={word}"),
+                    "it makes no new master key, so no server could open the tables; give both nodes one keyring, such as a vault",
+                ));
+            }
         }
         Ok(())
     }

@@ -1,0 +1,145 @@
+//! Checks what was received, and finds its position in the cluster's history.
+
+use std::path::Path;
+
+use crate::contract::args::Family;
+use crate::contract::position::Position;
+use crate::error::SstError;
+
+/// Files with the position, the preferred one first.
+const POSITIONS: [&str; 3] =
+    ["donor_galera_info", "xtrabackup_galera_info", "mariadb_backup_galera_info"];
+const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+/// Keys of encrypted tables that only a transition key opens.
+const KEYS: &str = "xtrabackup_keys";
+
+fn first(new: &Path, names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())
+}
+
+/// Checks the received files before they are confirmed. Returns their position; `None` if only
+/// preparing shows it: xtrabackup writes it then if it took the backup with backup locks.
+pub(super) fn before_preparing(
+    new: &Path,
+    family: Family,
+    offered: Option<&Position>,
+) -> Result<Option<Position>, SstError> {
+    let missing = |what: &str| SstError::Content(format!("it has no {what}"));
+    let checkpoints = first(new, &CHECKPOINTS);
+    if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
+        return Err(SstError::Content("the checkpoints file is empty".into()));
+    }
+    if new.join(KEYS).exists() {
+        return Err(SstError::TransitionKey);
+    }
+    match (stated(new, offered)?, family) {
+        (None, Family::MariaDb) => {
+            Err(missing("xtrabackup_galera_info: is the donor a Galera node?"))
+        }
+        (position, _) => Ok(position),
+    }
+}
+
+/// Returns the position of the prepared files: `before` if it was known before, else what preparing
+/// wrote, else what the donor offered. The server reads it from the data itself.
+pub(super) fn position(
+    new: &Path,
+    before: Option<Position>,
+    offered: Option<&Position>,
+) -> Result<Position, SstError> {
+    let missing = || SstError::Content("neither it nor the donor states a Galera position".into());
+    match before {
+        Some(position) => Ok(position),
+        None => stated(new, offered)?.or_else(|| offered.cloned()).ok_or_else(missing),
+    }
+}
+
+/// The position in the files, if there is one, which must belong to what the donor offered.
+fn stated(new: &Path, offered: Option<&Position>) -> Result<Option<Position>, SstError> {
+    let Some(text) = first(new, &POSITIONS) else { return Ok(None) };
+    let unreadable = |_| SstError::Content("the Galera position in it cannot be read".into());
+    of_this_history(text.parse().map_err(unreadable)?, offered).map(Some)
+}
+
+/// Checks that the backup is from the offered position's history, and not older than that position.
+fn of_this_history(position: Position, offered: Option<&Position>) -> Result<Position, SstError> {
+    let undefined =
+        position.state.seqno() < 0 || position.state.uuid().bytes().all(|b| b"0-".contains(&b));
+    if undefined {
+        return Err(SstError::Content(format!("its position {position} is undefined")));
+    }
+    match offered.map(|offered| &offered.state) {
+        Some(begun)
+            if begun.seqno() >= 0
+                && (begun.uuid() != position.state.uuid()
+                    || begun.seqno() > position.state.seqno()) =>
+        {
+            Err(SstError::Content(format!(
+                "it is at position {position}, but the donor offered {begun}"
+            )))
+        }
+        _ => Ok(position),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATE: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
+
+    #[test]
+    fn a_backup_must_say_where_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let said = || {
+            before_preparing(folder.path(), Family::MariaDb, None)
+                .map_err(|error| error.to_string())
+        };
+        assert!(said().unwrap_err().contains("no checkpoints"));
+        put("xtrabackup_checkpoints", " ");
+        assert!(said().unwrap_err().contains("empty"));
+        put("xtrabackup_checkpoints", "backup_type = full-backuped");
+        assert!(said().unwrap_err().contains("galera"));
+        put("xtrabackup_galera_info", "nonsense");
+        assert!(said().unwrap_err().contains("cannot be read"));
+        put("donor_galera_info", &format!("{STATE} 3\nmore"));
+        assert_eq!(said().unwrap().unwrap().to_string(), format!("{STATE} 3"));
+        put("xtrabackup_keys", "");
+        assert!(said().unwrap_err().contains("transition key"));
+    }
+
+    #[test]
+    fn xtrabackup_may_state_the_position_when_it_prepares() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        put("xtrabackup_checkpoints", "backup_type = full-backuped");
+        let offered: Position = STATE.parse().unwrap();
+        let before = before_preparing(folder.path(), Family::Percona, Some(&offered)).unwrap();
+        assert!(before.is_none());
+        let after = |offered| {
+            position(folder.path(), None, offered)
+                .map(|position| position.to_string())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(after(Some(&offered)).unwrap(), STATE);
+        assert!(after(None).unwrap_err().contains("states a Galera position"));
+        put("xtrabackup_galera_info", &STATE.replace(":42", ":43"));
+        assert_eq!(after(Some(&offered)).unwrap(), STATE.replace(":42", ":43"));
+        put("xtrabackup_galera_info", &STATE.replace(":42", ":41"));
+        assert!(after(Some(&offered)).unwrap_err().contains("but the donor offered"));
+    }
+
+    #[test]
+    fn a_backup_of_another_history_or_an_older_one_is_refused() {
+        let uuid = "6b1a0d2c-0000-11ef-8000-0123456789ab";
+        let at = |text: &str| text.parse::<Position>().unwrap();
+        let offered = at(&format!("{uuid}:40"));
+        let judge = |text: &str| of_this_history(at(text), Some(&offered)).is_ok();
+        assert!(judge(&format!("{uuid}:40")) && judge(&format!("{uuid}:41")));
+        assert!(!judge(&format!("{uuid}:39")), "older");
+        assert!(!judge("7b1a0d2c-0000-11ef-8000-0123456789ab:50"), "another");
+        assert!(!judge(&format!("{uuid}:-1")), "undefined");
+        assert!(of_this_history(at("00000000-0000-0000-0000-000000000000:5"), None).is_err());
+    }
+}
