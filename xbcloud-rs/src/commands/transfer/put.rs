@@ -53,6 +53,7 @@ impl Context {
         }
         let (root, name) =
             new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        self.reporting.name(&name);
         let root = self.taking_over(root, args.put.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
@@ -81,6 +82,7 @@ impl Context {
                 Ok(report)
             },
         )?;
+        self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
         Ok(())
@@ -100,6 +102,7 @@ impl Context {
         args: &BackupOptions,
         run: &RunOptions,
     ) -> Result<PutReport, Failure> {
+        self.reporting.name(&name);
         let command = producer_command(args)?;
         let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.take_over);
@@ -158,6 +161,7 @@ impl Context {
             self.show_tail(messages, outcome.is_err());
         }
         let (report, end) = outcome?;
+        self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
         Ok(report)
