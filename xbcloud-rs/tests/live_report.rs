@@ -113,7 +113,7 @@ fn the_page_of_a_run_shows_what_the_result_says() {
     server.load_sample(Sample::SMALL);
     let site = Site::new(&server.backup_command().join(" "));
     // One object is refused twice.
-    let busy = Rule::new("PUT", "000000001", Action::answer(503)).times(2);
+    let busy = Rule::new("PUT", "000000000", Action::answer(503)).times(2);
     site.proxy.set_rules(vec![busy]);
     let sealed = format!("--recipient={RECIPIENT}");
     let _ = site.xbcloud(&["run", "@shop/nightly", &sealed]).expect(0);
@@ -175,7 +175,8 @@ fn the_page_of_a_failed_run_shows_why() {
     let document = shown(&page);
     let message = result["error"]["message"].as_str().unwrap();
     assert!(failed.stderr_text().contains(message));
-    assert!(document.contains(&format!("<p id=\"cause\">backup: {message}</p>")), "{document}");
+    let (_, cause) = document.split_once("<p id=\"cause\">").unwrap();
+    assert!(cause.split("</p>").next().unwrap().ends_with(message), "{document}");
     assert_eq!(number(&document, "exit"), 6);
     assert_eq!(number(&document, "stream-bytes"), 3_000_000);
     for text in ["✗ failed", "class=\"phase failed\"", "skipped", "id=\"hint\""] {
@@ -199,7 +200,7 @@ fn the_way_back_has_a_page_too() {
     let _ = site.xbcloud(&["get", "@shop/monday", &option("get")]).expect(0);
     let got = shown(&site.page("get"));
     assert_eq!(number(&restored, "stream-bytes"), number(&got, "stream-bytes"));
-    for (document, section) in [(&restored, "restore"), (&got, "get")] {
+    for (document, section) in [(&restored, "restore"), (&got, "download")] {
         assert_eq!(number(document, "stored-bytes"), stored, "{section}");
         for stage in ["download", "decompress", "write"] {
             assert!(document.contains(&format!("data-stage=\"{stage}\"")), "{section}: {stage}");

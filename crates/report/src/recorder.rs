@@ -71,11 +71,6 @@ impl Recorder {
     pub(crate) fn samples(&self) -> &[Sample] {
         &self.samples
     }
-
-    /// Returns the newest sample.
-    pub(crate) fn last(&self) -> Sample {
-        self.samples.last().copied().unwrap_or_default()
-    }
 }
 
 #[cfg(test)]
@@ -103,7 +98,7 @@ mod tests {
             }
             let samples = recorder.samples();
             prop_assert_eq!(samples[0], Sample::default());
-            prop_assert_eq!(recorder.last(), last);
+            prop_assert_eq!(samples.last(), Some(&last));
             let sum: u64 = samples.windows(2).map(|pair| pair[1].lanes[0].bytes - pair[0].lanes[0].bytes).sum();
             prop_assert_eq!(sum, bytes);
             prop_assert!(samples.windows(2).all(|pair| pair[0].at < pair[1].at));

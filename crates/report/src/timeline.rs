@@ -6,7 +6,10 @@ use crate::recorder::{MAX_LANES, Sample};
 use crate::units::real;
 
 /// Number of parts of a timeline at most. More would be narrower than a line.
-const MAX_BINS: usize = 120;
+const MAX_BINS: u32 = 120;
+
+/// Length of a part at least. In a shorter one, a single buffer makes a rate that nothing has.
+const MIN_BIN: Duration = Duration::from_millis(50);
 
 /// Share of the time that a stage must have held up the others to count as the slowest.
 const NOTABLE: f64 = 0.05;
@@ -49,13 +52,7 @@ impl Timeline {
     /// Derives the course from the samples of a section.
     pub(crate) fn new(samples: &[Sample]) -> Self {
         let last = samples.last().copied().unwrap_or_default();
-        let steps = samples.len().saturating_sub(1);
-        let group = steps.div_ceil(MAX_BINS).max(1);
-        let mut ends: Vec<Sample> = samples.iter().step_by(group).copied().collect();
-        if ends.last().is_some_and(|end| end.at < last.at) {
-            ends.push(last);
-        }
-        let bins: Vec<Bin> = ends
+        let bins: Vec<Bin> = ends(samples, &last)
             .windows(2)
             .filter_map(|pair| match pair {
                 [from, to] if to.at > from.at => Some(bin(from, to)),
@@ -88,6 +85,23 @@ impl Timeline {
     pub(crate) fn peak(&self) -> f64 {
         self.lanes.iter().map(|lane| lane.peak).fold(0.0, f64::max)
     }
+}
+
+/// Returns the samples that divide the time into parts of about the same length.
+fn ends(samples: &[Sample], last: &Sample) -> Vec<Sample> {
+    let width = (last.at / MAX_BINS).max(MIN_BIN);
+    let mut ends: Vec<Sample> = samples.iter().take(1).copied().collect();
+    for sample in samples {
+        if ends.last().is_some_and(|end| sample.at.saturating_sub(end.at) >= width) {
+            ends.push(*sample);
+        }
+    }
+    if ends.last().is_some_and(|end| end.at < last.at) {
+        // The rest is too short for a part of its own, unless it is all there is.
+        ends.truncate(ends.len().saturating_sub(1).max(1));
+        ends.push(*last);
+    }
+    ends
 }
 
 fn bin(from: &Sample, to: &Sample) -> Bin {
@@ -159,11 +173,24 @@ mod tests {
             recorder.push(sample(n, [n * n, n], [0, 0], n / 100));
         }
         let line = Timeline::new(recorder.samples());
-        assert!(line.bins.len() <= MAX_BINS + 1, "{}", line.bins.len());
+        assert!(line.bins.len() <= MAX_BINS as usize, "{}", line.bins.len());
         let sum: f64 =
             line.bins.iter().map(|bin| bin.rates[0] * (bin.to - bin.from).as_secs_f64()).sum();
         assert!((sum - 25e6).abs() < 1.0, "{sum}");
         assert_eq!(line.bins.iter().map(|bin| bin.retries).sum::<u64>(), 50);
+    }
+
+    #[test]
+    fn the_last_buffer_makes_no_rate_of_its_own() {
+        let mut samples = vec![Sample::default(), sample(1, [100, 0], [0, 0], 0)];
+        let mut last = sample(1, [1100, 0], [0, 0], 0);
+        last.at += Duration::from_micros(3);
+        samples.push(last);
+        let line = Timeline::new(&samples);
+        assert_eq!(line.bins.len(), 1);
+        assert!(line.peak() < 1101.0, "{}", line.peak());
+        // Even if it is all there is.
+        assert_eq!(Timeline::new(&[Sample::default(), last]).bins.len(), 1);
     }
 
     #[test]

@@ -146,7 +146,12 @@ impl Reporting {
             requests: traffic.requests(),
             retries: traffic.retries(),
         };
-        Some(begun.report.watch(step, options, observer, read))
+        let name = match step {
+            "put" => "upload",
+            "get" => "download",
+            step => step,
+        };
+        Some(begun.report.watch(name, options, observer, read))
     }
 
     /// Ends the report. A page that cannot be written is a warning, because the run itself is over.
