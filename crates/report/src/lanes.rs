@@ -26,7 +26,7 @@ pub(crate) struct Lane {
 }
 
 const READ: &str = "The producer did not deliver faster: let it copy more files in parallel \
-    (its --parallel), and look at the disks of the server.";
+    with its own --parallel, and look at the disks of the server.";
 const ENCODE: &str =
     "The workers did not compress faster: choose a lighter --compress, or auto, or more --threads.";
 const SEAL: &str = "The workers did not encrypt faster: give the run more --threads.";

@@ -161,6 +161,11 @@ impl Report {
         crate::file::write(path, &self.page(end))
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_section(&self, change: impl FnOnce(&mut Section)) {
+        self.state().sections.last_mut().into_iter().for_each(change);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A page with a number missing is better than none.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -122,12 +122,12 @@ fn total(lane: usize, last: &Sample, bins: &[Bin]) -> LaneTotal {
     let of_time = |span: f64| if seconds > 0.0 { span / seconds } else { 0.0 };
     let bytes = last.lanes[lane].bytes;
     let slowest = bins.iter().filter(|bin| bin.slowest == Some(lane));
-    let slowest = slowest.map(|bin| (bin.to.saturating_sub(bin.from)).as_secs_f64()).sum();
+    let slowest: Duration = slowest.map(|bin| bin.to.saturating_sub(bin.from)).sum();
     LaneTotal {
         bytes,
         mean: of_time(real(bytes)),
         peak: bins.iter().map(|bin| bin.rates[lane]).fold(0.0, f64::max),
-        slowest: of_time(slowest),
+        slowest: of_time(slowest.as_secs_f64()),
     }
 }
 

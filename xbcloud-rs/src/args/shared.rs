@@ -126,7 +126,7 @@ pub(crate) struct RunOptions {
 // The option of commands that can report on their run.
 #[derive(Debug, Args)]
 pub(crate) struct ReportOption {
-    /// Write a page about the run to FILE: rates, slowest stage, objects, tables; also on failure
+    /// Write a page about the run: rates, slowest stage, objects, tables; also after a failure
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
 }

@@ -110,7 +110,7 @@ mod tests {
         observer.watch(heard.clone());
         let mut shares = FileShares::new(&observer, PlainSlabs::Transformed);
         for (path, len) in [("a", 1000), ("b", 10), ("b", 20), ("a", 70)] {
-            shares.current = Some(RelPath::new(path).unwrap());
+            shares.current = Some(RelPath::new(path.as_bytes()).unwrap());
             shares.piece(len);
         }
         shares.slab_end(&frame(997));

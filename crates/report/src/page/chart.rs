@@ -29,7 +29,9 @@ pub(crate) fn chart(section: &Section, line: &Timeline) -> String {
     chart.grid(&mut svg);
     chart.lines(&mut svg);
     chart.retries(&mut svg);
-    chart.band(&mut svg);
+    if section.lanes.len() > 1 {
+        chart.band(&mut svg);
+    }
     chart.tips(&mut svg);
     svg.push_str("</svg>");
     svg

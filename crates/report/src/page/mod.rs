@@ -12,6 +12,7 @@ mod tiles;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::lanes::Direction;
 use crate::page::text::{card, escape};
 use crate::section::Section;
 use crate::state::{End, State};
@@ -22,6 +23,9 @@ const STYLE: &str = include_str!("style.css");
 
 /// Forbids everything from outside, and every script, whatever a name contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+
+/// Number of parts of a timeline below which a chart shows nothing.
+const MIN_BINS: usize = 3;
 
 /// Returns the page of a run that has ended.
 pub(crate) fn page(state: &State, end: &End) -> String {
@@ -73,13 +77,11 @@ fn head(state: &State, end: &End, length: Duration, title: &str) -> String {
         "<header>\n<div class=\"title\"><h1><bdi>{title}</bdi></h1><span class=\"badge {class}\" id=\"result\">{badge}</span></div>\n\
          <dl class=\"facts\">\n\
          <div><dt>where</dt><dd><bdi id=\"place\">{}</bdi></dd></div>\n\
-         <div><dt>host</dt><dd><bdi>{}</bdi></dd></div>\n\
          <div><dt>from</dt><dd><time datetime=\"{}\">{}</time></dd></div>\n\
          <div><dt>to</dt><dd><time datetime=\"{}\">{}</time> ({})</dd></div>\n\
          <div><dt>exit status</dt><dd><data id=\"exit\" value=\"{}\">{}</data>: {}</dd></div>\n\
-         <div><dt>program</dt><dd>{}</dd></div>\n</dl>\n</header>\n",
+         <div><dt>program</dt><dd><bdi>{}</bdi> on <bdi>{}</bdi></dd></div>\n</dl>\n</header>\n",
         escape(&head.place),
-        escape(&head.host),
         head.started,
         time(head.started),
         end.finished,
@@ -89,6 +91,7 @@ fn head(state: &State, end: &End, length: Duration, title: &str) -> String {
         end.exit,
         escape(&end.meaning),
         escape(&head.tool),
+        escape(&head.host),
     )
 }
 
@@ -123,15 +126,25 @@ fn course(section: &Section) -> String {
         return String::new();
     }
     let name = escape(&section.name);
-    let body = format!(
-        "{}{}{}{}",
-        stages::verdict(section, &line),
-        chart::chart(section, &line),
-        stages::legend(section, &line, &used),
-        stages::table(section, &line, &used),
-    );
-    let about = "Each line is the rate of one stage, in bytes that entered it. The band below names the stage for which the others waited.";
-    card(&format!("course-{name}"), &format!("Course of the {name}"), about, &body)
+    let id = format!("course-{name}");
+    let title = match section.direction {
+        Direction::Verify => "Course of the verification".to_owned(),
+        _ => format!("Course of the {name}"),
+    };
+    let table = stages::table(section, &line, &used);
+    if line.bins.len() < MIN_BINS {
+        let about = "This took too short a time for a chart. The rates are in bytes that entered each stage.";
+        return card(&id, &title, about, &table);
+    }
+    let (chart, legend) = (chart::chart(section, &line), stages::legend(section, &line, &used));
+    let (verdict, about) = match section.lanes.len() {
+        1 => (String::new(), "The rate over time."),
+        _ => (
+            stages::verdict(section, &line),
+            "Each line is the rate of one stage, in bytes that entered it. The band below names the stage for which the others waited; where it is empty, none of them did.",
+        ),
+    };
+    card(&id, &title, about, &format!("{verdict}{chart}{legend}{table}"))
 }
 
 fn retries(state: &State) -> String {

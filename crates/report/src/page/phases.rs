@@ -14,6 +14,9 @@ const LEFT: f64 = 150.0;
 const RIGHT: f64 = 90.0;
 const ROW: f64 = 26.0;
 
+/// Time before the first phase that has a row of its own.
+const NOTABLE: Duration = Duration::from_millis(20);
+
 /// One bar.
 struct Row {
     name: String,
@@ -122,7 +125,10 @@ fn inner(state: &State, section: &Section, inner: bool) -> Vec<Row> {
     let first = section.phases.first().map_or(end, at);
     let row =
         |name: &str, from, to| Row { name: name.to_owned(), inner, end: StageEnd::Ok, from, to };
-    let mut rows = vec![row("start", begin, first)];
+    let mut rows = Vec::new();
+    if first.saturating_sub(begin) >= NOTABLE {
+        rows.push(row("start", begin, first));
+    }
     for (number, phase) in section.phases.iter().enumerate() {
         let to = section.phases.get(number + 1).map_or(end, at);
         rows.push(row(phase.name, at(phase), to));

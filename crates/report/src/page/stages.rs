@@ -17,8 +17,20 @@ pub(crate) fn verdict(section: &Section, line: &Timeline) -> String {
         "<p class=\"verdict\" data-slowest=\"{0}\"><span class=\"key l{slowest}\"></span><span><strong>{0}</strong> was the slowest stage for {1} of the time. {2}</span></p>",
         escape(&lane.name),
         percent(line.lanes[slowest].slowest),
-        lane.advice,
+        with_options(lane.advice),
     )
+}
+
+/// Marks the options in a sentence of our own, so that none is divided at the end of a line.
+fn with_options(text: &str) -> String {
+    let word = |word: &str| match word.strip_prefix("--") {
+        None => word.to_owned(),
+        Some(option) => {
+            let name = option.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            format!("<code>--{name}</code>{}", &option[name.len()..])
+        }
+    };
+    text.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// The colours of the stages.

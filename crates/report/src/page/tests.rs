@@ -1,13 +1,16 @@
 //! What holds for every page.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::recorder::{LaneCount, Sample};
 use crate::report::Report;
 use crate::state::{Cause, End, Head, StageEnd};
 use crate::{Direction, SectionOptions, Totals, Traffic};
 use xb_pipeline::{Observer, Work};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'&\u{202e}\u{0}";
 
@@ -49,11 +52,17 @@ fn upload(text: &str) -> Report {
     watcher.file_bytes(b"ibdata1", 1000, 1096);
     watcher.object(4000);
     watcher.object(96);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_millis(2) {
-        std::thread::yield_now();
-    }
     drop(watch);
+    // A longer course than a test has time for.
+    report.with_section(|section| {
+        for n in 1..=20_u32 {
+            let lane = |bytes| LaneCount { bytes: bytes * n / 20, limiting: SECOND * n as u32 / 2 };
+            let lanes = [lane(10_000), lane(10_000), lane(0), lane(4100)];
+            let sample = Sample { at: SECOND * n as u32, lanes, retries: n / 20 };
+            section.recorder.push(sample);
+        }
+        section.length = 20 * SECOND;
+    });
     report.retry(text);
     report.setting(text, text);
     report.stage(text, StageEnd::Failed, Duration::from_secs(1));
@@ -119,6 +128,9 @@ fn the_numbers_of_the_run_are_in_the_page() {
         "2m 05s",
         "class=\"badge good\"",
         "class=\"chart\"",
+        "data-stage=\"compress\"",
+        "data-retries=\"1\"",
+        "<code>--parallel</code>",
         "prefers-color-scheme: dark",
     ] {
         assert!(counted.contains(text), "{text}\n{counted}");
@@ -145,6 +157,20 @@ fn a_run_that_failed_before_it_began_has_a_page() {
     let page = begin("shop").page(&end(Some(cause)));
     assert_nested(&page);
     assert!(page.contains("no key") && !page.contains("<svg"));
+}
+
+#[test]
+fn a_short_step_has_numbers_and_no_chart() {
+    let report = begin("shop");
+    let observer = Observer::default();
+    let options = SectionOptions { direction: Direction::Up, encode: None, threads: 1 };
+    let watch = report.watch("backup", options, &observer, Traffic::default);
+    observer.add_bytes(10);
+    drop(watch);
+    let page = report.page(&end(None));
+    assert_nested(&page);
+    assert!(page.contains("<data id=\"backup-0-bytes\" value=\"10\">"), "{page}");
+    assert!(!page.contains("class=\"chart\"") && !page.contains("-0 %"), "{page}");
 }
 
 #[test]
