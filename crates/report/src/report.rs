@@ -163,7 +163,9 @@ impl Report {
 
     #[cfg(test)]
     pub(crate) fn with_section(&self, change: impl FnOnce(&mut Section)) {
-        self.state().sections.last_mut().into_iter().for_each(change);
+        if let Some(section) = self.state().sections.last_mut() {
+            change(section);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

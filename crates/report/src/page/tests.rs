@@ -56,9 +56,10 @@ fn upload(text: &str) -> Report {
     // A longer course than a test has time for.
     report.with_section(|section| {
         for n in 1..=20_u32 {
-            let lane = |bytes| LaneCount { bytes: bytes * n / 20, limiting: SECOND * n as u32 / 2 };
+            let limiting = SECOND * n / 2;
+            let lane = |bytes: u64| LaneCount { bytes: bytes * u64::from(n) / 20, limiting };
             let lanes = [lane(10_000), lane(10_000), lane(0), lane(4100)];
-            let sample = Sample { at: SECOND * n as u32, lanes, retries: n / 20 };
+            let sample = Sample { at: SECOND * n, lanes, retries: u64::from(n / 20) };
             section.recorder.push(sample);
         }
         section.length = 20 * SECOND;
