@@ -57,7 +57,7 @@ impl Recorder {
                 keep = !keep;
                 keep
             });
-            self.interval *= 2;
+            self.interval = self.interval.saturating_mul(2);
         }
         self.samples.push(sample);
     }

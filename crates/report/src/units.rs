@@ -61,10 +61,10 @@ pub(crate) fn duration(span: Duration) -> String {
     }
 }
 
-/// Formats a share of 1: `42 %`, and `< 1 %` for a small one that is not zero.
+/// Formats a share of 1: `42 %`, and `under 1 %` for a small one that is not zero.
 pub(crate) fn percent(share: f64) -> String {
     match share {
-        s if s > 0.0 && s < 0.01 => "< 1 %".to_owned(),
+        s if s > 0.0 && s < 0.01 => "under 1 %".to_owned(),
         s => format!("{:.0} %", s * 100.0),
     }
 }
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(count(0, "retry", "retries"), "0 retries");
         assert_eq!(ratio(300, 100), "3.00×");
         assert_eq!(ratio(300, 0), "–");
-        assert_eq!(percent(0.004), "< 1 %");
+        assert_eq!(percent(0.004), "under 1 %");
         assert_eq!(percent(0.0), "0 %");
         assert_eq!(percent(0.425), "42 %");
     }

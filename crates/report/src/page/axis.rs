@@ -32,7 +32,7 @@ pub(crate) fn rates(peak: f64) -> Vec<Tick> {
             _ => format!("{value:.decimals$} {name}/s"),
         };
         ticks.push(Tick { at: value * scale, label });
-        if value * scale >= peak || number > 20 {
+        if number > 0 && (value * scale >= peak || number > 20) {
             return ticks;
         }
         number += 1;
@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(labels(&of(100.0))[4..], ["1:00", "1:15", "1:30"]);
         assert_eq!(labels(&of(1500.0)), ["0 min", "5 min", "10 min", "15 min", "20 min", "25 min"]);
-        assert_eq!(labels(&of(20_000.0))[..2], ["0 min", "1:00 h"]);
+        assert_eq!(labels(&of(20_000.0))[..2], ["0:00 h", "1:00 h"]);
         for seconds in [0.0, 0.3, 59.0, 61.0, 3e3, 1e5, 1e6, 1e8] {
             assert!((1..=10).contains(&of(seconds).len()), "{seconds}");
         }
