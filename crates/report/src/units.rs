@@ -73,7 +73,10 @@ pub(crate) fn percent(share: f64) -> String {
 pub(crate) fn ratio(plain: u64, stored: u64) -> String {
     match (plain, stored) {
         (0, _) | (_, 0) => "–".to_owned(),
-        (plain, stored) => format!("{:.2}×", real(plain) / real(stored)),
+        (plain, stored) => match real(plain) / real(stored) {
+            ratio if ratio < 99.95 => format!("{ratio:.2}×"),
+            ratio => format!("{ratio:.0}×"),
+        },
     }
 }
 
@@ -122,6 +125,7 @@ mod tests {
         assert_eq!(count(0, "retry", "retries"), "0 retries");
         assert_eq!(ratio(300, 100), "3.00×");
         assert_eq!(ratio(300, 0), "–");
+        assert_eq!(ratio(30_000, 2), "15000×");
         assert_eq!(percent(0.004), "under 1 %");
         assert_eq!(percent(0.0), "0 %");
         assert_eq!(percent(0.425), "42 %");

@@ -38,7 +38,7 @@ pub(crate) fn page(state: &State, end: &End) -> String {
     html += &head(state, end, length, &title);
     html += &failure(end);
     html += &warnings(state);
-    html += &tiles::tiles(state, length);
+    html += &tiles::tiles(state, length, end.error.is_some());
     for section in &state.sections {
         html += &course(section);
     }

@@ -19,6 +19,7 @@ pub(crate) fn objects(section: &Section) -> String {
     for class in &histogram {
         let (from, to) = (*class.sizes.start(), *class.sizes.end());
         let range = match from == to {
+            true if from < 1024 => size(from),
             true => format!("{} <small>({} bytes)</small>", size(from), grouped(from)),
             false => format!("{} to {}", size(from), size(to)),
         };

@@ -20,7 +20,7 @@ struct Tile {
     note: String,
 }
 
-pub(crate) fn tiles(state: &State, length: Duration) -> String {
+pub(crate) fn tiles(state: &State, length: Duration, failed: bool) -> String {
     let Some(section) = main_section(state) else { return String::new() };
     let tile = |tile: Tile| {
         format!(
@@ -28,11 +28,11 @@ pub(crate) fn tiles(state: &State, length: Duration) -> String {
             tile.label, tile.value, tile.note
         )
     };
-    let tiles: String = all(section, length).into_iter().map(tile).collect();
+    let tiles: String = all(section, length, failed).into_iter().map(tile).collect();
     format!("<div class=\"tiles\">{tiles}</div>\n")
 }
 
-fn all(section: &Section, length: Duration) -> Vec<Tile> {
+fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
     let totals = section.totals();
     let up = section.direction == Direction::Up;
     let (stream, stored) =
@@ -48,7 +48,12 @@ fn all(section: &Section, length: Duration) -> Vec<Tile> {
             }),
         },
         Tile {
-            label: if up { "stored" } else { "read from the store" },
+            label: match (up, failed) {
+                (true, false) => "stored",
+                // These bytes are no backup.
+                (true, true) => "sent before the end",
+                (false, _) => "read from the store",
+            },
             value: data("stored-bytes", stored, &size(stored)),
             note: totals.objects.map_or(String::new(), |objects| {
                 let shown = count(objects, "object", "objects");
