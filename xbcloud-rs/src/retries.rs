@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 
 use xb_cli::{Level, Log};
 
+use crate::commands::reporting::Reporting;
+
 /// Minimum time between two warnings about retries. `--verbose` shows all of them.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
 
-/// Reports the retries of all stores in the log from now on.
-pub(crate) fn report(log: &Log) {
+/// Reports the retries of all stores in the log, and in the report of the run, from now on.
+pub(crate) fn report(log: &Log, reporting: Reporting) {
     let (log, last) = (log.clone(), Mutex::new(None));
     xb_uploader::report_retries(move |error, pause| {
+        reporting.retry(error);
         let line = format!("{error}; the next try follows in {} s", pause.as_secs().max(1));
         if is_due(&mut last.lock().unwrap_or_else(PoisonError::into_inner), Instant::now()) {
             log.warn(line);

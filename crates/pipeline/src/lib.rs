@@ -106,12 +106,13 @@ pub use fifo::{FifoError, FifoNames, FifoSettingsError, Fifos, MAX_FIFOS, Merge,
 pub use flow::budget::{Budget, Permit};
 pub use flow::checksum as sums;
 pub use flow::globs::{GlobError, Globs};
-pub use flow::observer::{Observer, Phase, Snapshot, Wait};
+pub use flow::observer::{Observer, Phase, PhaseBegin, Snapshot, Wait};
 pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
 pub use flow::plan::{
     ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan, worker_threads,
 };
 pub use flow::slab::{Slab, SlabPool};
+pub use flow::work::{Done, Watcher, Work};
 pub use inspect::{
     BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,
     Inspector, MAX_BAD_PAGES, PagesFound,

@@ -19,7 +19,7 @@ use xb_reader::Dialect;
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
 pub(crate) use self::shared::{
-    CommonOptions, LayoutArg, OpeningOptions, RunOptions, Source, UnsealedOption,
+    CommonOptions, LayoutArg, OpeningOptions, ReportOption, RunOptions, Source, UnsealedOption,
 };
 pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
@@ -111,6 +111,8 @@ pub(crate) struct PutArgs {
     #[arg(hide_short_help = true)]
     pub(crate) name_template: String,
     #[command(flatten)]
+    pub(crate) report: ReportOption,
+    #[command(flatten)]
     pub(crate) retain: RetainOptions,
     #[command(flatten)]
     pub(crate) put: PutOptions,
@@ -129,6 +131,8 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
     #[arg(hide_short_help = true)]
     pub(crate) name_template: String,
+    #[command(flatten)]
+    pub(crate) report: ReportOption,
     #[command(flatten)]
     pub(crate) backup: BackupOptions,
     #[command(flatten)]
@@ -267,6 +271,8 @@ pub(crate) struct GetArgs {
     #[arg(long, conflicts_with_all = ["files", "globs"])]
     pub(crate) as_stored: bool,
     #[command(flatten)]
+    pub(crate) report: ReportOption,
+    #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
     pub(crate) unsealed: UnsealedOption,
@@ -284,6 +290,8 @@ pub(crate) struct RestoreArgs {
     /// Restore only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
+    #[command(flatten)]
+    pub(crate) report: ReportOption,
     #[command(flatten)]
     pub(crate) ready: ReadyOptions,
     /// Do not decompress .qp, .lz4 and .zst files

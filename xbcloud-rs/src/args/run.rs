@@ -7,7 +7,7 @@ use clap::Args;
 use xb_cli::Secret;
 
 use crate::args::catalogue::{LevelArg, age};
-use crate::args::shared::CommonOptions;
+use crate::args::shared::{CommonOptions, ReportOption};
 
 /// Options around a run: results, metrics, hooks, heartbeat.
 #[derive(Debug, Args)]
@@ -19,6 +19,8 @@ pub(crate) struct JobOptions {
     /// Write the result to FILE as JSON, after success and after failure
     #[arg(long, value_name = "FILE")]
     pub(crate) result: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) report: ReportOption,
     /// Write metrics to FILE, for the textfile collector of Prometheus
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,

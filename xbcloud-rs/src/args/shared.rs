@@ -123,6 +123,14 @@ pub(crate) struct RunOptions {
     pub(crate) fifo: FifoOptions,
 }
 
+// The option of commands that can report on their run.
+#[derive(Debug, Args)]
+pub(crate) struct ReportOption {
+    /// Write a page about the run: rates, slowest stage, objects, tables; also after a failure
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
 // Options for several streams at once.
 #[derive(Debug, Args)]
 pub(crate) struct FifoOptions {

@@ -8,6 +8,7 @@ use xb_pipeline::{Observer, Wait};
 use xb_uploader::Traffic;
 
 use crate::args::{CommonOptions, RunOptions, Source};
+use crate::commands::reporting::Reporting;
 use crate::limits::{default_memory, default_threads};
 use crate::place::wanted_place;
 use crate::report;
@@ -21,6 +22,7 @@ pub(crate) const TOOL: &str = concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION"));
 pub(crate) struct Context {
     pub(crate) log: Log,
     pub(crate) stock: bool,
+    pub(crate) reporting: Reporting,
 }
 
 impl Context {
@@ -87,12 +89,14 @@ impl Context {
             enabled: traffic.is_some() && !run.no_progress && !run.quiet,
             ..ProgressOptions::default()
         };
+        let watch = self.reporting.watch(what, threads(run), &observer, traffic.as_ref());
         let traffic = traffic.unwrap_or_default();
         let progress =
             Progress::start(&self.log, what, options, move || snapshot(&drawn, &traffic))
                 .stage("run")?;
         let outcome = runtime.block_on(command(observer, stop));
         let end = progress.finish();
+        drop(watch);
         // One of our threads may still wait for a stalled producer; it ends with the process.
         runtime.shutdown_background();
         Ok((outcome.map_err(report::failure)?, end))

@@ -3,13 +3,15 @@
 pub(crate) mod admin;
 mod context;
 pub(crate) mod inspect;
+pub(crate) mod reporting;
 pub(crate) mod transfer;
 pub(crate) mod unattended;
 
 use clap::CommandFactory as _;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
 
-use self::context::Context;
+use self::context::{Context, TOOL};
+use self::reporting::Reporting;
 use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
@@ -62,14 +64,15 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         (false, false) => Level::Normal,
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
-    crate::retries::report(&log);
     line.command.check(stock)?;
-    let context = Context { log, stock };
+    let reporting = Reporting::begin(&line.command, TOOL)?;
+    crate::retries::report(&log, reporting.clone());
+    let context = Context { log, stock, reporting };
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     }
-    match line.command {
+    let outcome = match line.command {
         Command::Put(args) => context.put(&args),
         Command::Backup(args) => context.backup(&args),
         Command::Run(args) => context.run(&args),
@@ -90,5 +93,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Plan(args) => context.plan(&args),
         Command::Tune(mut args) => context.tune(&mut args),
         Command::Rewrap(args) => context.rewrap(&args),
-    }
+    };
+    context.reporting.end(&context.log, program.personality(), outcome.as_ref().err());
+    outcome
 }

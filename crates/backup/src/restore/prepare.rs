@@ -115,7 +115,7 @@ pub(super) fn tool_of(dir: &Path, options: &PrepareOptions) -> Result<PrepareToo
         .as_deref()
         .and_then(|program| PrepareTool::of_name(&child::file_name(program)));
     PrepareTool::of_folder(dir).or(named).ok_or_else(|| {
-        let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program".to_owned();
+        let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program; name it with --prepare-program".to_owned();
         BackupError::Restore { target: dir.display().to_string(), what }
     })
 }

@@ -70,6 +70,9 @@ impl RunFolder {
         if books.ledger.is_some() {
             sender = sender.shared();
         }
+        if observer.watcher().is_some() {
+            sender = sender.sized();
+        }
         observer.expect_phases(2);
         observer.begin_phase("upload");
         let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, stop);
@@ -249,7 +252,7 @@ impl RunFolder {
         stop: &mut CancelToken,
     ) -> Result<(PackResult, Uploaded), BackupError> {
         let folder = self.root.key(&self.folder);
-        let mut counted = 0;
+        let mut counted = Uploaded::default();
         let upload = async {
             while let Some(part) = arriving.recv().await {
                 books.part(&part);
@@ -258,9 +261,7 @@ impl RunFolder {
                     .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
                     .await?;
                 books.stored(&folder, sender);
-                let bytes = sender.uploaded().bytes;
-                observer.add_stored(bytes - counted);
-                counted = bytes;
+                counted = observe(observer, sender, counted);
             }
             // The packing side has ended; its result tells whether it succeeded.
             let put = tokio::task::spawn_blocking(move || putting.join())
@@ -268,7 +269,7 @@ impl RunFolder {
                 .map_err(|_| BackupError::Bug("the pipeline thread panicked"))??;
             let uploaded = sender.finish().await?;
             books.stored(&folder, sender);
-            observer.add_stored(uploaded.bytes - counted);
+            observe(observer, sender, counted);
             Ok::<_, BackupError>((put, uploaded))
         };
         let (put, uploaded) = tokio::select! {
@@ -287,6 +288,17 @@ impl RunFolder {
         }
         Ok((put, uploaded))
     }
+}
+
+/// Tells the observer what the store has acknowledged beyond `counted`; returns all of it.
+fn observe(observer: &Observer, sender: &mut PartSender, counted: Uploaded) -> Uploaded {
+    let uploaded = sender.uploaded();
+    observer.add_stored(uploaded.bytes - counted.bytes);
+    observer.add_parts(uploaded.parts - counted.parts);
+    if let Some(watcher) = observer.watcher() {
+        sender.sizes().into_iter().for_each(|size| watcher.object(size));
+    }
+    uploaded
 }
 
 /// The packing side of a run.

@@ -124,8 +124,9 @@ impl Extractor {
         let durable = options.durability == Durability::File;
         let work = {
             let (target, cancelled) = (Arc::clone(&target), Arc::clone(&cancelled));
+            let observer = options.observer.clone();
             let options = WorkOptions { logged: log.is_some(), durable };
-            move |batch| work::run(batch, &target, &cancelled, options)
+            move |batch| work::run(batch, &target, &cancelled, &observer, options)
         };
         // One batch being filled, one in work per thread, and as many waiting to be settled.
         let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);

@@ -113,7 +113,7 @@ impl Finalizer {
                     Some(crew) if piece.file.member.is_some() => {
                         crew.piece(&piece.file, piece.bytes, piece.position, piece.flight);
                     }
-                    _ => piece.write(&self.target)?,
+                    _ => piece.write(&self.target, &self.observer)?,
                 }
             }
             // Counted already.

@@ -14,6 +14,8 @@ use xb_reader::{
 use super::report::ExtractCause;
 use crate::extract::decode::{Member, write_with_holes};
 use crate::flow::budget::Permit;
+use crate::flow::observer::Observer;
+use crate::flow::work::Work;
 
 /// A step, in the order of the stream. `position` is always the stream offset of the chunk that
 /// requires the step.
@@ -66,7 +68,15 @@ impl Piece {
         std::iter::from_fn(extent).collect()
     }
 
-    pub(super) fn write(&self, target: &TargetDir) -> Result<(), ExtractCause> {
+    pub(super) fn write(
+        &self,
+        target: &TargetDir,
+        observer: &Observer,
+    ) -> Result<(), ExtractCause> {
+        observer.working(Work::Write, self.bytes.len() as u64, || self.write_bytes(target))
+    }
+
+    fn write_bytes(&self, target: &TargetDir) -> Result<(), ExtractCause> {
         let mut place = self.place.clone();
         let mut rest = &self.bytes[..];
         let written = self.file.with(target, |partial| {
@@ -125,6 +135,7 @@ pub(super) fn run(
     batch: Vec<Step>,
     target: &TargetDir,
     cancelled: &AtomicBool,
+    observer: &Observer,
     options: WorkOptions,
 ) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(batch.len());
@@ -132,9 +143,9 @@ pub(super) fn run(
     while !cancelled.load(Ordering::Acquire) {
         let whole = if options.logged { None } else { whole_file(steps.as_slice()) };
         let performed = match whole {
-            Some(len) => write_whole(steps.by_ref().take(len), target, options.durable),
+            Some(len) => write_whole(steps.by_ref().take(len), target, observer, options.durable),
             None => match steps.next() {
-                Some(step) => perform(step, target, options.logged),
+                Some(step) => perform(step, target, observer, options.logged),
                 None => break,
             },
         };
@@ -175,6 +186,7 @@ fn whole_file(steps: &[Step]) -> Option<usize> {
 fn write_whole(
     steps: impl Iterator<Item = Step>,
     target: &TargetDir,
+    observer: &Observer,
     durable: bool,
 ) -> Result<Option<Outcome>, ExtractCause> {
     let mut current: Option<(Box<ChunkHead>, PayloadCheck)> = None;
@@ -189,7 +201,7 @@ fn write_whole(
                 if let Some((_, check)) = &mut current {
                     check.append(&PieceCheck::of(&piece.bytes));
                 }
-                piece.write(target)?;
+                piece.write(target, observer)?;
             }
             Step::ChunkEnd => {
                 if let Some((head, check)) = current.take() {
@@ -208,7 +220,12 @@ fn write_whole(
     Ok(None)
 }
 
-fn perform(step: Step, target: &TargetDir, logged: bool) -> Result<Option<Outcome>, ExtractCause> {
+fn perform(
+    step: Step,
+    target: &TargetDir,
+    observer: &Observer,
+    logged: bool,
+) -> Result<Option<Outcome>, ExtractCause> {
     Ok(match step {
         Step::Begin { file, position } => {
             file.with(target, |_| Ok(())).map_err(at(position))?;
@@ -221,7 +238,7 @@ fn perform(step: Step, target: &TargetDir, logged: bool) -> Result<Option<Outcom
             if piece.serial || piece.file.member.is_some() {
                 Some(Outcome::ToWrite(sum, piece))
             } else {
-                piece.write(target)?;
+                piece.write(target, observer)?;
                 let among_holes = logged && piece.place.is_sparse();
                 let extents = if among_holes { piece.extents() } else { Vec::new() };
                 Some(Outcome::Written(sum, extents))

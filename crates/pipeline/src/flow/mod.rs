@@ -8,3 +8,4 @@ pub(crate) mod observer;
 pub(crate) mod ordered_pool;
 pub(crate) mod plan;
 pub(crate) mod slab;
+pub(crate) mod work;

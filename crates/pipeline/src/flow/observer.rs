@@ -1,8 +1,10 @@
 //! Progress of a run: counters and the current phase, which any thread may read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::flow::work::{Done, Watcher, Work, WorkCounters};
 
 /// Counters of one run. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -13,8 +15,22 @@ struct Counters {
     bytes: AtomicU64,
     stored: AtomicU64,
     files: AtomicU64,
+    parts: AtomicU64,
     waits: [AtomicU64; 3],
+    /// Begin of a wait that has not ended, in microseconds since the process began to count, or 0.
+    waiting: [AtomicU64; 3],
+    work: WorkCounters,
+    watcher: OnceLock<Watching>,
     phases: Mutex<Phases>,
+}
+
+/// Wrapper of the trait object, which has no `Debug` of its own.
+struct Watching(Arc<dyn Watcher>);
+
+impl std::fmt::Debug for Watching {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watching")
+    }
 }
 
 /// Stage that the pipeline waited for.
@@ -61,13 +77,28 @@ pub struct Phase {
     pub elapsed: Duration,
 }
 
+/// Begin of a phase of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PhaseBegin {
+    /// Short name, one word.
+    pub name: &'static str,
+    /// When it began. It lasts until the next one begins.
+    pub at: Instant,
+}
+
 /// The current phase, and the counters at its begin.
 #[derive(Debug, Default)]
 struct Phases {
     of: u32,
     number: u32,
     current: Option<Current>,
+    /// The first phases. A run has few.
+    begun: Vec<PhaseBegin>,
 }
+
+/// Number of phases whose begin is kept.
+const MAX_PHASES: usize = 64;
 
 #[derive(Debug)]
 struct Current {
@@ -112,6 +143,9 @@ impl Observer {
         phases.number += 1;
         phases.of = phases.of.max(phases.number);
         let begun = Instant::now();
+        if phases.begun.len() < MAX_PHASES {
+            phases.begun.push(PhaseBegin { name, at: begun });
+        }
         phases.current = Some(Current { name, begun, bytes, waited, later: 0, total: None });
     }
 
@@ -148,6 +182,12 @@ impl Observer {
         })
     }
 
+    /// Returns the begin of each phase so far.
+    #[must_use]
+    pub fn phases_begun(&self) -> Vec<PhaseBegin> {
+        self.phases().begun.clone()
+    }
+
     fn phases(&self) -> MutexGuard<'_, Phases> {
         // Every change is a single assignment, so a panic elsewhere leaves nothing inconsistent.
         self.0.phases.lock().unwrap_or_else(PoisonError::into_inner)
@@ -156,9 +196,59 @@ impl Observer {
     /// Runs `step` and counts its duration as a wait for `what`.
     pub fn waiting<T>(&self, what: Wait, step: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
+        let running = self.0.waiting.get(what as usize);
+        if let Some(running) = running {
+            running.store(clock(begin), Ordering::Relaxed);
+        }
         let value = step();
         self.add_wait(what, begin.elapsed());
+        if let Some(running) = running {
+            running.store(0, Ordering::Relaxed);
+        }
         value
+    }
+
+    /// Returns how long the pipeline has waited for `what`, including a wait that has not ended.
+    /// While one ends, the result may be too large for a moment.
+    #[must_use]
+    pub fn waited_so_far(&self, what: Wait) -> Duration {
+        let begun = self.0.waiting.get(what as usize);
+        let begun = begun.map_or(0, |begun| begun.load(Ordering::Relaxed));
+        let running = if begun == 0 { 0 } else { clock(Instant::now()).saturating_sub(begun) };
+        self.waited(what) + Duration::from_micros(running)
+    }
+
+    /// Runs a `step` of a worker on `bytes` bytes, and counts bytes and time.
+    pub fn working<T>(&self, what: Work, bytes: u64, step: impl FnOnce() -> T) -> T {
+        self.0.work.run(what, bytes, step)
+    }
+
+    /// Returns what workers have done in this step.
+    #[must_use]
+    pub fn worked(&self, what: Work) -> Done {
+        self.0.work.done(what)
+    }
+
+    /// Sets the watcher. The first call counts.
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
+        let _ = self.0.watcher.set(Watching(watcher));
+    }
+
+    /// Returns the watcher, if there is one.
+    #[must_use]
+    pub fn watcher(&self) -> Option<&dyn Watcher> {
+        self.0.watcher.get().map(|watching| &*watching.0)
+    }
+
+    /// Adds acknowledged parts of objects that are sent in several parts.
+    pub fn add_parts(&self, n: u64) {
+        self.0.parts.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Returns the acknowledged parts of objects that are sent in several parts.
+    #[must_use]
+    pub fn parts(&self) -> u64 {
+        self.0.parts.load(Ordering::Relaxed)
     }
 
     fn add_wait(&self, what: Wait, time: Duration) {
@@ -203,6 +293,14 @@ impl Observer {
     }
 }
 
+/// Microseconds since the first call, and at least 1.
+fn clock(now: Instant) -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = *START.get_or_init(|| now);
+    let micros = now.saturating_duration_since(start).as_micros();
+    u64::try_from(micros).unwrap_or(u64::MAX).saturating_add(1)
+}
+
 const WAITS: [Wait; 3] = [Wait::Source, Wait::Workers, Wait::Sink];
 
 #[cfg(test)]
@@ -234,6 +332,29 @@ mod tests {
         observer.begin_phase("check");
         assert_eq!(observer.phase().map(|phase| (phase.number, phase.of)), Some((3, 3)));
         assert_eq!(observer.snapshot().bytes, 130);
+    }
+
+    #[test]
+    fn a_wait_that_has_not_ended_counts_too() {
+        let observer = Observer::default();
+        observer.waiting(Wait::Sink, || {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(2) {
+                std::thread::yield_now();
+            }
+            assert_eq!(observer.waited(Wait::Sink), Duration::ZERO);
+            assert!(observer.waited_so_far(Wait::Sink) >= Duration::from_millis(1));
+        });
+        assert_eq!(observer.waited(Wait::Sink), observer.waited_so_far(Wait::Sink));
+    }
+
+    #[test]
+    fn the_begin_of_each_phase_is_kept_up_to_a_limit() {
+        let observer = Observer::default();
+        for _ in 0..MAX_PHASES + 5 {
+            observer.begin_phase("fetch");
+        }
+        assert_eq!(observer.phases_begun().len(), MAX_PHASES);
     }
 
     #[test]

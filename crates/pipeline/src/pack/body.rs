@@ -33,7 +33,10 @@ pub(crate) struct Segments {
 }
 
 /// Sender to the sealing workers.
-pub(crate) type ToSeal = Submit<Segment, Result<SealedSegment, SealError>>;
+pub(crate) type ToSeal = Submit<Segment, Sealed>;
+
+/// Result of a sealing worker.
+pub(crate) type Sealed = Result<SealedSegment, SealError>;
 
 /// A job for a sealing worker.
 #[derive(Debug)]
@@ -42,6 +45,21 @@ pub(crate) enum Segment {
     Plain(Bytes),
     /// A piece of the body.
     Body(Slab, Option<SegmentToSeal>),
+}
+
+impl Segment {
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Plain(bytes) => bytes.len() as u64,
+            Self::Body(slab, _) => slab.len() as u64,
+        }
+    }
+
+    /// Whether it is to be sealed.
+    pub(crate) fn is_sealed(&self) -> bool {
+        matches!(self, Self::Body(_, Some(_)))
+    }
 }
 
 /// A segment as it is stored.
@@ -172,7 +190,7 @@ fn segment(slab: Slab, sealer: &mut Option<Sealer>, last: bool) -> Result<Segmen
 }
 
 /// Seals one segment and computes its checksum.
-pub(crate) fn seal(segment: Segment) -> Result<SealedSegment, SealError> {
+pub(crate) fn seal(segment: Segment) -> Sealed {
     let bytes = match segment {
         Segment::Plain(bytes) => bytes,
         Segment::Body(slab, None) => slab.freeze(),
@@ -187,7 +205,7 @@ pub(crate) fn seal(segment: Segment) -> Result<SealedSegment, SealError> {
 
 /// Cuts the sealed segments into objects.
 pub(crate) fn cut(
-    mut sealed: Results<Result<SealedSegment, SealError>>,
+    mut sealed: Results<Sealed>,
     mut packer: Packer,
     mut sink: impl PartSink,
 ) -> Result<Packed, PackError> {

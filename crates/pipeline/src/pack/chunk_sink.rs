@@ -6,6 +6,7 @@ use xb_reader::{ChunkHead, PieceCheck};
 use crate::flow::ordered_pool::{Closed, Results};
 use crate::pack::encode::{Encoded, SlabContent};
 use crate::pack::error::PackError;
+use crate::pack::file_shares::FileShares;
 use crate::pack::result::{PackOutput, PackResult};
 use crate::scan::scanner::{ChunkCheck, Entry, Scanned, Step, StreamError};
 
@@ -46,9 +47,10 @@ pub(crate) trait ChunkSink {
 /// Passes all slabs to `sink` and compares the checksum of each chunk, in stream order.
 pub(crate) fn drive(
     encoded: Results<Encoded>,
+    mut shares: FileShares,
     mut sink: impl ChunkSink,
 ) -> Result<PackResult, PackError> {
-    match take_all(encoded, &mut sink) {
+    match take_all(encoded, &mut shares, &mut sink) {
         Ok(scanned) => Ok(PackResult { scanned, output: sink.finish()? }),
         // Closed is a consequence.
         Err(PackError::Closed(_)) => Err(sink.cause()),
@@ -58,6 +60,7 @@ pub(crate) fn drive(
 
 fn take_all(
     mut encoded: Results<Encoded>,
+    shares: &mut FileShares,
     sink: &mut impl ChunkSink,
 ) -> Result<Scanned, PackError> {
     let mut check = ChunkCheck::default();
@@ -67,8 +70,12 @@ fn take_all(
         let mut sums = slab.sums.iter();
         for step in slab.notes.steps {
             match &step {
-                Step::Head(head) => sink.head(head)?,
+                Step::Head(head) => {
+                    shares.head(head);
+                    sink.head(head)?;
+                }
                 Step::Piece(range) => {
+                    shares.piece(range.len());
                     // There is one checksum for each piece.
                     if let Some(sum) = sums.as_slice().first() {
                         sink.piece(slab.content.piece(range), *sum)?;
@@ -78,6 +85,7 @@ fn take_all(
             }
             check.step(step, &mut sums).map_err(StreamError::from)?;
         }
+        shares.slab_end(&slab.content);
         sink.slab_end(slab.content, &slab.notes.entries)?;
         if let Some(scanned) = slab.end {
             return Ok(*scanned);

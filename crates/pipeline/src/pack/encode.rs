@@ -23,6 +23,13 @@ pub(crate) struct ScannedSlab {
     pub(crate) end: Option<Box<Scanned>>,
 }
 
+impl ScannedSlab {
+    /// Length in bytes; 0 after the last byte.
+    pub(crate) fn len(&self) -> u64 {
+        self.slab.as_ref().map_or(0, |slab| slab.len() as u64)
+    }
+}
+
 /// An encoded slab, or the error of the codec.
 pub(crate) type Encoded = Result<EncodedSlab, CodecError>;
 

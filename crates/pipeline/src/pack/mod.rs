@@ -16,6 +16,7 @@ pub(crate) mod chunk_sink;
 pub(crate) mod coalesce;
 pub(crate) mod encode;
 pub(crate) mod error;
+pub(crate) mod file_shares;
 pub(crate) mod frame_sink;
 pub(crate) mod layout;
 pub(crate) mod native_input;
@@ -32,13 +33,15 @@ use crate::classic::one_object_per_chunk::StreamCutter;
 use crate::classic::transform::{ChunkAssembler, TransformStage};
 use crate::flow::budget::Budget;
 use crate::flow::observer::Observer;
-use crate::flow::ordered_pool::{ordered, ordered_by};
+use crate::flow::ordered_pool::{Results, Submit, ordered, ordered_by};
 use crate::flow::plan::{PackPlan, SLAB};
 use crate::flow::slab::SlabPool;
-use crate::pack::body::{Body, cut, seal};
+use crate::flow::work::Work;
+use crate::pack::body::{Body, Sealed, Segment, ToSeal, cut, seal};
 use crate::pack::chunk_sink::drive;
-use crate::pack::encode::{Encoding, SlabEncoder};
+use crate::pack::encode::{Encoded, Encoding, ScannedSlab, SlabEncoder};
 use crate::pack::error::PackError;
+use crate::pack::file_shares::{FileShares, PlainSlabs};
 use crate::pack::frame_sink::FrameSink;
 use crate::pack::layout::{ClassicLayout, ClassicObjects, ObjectLayout};
 use crate::pack::packer::{Packer, PartSink};
@@ -84,53 +87,84 @@ where
     if let Encoding::Frame { compress: FrameCompression::Auto(codec), .. } = &encoding {
         codec.start(plan.threads, plan.part_size, observer);
     }
-    let (to_workers, encoded) = ordered_by("frame", plan.threads, plan.depth, || {
-        // A codec without memory fails at its first job, in stream order like every failure.
-        let mut encoder = SlabEncoder::new(encoding.clone());
-        move |slab| encoder.as_mut().map_err(|e| e.clone()).and_then(|encoder| encoder.encode(slab))
-    });
+    let transformed = memory.transform.is_some();
+    let (to_workers, encoded) = encoders(encoding, &plan, (!transformed).then_some(observer));
     let reader = spawn("read", move || reader.read_all(scanner, &to_workers))?;
 
+    let plain = if transformed { PlainSlabs::Transformed } else { PlainSlabs::Stored };
+    let shares = FileShares::new(observer, plain);
     let packer = match layout {
         // Frames, cut into objects directly.
         ObjectLayout::Packed { stream, .. } if stream.is_plain() => {
             let body = Body::direct(Packer::new(plan.object_size, plan.part_size), sink);
-            spawn("pack", move || drive(encoded, FrameSink::new(stream.header, body)))
+            spawn("pack", move || drive(encoded, shares, FrameSink::new(stream.header, body)))
         }
         // Frames, joined into segments, sealed, and cut into objects.
         ObjectLayout::Packed { stream, .. } => {
-            let (segments, sealed) = ordered("seal", plan.threads, plan.depth, seal);
+            let (segments, sealed) = sealers(&plan, observer);
             let objects = Packer::new(plan.object_size, plan.part_size);
             let cutter = spawn("cut", move || cut(sealed, objects, sink))?;
             let body = Body::<S>::segmented(slabs, stream.sealer, segments, cutter);
-            spawn("pack", move || drive(encoded, FrameSink::new(stream.header, body)))
+            spawn("pack", move || drive(encoded, shares, FrameSink::new(stream.header, body)))
         }
         // Chunks by file, compressed and encrypted if requested, and cut into objects.
         ObjectLayout::Classic { files: ClassicLayout { objects, transform }, .. } => {
             match (objects, transform.zip(memory.transform)) {
                 (ClassicObjects::OnePerChunk, None) => {
                     let cutter = StreamCutter::new(plan.part_size, sink);
-                    spawn("pack", move || drive(encoded, cutter))
+                    spawn("pack", move || drive(encoded, shares, cutter))
                 }
                 (ClassicObjects::OnePerChunk, Some((transform, memory))) => {
                     let cutter = ChunkAssembler::new(plan.part_size, memory.idle, sink);
                     let files = TransformStage::start(&transform, memory, observer, cutter)?;
-                    spawn("pack", move || drive(encoded, files))
+                    spawn("pack", move || drive(encoded, shares, files))
                 }
                 (ClassicObjects::FixedSize, None) => {
                     let cutter = Untransformed::new(&plan, memory.slabs, sink)?;
-                    spawn("pack", move || drive(encoded, cutter))
+                    spawn("pack", move || drive(encoded, shares, cutter))
                 }
                 (ClassicObjects::FixedSize, Some((transform, memory))) => {
                     let cutter =
                         FixedSizeCutter::new(Sizes::new(&plan, memory.idle), memory.idle, sink);
                     let files = TransformStage::start(&transform, memory, observer, cutter)?;
-                    spawn("pack", move || drive(encoded, files))
+                    spawn("pack", move || drive(encoded, shares, files))
                 }
             }
         }
     };
     Ok(PackHandle { reader: Some(reader), packer: packer? })
+}
+
+/// Starts the workers that encode slabs, and counts their work if there is an observer. Where files
+/// are transformed later, that is the work to count: here is only a checksum.
+fn encoders(
+    encoding: Encoding,
+    plan: &PackPlan,
+    observer: Option<&Observer>,
+) -> (Submit<ScannedSlab, Encoded>, Results<Encoded>) {
+    ordered_by("frame", plan.threads, plan.depth, || {
+        // A codec without memory fails at its first job, in stream order like every failure.
+        let mut encoder = SlabEncoder::new(encoding.clone());
+        let observer = observer.cloned();
+        move |slab: ScannedSlab| {
+            let bytes = slab.len();
+            let encode =
+                || encoder.as_mut().map_err(|e| e.clone()).and_then(|encoder| encoder.encode(slab));
+            match &observer {
+                Some(observer) => observer.working(Work::Encode, bytes, encode),
+                None => encode(),
+            }
+        }
+    })
+}
+
+/// Starts the workers that seal segments, and counts their work.
+fn sealers(plan: &PackPlan, observer: &Observer) -> (ToSeal, Results<Sealed>) {
+    let observer = observer.clone();
+    ordered("seal", plan.threads, plan.depth, move |segment: Segment| match segment.is_sealed() {
+        true => observer.working(Work::Seal, segment.len(), || seal(segment)),
+        false => seal(segment),
+    })
 }
 
 fn spawn<T: Send + 'static>(

@@ -13,6 +13,13 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<Bytes>,
 }
 
+impl Frame {
+    /// Length of the payload as stored.
+    pub(crate) fn len(&self) -> u64 {
+        self.payload.iter().map(|piece| piece.len() as u64).sum()
+    }
+}
+
 /// Reason why a frame could not be decoded.
 pub(crate) enum Undecoded {
     Frame(FrameError),

@@ -26,6 +26,7 @@ use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;
+use crate::flow::work::Work;
 use crate::unpack::error::{Stop, UnpackError, not_sealed};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 use crate::unpack::unseal::Unsealed;
@@ -80,7 +81,9 @@ where
     let counted = ranges
         .inspect(move |range| counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64)));
     let body: Box<dyn Iterator<Item = Result<Bytes, Stop>> + Send> = match key {
-        Some(key) => Box::new(Unsealed::start(counted, key, plan).map_err(UnpackError::Thread)?),
+        Some(key) => {
+            Box::new(Unsealed::start(counted, key, plan, observer).map_err(UnpackError::Thread)?)
+        }
         None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
     };
 
@@ -88,7 +91,11 @@ where
     let pool = SlabPool::new(SLAB, plan.depth + 2);
     let (to_decode, mut decoded) = ordered_by("frame", plan.threads, plan.depth, || {
         let mut decoder = FrameDecoder::new(pool.clone());
-        move |frame| decoder.decode(frame)
+        let observer = observer.clone();
+        move |frame: Frame| {
+            let bytes = frame.len();
+            observer.working(Work::Decode, bytes, || decoder.decode(frame))
+        }
     });
 
     // Find: locate the frames of the body for the decoders.

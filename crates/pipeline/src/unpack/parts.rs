@@ -21,6 +21,7 @@ use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;
+use crate::flow::work::Work;
 use crate::unpack::error::{Stop, UnpackError};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 
@@ -237,6 +238,16 @@ enum Job {
     Segment { opener: Arc<Opener>, segment: Segment, bytes: Vec<Bytes>, pool: SlabPool },
 }
 
+impl Job {
+    /// Length of what is sealed.
+    fn len(&self) -> u64 {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Segment { bytes, .. } => bytes.iter().map(|piece| piece.len() as u64).sum(),
+        }
+    }
+}
+
 fn open(job: Job) -> Result<Positioned, SealError> {
     match job {
         Job::Plain(piece) => Ok(piece),
@@ -275,11 +286,17 @@ where
     let pool = SlabPool::new(SLAB, plan.depth + 2);
     let (submit, mut results) = ordered_by("frame", plan.threads, plan.depth, || {
         let mut decoder = FrameDecoder::new(pool.clone());
-        move |frame: Frame| (frame.header.plain_offset, decoder.decode(frame))
+        let observer = observer.clone();
+        move |frame: Frame| {
+            let (offset, bytes) = (frame.header.plain_offset, frame.len());
+            (offset, observer.working(Work::Decode, bytes, || decoder.decode(frame)))
+        }
     });
     let counting = observer.clone();
     let counted = ranges
         .inspect(move |range| counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64)));
+    let working = observer.clone();
+    let open = move |job: Job| working.working(Work::Open, job.len(), || open(job));
     let (to_open, mut opened) = ordered("open", plan.threads, plan.depth, open);
     let spans = body.spans(&runs);
     let splitting = body.clone();

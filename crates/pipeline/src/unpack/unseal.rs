@@ -6,9 +6,11 @@ use bytes::Bytes;
 use xb_encryptor::{Backend, DataKey, Opener, SEAL_HEAD_LEN, SealContext, SealError};
 use xb_frame::{FrameError, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN};
 
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Results, Submit, ordered};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::{Slab, SlabPool};
+use crate::flow::work::Work;
 use crate::unpack::error::{Stop, not_sealed};
 
 /// A piece of the stream for a worker.
@@ -23,6 +25,16 @@ enum Job {
     },
 }
 
+impl Job {
+    /// Length of what is sealed.
+    fn len(&self) -> u64 {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Segment { slab, .. } => slab.len() as u64,
+        }
+    }
+}
+
 /// The unsealed stream.
 pub(crate) struct Unsealed {
     results: Results<Result<Bytes, SealError>>,
@@ -31,10 +43,17 @@ pub(crate) struct Unsealed {
 
 impl Unsealed {
     /// Starts to open the sealed stream in `ranges`, with segments in parallel.
-    pub(crate) fn start<I>(ranges: I, key: Arc<DataKey>, plan: &UnpackPlan) -> std::io::Result<Self>
+    pub(crate) fn start<I>(
+        ranges: I,
+        key: Arc<DataKey>,
+        plan: &UnpackPlan,
+        observer: &Observer,
+    ) -> std::io::Result<Self>
     where
         I: Iterator<Item = Option<Bytes>> + Send + 'static,
     {
+        let observer = observer.clone();
+        let open = move |job: Job| observer.working(Work::Open, job.len(), || open(job));
         let (submit, results) = ordered("open", plan.threads, plan.depth, open);
         let feeder = std::thread::Builder::new()
             .name("segments".into())

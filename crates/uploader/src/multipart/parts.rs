@@ -94,6 +94,8 @@ pub struct PartSender {
     /// Whether other runs may write the same keys. If so, `stored` records the stored objects.
     shared: bool,
     stored: Vec<Stored>,
+    /// Sizes of complete objects, if they are wanted.
+    sizes: Option<Vec<u64>>,
 }
 
 #[derive(Debug)]
@@ -138,7 +140,20 @@ impl PartSender {
             beginning: None,
             shared: false,
             stored: Vec::new(),
+            sizes: None,
         }
+    }
+
+    /// Prepares the sender so that [`PartSender::sizes`] returns the sizes of complete objects.
+    #[must_use]
+    pub fn sized(self) -> Self {
+        Self { sizes: Some(Vec::new()), ..self }
+    }
+
+    /// Returns the sizes of the objects completed since the last call. Only for a
+    /// [sized](Self::sized) sender.
+    pub fn sizes(&mut self) -> Vec<u64> {
+        self.sizes.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Prepares the sender for keys that other runs may write, too. An object that is sent in one
@@ -323,10 +338,12 @@ impl PartSender {
             Done::Object { stored } => {
                 self.uploaded.objects += 1;
                 self.uploaded.bytes += stored.size;
+                self.sizes.iter_mut().for_each(|sizes| sizes.push(stored.size));
                 self.stored.extend(self.shared.then_some(stored));
             }
             Done::Completed { stored } => {
                 self.uploaded.objects += 1;
+                self.sizes.iter_mut().for_each(|sizes| sizes.push(stored.size));
                 self.stored.extend(self.shared.then_some(stored));
             }
             Done::Part { key, index, id, bytes } => {

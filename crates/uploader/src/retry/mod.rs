@@ -135,7 +135,10 @@ pub(crate) fn judge_local(message: &str) -> (StoreErrorKind, Option<Cow<'static,
     } else if is(28) || is(122) {
         (StoreErrorKind::Rejected, Some("make room in its file system, or raise the quota"))
     } else if is(30) {
-        (StoreErrorKind::Rejected, Some("mount its file system writable, or name another directory"))
+        (
+            StoreErrorKind::Rejected,
+            Some("mount its file system writable, or name another directory"),
+        )
     } else if is(36) {
         (StoreErrorKind::Rejected, Some(LONG_NAME))
     } else {

@@ -27,6 +27,7 @@ impl Context {
         }
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
+        self.reporting.name(&name);
         let (keyed, shown) = (!keys.is_empty(), name.to_string());
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
@@ -41,6 +42,7 @@ impl Context {
             Some(fifos) => Some(self.get_to_fifos(root, request, run, fifos)?),
         };
         let Some((report, end)) = done else { return Ok(()) };
+        self.reporting.get(&report);
         let what = match report.chosen {
             None => "wrote the whole stream",
             Some(_) => "wrote the stream of the selected files",

@@ -55,6 +55,7 @@ impl Context {
         }
         let (root, name) =
             new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        self.reporting.name(&name);
         let root = self.taking_over(root, args.put.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
@@ -84,6 +85,7 @@ impl Context {
                 Ok(report)
             },
         )?;
+        self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
         Ok(())
@@ -114,6 +116,7 @@ impl Context {
         args: &BackupOptions,
         run: &RunOptions,
     ) -> Result<PutReport, Failure> {
+        self.reporting.name(&name);
         let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, run)?;
@@ -170,6 +173,7 @@ impl Context {
             self.show_tail(messages, outcome.is_err());
         }
         let (report, end) = outcome?;
+        self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
         Ok(report)

@@ -16,6 +16,7 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
+        self.reporting.name(&name);
         let ready = ready(args)?;
         let request = get_request(name, keys, &args.common.run);
         let request = GetRequest {
@@ -53,6 +54,7 @@ impl Context {
             self.log.info("the restored data is kept; to resume, run the same command again");
         }
         let (report, end) = outcome?;
+        self.reporting.restore(&report);
         report::restore_done(&self.log, args, &report, &end);
         for (name, restored) in &report.restored {
             report::unsealed(&self.log, keyed, name, &restored.get);

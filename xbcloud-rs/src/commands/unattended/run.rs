@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use xb_backup::{BackupName, CopyRequest, Keep, Level, Timestamp, VerifyRequest};
-use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals};
+use xb_cli::{Failure, OrFail as _, Personality, Secret, Signals};
 use xb_job::{FirstCause, RunResult, StageStatus, check_writable, metrics, run_hook, write_whole};
 
 use crate::args::RunArgs;
@@ -14,6 +14,7 @@ use crate::args::catalogue::lock;
 use crate::args::run::JobOptions;
 use crate::commands::context::{Context, TOOL, memory, parallel, threads};
 use crate::commands::inspect::verify::{judged, remarks};
+use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
 use crate::host::host_name;
 use crate::place::{backup_place, check_backup_place, check_copy_place, copy_place, new_name};
@@ -125,6 +126,8 @@ impl Job<'_> {
         let begin = Instant::now();
         let outcome = run();
         let seconds = begin.elapsed().as_secs_f64();
+        let status = if outcome.is_ok() { StageStatus::Ok } else { StageStatus::Failed };
+        self.context.reporting.stage(name, status, seconds);
         match outcome {
             Ok(details) => {
                 self.result.stage(name, StageStatus::Ok, seconds, details);
@@ -174,11 +177,7 @@ impl Job<'_> {
             hint: failure.hint_text().map(str::to_owned),
         });
         let is_ok = error.is_none();
-        let exit = match (outcome.as_ref().err().map(Failure::exit), xb_cli::interrupted()) {
-            (None, _) => Exit::Done,
-            (Some(Exit::Failed), Some(signal)) => Exit::Interrupted(signal),
-            (Some(exit), _) => exit,
-        };
+        let exit = exit_of(outcome.as_ref().err());
         self.result.end(Timestamp::now(), exit.code(Personality::Ours), error);
         if !is_ok {
             self.skip();
@@ -215,12 +214,14 @@ impl Job<'_> {
         for (stage, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             if !self.result.stages.iter().any(|own| own.stage == stage) {
                 self.result.stage(stage, StageStatus::Skipped, 0.0, json!({}));
+                self.context.reporting.stage(stage, StageStatus::Skipped, 0.0);
             }
         }
     }
 
     fn warn(&mut self, text: String) {
         self.context.log.warn(&text);
+        self.context.reporting.warning(&text);
         self.result.warnings.push(text);
     }
 

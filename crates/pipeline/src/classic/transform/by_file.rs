@@ -18,6 +18,7 @@ use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Closed, Submit, WorkerDied, ordered_by};
 use crate::flow::slab::{Slab, SlabPool};
+use crate::flow::work::Work;
 use crate::pack::chunk_sink::ChunkSink;
 use crate::pack::error::{PackError, TransformError};
 use crate::pack::result::PackOutput;
@@ -66,14 +67,16 @@ impl TransformStage {
         let (submit, results) = ordered_by("member", memory.threads, 2 * memory.threads, || {
             // A codec without memory fails at its first job, in order like every failure.
             let mut worker = TransformWorker::new(transform, pool.clone());
-            move |job| match &mut worker {
-                Ok(worker) => worker.transform(job),
+            let observer = observer.clone();
+            move |job: Job| match &mut worker {
+                Ok(worker) => observer.working(Work::Encode, job.len(), || worker.transform(job)),
                 Err(error) => Err(error.clone().into()),
             }
         });
+        let reporting = observer.clone();
         let assembler = std::thread::Builder::new()
             .name("chunks".into())
-            .spawn(move || assemble(results, cutter))
+            .spawn(move || assemble(results, cutter, &reporting))
             .map_err(PackError::Thread)?;
         Ok(Self {
             transform: transform.clone(),

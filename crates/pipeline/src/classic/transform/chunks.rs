@@ -8,6 +8,7 @@ use xb_reader::{ChunkHead, ChunkKind, ChunkWriter, PieceCheck, RelPath};
 use super::worker::TransformOutput;
 use crate::classic::object::{Cut, FileCutter, MAX_XBSTREAM_CHUNK, oversized_chunk, page_rounded};
 use crate::classic::one_object_per_chunk::ChunkCutter;
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
 use crate::pack::error::PackError;
 use crate::pack::packer::PartSink;
@@ -27,9 +28,14 @@ struct Waiting {
 pub(super) fn assemble(
     mut results: Results<TransformOutput>,
     mut cutter: impl FileCutter,
+    observer: &Observer,
 ) -> Result<Cut, PackError> {
     while let Some(transformed) = results.recv() {
         let transformed = transformed??;
+        if let Some(watcher) = observer.watcher() {
+            let stored = transformed.blocks.iter().map(|block| block.len() as u64).sum();
+            watcher.file_bytes(transformed.file.path.as_bytes(), 0, stored);
+        }
         for block in transformed.blocks {
             cutter.add(&transformed.file.path, block)?;
         }

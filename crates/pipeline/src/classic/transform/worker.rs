@@ -19,6 +19,16 @@ pub(super) enum Job {
     End(Arc<File>),
 }
 
+impl Job {
+    /// Length of its plain bytes.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Piece { blocks, .. } => blocks.iter().map(|block| block.len() as u64).sum(),
+            Self::End(_) => 0,
+        }
+    }
+}
+
 /// Result of a job.
 pub(super) type TransformOutput = Result<Transformed, PackError>;
 

@@ -19,6 +19,7 @@ use crate::extract::work::OpenFile;
 use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::WorkerDied;
+use crate::flow::work::Work as Step;
 
 /// Size of the buffer for plain bytes before they are written, and of the reads from a parked file.
 const BUFFER: usize = 256 << 10;
@@ -323,11 +324,14 @@ impl Job<'_> {
         loop {
             let (len, flow) = work.chain.run(input, self.buffer)?;
             let plain = &self.buffer[..len];
-            self.file.with(&self.shared.target, |file| match work.may_have_holes {
-                true => write_with_holes(file, work.plain, plain),
-                false if plain.is_empty() => Ok(()),
-                false => file.write_at(work.plain, plain),
-            })?;
+            let write = || {
+                self.file.with(&self.shared.target, |file| match work.may_have_holes {
+                    true => write_with_holes(file, work.plain, plain),
+                    false if plain.is_empty() => Ok(()),
+                    false => file.write_at(work.plain, plain),
+                })
+            };
+            self.shared.observer.working(Step::Write, len as u64, write)?;
             if self.shared.log.get().is_some() {
                 work.sum.update(plain);
             }

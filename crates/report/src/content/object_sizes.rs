@@ -1,0 +1,128 @@
+//! Sizes of the objects of a backup.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// Number of different sizes that are kept exactly. Objects of one size need two: the last one is
+/// shorter.
+const MAX_EXACT: usize = 8;
+
+/// How many objects have which size.
+#[derive(Debug)]
+pub(crate) struct ObjectSizes {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    pub(crate) smallest: u64,
+    pub(crate) largest: u64,
+    /// Exact sizes; `None` if there are too many.
+    exact: Option<BTreeMap<u64, u64>>,
+    /// Objects by the number of binary digits of their size.
+    classes: [u64; 65],
+}
+
+/// Objects whose size is in a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) sizes: RangeInclusive<u64>,
+    pub(crate) objects: u64,
+}
+
+impl Default for ObjectSizes {
+    fn default() -> Self {
+        Self {
+            objects: 0,
+            bytes: 0,
+            smallest: u64::MAX,
+            largest: 0,
+            exact: Some(BTreeMap::new()),
+            classes: [0; 65],
+        }
+    }
+}
+
+impl ObjectSizes {
+    /// Adds an object.
+    pub(crate) fn add(&mut self, size: u64) {
+        self.objects += 1;
+        self.bytes += size;
+        self.smallest = self.smallest.min(size);
+        self.largest = self.largest.max(size);
+        if let Some(class) = self.classes.get_mut((u64::BITS - size.leading_zeros()) as usize) {
+            *class += 1;
+        }
+        if let Some(exact) = &mut self.exact {
+            *exact.entry(size).or_default() += 1;
+        }
+        self.exact.take_if(|exact| exact.len() > MAX_EXACT);
+    }
+
+    /// Returns the objects by size, the smallest first: exact sizes if there are few, else powers
+    /// of two, with the empty classes in between.
+    pub(crate) fn histogram(&self) -> Vec<Class> {
+        if let Some(exact) = &self.exact {
+            let class =
+                |(size, objects): (&u64, &u64)| Class { sizes: *size..=*size, objects: *objects };
+            return exact.iter().map(class).collect();
+        }
+        let used = |(_, objects): &(usize, &u64)| **objects > 0;
+        let mut all = self.classes.iter().enumerate();
+        let (Some((first, _)), last) = (all.clone().find(used), all.rfind(used)) else {
+            return Vec::new();
+        };
+        let last = last.map_or(first, |(last, _)| last);
+        (first..=last)
+            .map(|digits| Class {
+                sizes: lowest(digits)..=highest(digits),
+                objects: self.classes.get(digits).copied().unwrap_or_default(),
+            })
+            .collect()
+    }
+}
+
+/// Smallest number with this many binary digits, at most 64.
+fn lowest(digits: usize) -> u64 {
+    match digits {
+        0 => 0,
+        digits => highest(digits - 1) + 1,
+    }
+}
+
+/// Largest number with this many binary digits, at most 64.
+fn highest(digits: usize) -> u64 {
+    let unused = u64::BITS.saturating_sub(u32::try_from(digits).unwrap_or(u64::BITS));
+    u64::MAX.checked_shr(unused).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_sizes_are_shown_exactly() {
+        let mut sizes = ObjectSizes::default();
+        for size in [64, 64, 64, 13] {
+            sizes.add(size);
+        }
+        let class = |size, objects| Class { sizes: size..=size, objects };
+        assert_eq!(sizes.histogram(), [class(13, 1), class(64, 3)]);
+        assert_eq!((sizes.smallest, sizes.largest, sizes.bytes), (13, 64, 205));
+    }
+
+    #[test]
+    fn many_sizes_are_shown_by_powers_of_two() {
+        let mut sizes = ObjectSizes::default();
+        for size in (0..=20).chain([1 << 63]) {
+            sizes.add(size);
+        }
+        let histogram = sizes.histogram();
+        assert_eq!(histogram.len(), 65);
+        assert_eq!(histogram[0], Class { sizes: 0..=0, objects: 1 });
+        assert_eq!(histogram[3], Class { sizes: 4..=7, objects: 4 });
+        assert_eq!(histogram.iter().map(|class| class.objects).sum::<u64>(), 22);
+    }
+
+    #[test]
+    fn nothing_is_shown_of_nothing() {
+        assert_eq!(ObjectSizes::default().histogram(), []);
+    }
+}

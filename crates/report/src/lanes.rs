@@ -1,0 +1,92 @@
+//! The stages of the pipeline as a report shows them: their names, and what helps if one is slow.
+
+use crate::recorder::MAX_LANES;
+
+/// Direction of the bytes in a section of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Direction {
+    /// Into a store.
+    Up,
+    /// Out of a store, into files or a stream.
+    Restore,
+    /// Out of a store, to be checked.
+    Verify,
+    /// From one store to another.
+    Copy,
+}
+
+/// A stage in a chart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lane {
+    /// A verb.
+    pub(crate) name: String,
+    /// What helps if this stage is the slowest.
+    pub(crate) advice: &'static str,
+}
+
+const READ: &str = "The producer did not deliver faster: let it copy more files in parallel \
+    with its own --parallel, and look at the disks of the server.";
+const ENCODE: &str =
+    "The workers did not compress faster: choose a lighter --compress, or auto, or more --threads.";
+const SEAL: &str = "The workers did not encrypt faster: give the run more --threads.";
+const UPLOAD: &str = "The store or the link to it did not accept more: try a higher --parallel, \
+    a stronger --compress, and look at --limit-rate.";
+const DOWNLOAD: &str = "The store or the link to it did not deliver faster: try a higher \
+    --parallel, and look at --limit-rate.";
+const OPEN: &str = "The workers did not decrypt faster: give the run more --threads.";
+const DECODE: &str = "The workers did not decompress faster: give the run more --threads.";
+const WRITE: &str = "The disk of the target, or the program that reads the stream, did not accept \
+    more: look at its load.";
+const CHECK: &str = "The checks of the content did not go faster: a lower level of verification \
+    reads less.";
+
+impl Direction {
+    /// Returns the stages, in the order of the bytes. `encode` names what the workers do on the way
+    /// up, if it is not `compress`.
+    pub(crate) fn lanes(self, encode: Option<&str>) -> Vec<Lane> {
+        let lane = |name: &str, advice| Lane { name: name.to_owned(), advice };
+        match self {
+            Self::Up => vec![
+                lane("read", READ),
+                lane(encode.unwrap_or("compress"), ENCODE),
+                lane("seal", SEAL),
+                lane("upload", UPLOAD),
+            ],
+            Self::Restore | Self::Verify => {
+                let last = match self {
+                    Self::Verify => lane("check", CHECK),
+                    _ => lane("write", WRITE),
+                };
+                vec![
+                    lane("download", DOWNLOAD),
+                    lane("open", OPEN),
+                    lane("decompress", DECODE),
+                    last,
+                ]
+            }
+            Self::Copy => vec![lane("copy", UPLOAD)],
+        }
+    }
+
+    /// Number of stages.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Up | Self::Restore | Self::Verify => MAX_LANES,
+            Self::Copy => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_direction_has_as_many_lanes_as_it_says() {
+        for direction in [Direction::Up, Direction::Restore, Direction::Verify, Direction::Copy] {
+            assert_eq!(direction.lanes(None).len(), direction.len(), "{direction:?}");
+        }
+        assert_eq!(Direction::Up.lanes(Some("checksum"))[1].name, "checksum");
+    }
+}

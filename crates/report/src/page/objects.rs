@@ -1,0 +1,49 @@
+//! The objects of a backup by size.
+
+use std::fmt::Write as _;
+
+use crate::page::axis::share;
+use crate::page::text::{card, data};
+use crate::section::Section;
+use crate::units::{grouped, percent, real, size};
+
+/// Returns the card, or nothing if no object was stored.
+pub(crate) fn objects(section: &Section) -> String {
+    let sizes = &section.content.objects;
+    if sizes.objects == 0 {
+        return String::new();
+    }
+    let histogram = sizes.histogram();
+    let most = histogram.iter().map(|class| class.objects).max().unwrap_or_default();
+    let mut rows = String::new();
+    for class in &histogram {
+        let (from, to) = (*class.sizes.start(), *class.sizes.end());
+        let range = match from == to {
+            true if from < 1024 => size(from),
+            true => format!("{} <small>({} bytes)</small>", size(from), grouped(from)),
+            false => format!("{} to {}", size(from), size(to)),
+        };
+        let _ = write!(
+            rows,
+            "<tr><th scope=\"row\">{range}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"bar\"><span style=\"width:{:.1}%\"></span></td></tr>",
+            grouped(class.objects),
+            percent(share(class.objects, sizes.objects)),
+            share(class.objects, most) * 100.0,
+        );
+    }
+    let mean = real(sizes.bytes) / real(sizes.objects);
+    // At most the largest size, so the conversion cannot fail.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let mean = mean as u64;
+    let body = format!(
+        "<dl class=\"facts\"><div><dt>objects</dt><dd>{}</dd></div><div><dt>smallest</dt><dd>{}</dd></div><div><dt>mean</dt><dd>{}</dd></div><div><dt>largest</dt><dd>{}</dd></div><div><dt>parts</dt><dd>{}</dd></div></dl>\
+         <table><thead><tr><th>size</th><th class=\"n\">objects</th><th class=\"n\">share</th><th></th></tr></thead><tbody>{rows}</tbody></table>",
+        data("sized-objects", sizes.objects, &grouped(sizes.objects)),
+        size(sizes.smallest),
+        size(mean),
+        size(sizes.largest),
+        data("parts", section.parts, &grouped(section.parts)),
+    );
+    let about = "The data objects that the store has acknowledged. A large object is sent in parts, each with a request of its own.";
+    card("objects", "Objects", about, &body)
+}

@@ -1,0 +1,57 @@
+//! The tables of a backup: how large, and how well compressed.
+
+use std::fmt::Write as _;
+
+use crate::content::table_totals::Sizes;
+use crate::page::axis::share;
+use crate::page::text::{card, escape};
+use crate::section::Section;
+use crate::units::{count, percent, ratio, size};
+
+/// Number of tables with a row of their own.
+const ROWS: usize = 50;
+
+/// Returns the card, or nothing if the run does not know the tables.
+pub(crate) fn tables(section: &Section) -> String {
+    let largest = section.content.tables.largest(ROWS);
+    if largest.tables.is_empty() {
+        return String::new();
+    }
+    let most = largest.tables.first().map_or(0, |(_, sizes)| sizes.plain);
+    let mut rows = String::new();
+    for (name, sizes) in &largest.tables {
+        row(&mut rows, "", &format!("<bdi>{}</bdi>", escape(name)), *sizes, largest.all, most);
+    }
+    if largest.rest_tables > 0 {
+        let name = format!("{} more", count(largest.rest_tables, "table", "tables"));
+        row(&mut rows, "rest", &name, largest.rest, largest.all, most);
+    }
+    row(&mut rows, "sum", "all tables", largest.all, largest.all, 0);
+    let body = format!(
+        "<table><thead><tr><th>table</th><th class=\"n\">raw</th><th class=\"n\">stored</th><th class=\"n\">ratio</th><th class=\"n\">share</th><th></th></tr></thead><tbody>{rows}</tbody></table>"
+    );
+    let about = "Raw is the content of a table’s files as the producer wrote it, stored its share of the bytes in the store, headers included; share is that of the raw bytes. A file outside of any schema has a row of its own.";
+    card("tables", "Tables", about, &body)
+}
+
+fn row(html: &mut String, class: &str, name: &str, sizes: Sizes, all: Sizes, most: u64) {
+    let bar = match most {
+        0 => String::new(),
+        // The bar is as long as the raw bytes, and filled as far as the stored ones.
+        most => format!(
+            "<span class=\"raw\" style=\"width:{:.1}%\"></span><span style=\"width:{:.1}%\"></span>",
+            share(sizes.plain, most).min(1.0) * 100.0,
+            share(sizes.stored, most).min(1.0) * 100.0,
+        ),
+    };
+    let _ = write!(
+        html,
+        "<tr class=\"{class}\"><th scope=\"row\">{name}</th><td class=\"n\" data-bytes=\"{}\">{}</td><td class=\"n\" data-bytes=\"{}\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"bar\">{bar}</td></tr>",
+        sizes.plain,
+        size(sizes.plain),
+        sizes.stored,
+        size(sizes.stored),
+        ratio(sizes.plain, sizes.stored),
+        percent(share(sizes.plain, all.plain)),
+    );
+}

@@ -1,0 +1,192 @@
+//! What holds for every page.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::recorder::{LaneCount, Sample};
+use crate::report::Report;
+use crate::state::{Cause, End, Head, StageEnd};
+use crate::{Direction, SectionOptions, Totals, Traffic};
+use xb_pipeline::{Observer, Work};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const HOSTILE: &str = "<script>alert(1)</script>\"'&\u{202e}\u{0}";
+
+fn end(error: Option<Cause>) -> End {
+    End {
+        finished: "2026-11-22T03:17:05Z".parse().unwrap(),
+        exit: u8::from(error.is_some()) * 6,
+        meaning: "done and proven".into(),
+        error,
+    }
+}
+
+fn begin(text: &str) -> Report {
+    let started: Timestamp = "2026-11-22T03:15:00Z".parse().unwrap();
+    let text = text.to_owned();
+    Report::begin(Head {
+        what: "Backup".into(),
+        tool: text.clone(),
+        place: text.clone(),
+        host: text,
+        started,
+    })
+}
+
+/// A report of an upload of 3 files with 2 objects.
+fn upload(text: &str) -> Report {
+    let report = begin(text);
+    report.name(text);
+    let observer = Observer::default();
+    let options = SectionOptions { direction: Direction::Up, encode: None, threads: 2 };
+    let traffic = || Traffic { sent: 4100, requests: 7, retries: 1 };
+    let watch = report.watch(text, options, &observer, traffic);
+    observer.begin_phase("upload");
+    observer.add_bytes(10_000);
+    observer.add_stored(4096);
+    observer.working(Work::Encode, 10_000, || ());
+    let watcher = observer.watcher().unwrap();
+    watcher.file_bytes(format!("{text}/orders.ibd").as_bytes(), 9000, 3000);
+    watcher.file_bytes(b"ibdata1", 1000, 1096);
+    watcher.object(4000);
+    watcher.object(96);
+    drop(watch);
+    // A longer course than a test has time for.
+    report.with_section(|section| {
+        for n in 1..=20_u32 {
+            let limiting = SECOND * n / 2;
+            let lane = |bytes: u64| LaneCount { bytes: bytes * u64::from(n) / 20, limiting };
+            let lanes = [lane(10_000), lane(10_000), lane(0), lane(4100)];
+            let sample = Sample { at: SECOND * n, lanes, retries: u64::from(n / 20) };
+            section.recorder.push(sample);
+        }
+        section.length = 20 * SECOND;
+    });
+    report.retry(text);
+    report.setting(text, text);
+    report.stage(text, StageEnd::Failed, Duration::from_secs(1));
+    report
+}
+
+/// Asserts that every element is closed where it was opened.
+fn assert_nested(page: &str) {
+    const VOID: [&str; 3] = ["meta", "link", "!DOCTYPE"];
+    let mut open = Vec::new();
+    let style = page.find("<style>").unwrap()..page.find("</style>").unwrap();
+    let page = format!("{}{}", &page[..style.start], &page[style.end + "</style>".len()..]);
+    for tag in page.split('<').skip(1) {
+        let (tag, _) = tag.split_once('>').expect("a tag has an end");
+        let name = tag.split(|c: char| c.is_whitespace() || c == '/').find(|word| !word.is_empty());
+        let name = name.expect("a tag has a name").to_owned();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop().as_ref(), Some(&name), "{tag}");
+        } else if !tag.ends_with('/') && !VOID.contains(&name.as_str()) {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, [""; 0]);
+}
+
+#[test]
+fn names_from_outside_stay_text() {
+    let cause = Cause { message: HOSTILE.into(), hint: Some(HOSTILE.into()) };
+    let end = End { meaning: HOSTILE.into(), ..end(Some(cause)) };
+    let report = upload(HOSTILE);
+    report.warning(HOSTILE);
+    let page = report.page(&end);
+    assert!(!page.contains("<script") && !page.contains("\"'&") && !page.contains('\u{202e}'));
+    // Title, heading, place, host twice, tool twice, name of section, phase, table, retry, setting,
+    // cause, hint, warning, meaning.
+    assert!(page.matches("&lt;script&gt;").count() >= 16, "{page}");
+    assert_nested(&page);
+}
+
+#[test]
+fn a_page_needs_nothing_from_outside() {
+    let page = upload("shop").page(&end(None));
+    for outside in ["http://", "https://", "src=", "url(", "@import", "<script", "onload"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("Content-Security-Policy"));
+}
+
+#[test]
+fn the_numbers_of_the_run_are_in_the_page() {
+    let report = upload("shop");
+    let counted = report.page(&end(None));
+    assert_nested(&counted);
+    for text in [
+        "<data id=\"stream-bytes\" value=\"10000\">9.77 KiB</data>",
+        "<data id=\"stored-bytes\" value=\"4096\">4.00 KiB</data>",
+        "<data id=\"objects\" value=\"2\">2 objects</data>",
+        "<data id=\"requests\" value=\"7\">7</data>",
+        "<data id=\"retries\" value=\"1\">1 retry</data>",
+        "<bdi>shop.orders</bdi>",
+        "<td class=\"n\" data-bytes=\"3000\">2.93 KiB</td><td class=\"n\">3.00×</td><td class=\"n\">90 %</td>",
+        "data-phase=\"upload\"",
+        "2m 05s",
+        "class=\"badge good\"",
+        "class=\"chart\"",
+        "data-stage=\"compress\"",
+        "data-retries=\"1\"",
+        "<code>--parallel</code>",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(counted.contains(text), "{text}\n{counted}");
+    }
+    // What the run itself says takes precedence.
+    report.totals(Totals { stored_bytes: Some(5000), ..Totals::default() });
+    let stated = report.page(&end(None));
+    assert!(stated.contains("<data id=\"stored-bytes\" value=\"5000\">"));
+    assert!(stated.contains("<data id=\"stream-bytes\" value=\"10000\">"));
+}
+
+#[test]
+fn a_failure_shows_its_cause_and_the_next_step() {
+    let cause = Cause { message: "disk full".into(), hint: Some("remove something".into()) };
+    let page = upload("shop").page(&end(Some(cause)));
+    for text in ["class=\"badge bad\"", "<p id=\"cause\">disk full</p>", "remove something"] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn a_run_that_failed_before_it_began_has_a_page() {
+    let cause = Cause { message: "no key".into(), hint: None };
+    let page = begin("shop").page(&end(Some(cause)));
+    assert_nested(&page);
+    assert!(page.contains("no key") && !page.contains("<svg"));
+}
+
+#[test]
+fn a_short_step_has_numbers_and_no_chart() {
+    let report = begin("shop");
+    let observer = Observer::default();
+    let options = SectionOptions { direction: Direction::Up, encode: None, threads: 1 };
+    let watch = report.watch("backup", options, &observer, Traffic::default);
+    observer.add_bytes(10);
+    drop(watch);
+    let page = report.page(&end(None));
+    assert_nested(&page);
+    assert!(page.contains("<data id=\"backup-0-bytes\" value=\"10\">"), "{page}");
+    assert!(!page.contains("class=\"chart\"") && !page.contains("-0 %"), "{page}");
+}
+
+#[test]
+fn a_page_has_at_most_fifty_tables() {
+    let report = begin("shop");
+    let observer = Observer::default();
+    let options = SectionOptions { direction: Direction::Up, encode: None, threads: 1 };
+    let watch = report.watch("backup", options, &observer, Traffic::default);
+    for table in 0..70 {
+        let path = format!("s/t{table}.ibd");
+        observer.watcher().unwrap().file_bytes(path.as_bytes(), 100 + table, 10);
+    }
+    drop(watch);
+    let page = report.page(&end(None));
+    assert_eq!(page.matches("<bdi>s.t").count(), 50);
+    assert!(page.contains("20 tables more"), "{page}");
+    assert!(page.contains("<bdi>s.t69</bdi>") && !page.contains("<bdi>s.t19</bdi>"));
+}

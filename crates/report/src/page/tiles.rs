@@ -1,0 +1,86 @@
+//! The numbers of a run at a glance.
+
+use std::time::Duration;
+
+use crate::lanes::Direction;
+use crate::page::text::data;
+use crate::section::Section;
+use crate::state::State;
+use crate::units::{count, duration, grouped, rate, ratio, real, size};
+
+/// The section that the run is about: the upload if there is one, else the first.
+pub(crate) fn main_section(state: &State) -> Option<&Section> {
+    let up = state.sections.iter().find(|section| section.direction == Direction::Up);
+    up.or(state.sections.first())
+}
+
+struct Tile {
+    label: &'static str,
+    value: String,
+    note: String,
+}
+
+pub(crate) fn tiles(state: &State, length: Duration, failed: bool) -> String {
+    let Some(section) = main_section(state) else { return String::new() };
+    let tile = |tile: Tile| {
+        format!(
+            "<div class=\"tile\"><span class=\"label\">{}</span><span class=\"value\">{}</span><span class=\"note\">{}</span></div>",
+            tile.label, tile.value, tile.note
+        )
+    };
+    let tiles: String = all(section, length, failed).into_iter().map(tile).collect();
+    format!("<div class=\"tiles\">{tiles}</div>\n")
+}
+
+fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
+    let totals = section.totals();
+    let up = section.direction == Direction::Up;
+    let (stream, stored) =
+        (totals.stream_bytes.unwrap_or_default(), totals.stored_bytes.unwrap_or_default());
+    let files = totals.files.filter(|files| *files > 0);
+    let mut tiles = vec![
+        Tile {
+            label: if up { "stream" } else { "written" },
+            value: data("stream-bytes", stream, &size(stream)),
+            note: files.map_or(String::new(), |files| {
+                let shown = count(files, "file", "files");
+                format!("in {}", data("files", files, &shown))
+            }),
+        },
+        Tile {
+            label: match (up, failed) {
+                (true, false) => "stored",
+                // These bytes are no backup.
+                (true, true) => "sent before the end",
+                (false, _) => "read from the store",
+            },
+            value: data("stored-bytes", stored, &size(stored)),
+            note: totals.objects.map_or(String::new(), |objects| {
+                let shown = count(objects, "object", "objects");
+                format!("in {}", data("objects", objects, &shown))
+            }),
+        },
+        Tile {
+            label: "compressed",
+            value: ratio(stream, stored),
+            note: "stream to stored".to_owned(),
+        },
+        Tile { label: "duration", value: duration(length), note: String::new() },
+    ];
+    let seconds = section.length.as_secs_f64();
+    if seconds > 0.0 {
+        tiles.push(Tile {
+            label: "mean rate",
+            value: rate(real(stream) / seconds),
+            note: "of the stream".to_owned(),
+        });
+    }
+    let requests = totals.requests.unwrap_or_default();
+    let retries = totals.retries.unwrap_or_default();
+    tiles.push(Tile {
+        label: "requests",
+        value: data("requests", requests, &grouped(requests)),
+        note: data("retries", retries, &count(retries, "retry", "retries")),
+    });
+    tiles
+}

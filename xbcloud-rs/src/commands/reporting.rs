@@ -1,0 +1,303 @@
+//! The report of a run, for `--report`: begun before the work, written after it, whatever happened.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use xb_backup::{BackupName, GetReport, PutReport, ReadyReport, Timestamp};
+use xb_cli::{Exit, Failure, Log, OrFail as _, Personality, format_size};
+use xb_job::StageStatus;
+use xb_pipeline::Observer;
+use xb_report::{
+    Cause, Direction, End, Head, Report, SectionOptions, StageEnd, Totals, Traffic, Watch,
+};
+use xb_uploader::StoreError;
+
+use crate::args::{Command, PutOptions};
+use crate::host::host_name;
+
+/// The report of this run, if one is wanted. Otherwise all calls do nothing. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reporting(Option<Begun>);
+
+/// A report and its file.
+#[derive(Debug, Clone)]
+struct Begun {
+    report: Report,
+    path: PathBuf,
+    /// What the workers do on the way up, as a verb.
+    encode: &'static str,
+}
+
+/// What the command line says about a report.
+struct Wanted<'a> {
+    what: &'static str,
+    place: &'a str,
+    root: Option<&'a str>,
+    path: &'a Path,
+    put: Option<&'a PutOptions>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(command: &'a Command) -> Option<Self> {
+        let (what, place, common, report, put) = match command {
+            Command::Put(a) => ("Backup", a.name.as_deref(), &a.common, &a.report, Some(&a.put)),
+            Command::Backup(a) => {
+                ("Backup", a.name.as_deref(), &a.common, &a.report, Some(&a.backup.put))
+            }
+            Command::Run(a) => {
+                ("Run", a.name.as_deref(), &a.common, &a.job.report, Some(&a.backup.put))
+            }
+            Command::Get(a) => ("Download", Some(&*a.source.name), &a.common, &a.report, None),
+            Command::Restore(a) => ("Restore", Some(&*a.source.name), &a.common, &a.report, None),
+            _ => return None,
+        };
+        let (place, root) = (place.unwrap_or_default(), common.store.root.as_deref());
+        report.report.as_deref().map(|path| Self { what, place, root, path, put })
+    }
+
+    /// The place as it was written, after ROOT if that is written elsewhere.
+    fn place(&self) -> String {
+        masked(&match self.root {
+            Some(root) if !self.place.contains("://") => {
+                format!("{}/{}", root.trim_end_matches('/'), self.place.trim_start_matches('/'))
+            }
+            _ => self.place.to_owned(),
+        })
+    }
+
+    fn encode(&self) -> &'static str {
+        let Some(put) = self.put else { return "compress" };
+        let compresses = put.compress.as_deref().is_some_and(|codec| codec != "none");
+        match (compresses, put.encrypt.as_deref()) {
+            (true, Some("AES128" | "AES192" | "AES256")) => "compress and encrypt",
+            (false, Some("AES128" | "AES192" | "AES256")) => "encrypt",
+            (true, _) => "compress",
+            (false, _) => "checksum",
+        }
+    }
+}
+
+/// A place without the keys that some write in front of the bucket. No store accepts them there, but
+/// a report of the refusal must not show them either.
+fn masked(place: &str) -> String {
+    let parts = place.split_once("://").and_then(|(scheme, rest)| {
+        let authority = rest.split('/').next().unwrap_or_default();
+        let (keys, _) = authority.rsplit_once('@')?;
+        Some(format!("{scheme}://***{}", &rest[keys.len()..]))
+    });
+    parts.unwrap_or_else(|| place.to_owned())
+}
+
+impl Reporting {
+    /// Begins the report that the command line asks for.
+    ///
+    /// # Errors
+    /// The file could not be written: that is found before any work.
+    pub(crate) fn begin(command: &Command, tool: &str) -> Result<Self, Failure> {
+        let Some(wanted) = Wanted::of(command) else { return Ok(Self::default()) };
+        xb_report::check_writable(wanted.path).stage("settings").hint(&format!(
+            "make the directory of the report {} and let this user write to it, or name another file with --report",
+            wanted.path.display()
+        ))?;
+        let report = Report::begin(Head {
+            what: wanted.what.to_owned(),
+            tool: tool.to_owned(),
+            place: wanted.place(),
+            host: host_name().unwrap_or_default(),
+            started: Timestamp::now(),
+        });
+        if let Some(rate) = command.run_options().limit_rate {
+            report.setting("rate limit", format!("{}/s", format_size(rate.bytes())));
+        }
+        let (path, encode) = (wanted.path.to_owned(), wanted.encode());
+        Ok(Self(Some(Begun { report, path, encode })))
+    }
+
+    fn report(&self) -> Option<&Report> {
+        self.0.as_ref().map(|begun| &begun.report)
+    }
+
+    /// Notes a retry and the error before it.
+    pub(crate) fn retry(&self, error: &StoreError) {
+        if let Some(report) = self.report() {
+            report.retry(&error.to_string());
+        }
+    }
+
+    /// Samples the counters of a step of the run, which has this many workers, until the result is
+    /// dropped. What moves no data, and so has no traffic, is no step of a report.
+    pub(crate) fn watch(
+        &self,
+        step: &str,
+        threads: usize,
+        observer: &Observer,
+        traffic: Option<&xb_uploader::Traffic>,
+    ) -> Option<Watch> {
+        let (begun, traffic) = (self.0.as_ref()?, traffic?.clone());
+        let direction = match step {
+            "put" | "backup" => Direction::Up,
+            "verify" => Direction::Verify,
+            "copy" => Direction::Copy,
+            _ => Direction::Restore,
+        };
+        let options = SectionOptions { direction, encode: Some(begun.encode), threads };
+        let read = move || Traffic {
+            sent: traffic.sent(),
+            requests: traffic.requests(),
+            retries: traffic.retries(),
+        };
+        let name = match step {
+            "put" => "upload",
+            "get" => "download",
+            step => step,
+        };
+        Some(begun.report.watch(name, options, observer, read))
+    }
+
+    /// Ends the report. A page that cannot be written is a warning, because the run itself is over.
+    pub(crate) fn end(&self, log: &Log, personality: Personality, failure: Option<&Failure>) {
+        let Some(Begun { report, path, .. }) = &self.0 else { return };
+        let exit = exit_of(failure);
+        let end = End {
+            finished: Timestamp::now(),
+            exit: exit.code(personality),
+            meaning: meaning(exit).to_owned(),
+            error: failure.map(|failure| Cause {
+                message: match failure.stage_name() {
+                    Some(stage) => format!("{stage}: {}", failure.line()),
+                    None => failure.line(),
+                },
+                hint: failure.hint_text().map(str::to_owned),
+            }),
+        };
+        if let Err(error) = report.write(path, &end) {
+            log.warn(format!(
+                "cannot write the report {}: {error}; make room there, or name another file with --report next time",
+                path.display()
+            ));
+        }
+    }
+
+    /// Notes what was unusual, but no failure.
+    pub(crate) fn warning(&self, text: &str) {
+        if let Some(report) = self.report() {
+            report.warning(text);
+        }
+    }
+
+    /// Notes that a stage of a run has ended.
+    pub(crate) fn stage(&self, name: &str, status: StageStatus, seconds: f64) {
+        let Some(report) = self.report() else { return };
+        let end = match status {
+            StageStatus::Ok => StageEnd::Ok,
+            StageStatus::Failed => StageEnd::Failed,
+            StageStatus::Skipped => StageEnd::Skipped,
+        };
+        report.stage(name, end, Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    }
+
+    /// Notes the name of the backup.
+    pub(crate) fn name(&self, name: &BackupName) {
+        if let Some(report) = self.report() {
+            report.name(name.as_str());
+        }
+    }
+
+    /// Notes what was stored.
+    pub(crate) fn put(&self, put: &PutReport) {
+        let Some(report) = self.report() else { return };
+        let (manifest, plan) = (&put.manifest, &put.plan);
+        report.totals(Totals {
+            stream_bytes: Some(manifest.stream_bytes),
+            stored_bytes: Some(manifest.stored_bytes),
+            files: Some(manifest.files),
+            objects: Some(manifest.objects),
+            requests: Some(put.requests),
+            retries: Some(put.retries),
+        });
+        match &manifest.packed {
+            None => report.setting("layout", "classic"),
+            Some(packed) => {
+                report.setting("layout", "packed");
+                report.setting("codecs", packed.codecs.join(", "));
+                report.setting("object size", format_size(plan.object_size.get()));
+            }
+        }
+        report.setting("sealed", if manifest.is_sealed() { "yes" } else { "no" });
+        report.setting("part size", format_size(plan.part_size));
+        report.setting("requests at a time", plan.parallel.to_string());
+        report.setting("worker threads", plan.threads.to_string());
+        report.setting("memory for buffers", format_size(plan.memory));
+        report.setting("protection in transit", put.protection);
+    }
+
+    /// Notes what was read.
+    pub(crate) fn get(&self, got: &GetReport) {
+        if let Some(report) = self.report() {
+            report.totals(read([got]));
+        }
+    }
+
+    /// Notes what was restored.
+    pub(crate) fn restore(&self, ready: &ReadyReport) {
+        let Some(report) = self.report() else { return };
+        let restored = ready.restored.iter().map(|(_, restored)| restored);
+        let files = restored.clone().map(|restored| restored.files).sum();
+        let totals = read(restored.map(|restored| &restored.get));
+        report.totals(Totals { files: Some(files), ..totals });
+    }
+}
+
+/// Sums over the backups of a chain. The requests are those of the whole run in each of them.
+fn read<'a>(all: impl IntoIterator<Item = &'a GetReport>) -> Totals {
+    let mut totals = Totals::default();
+    let add = |sum: &mut Option<u64>, more: u64| *sum = Some(sum.unwrap_or_default() + more);
+    for got in all {
+        add(&mut totals.stream_bytes, got.stream_bytes);
+        add(&mut totals.stored_bytes, got.stored_bytes);
+        add(&mut totals.objects, got.objects);
+        totals.requests = totals.requests.max(Some(got.requests));
+        totals.retries = totals.retries.max(Some(got.retries));
+    }
+    totals
+}
+
+/// How the process will end.
+pub(crate) fn exit_of(failure: Option<&Failure>) -> Exit {
+    match (failure.map(Failure::exit), xb_cli::interrupted()) {
+        (None, _) => Exit::Done,
+        (Some(Exit::Failed), Some(signal)) => Exit::Interrupted(signal),
+        (Some(exit), _) => exit,
+    }
+}
+
+/// Meaning of an exit code, in words.
+fn meaning(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Done => "done and proven",
+        Exit::Usage => "wrong option or setting",
+        Exit::NotFound => "the backup, object or bucket does not exist",
+        Exit::NotPermitted => "credentials or keys are missing, wrong, or not sufficient",
+        Exit::Unreachable => "the store cannot be reached or keeps failing",
+        Exit::Input => "the input is not whole, or the producer failed",
+        Exit::Damaged => "what is stored is damaged, or could not be verified",
+        Exit::Interrupted(_) => "ended by a signal",
+        _ => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_has_its_root() {
+        let path = Path::new("x");
+        let place = |place, root| Wanted { what: "Run", place, root, path, put: None }.place();
+        assert_eq!(place("s3://b/shop/n", Some("s3://b")), "s3://b/shop/n");
+        assert_eq!(place("n", Some("s3://b/shop/")), "s3://b/shop/n");
+        assert_eq!(place("shop/n", None), "shop/n");
+        assert_eq!(place("s3://key:secret@b/shop/n@1", None), "s3://***@b/shop/n@1");
+        assert_eq!(place("@2026-11-20", Some("s3://key@b/shop")), "s3://***@b/shop/@2026-11-20");
+    }
+}
