@@ -105,9 +105,7 @@ pub enum BackupError {
         name: String,
     },
     /// The objects of a backup without a manifest changed while they were read.
-    #[error(
-        "the objects of {name} changed while they were read, so what was read may be of several backups"
-    )]
+    #[error("the objects of {name} changed while they were read")]
     Replaced {
         /// Name of the backup.
         name: String,
@@ -351,7 +349,8 @@ impl BackupError {
             Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
             Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
-            Self::Plan(_) | Self::Name(_) | Self::Selection(_) | Self::NoFile { .. } => "settings",
+            Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
+            Self::NoFile { .. } | Self::Spool { .. } => "settings",
             Self::Manifest { .. }
             | Self::Exists { .. }
             | Self::NotThere { .. }
@@ -374,7 +373,6 @@ impl BackupError {
             | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
             Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
-            Self::Spool { .. } => "settings",
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Program { .. } => "prepare",

@@ -134,14 +134,9 @@ impl Extractor {
             let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
             let crew = options.undo.is_active().then(|| {
                 let (target, observer) = (Arc::clone(&target), observer.clone());
-                let crew = DecodeWorkers::new(
-                    &options.undo,
-                    target,
-                    durable,
-                    observer,
-                    on_failure.clone(),
-                );
-                crew.logging(log.clone())
+                let on_failure = on_failure.clone();
+                DecodeWorkers::new(&options.undo, target, durable, observer, on_failure)
+                    .logging(log.clone())
             });
             let finalizer =
                 Finalizer::new(Arc::clone(&target), durable, observer, crew, log, on_failure);

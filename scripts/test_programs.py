@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Runs the workspace's test programs, several at a time, and prints the output of each when it ends.
+
+    test_programs.py --jobs N [cargo test arguments] [-- arguments of the programs]
+
+Most of these programs wait for servers, so that one at a time leaves the processors idle. Each runs
+in its package's directory, as `cargo test` runs it. One that runs for more than LIMIT seconds is
+ended, with all processes of its group.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+LIMIT = 40 * 60
+RUNNING = set()
+
+
+def main():
+    if len(sys.argv) < 3 or sys.argv[1] != "--jobs":
+        sys.exit(__doc__)
+    jobs = int(sys.argv[2])
+    build, programs = split(sys.argv[3:])
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, end_all)
+    waiting = queue.SimpleQueue()
+    for program in sorted(executables(build), key=rank):
+        waiting.put(program)
+    failed, printing = [], threading.Lock()
+
+    def work():
+        while True:
+            try:
+                program = waiting.get_nowait()
+            except queue.Empty:
+                return
+            status, output = run(program, programs)
+            with printing:
+                print(f"     Running {program.name}", flush=True)
+                sys.stdout.buffer.write(output)
+                sys.stdout.buffer.flush()
+                if status != 0:
+                    failed.append(program.name)
+                    print(f"{program.name} ended with status {status}", flush=True)
+
+    workers = [threading.Thread(target=work) for _ in range(max(1, jobs))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if failed:
+        print(f"failed: {', '.join(sorted(failed))}")
+    return 1 if failed else 0
+
+
+def split(arguments):
+    """Arguments of cargo, and those of the programs."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+class Program:
+    def __init__(self, message):
+        self.path = message["executable"]
+        self.directory = Path(message["manifest_path"]).parent
+        self.target = message["target"]["name"]
+        self.name = f"{self.directory.name}/{self.target}"
+
+
+def executables(build):
+    """Builds the test programs."""
+    command = ["cargo", "test", "--no-run", "--message-format=json-render-diagnostics", *build]
+    built = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if built.returncode != 0:
+        sys.exit(built.returncode)
+    for line in built.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["profile"]["test"]:
+            yield Program(message)
+
+
+def rank(program):
+    """Programs that start servers take longest, so they come first."""
+    return (not program.target.startswith("live_"), program.name)
+
+
+def run(program, arguments):
+    """Runs one program; returns its exit status and output."""
+    environment = {**os.environ, "CARGO_MANIFEST_DIR": str(program.directory)}
+    running = subprocess.Popen(
+        [program.path, *arguments],
+        cwd=program.directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    RUNNING.add(running.pid)
+    try:
+        output, _ = running.communicate(timeout=LIMIT)
+        return running.returncode, output
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        output, _ = running.communicate()
+        return f"{LIMIT} s exceeded", output
+    finally:
+        RUNNING.discard(running.pid)
+
+
+def end_all(number, _frame):
+    """Ends all programs when this script is ended."""
+    for leader in list(RUNNING):
+        os.killpg(leader, signal.SIGKILL)
+    os._exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
