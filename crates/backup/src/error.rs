@@ -307,8 +307,7 @@ pub enum BackupError {
 
 impl BackupError {
     /// Whether a manifest, claim or record itself cannot be read: it is damaged, of a newer
-    /// version, in an archive class, or encrypted with another key of the store. Other objects may
-    /// be readable.
+    /// version, archived, or encrypted with another key. Other objects may be readable.
     #[must_use]
     pub fn is_of_one_object(&self) -> bool {
         match self {
