@@ -1,11 +1,11 @@
-//! The report of one run: a page for people, complete in itself, that tells what was done, how fast
-//! each stage was, which of them held up the others, and how long everything took.
+//! The report of one run: a self-contained page that says what was done, how fast each stage was,
+//! which stage held up the others, and how long everything took.
 //!
-//! - [`Report`] collects what is known while the run goes on. [`Report::watch`] samples the counters
-//!   of a pipeline, in bounded memory: a long run has fewer samples a minute, not more in all.
-//! - [`Report::write`] makes the page: HTML with its styles and pictures in it, nothing from
-//!   outside, no script. Every name from outside is escaped.
-//! - [`check_writable`] tells before any work whether the page can be written.
+//! - [`Report`] collects facts during the run. [`Report::watch`] samples the counters of a pipeline
+//!   in bounded memory: a longer run has fewer samples per minute.
+//! - [`Report::write`] writes the page: HTML that contains its styles and pictures, loads nothing,
+//!   and has no script. Every name from outside is escaped.
+//! - [`check_writable`] checks before any work whether the page can be written.
 //!
 //! The crate knows the pipeline's counters, but no stores and no command lines: numbers of a store
 //! come through [`Traffic`].
@@ -28,7 +28,7 @@
 //! drop(watch);
 //! let finished = "2026-11-22T03:15:13Z".parse()?;
 //! let end = End { finished, exit: 0, meaning: "done".into(), error: None };
-//! assert!(report.page(&end).contains("<svg"));
+//! assert!(report.page(&end).contains("s3://bucket/shop"));
 //! # Ok::<(), jiff::Error>(())
 //! ```
 
