@@ -25,21 +25,20 @@ pub(crate) struct Lane {
     pub(crate) advice: &'static str,
 }
 
-const READ: &str = "The producer did not deliver faster: let it copy more files in parallel \
-    with its own --parallel, and look at the disks of the server.";
+const READ: &str = "The producer could not deliver more: let it copy more files at once with its \
+    own --parallel, and check the server's disks.";
 const ENCODE: &str =
-    "The workers did not compress faster: choose a lighter --compress, or auto, or more --threads.";
-const SEAL: &str = "The workers did not encrypt faster: give the run more --threads.";
-const UPLOAD: &str = "The store or the link to it did not accept more: try a higher --parallel, \
-    a stronger --compress, and look at --limit-rate.";
-const DOWNLOAD: &str = "The store or the link to it did not deliver faster: try a higher \
-    --parallel, and look at --limit-rate.";
-const OPEN: &str = "The workers did not decrypt faster: give the run more --threads.";
-const DECODE: &str = "The workers did not decompress faster: give the run more --threads.";
-const WRITE: &str = "The disk of the target, or the program that reads the stream, did not accept \
-    more: look at its load.";
-const CHECK: &str = "The checks of the content did not go faster: a lower level of verification \
-    reads less.";
+    "More --threads, a lighter --compress, or --compress=auto would make this run faster.";
+const SEAL: &str = "More --threads would make this run faster.";
+const UPLOAD: &str = "The store, or the link to it, could not accept more: try a higher --parallel \
+    or a stronger --compress, and check --limit-rate.";
+const DOWNLOAD: &str = "The store, or the link to it, could not deliver more: try a higher \
+    --parallel, and check --limit-rate.";
+const OPEN: &str = "More --threads would make this run faster.";
+const DECODE: &str = "More --threads would make this run faster.";
+const WRITE: &str = "The target's disk, or the program that reads the stream, could not accept \
+    more: check its load.";
+const CHECK: &str = "Checking the content took longest: a lower level of verification reads less.";
 
 impl Direction {
     /// Returns the stages, in the order of the bytes. `encode` names what the workers do on the way

@@ -128,8 +128,8 @@ fn course(section: &Section) -> String {
     let name = escape(&section.name);
     let id = format!("course-{name}");
     let title = match section.direction {
-        Direction::Verify => "Course of the verification".to_owned(),
-        _ => format!("Course of the {name}"),
+        Direction::Verify => "Rates of the verification".to_owned(),
+        _ => format!("Rates of the {name}"),
     };
     let table = stages::table(section, &line, &used);
     if line.bins.len() < MIN_BINS {
@@ -141,7 +141,7 @@ fn course(section: &Section) -> String {
         1 => (String::new(), "The rate over time."),
         _ => (
             stages::verdict(section, &line),
-            "Each line is the rate of one stage, in bytes that entered it. The band below names the stage for which the others waited; where it is empty, none of them did.",
+            "Each line shows how many bytes entered one stage per second. The band below names the stage that the others waited for; where it is empty, none waited.",
         ),
     };
     card(&id, &title, about, &format!("{verdict}{chart}{legend}{table}"))
