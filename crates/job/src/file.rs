@@ -5,17 +5,32 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Mode of the files: the reader is often another user, such as the exporter of the metrics.
-const MODE: u32 = 0o644;
+/// The users who may read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readers {
+    /// Everyone: whoever reads metrics is often another user, such as their exporter.
+    Everyone,
+    /// The owner only: the file has names of tables and places.
+    Owner,
+}
+
+impl Readers {
+    fn mode(self) -> u32 {
+        match self {
+            Self::Everyone => 0o644,
+            Self::Owner => 0o600,
+        }
+    }
+}
 
 /// Replaces the file by `text` in one step. Durable when it returns.
 ///
 /// # Errors
 /// Those of the file system. Then the old file, if there was one, is unchanged.
-pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+pub fn write_whole(path: &Path, text: &str, readers: Readers) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".xb-").tempfile_in(folder(path))?;
     file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(Permissions::from_mode(MODE))?;
+    file.as_file().set_permissions(Permissions::from_mode(readers.mode()))?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
@@ -44,14 +59,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_and_readable_for_others() {
+    fn a_file_is_replaced_whole_for_its_readers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.prom");
         check_writable(&path).unwrap();
-        write_whole(&path, "long text\n").unwrap();
-        write_whole(&path, "new\n").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, MODE);
+        for (readers, mode) in [(Readers::Everyone, 0o644), (Readers::Owner, 0o600)] {
+            write_whole(&path, "long text\n", readers).unwrap();
+            write_whole(&path, "new\n", readers).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
+        }
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
             1,

@@ -25,7 +25,7 @@ mod metrics;
 mod monitor;
 mod result;
 
-pub use file::{check_writable, write_whole};
+pub use file::{Readers, check_writable, write_whole};
 pub use heartbeat::{HeartbeatError, send_heartbeat};
 pub use hook::{HookError, run_hook};
 pub use metrics::metrics;

@@ -3,11 +3,10 @@
 //!
 //! - [`Report`] collects facts during the run. [`Report::watch`] samples the counters of a pipeline
 //!   in bounded memory: a longer run has fewer samples per minute.
-//! - [`Report::write`] writes the page: HTML that contains its styles and pictures, loads nothing,
+//! - [`Report::page`] returns the page: HTML that contains its styles and pictures, loads nothing,
 //!   and has no script. Every name from outside is escaped.
-//! - [`check_writable`] checks before any work whether the page can be written.
 //!
-//! The crate knows the pipeline's counters, but no stores and no command lines: numbers of a store
+//! The crate knows the pipeline's counters, but no files, no stores and no command lines: numbers of a store
 //! come through [`Traffic`].
 //!
 //! ```
@@ -33,7 +32,6 @@
 //! ```
 
 mod content;
-mod file;
 mod gauge;
 mod lanes;
 mod page;
@@ -45,7 +43,6 @@ mod state;
 mod timeline;
 mod units;
 
-pub use file::check_writable;
 pub use gauge::Traffic;
 pub use lanes::Direction;
 pub use report::Report;

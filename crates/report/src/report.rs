@@ -1,7 +1,5 @@
-//! The report while the run goes on. Clones share it.
+//! The report during the run: what is noted, and the page made from it.
 
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +14,7 @@ use crate::state::{
     End, FIRST_RETRIES, Head, LAST_RETRIES, MAX_ROWS, Retry, Stage, StageEnd, State,
 };
 
-/// The report of one run. Clones share it.
+/// The report of one run. Clones refer to the same report.
 #[derive(Debug, Clone)]
 pub struct Report(Arc<Mutex<State>>);
 
@@ -151,14 +149,6 @@ impl Report {
     #[must_use]
     pub fn page(&self, end: &End) -> String {
         page::page(&self.state(), end)
-    }
-
-    /// Replaces the file by the page, in one step.
-    ///
-    /// # Errors
-    /// Those of the file system. Then the old file, if there was one, is unchanged.
-    pub fn write(&self, path: &Path, end: &End) -> io::Result<()> {
-        crate::file::write(path, &self.page(end))
     }
 
     #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use xb_backup::{BackupName, GetReport, PutReport, ReadyReport, Timestamp};
 use xb_cli::{Exit, Failure, Log, OrFail as _, Personality, format_size};
-use xb_job::StageStatus;
+use xb_job::{Readers, StageStatus, check_writable, write_whole};
 use xb_pipeline::Observer;
 use xb_report::{
     Cause, Direction, End, Head, Report, SectionOptions, StageEnd, Totals, Traffic, Watch,
@@ -15,7 +15,7 @@ use xb_uploader::StoreError;
 use crate::args::{Command, PutOptions};
 use crate::host::host_name;
 
-/// The report of this run, if one is wanted. Otherwise all calls do nothing. Clones share it.
+/// The report of this run, if one is wanted. Otherwise all calls do nothing. Clones refer to the same report.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reporting(Option<Begun>);
 
@@ -95,7 +95,7 @@ impl Reporting {
     /// The file could not be written: that is found before any work.
     pub(crate) fn begin(command: &Command, tool: &str) -> Result<Self, Failure> {
         let Some(wanted) = Wanted::of(command) else { return Ok(Self::default()) };
-        xb_report::check_writable(wanted.path).stage("settings").hint(&format!(
+        check_writable(wanted.path).stage("settings").hint(&format!(
             "make the directory of the report {} and let this user write to it, or name another file with --report",
             wanted.path.display()
         ))?;
@@ -170,7 +170,7 @@ impl Reporting {
                 hint: failure.hint_text().map(str::to_owned),
             }),
         };
-        if let Err(error) = report.write(path, &end) {
+        if let Err(error) = write_whole(path, &report.page(&end), Readers::Owner) {
             log.warn(format!(
                 "cannot write the report {}: {error}; make room there, or name another file with --report next time",
                 path.display()

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use xb_backup::{BackupName, CopyRequest, Keep, Level, Timestamp, VerifyRequest};
 use xb_cli::{Failure, OrFail as _, Personality, Secret, Signals};
-use xb_job::{FirstCause, RunResult, StageStatus, check_writable, metrics, run_hook, write_whole};
+use xb_job::{
+    FirstCause, Readers, RunResult, StageStatus, check_writable, metrics, run_hook, write_whole,
+};
 
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
@@ -242,7 +244,7 @@ impl Job<'_> {
 
     fn write(&self, options: &JobOptions) -> Result<(), Failure> {
         let write = |path: &Path, text: &str| {
-            write_whole(path, text).map_err(|error| {
+            write_whole(path, text, Readers::Everyone).map_err(|error| {
                 Failure::new(format!("cannot write {}", path.display())).because(error)
             })
         };
