@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xb_encryptor::DataKey;
 
+use crate::catalog::list::state_without_manifest;
 use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
-use crate::catalog::names::RunId;
+use crate::catalog::names::{BackupName, RunId};
 use crate::catalog::root::Root;
 use crate::claim::{Look, look};
 use crate::error::BackupError;
@@ -128,27 +129,18 @@ pub(crate) async fn find(
                     "{name} is not a packed backup; leave out --as-stored, because `get` always returns it as stored"
                 )));
             }
-            let of = stored.as_ref().map(|stored| &stored.manifest);
-            // Before the listing whose objects are read.
-            let looked = match of {
-                Some(_) => None,
-                None => Some(look(root, name).await?),
-            };
-            let mut files = list_with_sums(root, name, of).await?;
-            if looked.as_ref().is_some_and(|look| files.is_empty() || look.is_unfinished()) {
-                return Err(BackupError::NotThere {
-                    name: name.to_string(),
-                    state: crate::catalog::list::state_without_manifest(root, name).await?,
-                });
-            }
-            open(root, request, stored.as_ref(), unlocked).await?;
-            let origin = match (stored, looked) {
-                (Some(stored), _) => {
+            let (origin, mut files) = match stored {
+                Some(stored) => {
+                    let files = list_with_sums(root, name, Some(&stored.manifest)).await?;
+                    open(root, request, Some(&stored), unlocked).await?;
                     files.agree_with(name, &stored.manifest)?;
-                    Origin::Manifest(stored.manifest)
+                    (Origin::Manifest(stored.manifest), files)
                 }
-                (None, Some(look)) => Origin::Stock(look),
-                (None, None) => return Err(BackupError::Bug("a stock backup was not looked at")),
+                None => {
+                    let (look, files) = stock_files(root, name).await?;
+                    open(root, request, None, unlocked).await?;
+                    (Origin::Stock(look), files)
+                }
             };
             let chosen = match request.files.is_all() {
                 true => None,
@@ -161,6 +153,24 @@ pub(crate) async fn find(
             Ok(Objects::Classic(origin, files, chosen))
         }
     }
+}
+
+/// Finds the objects of a stock backup, and what must still hold once they were read.
+///
+/// # Errors
+/// [`BackupError::NotThere`] if there are none, or if they are what an unfinished run left.
+pub(crate) async fn stock_files(
+    root: &Root,
+    name: &BackupName,
+) -> Result<(Look, ClassicFiles), BackupError> {
+    // Before the listing whose objects are read.
+    let look = look(root, name).await?;
+    let files = list_with_sums(root, name, None).await?;
+    if files.is_empty() || look.is_unfinished() {
+        let state = state_without_manifest(root, name).await?;
+        return Err(BackupError::NotThere { name: name.to_string(), state });
+    }
+    Ok((look, files))
 }
 
 /// Opens the backup: returns the data key if it is sealed, or an error if it may not be read.

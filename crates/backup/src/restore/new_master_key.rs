@@ -11,7 +11,7 @@ use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::restore::prepare::{
-    NEW_MASTER_KEY, PrepareOptions, PrepareTool, is_option, names_option_file, run_first, tool_of,
+    NEW_MASTER_KEY, PrepareOptions, PrepareTool, first_and_rest, is_option, run_first, tool_of,
     with_path,
 };
 
@@ -54,12 +54,7 @@ pub(super) async fn make_if_wanted(
 /// Arguments of the call. Without an option file of the user's, none counts: one of this machine's
 /// server could send files to that server's directories.
 fn arguments(dir: &Path, inner: &Path, options: &PrepareOptions) -> Vec<OsString> {
-    let (first, rest): (Vec<&String>, Vec<&String>) = options
-        .options
-        .iter()
-        .filter(|option| !is_option(option, &[NEW_MASTER_KEY]))
-        .partition(|option| names_option_file(option));
-    let mut args: Vec<OsString> = first.into_iter().map(OsString::from).collect();
+    let (mut args, rest) = first_and_rest(options);
     if args.is_empty() {
         args.push("--no-defaults".into());
     }
@@ -67,7 +62,7 @@ fn arguments(dir: &Path, inner: &Path, options: &PrepareOptions) -> Vec<OsString
     args.push(with_path("--target-dir=", inner));
     args.push(with_path("--datadir=", dir));
     args.push("--force-non-empty-directories".into());
-    args.extend(rest.into_iter().map(OsString::from));
+    args.extend(rest);
     args.push(NEW_MASTER_KEY.into());
     args
 }

@@ -130,13 +130,7 @@ fn steps(
     let mut steps = Vec::new();
     for number in 0..=increments.len() {
         let last = number == increments.len();
-        // Options that name option files count only if they come first.
-        let (first, rest): (Vec<&String>, Vec<&String>) = options
-            .options
-            .iter()
-            .filter(|option| !is_option(option, &[NEW_MASTER_KEY]))
-            .partition(|option| names_option_file(option));
-        let mut args: Vec<OsString> = first.into_iter().map(OsString::from).collect();
+        let (mut args, rest) = first_and_rest(options);
         args.extend([OsString::from("--prepare"), with_path("--target-dir=", dir)]);
         if let Some(increment) = number.checked_sub(1).and_then(|n| increments.get(n)) {
             args.push(with_path("--incremental-dir=", increment));
@@ -152,10 +146,20 @@ fn steps(
         if options.export && last {
             args.push("--export".into());
         }
-        args.extend(rest.into_iter().map(OsString::from));
+        args.extend(rest);
         steps.push(args);
     }
     steps
+}
+
+/// Divides the options that go through to the program into those that name option files, which count
+/// only if they come first, and the others. A new master key is asked for in a step of its own.
+pub(super) fn first_and_rest(options: &PrepareOptions) -> (Vec<OsString>, Vec<OsString>) {
+    let passed = options.options.iter().filter(|option| !is_option(option, &[NEW_MASTER_KEY]));
+    let (first, rest): (Vec<&String>, Vec<&String>) =
+        passed.partition(|option| names_option_file(option));
+    let owned = |options: Vec<&String>| options.into_iter().map(OsString::from).collect();
+    (owned(first), owned(rest))
 }
 
 /// An option with a path as its value.
@@ -172,7 +176,7 @@ pub(super) fn is_option(option: &str, names: &[&str]) -> bool {
 }
 
 /// Whether an option names an option file of the program.
-pub(super) fn names_option_file(option: &str) -> bool {
+fn names_option_file(option: &str) -> bool {
     is_option(
         option,
         &[

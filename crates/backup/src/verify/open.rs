@@ -8,10 +8,10 @@ use crate::cancel::CancelToken;
 use crate::catalog::manifest::{Layout, Manifest, StoredManifest};
 use crate::catalog::names::{CATALOG, KEYS, run_folder};
 use crate::catalog::verification::{Authenticity, Level};
-use crate::claim::{Look, look};
 use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic_checksums::list_with_sums;
+use crate::read::find::stock_files;
 use crate::read::unlock::{envelope, open_sealed};
 use crate::verify::run::{Packed, Run};
 
@@ -94,39 +94,25 @@ impl Run<'_> {
         if self.wants(Level::List) {
             self.observer.begin_phase("list");
         }
-        // Before the listing whose objects are read.
-        let looked = match &manifest {
-            Some(_) => None,
-            None => Some(stop.or(look(self.root, name)).await?),
+        let Some(manifest) = manifest else {
+            let (look, files) = stop.or(stock_files(self.root, name)).await?;
+            self.request.given().allows_unsealed(name, None)?;
+            self.note("a stock backup has no manifest, so missing files cannot be detected");
+            self.report.close(Level::Manifest, "no manifest".to_owned());
+            self.classic(None, files, stop).await?;
+            return stop.or(look.still_holds(self.root, name)).await;
         };
-        let files = stop.or(list_with_sums(self.root, name, manifest.as_ref())).await?;
-        if manifest.is_some() || !files.is_empty() {
-            self.request.given().allows_unsealed(name, manifest.as_ref())?;
+        let files = stop.or(list_with_sums(self.root, name, Some(&manifest))).await?;
+        self.request.given().allows_unsealed(name, Some(&manifest))?;
+        self.report.authenticity = Authenticity::NotSealed;
+        let what = format!("intact, {}", self.report.authenticity.as_str());
+        self.report.close(Level::Manifest, what);
+        if matches!(files.known(), Known::Whole(_)) {
+            self.warn(
+                "a damaged object cannot be named, because the checksum list is missing or damaged",
+            );
         }
-        match &manifest {
-            Some(_) => {
-                self.report.authenticity = Authenticity::NotSealed;
-                let what = format!("intact, {}", self.report.authenticity.as_str());
-                self.report.close(Level::Manifest, what);
-                if matches!(files.known(), Known::Whole(_)) {
-                    self.warn("a damaged object cannot be named, because the checksum list is missing or damaged");
-                }
-            }
-            None => {
-                if files.is_empty() || looked.as_ref().is_some_and(Look::is_unfinished) {
-                    let state =
-                        crate::catalog::list::state_without_manifest(self.root, name).await?;
-                    return Err(BackupError::NotThere { name: name.to_string(), state });
-                }
-                self.note("a stock backup has no manifest, so missing files cannot be detected");
-                self.report.close(Level::Manifest, "no manifest".to_owned());
-            }
-        }
-        self.classic(manifest, files, stop).await?;
-        match looked {
-            Some(look) => stop.or(look.still_holds(self.root, name)).await,
-            None => Ok(()),
-        }
+        self.classic(Some(manifest), files, stop).await
     }
 }
 

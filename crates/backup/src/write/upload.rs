@@ -147,8 +147,11 @@ impl RunFolder {
         if let EndProof::Missing(why) = &put.scanned.proof {
             if let Some(ledger) = &books.ledger {
                 // If this fails, the objects count as what a failed run left.
-                let left = stop.or(async { Ok(self.leave(ledger).await) }).await?;
-                drop(left);
+                stop.or(async {
+                    self.leave(ledger).await.ok();
+                    Ok(())
+                })
+                .await?;
             }
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
