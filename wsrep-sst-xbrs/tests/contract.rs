@@ -5,7 +5,7 @@ mod harness;
 
 use std::process::Command;
 
-use harness::{PROGRAM, STATE, Scene, tree};
+use harness::{PROGRAM, STATE, Scene};
 use rustix::process::Signal;
 use xb_testkit::daemon::{children, kill_9, process_name};
 
@@ -27,16 +27,6 @@ fn assert_new(scene: &Scene) {
     ] {
         assert!(!data.join(gone).exists(), "{gone}");
     }
-}
-
-fn assert_untouched(scene: &Scene) {
-    let data = scene.data("joiner");
-    let mut files = tree(&data);
-    files.retain(|(name, _)| name != "xbrs.prepare.log");
-    let expected = [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
-    let expected: Vec<_> = expected.map(|(n, c)| (n.to_owned(), c.as_bytes().to_vec())).into();
-    assert_eq!(files, expected);
-    assert!(!data.join("#sql-xb").exists());
 }
 
 #[test]
@@ -95,7 +85,7 @@ fn write_sets_instead_of_a_snapshot_leave_the_data_alone() {
     assert_eq!(donor.lines, ["continue".to_owned(), format!("done {STATE}")]);
     assert_eq!(joiner.lines, [STATE]);
     assert!(donor.status.success() && joiner.status.success());
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -112,7 +102,7 @@ fn a_backup_that_fails_at_its_very_end_is_none() {
         assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
         assert!(donor.log.contains(expected), "{}", donor.log);
         assert!(joiner.log.contains(expected), "the joiner is told why: {}", joiner.log);
-        assert_untouched(&scene);
+        scene.assert_untouched();
     }
 }
 
@@ -130,7 +120,7 @@ fn what_cannot_be_used_is_refused_before_it_is_confirmed() {
     for log in [&joiner.log, &donor.log] {
         assert!(log.contains("checkpoints"), "{log}");
     }
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -147,13 +137,13 @@ fn a_donor_with_a_later_server_is_refused_before_anything_is_sent() {
     for log in [&joiner.log, &donor.log] {
         assert!(log.contains("11.4.2-MariaDB, but this node only 10.11.19-MariaDB"), "{log}");
     }
-    assert_untouched(&scene);
+    scene.assert_untouched();
 
     // A node without the backup program reports that immediately.
     std::fs::remove_file(scene.bin().join("backup")).unwrap();
     let joiner = scene.joiner().start().wait();
     assert_eq!((joiner.status.code(), joiner.lines.len()), (Some(2), 0), "{}", joiner.log);
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -166,7 +156,7 @@ fn an_address_behind_a_translation_is_announced_all_the_same() {
     joiner.signal(Signal::TERM);
     let joiner = joiner.wait();
     assert!(joiner.log.contains("192.0.2.7 is not an address of this machine"), "{}", joiner.log);
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -186,7 +176,7 @@ fn a_donor_without_the_program_or_the_secret_is_told_so() {
     joiner.signal(Signal::TERM);
     let joiner = joiner.wait();
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -206,7 +196,7 @@ fn signals_and_the_servers_end_leave_nothing_behind() {
         "{}",
         joiner.log
     );
-    assert_untouched(&scene);
+    scene.assert_untouched();
 
     // Both sides in the middle of a transfer; the donor is signalled to end.
     let mut joiner = scene.joiner().start();
@@ -224,7 +214,7 @@ fn signals_and_the_servers_end_leave_nothing_behind() {
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
     let told = "the donor gave up: interrupted by signal 15";
     assert!(joiner.log.contains(told), "{}", joiner.log);
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -240,7 +230,7 @@ fn a_backup_from_which_nothing_comes_any_more_is_given_up() {
     for log in [&joiner.log, &donor.log] {
         assert!(log.contains("no data for 1 s (sst-idle-timeout)"), "{log}");
     }
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -258,7 +248,7 @@ fn a_killed_donor_takes_its_backup_along() {
     joiner.signal(Signal::TERM);
     let joiner = joiner.wait();
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -330,7 +320,7 @@ fn what_a_backup_has_started_goes_with_it() {
         }
         joiner.signal(Signal::TERM);
         assert!(!joiner.wait().status.success());
-        assert_untouched(&scene);
+        scene.assert_untouched();
     }
 }
 
@@ -360,7 +350,7 @@ fn descriptors_that_leak_are_closed_and_one_joiner_works_at_a_time() {
     let _ = second.ready();
     second.signal(Signal::TERM);
     assert_eq!(second.wait().status.code(), Some(3));
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod harness;
 
 use std::process::{Command, Stdio};
 
-use harness::{Ended, PROGRAM, STATE, Scene, Side, tree};
+use harness::{Ended, PROGRAM, STATE, Scene, Side};
 use xb_testkit::stream::StreamWriter;
 
 /// Plays xtrabackup as the harness plays mariadb-backup, but preparing may write the position or fail.
@@ -97,16 +97,6 @@ fn transfer(scene: &Scene) -> (Ended, Ended) {
     (joiner.wait(), donor)
 }
 
-#[track_caller]
-fn assert_untouched(scene: &Scene) {
-    let data = scene.data("joiner");
-    let mut files = tree(&data);
-    files.retain(|(name, _)| name != "xbrs.prepare.log");
-    let expected = [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
-    let expected: Vec<_> = expected.map(|(n, c)| (n.to_owned(), c.as_bytes().to_vec())).into();
-    assert_eq!(files, expected);
-}
-
 #[test]
 fn perconas_contract_differs() {
     let galera = format!("{STATE} 7\n");
@@ -160,7 +150,7 @@ fn the_position_may_come_with_the_preparing() {
     let (joiner, _) = transfer(&scene);
     assert!(!joiner.status.success() && joiner.lines.is_empty(), "{joiner:?}");
     assert!(joiner.log.contains("but the donor offered"), "{}", joiner.log);
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 #[test]
@@ -173,7 +163,7 @@ fn a_transition_key_is_refused_before_anything_is_swapped() {
     }
     assert!(joiner.log.contains("wsrep_sst_method=xtrabackup-v2"), "{}", joiner.log);
     assert!(!scene.bin().join("prepare.args").exists());
-    assert_untouched(&scene);
+    scene.assert_untouched();
 
     // Its options are refused on each node by itself.
     for options in
@@ -190,7 +180,7 @@ fn a_transition_key_is_refused_before_anything_is_swapped() {
         assert!(!donor.status.success() && donor.lines.is_empty(), "{donor:?}");
         assert!(donor.log.contains("one keyring"), "{}", donor.log);
     }
-    assert_untouched(&scene);
+    scene.assert_untouched();
 }
 
 fn joiner_alone(scene: &Scene) -> Ended {
@@ -211,7 +201,7 @@ fn a_keyring_that_does_not_fit_is_named_and_nothing_is_swapped() {
         "{}",
         joiner.log
     );
-    assert_untouched(&scene);
+    scene.assert_untouched();
     // Any other failure is not blamed on the keyring.
     std::fs::write(scene.bin().join("fails"), "disk full\n").unwrap();
     let (joiner, _) = transfer(&scene);

@@ -61,7 +61,7 @@ impl Put {
         let run = match how.by {
             By::OwnName => own(Cmd::new(program)),
             By::StockName => stock(Cmd::new("bash").args(["-c", AS_STOCK, "bash", program])),
-            // Of another host's processes, nobody knows whether they are alive.
+            // Whether a process of another host is alive cannot be known.
             By::StockNameElsewhere => stock(
                 Cmd::new("unshare")
                     .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"])

@@ -54,6 +54,10 @@ case " $* " in
 esac
 "#;
 
+/// What each node has at first, by name.
+const FIRST: [(&str, &str); 3] =
+    [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
+
 /// Directories of two nodes, and the fake backup program.
 pub(crate) struct Scene {
     pub(crate) scratch: Scratch,
@@ -64,9 +68,7 @@ impl Scene {
         let scene = Self { scratch: Scratch::new() };
         for node in ["donor", "joiner"] {
             let data = scene.scratch.dir(node);
-            for (name, content) in
-                [("ibdata1", "old"), ("galera.cache", "kept"), ("mysql/user.frm", "old")]
-            {
+            for (name, content) in FIRST {
                 let path = data.join(name);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, content).unwrap();
@@ -166,6 +168,17 @@ impl Scene {
 
     pub(crate) fn data(&self, node: &str) -> PathBuf {
         self.scratch.join(node)
+    }
+
+    /// Asserts that the joiner has its first data, and nothing more except the log of preparing.
+    #[track_caller]
+    pub(crate) fn assert_untouched(&self) {
+        let data = self.data("joiner");
+        let mut files = tree(&data);
+        files.retain(|(name, _)| name != "xbrs.prepare.log");
+        let first = FIRST.map(|(name, content)| (name.to_owned(), content.as_bytes().to_vec()));
+        assert_eq!(files, first);
+        assert!(!data.join("#sql-xb").exists());
     }
 
     fn defaults(&self) -> String {

@@ -114,7 +114,7 @@ mod tests {
             shares.piece(len);
         }
         shares.slab_end(&frame(997));
-        // The chunk goes on in the next slab.
+        // The rest of the chunk is in the next slab.
         shares.piece(5);
         shares.slab_end(&SlabContent::Plain(bytes::Bytes::new()));
         let heard = heard.0.lock().unwrap();
