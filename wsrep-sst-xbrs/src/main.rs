@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod hygiene;
+mod reporting;
 mod setup;
 mod voice;
 mod watch;
@@ -11,7 +12,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_sst::{Args, CancelToken, ErrorLog, Family, Handed, OptionFiles, Role};
+use xb_sst::{Args, CancelToken, Context, ErrorLog, Family, Handed, OptionFiles, Role};
 
 use crate::setup::context;
 
@@ -50,16 +51,19 @@ fn serve(words: &[OsString]) -> u8 {
     watch::patience(&stop, &talk, GRACE);
     talk.info(format_args!("xbrs SST started on {}", role.word()));
     let handed = |args: &Args, _: &OptionFiles| handed(args, &talk, &stop);
-    let outcome = match context(args, &talk, &stop, handed) {
-        Ok(context) => match role {
-            Role::Donor => xb_sst::donate(&context),
-            Role::Joiner => xb_sst::join(&context),
-        },
+    let context = match context(args, &talk, &stop, handed) {
+        Ok(context) => context,
         Err(text) => {
             talk.error(text);
             return 22;
         }
     };
+    let context = Context { report: reporting::begin(&context), ..context };
+    let outcome = match role {
+        Role::Donor => xb_sst::donate(&context),
+        Role::Joiner => xb_sst::join(&context),
+    };
+    reporting::end(&context, outcome.as_ref().err());
     match outcome {
         Ok(()) => {
             talk.info(format_args!("xbrs SST completed on {}", role.word()));

@@ -39,6 +39,7 @@ pub(crate) fn context(
         remote_auth,
         notify_socket: std::env::var_os("NOTIFY_SOCKET"),
         program: format!("xbrs {}", env!("CARGO_PKG_VERSION")),
+        report: None,
         args,
     })
 }

@@ -3,6 +3,7 @@
 
 mod harness;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use harness::{PROGRAM, STATE, Scene};
@@ -121,6 +122,46 @@ fn what_cannot_be_used_is_refused_before_it_is_confirmed() {
         assert!(log.contains("checkpoints"), "{log}");
     }
     scene.assert_untouched();
+}
+
+#[test]
+fn each_side_reports_what_it_did() {
+    let scene = Scene::new();
+    scene.options(&format!("report-dir={}", scene.scratch.path().display()));
+    let page = |role: &str| {
+        let path = scene.scratch.join(format!("xbrs-{role}.html"));
+        let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "names of tables are not for everyone");
+        std::fs::read_to_string(path).unwrap()
+    };
+    let (joiner, donor) = scene.transfer();
+    assert!(joiner.status.success() && donor.status.success(), "{}{}", joiner.log, donor.log);
+    let (sent, received) = (page("donor"), page("joiner"));
+    for part in [
+        "✓ succeeded",
+        "<bdi>shop.orders</bdi>",
+        "zstd:1",
+        "on the wire",
+        "from this node to 127.0.0.1:",
+    ] {
+        assert!(sent.contains(part), "{part}: {sent}");
+    }
+    assert!(!sent.contains("requests"), "there is no store: {sent}");
+    for step in ["receiving", "preparing", "exchanging"] {
+        assert!(received.contains(&format!("data-phase=\"{step}\"")), "{step}: {received}");
+    }
+    // A failure is reported, too, and takes the place of the last report.
+    std::fs::write(scene.bin().join("fail"), "").unwrap();
+    let _ = scene.transfer();
+    for page in [page("donor"), page("joiner")] {
+        assert!(page.contains("✗ failed") && page.contains("the server went away"), "{page}");
+    }
+    // For lack of a report no transfer fails.
+    std::fs::remove_file(scene.bin().join("fail")).unwrap();
+    scene.options("report-dir=/proc/nowhere");
+    let (joiner, donor) = scene.transfer();
+    assert!(joiner.status.success() && donor.status.success(), "{}{}", joiner.log, donor.log);
+    assert!(joiner.log.contains("there will be no report"), "{}", joiner.log);
 }
 
 #[test]

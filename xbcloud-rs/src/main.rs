@@ -3,7 +3,6 @@
 mod args;
 mod commands;
 mod exit;
-mod host;
 mod keys;
 mod limits;
 mod listing;

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use xb_backup::{BackupName, Root, Timestamp, Wanted, fill_in, is_name_template};
-use xb_cli::Failure;
+use xb_cli::{Failure, host_name};
 use xb_uploader::{Location, Place, Policy};
 
 use crate::args::copy_destination::Destination;
 use crate::args::{CommonOptions, RunOptions, StoreOptions};
-use crate::host::host_name;
 use crate::settings::{from_variables, settings};
 
 /// ROOT and NAME of a backup.

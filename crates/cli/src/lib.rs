@@ -12,6 +12,7 @@
 //! - [`Size`] and [`Secret`] are option types; [`format_size`] and similar functions format values
 //!   for people.
 //! - [`Log`] writes to standard error; [`Progress`] shows counters there.
+//! - [`write_whole`] writes a file that others read, such as metrics or a report.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
 //! - [`Input`] reads input and reacts to signals.
 //! - [`long_version`] and [`write_manual`] make the text of `--version`, man pages and completions.
@@ -59,6 +60,8 @@ pub use messages::size::{
 };
 pub use program::exit::Exit;
 pub use program::failure::{Failure, OrFail};
+pub use program::host::host_name;
+pub use program::output_file::{Readers, check_writable, write_whole};
 pub use program::personality::{Personality, program_name};
 pub use program::signals::{Signals, interrupted};
 pub use program::{Program, run};

@@ -1,8 +1,8 @@
 //! Everything around an unattended run: its result file, metrics, hooks, heartbeat, and the verdict
 //! of a monitor.
 //!
-//! - [`RunResult`] is the document of one run, in success and in failure; [`write_whole`] writes
-//!   it, and [`metrics`] derives the metrics from it.
+//! - [`RunResult`] is the document of one run, in success and in failure; [`metrics`] derives the
+//!   metrics from it.
 //! - [`run_hook`] starts a program of the operator, without a shell, with the document as its
 //!   standard input.
 //! - [`send_heartbeat`] tells a watching service that a run has ended.
@@ -18,14 +18,12 @@
 //! # Ok::<(), jiff::Error>(())
 //! ```
 
-mod file;
 mod heartbeat;
 mod hook;
 mod metrics;
 mod monitor;
 mod result;
 
-pub use file::{Readers, check_writable, write_whole};
 pub use heartbeat::{HeartbeatError, send_heartbeat};
 pub use hook::{HookError, run_hook};
 pub use metrics::metrics;

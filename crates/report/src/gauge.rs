@@ -82,7 +82,7 @@ impl Gauge {
 
     fn reading(&self) -> Reading {
         let steps = match self.direction {
-            Direction::Up => [Work::Encode, Work::Seal],
+            Direction::Up | Direction::Send => [Work::Encode, Work::Seal],
             _ => [Work::Open, Work::Decode],
         };
         Reading {
@@ -97,11 +97,11 @@ impl Gauge {
         let (now, done) = (self.observer.snapshot(), |step| self.observer.worked(step).bytes);
         match self.direction {
             // What a connection accepts shows the link, even while no object is complete yet.
-            Direction::Up => {
+            Direction::Up | Direction::Send => {
                 let sent = traffic.sent.max(now.stored);
                 [now.bytes, done(Work::Encode), done(Work::Seal), sent]
             }
-            Direction::Restore | Direction::Verify => {
+            Direction::Restore | Direction::Verify | Direction::Receive => {
                 let written = match done(Work::Write) {
                     0 => now.bytes,
                     written => written,
@@ -118,7 +118,7 @@ fn limiting(direction: Direction, threads: u32, since: &Reading) -> [Duration; M
     let zero = Duration::ZERO;
     match direction {
         // One thread reads, and it waits for one thing at a time.
-        Direction::Up => {
+        Direction::Up | Direction::Send => {
             let [encode, seal] = since.busy;
             let share = match encode + seal {
                 both if both.is_zero() => 1.0,
@@ -129,7 +129,7 @@ fn limiting(direction: Direction, threads: u32, since: &Reading) -> [Duration; M
         }
         // Each stage blocks the one before it, so their waits overlap: how long a stage was busy
         // shows more. Whoever waits for bytes of the store waits for the seal, too.
-        Direction::Restore | Direction::Verify => {
+        Direction::Restore | Direction::Verify | Direction::Receive => {
             let [open, decode] = since.busy.map(|busy| busy / threads);
             [since.source.saturating_sub(open), open, decode, since.sink]
         }

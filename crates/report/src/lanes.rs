@@ -14,6 +14,10 @@ pub enum Direction {
     Verify,
     /// From one store to another.
     Copy,
+    /// From the donor of a state transfer to the joiner.
+    Send,
+    /// From the donor, into files of the joiner.
+    Receive,
 }
 
 /// A stage in a chart.
@@ -38,6 +42,16 @@ const OPEN: &str = "More --threads would make this run faster.";
 const DECODE: &str = "More --threads would make this run faster.";
 const WRITE: &str = "The target's disk, or the program that reads the stream, could not accept \
     more: check its load.";
+const SEND: &str = "The link or the joiner could not accept more: try a stronger compress= or \
+    compress=auto on the donor, and check rlimit= and the joiner's disks.";
+const COMPRESS: &str = "More compress-threads= or a lighter compress= would make this transfer \
+    faster, unless the server needs the processors.";
+const BACKUP: &str = "The backup program could not deliver more: more backup-threads= let it copy \
+    more files at once; check the donor's disks.";
+const RECEIVE: &str = "The donor, or the link to it, could not deliver more: its own report names \
+    the stage that held it up.";
+const DECOMPRESS: &str = "More write-threads= would make this transfer faster.";
+const STORE: &str = "The joiner's disks could not accept more: check their load.";
 const CHECK: &str = "Checking the content took longest: a lower level of verification reads less.";
 
 impl Direction {
@@ -65,15 +79,37 @@ impl Direction {
                 ]
             }
             Self::Copy => vec![lane("copy", UPLOAD)],
+            Self::Send => vec![
+                lane("back up", BACKUP),
+                lane("compress", COMPRESS),
+                lane("seal", SEAL),
+                lane("send", SEND),
+            ],
+            Self::Receive => vec![
+                lane("receive", RECEIVE),
+                lane("open", OPEN),
+                lane("decompress", DECOMPRESS),
+                lane("write", STORE),
+            ],
         }
     }
 
     /// Number of stages.
     pub(crate) fn len(self) -> usize {
         match self {
-            Self::Up | Self::Restore | Self::Verify => MAX_LANES,
             Self::Copy => 1,
+            _ => MAX_LANES,
         }
+    }
+
+    /// Whether the bytes are packed: what is read is what a producer writes.
+    pub(crate) fn packs(self) -> bool {
+        matches!(self, Self::Up | Self::Send)
+    }
+
+    /// Whether one end is a store, with objects and requests.
+    pub(crate) fn has_store(self) -> bool {
+        !matches!(self, Self::Send | Self::Receive)
     }
 }
 
@@ -83,7 +119,8 @@ mod tests {
 
     #[test]
     fn every_direction_has_as_many_lanes_as_it_says() {
-        for direction in [Direction::Up, Direction::Restore, Direction::Verify, Direction::Copy] {
+        use Direction::{Copy, Receive, Restore, Send, Up, Verify};
+        for direction in [Up, Restore, Verify, Copy, Send, Receive] {
             assert_eq!(direction.lanes(None).len(), direction.len(), "{direction:?}");
         }
         assert_eq!(Direction::Up.lanes(Some("checksum"))[1].name, "checksum");

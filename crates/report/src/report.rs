@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use xb_pipeline::Observer;
 
 use crate::gauge::{Gauge, Traffic};
-use crate::lanes::Direction;
 use crate::page;
 use crate::sampler::Watch;
 use crate::section::{Content, ContentWatcher, Section, SectionOptions, Totals};
@@ -58,7 +57,7 @@ impl Report {
             state.sections.push(Section::new(name, options));
             state.sections.len() - 1
         };
-        let content = (options.direction == Direction::Up).then(|| {
+        let content = options.direction.packs().then(|| {
             let content = Arc::new(ContentWatcher::default());
             observer.watch(content.clone());
             content
@@ -91,11 +90,12 @@ impl Report {
             stored_bytes: Some(now.stored),
             files: Some(now.files),
             objects: None,
-            requests: Some(traffic.requests),
-            retries: Some(traffic.retries),
+            requests: section.direction.has_store().then_some(traffic.requests),
+            retries: section.direction.has_store().then_some(traffic.retries),
         };
         if let Some(content) = content {
-            section.counted.objects = Some(content.objects.objects);
+            section.counted.objects =
+                section.direction.has_store().then_some(content.objects.objects);
             section.content = content;
         }
         section.recorder.interval()

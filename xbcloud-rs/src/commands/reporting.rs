@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_backup::{BackupName, GetReport, PutReport, ReadyReport, Timestamp};
-use xb_cli::{Exit, Failure, Log, OrFail as _, Personality, format_size};
-use xb_job::{Readers, StageStatus, check_writable, write_whole};
+use xb_cli::{
+    Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
+    write_whole,
+};
+use xb_job::StageStatus;
 use xb_pipeline::Observer;
 use xb_report::{
     Cause, Direction, End, Head, Report, SectionOptions, StageEnd, Totals, Traffic, Watch,
@@ -13,7 +16,6 @@ use xb_report::{
 use xb_uploader::StoreError;
 
 use crate::args::{Command, PutOptions};
-use crate::host::host_name;
 
 /// The report of this run, if one is wanted. Otherwise all calls do nothing. Clones refer to the same report.
 #[derive(Debug, Clone, Default)]

@@ -2,6 +2,8 @@
 
 pub(crate) mod exit;
 pub(crate) mod failure;
+pub(crate) mod host;
+pub(crate) mod output_file;
 pub(crate) mod personality;
 pub(crate) mod service;
 pub(crate) mod signals;
@@ -32,8 +34,9 @@ use crate::program::personality::{Personality, program_name};
 /// `fallback_name` is used in messages if the system passed no `argv[0]`. The error is written to
 /// the log if `main` has started one, otherwise as plain text to standard error; clap prints its
 /// own errors, help and version. If a signal was caught, a failure counts as [`Exit::Interrupted`],
-/// whatever its cause. While the program runs, the timeouts of its systemd unit are extended. Programs that are started within `main` get a guardian, a second process of
-/// this program: it ends them if this process is killed.
+/// whatever its cause. While the program runs, the timeouts of its systemd unit are extended.
+/// Programs that are started within `main` get a guardian, a second process of this program: it ends
+/// them if this process is killed.
 ///
 /// ```no_run
 /// #[derive(clap::Parser)]

@@ -27,11 +27,17 @@ pub(crate) fn tables(section: &Section) -> String {
         row(&mut rows, "rest", &name, largest.rest, largest.all, most);
     }
     row(&mut rows, "sum", "all tables", largest.all, largest.all, 0);
+    let (there, about) = match section.direction.has_store() {
+        true => ("stored", "stored its share of the bytes in the store"),
+        false => ("sent", "sent its share of the bytes on the wire"),
+    };
     let body = format!(
-        "<table><thead><tr><th>table</th><th class=\"n\">raw</th><th class=\"n\">stored</th><th class=\"n\">ratio</th><th class=\"n\">share</th><th></th></tr></thead><tbody>{rows}</tbody></table>"
+        "<table><thead><tr><th>table</th><th class=\"n\">raw</th><th class=\"n\">{there}</th><th class=\"n\">ratio</th><th class=\"n\">share</th><th></th></tr></thead><tbody>{rows}</tbody></table>"
     );
-    let about = "Raw is the content of a table’s files as the producer wrote it, stored its share of the bytes in the store, headers included; share is that of the raw bytes. A file outside of any schema has a row of its own.";
-    card("tables", "Tables", about, &body)
+    let about = format!(
+        "Raw is the content of a table’s files as the producer wrote it, {about}, headers included; share is that of the raw bytes. A file outside of any schema has a row of its own."
+    );
+    card("tables", "Tables", &about, &body)
 }
 
 fn row(html: &mut String, class: &str, name: &str, sizes: Sizes, all: Sizes, most: u64) {

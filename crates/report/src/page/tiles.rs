@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use crate::lanes::Direction;
 use crate::page::text::data;
 use crate::section::Section;
 use crate::state::State;
 use crate::units::{count, duration, grouped, rate, ratio, real, size};
 
-/// The section that the run is about: the upload if there is one, else the first.
+/// The section that the run is about: the one that packs if there is one, else the first.
 pub(crate) fn main_section(state: &State) -> Option<&Section> {
-    let up = state.sections.iter().find(|section| section.direction == Direction::Up);
+    let up = state.sections.iter().find(|section| section.direction.packs());
     up.or(state.sections.first())
 }
 
@@ -34,13 +33,13 @@ pub(crate) fn tiles(state: &State, length: Duration, failed: bool) -> String {
 
 fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
     let totals = section.totals();
-    let up = section.direction == Direction::Up;
+    let (packs, has_store) = (section.direction.packs(), section.direction.has_store());
     let (stream, stored) =
         (totals.stream_bytes.unwrap_or_default(), totals.stored_bytes.unwrap_or_default());
     let files = totals.files.filter(|files| *files > 0);
     let mut tiles = vec![
         Tile {
-            label: if up { "stream" } else { "written" },
+            label: if packs { "stream" } else { "written" },
             value: data("stream-bytes", stream, &size(stream)),
             note: files.map_or(String::new(), |files| {
                 let shown = count(files, "file", "files");
@@ -48,11 +47,12 @@ fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
             }),
         },
         Tile {
-            label: match (up, failed) {
-                (true, false) => "stored",
+            label: match (packs, has_store) {
                 // These bytes are no backup.
-                (true, true) => "sent before the end",
-                (false, _) => "read from the store",
+                (true, true) if failed => "sent before the end",
+                (true, true) => "stored",
+                (false, true) => "read from the store",
+                (_, false) => "on the wire",
             },
             value: data("stored-bytes", stored, &size(stored)),
             note: totals.objects.map_or(String::new(), |objects| {
@@ -63,7 +63,7 @@ fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
         Tile {
             label: "compressed",
             value: ratio(stream, stored),
-            note: "stream to stored".to_owned(),
+            note: if has_store { "stream to stored" } else { "stream to wire" }.to_owned(),
         },
         Tile { label: "duration", value: duration(length), note: String::new() },
     ];
@@ -75,12 +75,13 @@ fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
             note: "of the stream".to_owned(),
         });
     }
-    let requests = totals.requests.unwrap_or_default();
-    let retries = totals.retries.unwrap_or_default();
-    tiles.push(Tile {
-        label: "requests",
-        value: data("requests", requests, &grouped(requests)),
-        note: data("retries", retries, &count(retries, "retry", "retries")),
-    });
+    if let Some(requests) = totals.requests {
+        let retries = totals.retries.unwrap_or_default();
+        tiles.push(Tile {
+            label: "requests",
+            value: data("requests", requests, &grouped(requests)),
+            note: data("retries", retries, &count(retries, "retry", "retries")),
+        });
+    }
     tiles
 }

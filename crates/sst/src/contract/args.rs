@@ -155,6 +155,13 @@ const OF_THE_SERVER: [&str; 9] = [
 const SWITCHES: [&str; 1] = ["bypass"];
 
 impl Args {
+    /// The address without the secret in it: host and port only.
+    #[must_use]
+    pub fn peer(&self) -> &str {
+        let address = self.address.split('/').next().unwrap_or_default();
+        address.rsplit('@').next().unwrap_or_default()
+    }
+
     /// Parses the arguments after the program's name.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use xb_pipeline::{
     start_pack,
 };
 use xb_reader::Dialect;
+use xb_report::Direction;
 
 use self::temp_dir::WorkFolder;
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -95,7 +96,7 @@ fn full(context: &Context) -> Result<(), SstError> {
     talk.info(format_args!(
         "SST: full backup of about {} MiB to {}",
         size.bytes >> 20,
-        without_secret(&context.args.address)
+        context.args.peer()
     ));
     let compress = settings.compress.to_string();
     let what = What::Full { bytes: size.bytes, disk: size.disk, compress };
@@ -104,6 +105,7 @@ fn full(context: &Context) -> Result<(), SstError> {
 
     let observer = Observer::default();
     let progress = Progress::start(context, &observer, size.bytes);
+    let _watch = context.watch(Direction::Send, settings.compress_threads, &observer);
     let sink = Sink::new(outgoing, &observer, context);
     let files = match back_up(context, &observer, &sink) {
         Ok(files) => files,
@@ -117,12 +119,6 @@ fn full(context: &Context) -> Result<(), SstError> {
     // The last progress line; after `done` the server reads no more. This call does not block.
     progress.finish(format_args!("sent {files} files"));
     done(context)
-}
-
-/// Returns host and port only.
-fn without_secret(address: &str) -> &str {
-    let address = address.split('/').next().unwrap_or_default();
-    address.rsplit('@').next().unwrap_or_default()
 }
 
 /// Runs the backup into the sink. Returns the number of files in it.

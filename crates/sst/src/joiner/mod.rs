@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xb_pipeline::Observer;
+use xb_report::{Direction, StageEnd};
 
 use self::datadir_lock::DatadirLock;
 use self::prepare::prepare;
@@ -120,10 +121,11 @@ fn full(
         }
     };
     let new = layout.datadir.join(OURS).join(NEW);
-    let mut clock = Clock::start(settings.time);
+    let mut clock = Clock::start();
 
     let observer = Observer::default();
     let progress = Progress::start(context, &observer, bytes);
+    let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
     let incoming = offered.accept(b"")?;
     let (incoming, files) = receive(context, incoming, &new, &observer)?;
     let stated = content::before_preparing(&new, context.args.family, offered_at.as_ref());
@@ -138,6 +140,7 @@ fn full(
         talk.warn("the connection was lost after the last byte: the donor may not know that the transfer is complete");
     }
     progress.finish(format_args!("received {files} files"));
+    drop(watch);
     clock.lap(context, "receiving");
 
     // Let the disk write while the backup is prepared.
@@ -348,23 +351,23 @@ impl Drop for Mark {
     }
 }
 
-/// Logs how long each step took, if configured.
-struct Clock {
-    wanted: bool,
-    begin: Instant,
-}
+/// Measures how long each step took, for the log and the report.
+struct Clock(Instant);
 
 impl Clock {
-    fn start(wanted: bool) -> Self {
-        Self { wanted, begin: Instant::now() }
+    fn start() -> Self {
+        Self(Instant::now())
     }
 
     fn lap(&mut self, context: &Context, what: &str) {
-        if self.wanted {
-            let seconds = self.begin.elapsed().as_secs_f64();
-            context.talk.info(format_args!("{what} took {seconds:.2} s"));
+        let took = self.0.elapsed();
+        if context.settings.time {
+            context.talk.info(format_args!("{what} took {:.2} s", took.as_secs_f64()));
         }
-        self.begin = Instant::now();
+        if let Some(report) = &context.report {
+            report.stage(what, StageEnd::Ok, took);
+        }
+        self.0 = Instant::now();
     }
 }
 

@@ -1,5 +1,8 @@
 //! State that both roles need.
 
+use xb_pipeline::Observer;
+use xb_report::{Direction, Report, SectionOptions, Traffic, Watch};
+
 use crate::cancel::CancelToken;
 use crate::contract::args::Args;
 use crate::contract::datadir::Layout;
@@ -27,6 +30,8 @@ pub struct Context {
     pub notify_socket: Option<std::ffi::OsString>,
     /// Name and version of this program.
     pub program: String,
+    /// The report of this transfer, if one is wanted.
+    pub report: Option<Report>,
 }
 
 impl std::fmt::Debug for Context {
@@ -42,5 +47,17 @@ impl std::fmt::Debug for Context {
 impl Context {
     pub(crate) fn stop(&self) -> &CancelToken {
         &self.stop
+    }
+
+    /// Samples the counters for the report, until the result is dropped.
+    pub(crate) fn watch(
+        &self,
+        direction: Direction,
+        threads: usize,
+        observer: &Observer,
+    ) -> Option<Watch> {
+        let options = SectionOptions { direction, encode: None, threads };
+        let report = self.report.as_ref()?;
+        Some(report.watch("transfer", options, observer, Traffic::default))
     }
 }

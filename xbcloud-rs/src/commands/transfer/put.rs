@@ -9,7 +9,7 @@ use xb_backup::{
     BackupError, BackupName, CancelToken, Keys, Layout, LocalRunLog, LockGuard, Producer,
     PutLayout, PutReport, PutRequest, Root, SinceRequest, Wanted,
 };
-use xb_cli::{Failure, Log, OrFail as _};
+use xb_cli::{Failure, Log, OrFail as _, host_name};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{
@@ -20,7 +20,6 @@ use xb_uploader::Lock;
 use crate::args::{BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
 use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
-use crate::host::host_name;
 use crate::limits::default_threads;
 use crate::place::new_backup_place;
 use crate::report;

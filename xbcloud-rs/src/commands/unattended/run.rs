@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use xb_backup::{BackupName, CopyRequest, Keep, Level, Timestamp, VerifyRequest};
-use xb_cli::{Failure, OrFail as _, Personality, Secret, Signals};
-use xb_job::{
-    FirstCause, Readers, RunResult, StageStatus, check_writable, metrics, run_hook, write_whole,
+use xb_cli::{
+    Failure, OrFail as _, Personality, Readers, Secret, Signals, check_writable, host_name,
+    write_whole,
 };
+use xb_job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
@@ -18,7 +19,6 @@ use crate::commands::context::{Context, TOOL, memory, parallel, threads};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
-use crate::host::host_name;
 use crate::place::{backup_place, check_backup_place, check_copy_place, copy_place, new_name};
 
 /// A run in progress.

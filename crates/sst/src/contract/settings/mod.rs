@@ -85,6 +85,8 @@ pub struct Settings {
     pub keep_replicating: bool,
     /// Log how long each step took.
     pub time: bool,
+    /// Directory for the report of each transfer.
+    pub report_dir: Option<PathBuf>,
     /// Time between progress lines.
     pub progress_every: Duration,
     /// Warnings about options that have no effect here.
@@ -172,6 +174,7 @@ impl Settings {
             space_check: read.switch("space-check", true)?,
             keep_replicating: read.switch("keep-replicating", true)?,
             time: read.switch("time", false)?,
+            report_dir: files.sst("report-dir").filter(|dir| !dir.is_empty()).map(PathBuf::from),
             progress_every: match read.seconds(&["progress-interval"])? {
                 Some(every) => every.max(Duration::from_secs(1)),
                 None if files.sst("progress") == Some(OsStr::new("1")) => Duration::from_secs(5),

@@ -1,4 +1,4 @@
-//! Files that a reader never sees half written.
+//! Files that a program writes for others, who never see them half written.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
