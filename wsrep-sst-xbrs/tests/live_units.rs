@@ -56,9 +56,9 @@ impl Unit {
             script += &format!("if [ -e {file} ]; then . {file}; fi\n");
         }
         let [server] = self.all("ExecStart")[..] else { panic!("not one ExecStart in {UNIT}") };
-        let empty =
-            "MYSQLD_OPTS= _WSREP_NEW_CLUSTER= _WSREP_START_POSITION=${_WSREP_START_POSITION:-}";
-        format!("{script}{empty}\nexec {server}\n")
+        // Exported: since 11.8.9, ExecStart is a shell of its own.
+        let empty = "export MYSQLD_OPTS= _WSREP_NEW_CLUSTER= _WSREP_START_POSITION=${_WSREP_START_POSITION:-}";
+        format!("{script}{empty}\nexec {}\n", shell_words(server))
     }
 }
 
