@@ -32,7 +32,7 @@ use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_envelope, unlock};
 use crate::write::{
-    Foreign, claim_emptied, free_if_vacant, prove_shared, settle_commit,
+    Foreign, claim_emptied, free_if_vacant, prove_shared, settle_base, settle_commit,
 };
 
 /// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
@@ -247,6 +247,9 @@ impl Copying<'_> {
         if packed && let Err(error) = self.all_is_there(&folders.1).await {
             to.store().delete(&to.key(&manifest_key(name))).await?;
             return Err(error);
+        }
+        if !request.alone {
+            settle_base(to, name, &source.copied).await?;
         }
         settle_commit(to, name, claim, &source.manifest.run).await
     }
