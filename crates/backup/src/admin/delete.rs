@@ -95,6 +95,7 @@ async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan, BackupErro
     refuse_living(root, name).await?;
     let (stored, damaged) = stored_or_damaged(root, name).await?;
     refuse_pinned(root, name, stored.as_ref()).await?;
+    root.refuse_links(name)?;
     let contents = Contents::of(root, name).await?;
     if stored.is_none() && !damaged && contents.is_empty() {
         return Err(not_there(root, name).await?);
@@ -213,8 +214,8 @@ pub async fn delete_shown(root: &Root, shown: &DeletionPlan) -> Result<Deleted, 
 ///
 /// # Errors
 /// [`BackupError::NotThere`] if there is none; [`BackupError::Pinned`]; [`BackupError::Folder`],
-/// [`BackupError::Foreign`] or [`BackupError::Unrecognised`] if anything else may exist below the
-/// name; [`BackupError::Manifest`] if the manifest requires a newer version;
+/// [`BackupError::Foreign`], [`BackupError::Linked`] or [`BackupError::Unrecognised`] if anything
+/// else may exist below the name; [`BackupError::Manifest`] if the manifest requires a newer version;
 /// [`BackupError::Running`] while a classic run of that name is in progress; [`BackupError::Store`]
 /// if an object could not be removed: the name no longer counts as a backup then, and can be
 /// deleted again.
