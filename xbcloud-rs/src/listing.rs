@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use xb_backup::{BackupKind, Listing, Proof, State};
-use xb_cli::format_size;
+use xb_cli::{format_size, printable};
 
 use crate::report::{details, state};
 
@@ -33,10 +33,10 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
         }
         writeln!(out, "{}", line(&row, &widths))?;
         for (what, value) in facts(listing).into_iter().filter(|_| long) {
-            writeln!(out, "  {what:11} {value}")?;
+            writeln!(out, "  {what:11} {}", printable(&value))?;
         }
         if let Some(problem) = &listing.problem {
-            writeln!(out, "  {problem}")?;
+            writeln!(out, "  {}", printable(problem))?;
         }
     }
     Ok(())
@@ -57,7 +57,7 @@ fn row(line: &Listing) -> [String; 6] {
     let none = || "-".to_owned();
     let mut kind = match (line.kind, &line.base) {
         (Some(BackupKind::Full), _) => "full".to_owned(),
-        (Some(BackupKind::Incremental), Some(base)) => format!("on {}", base.name),
+        (Some(BackupKind::Incremental), Some(base)) => format!("on {}", printable(&base.name)),
         (Some(BackupKind::Incremental), None) => "incremental".to_owned(),
         (None, _) => match (line.state, line.backups) {
             (State::Folder, Some(1)) => "1 backup".to_owned(),
@@ -69,7 +69,7 @@ fn row(line: &Listing) -> [String; 6] {
         kind = format!("pinned, {kind}");
     }
     [
-        line.name.clone(),
+        printable(&line.name),
         match line.state {
             State::Folder => "folder".to_owned(),
             _ => state(line),

@@ -235,6 +235,19 @@ fn listings_are_for_people_and_for_programs() {
     );
 }
 
+/// The text in a manifest may come from someone who can write to the store.
+#[test]
+fn a_listing_does_not_control_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = url(folder.path(), "monday");
+    let _ = run(&["put", "--server=\u{1b}[2Jdb1\nx", &place], &small_backup(3, 5000)).expect(0);
+    let root = format!("file://{}", folder.path().display());
+    for words in [&["list", "--long", &root][..], &["show", &place]] {
+        let text = run(words, b"").expect(0).stdout_text().to_string();
+        assert!(text.contains("\\u{1b}[2Jdb1\\nx") && !text.contains('\u{1b}'), "{text}");
+    }
+}
+
 #[test]
 fn a_listing_fits_a_terminal_and_ends_with_the_newest() {
     let folder = tempfile::tempdir().unwrap();

@@ -447,6 +447,48 @@ fn one_altered_answer_to_a_read_is_asked_for_again() {
     }
 }
 
+/// Every small read has a second chance, too: of the manifest, the keys and the index. A copy of an
+/// altered keys object could never be opened.
+#[test]
+fn one_altered_answer_spoils_no_copy_and_no_look_into_a_backup() {
+    let stream = small_backup(3, 3 * MIB);
+    let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
+    let scratch = Scratch::new();
+    let key = scratch.join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let key = &*format!("--encrypt-key-file={}", key.display());
+    for (name, put, opens) in [
+        ("packed", &["--chunk-size=1M"][..], &[][..]),
+        ("classic", &["--layout=classic"], &[]),
+        ("sealed", &["--chunk-size=1M", key], &[key]),
+    ] {
+        let proxy = Proxy::start(bucket.address(), Vec::new());
+        let put = through_named(&proxy, &bucket, "put", name, put);
+        let _ = put.stdin_bytes(stream.clone()).run().expect(0);
+        let altered = |part: &str, n| vec![Rule::new("GET", part, Action::Alter).skip(n).times(1)];
+        let parts: &[&str] = match name {
+            "classic" => &[".xb-catalog/classic", "ibdata1.00000"],
+            _ => {
+                &[&format!(".xb-catalog/{name}"), "/000000000", "/000000001", "/00000000", "/keys"]
+            }
+        };
+        for (part, n) in parts.iter().flat_map(|part| (0..4).map(move |n| (*part, n))) {
+            let target = scratch.dir(&format!("{name}-{}-{n}", part.replace('/', "-")));
+            let to = format!("file://{}/copy", target.display());
+            proxy.set_rules(altered(part, n));
+            let copy = through_named(&proxy, &bucket, "copy", name, &["--unverified"]).arg(&to);
+            let _ = copy.run().expect(0);
+            let verify = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).arg("verify").arg(&to);
+            let _ = verify.args(opens).run().expect(0);
+            for (command, options) in [("show", &[][..]), ("get", &["--files=ibdata1"])] {
+                proxy.set_rules(altered(part, n));
+                let options: Vec<&str> = options.iter().chain(opens).copied().collect();
+                let _ = through_named(&proxy, &bucket, command, name, &options).run().expect(0);
+            }
+        }
+    }
+}
+
 /// An object that is fetched in several ranges has no checksum for each of them: only a second
 /// answer shows that the first was altered.
 #[test]

@@ -47,6 +47,35 @@ fn a_backup_of_many_small_files_comes_back() {
     }
 }
 
+/// The signal of `ulimit -f` once ended the program without a message, and without a clean-up.
+#[test]
+fn a_limit_of_file_sizes_is_an_error_with_a_message() {
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.payload("a", 0, &vec![1; 900_000]).end("a");
+    stream.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").end("xtrabackup_info");
+    let stream = stream.finish();
+    let folder = tempfile::tempdir().unwrap();
+    let limited = |args: &[&str], stdin: &[u8]| {
+        Cmd::new("sh")
+            .args(["-c", "ulimit -f 200 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_xbcloud-rs")])
+            .args(args)
+            .stdin_bytes(stdin)
+            .run()
+    };
+    for layout in ["packed", "classic"] {
+        let place = format!("file://{}/root/{layout}", folder.path().display());
+        let layout = format!("--layout={layout}");
+        let put = limited(&["put", "--quiet", &layout, &place], &stream).expect(1);
+        assert!(put.stderr_text().contains("File too large"), "{put:?}");
+        let _ = run(&["put", "--quiet", &layout, &place], &stream).expect(0);
+        let dir = format!("--target-dir={}", folder.path().join(&layout).display());
+        let restore = ["restore", "--sync=none", &dir, &place];
+        let failed = limited(&restore, b"").expect(1);
+        assert!(failed.stderr_text().contains("File too large"), "{failed:?}");
+        let _ = run(&restore, b"").expect(0);
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_store_in_a_folder_is_nobody_elses_to_read() {

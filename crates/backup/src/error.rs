@@ -1,11 +1,11 @@
 //! The one error of a command: its first cause, with stage, location and a hint.
 
-use xb_pipeline::{FifoError, PackError, PlanError, StreamError};
-use xb_reader::DecodeError;
+use xb_pipeline::{FifoError, PackError, PlanError};
 use xb_uploader::{StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::ManifestError;
 use crate::catalog::names::NameError;
+use crate::hints::{keys_hint, stream_hint};
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,15 @@ pub enum BackupError {
         name: String,
         /// Number of objects, and some of their keys.
         what: String,
+    },
+    /// A symbolic link in a directory that is used as a store: the objects behind it may belong to
+    /// another backup.
+    #[error("{link} is a symbolic link, and nothing is written or removed through links")]
+    Linked {
+        /// The name.
+        name: String,
+        /// Path of the link below the store's directory.
+        link: String,
     },
     /// Objects in the stock layout that may be a part of a backup, or of several.
     #[error("cannot recognise {name} as a backup: it holds {what}")]
@@ -357,6 +366,7 @@ impl BackupError {
             | Self::MayBeNeeded { .. }
             | Self::Folder { .. }
             | Self::Foreign { .. }
+            | Self::Linked { .. }
             | Self::Unrecognised { .. }
             | Self::Changed { .. }
             | Self::Replaced { .. }
@@ -411,6 +421,7 @@ impl BackupError {
             Self::Foreign { .. } => {
                 Some("check the URL; move these objects elsewhere, then run the command again")
             }
+            Self::Linked { .. } => Some("remove the link, or name the backup that it leads to"),
             Self::Unrecognised { .. } => Some(
                 "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
@@ -469,32 +480,5 @@ impl BackupError {
 impl From<getrandom::Error> for BackupError {
     fn from(error: getrandom::Error) -> Self {
         Self::System { what: "random bytes", source: std::io::Error::other(error) }
-    }
-}
-
-/// Returns advice about keys.
-fn keys_hint(what: &str) -> &'static str {
-    if what.starts_with("key command") {
-        return "correct --key-command, and try the program by hand";
-    }
-    "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command"
-}
-
-/// Returns advice about a stream that is not a whole backup.
-fn stream_hint(error: &StreamError) -> &'static str {
-    match error {
-        StreamError::NotWhole(_) => {
-            "no backup was made; read the producer's messages. If another program made the stream, name its last file with --last-file=GLOB, or accept any end with --unsafe-any-end"
-        }
-        StreamError::Unfinished(_) => {
-            "no backup was made, because the producer stopped early; read its messages"
-        }
-        StreamError::Decode(DecodeError::Magic { .. }) => {
-            "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout"
-        }
-        StreamError::Name { .. } => {
-            "no backup was made, because it could not be restored; store the input unchecked with --raw if you need it"
-        }
-        _ => "no backup was made; take a new one",
     }
 }

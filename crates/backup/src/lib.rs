@@ -18,6 +18,7 @@ mod claim;
 mod cost;
 mod error;
 mod hex;
+mod hints;
 mod objects;
 mod read;
 mod restore;

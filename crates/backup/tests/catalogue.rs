@@ -720,3 +720,77 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     store.put("full", Layout::Packed, 300, stream_reader()).unwrap();
     assert!(matches!(put("i2"), Err(BackupError::Chain { .. })), "another one of that name");
 }
+
+/// Does something right before operation number `n` (from 0) of one kind.
+struct Before<F>(&'static str, std::sync::atomic::AtomicUsize, F);
+
+impl<F> std::fmt::Debug for Before<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl<F: Fn() + Send + Sync> xb_uploader::Faults for Before<F> {
+    fn next(&self, operation: &'static str) -> Option<xb_uploader::Fault> {
+        use std::sync::atomic::Ordering;
+        if operation == self.0 && self.1.fetch_sub(1, Ordering::AcqRel) == 0 {
+            (self.2)();
+        }
+        None
+    }
+}
+
+fn before(
+    kind: &'static str,
+    n: usize,
+    act: impl Fn() + Send + Sync + 'static,
+) -> Before<impl Fn()> {
+    Before(kind, n.into(), act)
+}
+
+/// An incremental backup is committed after `prune` has looked for dependants of its base, and right
+/// before it removes the base's manifest.
+#[test]
+fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        for of in ["base", "late"] {
+            store.put(of, layout, 300, stream_reader()).unwrap();
+        }
+        let (late, hidden) = (manifest_of(&store, "late"), store.folder.path().join("late"));
+        let run = line(&store, "base").run.unwrap();
+        rewrite(&store, "late", |manifest| {
+            manifest["base"] = serde_json::json!({ "name": "base", "run": run });
+        });
+        std::fs::rename(&late, &hidden).unwrap();
+        let came = before("delete", 0, move || std::fs::rename(&hidden, &late).unwrap());
+        let root = store.root.failing(std::sync::Arc::new(came));
+        let refused = block_on(xb_backup::delete_unless_needed(&root, &name("base")));
+        assert!(matches!(refused, Err(BackupError::Needed { .. })), "{refused:?}");
+        assert_eq!(store.state("base"), Some(State::Complete));
+        assert_eq!(store.get("base").unwrap().len(), common::stream().len());
+    }
+}
+
+/// The other half of the same race: the base's manifest is removed after the incremental run has
+/// looked for it, and right before the run commits.
+#[test]
+fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
+    let store = Store::new();
+    let full = store.put("full", Layout::Packed, 300, stream_reader()).unwrap().manifest;
+    let path = manifest_of(&store, "full");
+    // The claim is created first, then the manifest.
+    let goes = before("create", 1, move || std::fs::remove_file(&path).unwrap());
+    let root = store.root.failing(std::sync::Arc::new(goes));
+    let (_stopper, mut stop) = stopper();
+    let base = Base { name: "full".into(), run: full.run };
+    let request = xb_backup::PutRequest {
+        since: Some(xb_backup::IncrementalBase { base, lsn: 10 }),
+        ..common::put_request("i1", Layout::Packed, 300)
+    };
+    let put = xb_backup::put(&root, &request, stream_reader(), &Observer::default(), &mut stop);
+    let refused = block_on(put).unwrap_err();
+    assert!(matches!(&refused, BackupError::Chain { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("its base full was removed"), "{refused}");
+    assert_eq!(store.state("i1"), None);
+}

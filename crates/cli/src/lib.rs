@@ -58,6 +58,7 @@ pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptio
 pub use messages::size::{
     Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
 };
+pub use messages::text::printable;
 pub use program::exit::Exit;
 pub use program::failure::{Failure, OrFail};
 pub use program::host::host_name;

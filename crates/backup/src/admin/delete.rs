@@ -10,8 +10,8 @@
 use serde::Serialize;
 use xb_uploader::Listed;
 
-use crate::catalog::chain::refuse_needed;
-use crate::catalog::manifest::{Layout, ManifestError, StoredManifest};
+use crate::catalog::chain::{refuse_dependents, refuse_needed};
+use crate::catalog::manifest::{Layout, Manifest, ManifestError, StoredManifest};
 use crate::catalog::names::{BackupName, RunId, manifest_key, sums_folder};
 use crate::catalog::records;
 use crate::catalog::resolve::Known;
@@ -95,6 +95,7 @@ async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan, BackupErro
     refuse_living(root, name).await?;
     let (stored, damaged) = stored_or_damaged(root, name).await?;
     refuse_pinned(root, name, stored.as_ref()).await?;
+    root.refuse_links(name)?;
     let contents = Contents::of(root, name).await?;
     if stored.is_none() && !damaged && contents.is_empty() {
         return Err(not_there(root, name).await?);
@@ -191,7 +192,8 @@ pub(crate) async fn delete_unless_needed_by(
     known: &mut Known,
 ) -> Result<Deleted, BackupError> {
     refuse_needed(root, name, known).await?;
-    delete(root, name).await
+    let doomed = plan(root, name).await?;
+    carry_out(root, name, &doomed, Some(known)).await
 }
 
 /// Removes what [`doomed`] returned, if a delete would still remove the same.
@@ -203,7 +205,8 @@ pub async fn delete_shown(root: &Root, shown: &DeletionPlan) -> Result<Deleted, 
     if doomed(root, &name, shown.how.unless_needed).await? != *shown {
         return Err(BackupError::Changed { name: shown.name.clone() });
     }
-    carry_out(root, &name, shown).await
+    let mut known = Known::default();
+    carry_out(root, &name, shown, shown.how.unless_needed.then_some(&mut known)).await
 }
 
 /// Removes the backup `name`, including a stock one without a manifest. Leaves packed runs of that
@@ -211,36 +214,59 @@ pub async fn delete_shown(root: &Root, shown: &DeletionPlan) -> Result<Deleted, 
 ///
 /// # Errors
 /// [`BackupError::NotThere`] if there is none; [`BackupError::Pinned`]; [`BackupError::Folder`],
-/// [`BackupError::Foreign`] or [`BackupError::Unrecognised`] if anything else may exist below the
-/// name; [`BackupError::Manifest`] if the manifest requires a newer version;
+/// [`BackupError::Foreign`], [`BackupError::Linked`] or [`BackupError::Unrecognised`] if anything
+/// else may exist below the name; [`BackupError::Manifest`] if the manifest requires a newer version;
 /// [`BackupError::Running`] while a classic run of that name is in progress; [`BackupError::Store`]
 /// if an object could not be removed: the name no longer counts as a backup then, and can be
 /// deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     let doomed = plan(root, name).await?;
-    carry_out(root, name, &doomed).await
+    carry_out(root, name, &doomed, None).await
 }
 
-/// Removes exactly what is planned, the manifest first.
+/// Removes exactly what is planned, the manifest first. `known`: the manifests read so far, if the
+/// backup stays while others depend on it.
 async fn carry_out(
     root: &Root,
     name: &BackupName,
     doomed: &DeletionPlan,
+    known: Option<&mut Known>,
 ) -> Result<Deleted, BackupError> {
     if !doomed.how.claimed {
         refuse_changed(root, name, doomed).await?;
-        return remove(root, doomed).await;
+        return remove(root, name, doomed, known).await;
     }
     let (claim, root) = claim(root, name, doomed).await?;
-    let deleted = remove(&root, doomed).await?;
-    claim.end().await;
-    Ok(deleted)
+    let deleted = remove(&root, name, doomed, known).await;
+    if let Ok(_) | Err(BackupError::Needed { .. }) = &deleted {
+        claim.end().await;
+    }
+    deleted
 }
 
-/// Removes the manifest, then the objects.
-async fn remove(root: &Root, doomed: &DeletionPlan) -> Result<Deleted, BackupError> {
-    if let Some(manifest) = &doomed.manifest {
-        root.store().delete(manifest).await?;
+/// Removes the manifest, then the objects. If an incremental backup of this one was committed in the
+/// meantime, the manifest is put back: see [`settle_base`](crate::write::settle_base).
+async fn remove(
+    root: &Root,
+    name: &BackupName,
+    doomed: &DeletionPlan,
+    known: Option<&mut Known>,
+) -> Result<Deleted, BackupError> {
+    if let Some(key) = &doomed.manifest {
+        let saved = match known.is_some() {
+            true => Some(root.store().get(key).await?),
+            false => None,
+        };
+        let run = saved.as_ref().and_then(|bytes| Manifest::decode(bytes).ok());
+        let run = run.map(|stored| stored.manifest.run);
+        root.store().delete(key).await?;
+        if let (Some(known), Some(saved), Some(run)) = (known, saved, run) {
+            let needed = refuse_dependents(root, name, &run, known).await;
+            if needed.is_err() {
+                root.store().create(key, saved).await?;
+                return needed.map(|()| Deleted::default());
+            }
+        }
     }
     let keys = doomed.objects.iter().map(|object| object.key.clone()).collect();
     root.store().delete_all(keys).await?;

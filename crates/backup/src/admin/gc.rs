@@ -220,7 +220,17 @@ async fn of_name(
     name: &BackupName,
     dead_before: i64,
 ) -> Result<Result<OfName, (String, String)>, BackupError> {
-    let objects = root.list_below(name.as_str()).await?;
+    // The objects behind a link may be those of another name's backup.
+    if let Err(linked) = root.refuse_links(name) {
+        return Ok(Err((name.to_string(), linked.to_string())));
+    }
+    let objects = match root.list_below(name.as_str()).await {
+        // Such as `lost+found`, which only root may read.
+        Err(error) if error.is_of_one_object() => {
+            return Ok(Err((name.to_string(), error.to_string())));
+        }
+        listed => listed?,
+    };
     let sums = root.list_below(&sums_folder(name)).await?;
     let claims = claims(root, name).await?;
     let seen = standing(root, &claims).await?.seen;

@@ -66,18 +66,32 @@ pub(crate) async fn refuse_needed(
         }
         Err(error) => return Err(error),
     };
-    known.refresh(root).await?;
-    let goes_on = |other: &Manifest| {
-        let base = other.base.as_ref();
-        base.is_some_and(|base| base.name == name.as_str() && base.run == manifest.run)
-    };
-    let found = known.iter().filter(|(_, other)| goes_on(other)).map(|(name, _)| name.clone());
-    if let Some(by) = names(found.collect()) {
-        return Err(BackupError::Needed { name: name.to_string(), by });
-    }
+    refuse_dependents(root, name, &manifest.run, known).await?;
     let possible = possible_dependents(root, &manifest, known.unread()).await?;
     match names(possible) {
         Some(by) => Err(BackupError::MayBeNeeded { name: name.to_string(), by }),
+        None => Ok(()),
+    }
+}
+
+/// Fails if a readable manifest names this run as its base.
+///
+/// # Errors
+/// [`BackupError::Needed`]; [`BackupError::Store`].
+pub(crate) async fn refuse_dependents(
+    root: &Root,
+    name: &BackupName,
+    run: &str,
+    known: &mut Known,
+) -> Result<(), BackupError> {
+    known.refresh(root).await?;
+    let goes_on = |other: &Manifest| {
+        let base = other.base.as_ref();
+        base.is_some_and(|base| base.name == name.as_str() && base.run == run)
+    };
+    let found = known.iter().filter(|(_, other)| goes_on(other)).map(|(name, _)| name.clone());
+    match names(found.collect()) {
+        Some(by) => Err(BackupError::Needed { name: name.to_string(), by }),
         None => Ok(()),
     }
 }

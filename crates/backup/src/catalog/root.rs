@@ -161,6 +161,14 @@ impl Root {
         Ok(!self.store.is_empty_folder(&self.key(name.as_str())).await?)
     }
 
+    /// Fails if `name` is a symbolic link in a local directory, or holds one.
+    pub(crate) fn refuse_links(&self, name: &BackupName) -> Result<(), BackupError> {
+        match self.store.link_below(&self.key(name.as_str())) {
+            None => Ok(()),
+            Some(link) => Err(BackupError::Linked { name: name.to_string(), link }),
+        }
+    }
+
     /// Removes everything in the folder `below`.
     pub(crate) async fn remove_below(&self, below: &str) -> Result<u64, BackupError> {
         let found = self.list_below(below).await?;

@@ -47,13 +47,18 @@ impl PackedBody {
         let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
         let folder = root.key(&run_folder(name, run));
         let places = Places { folder: &folder, chunk, total };
-        let front = places.read(root, name, 0..total.min(FRONT_LEN as u64)).await?;
-        let body = Body::open(&front, total, key).map_err(|error| damaged(error.to_string()))?;
-        if Some(body.header().id().0) != manifest.stream_id() {
-            return Err(damaged(
-                "the objects hold a different stream than the manifest names".into(),
-            ));
-        }
+        let open = async || {
+            let front = places.read(root, name, 0..total.min(FRONT_LEN as u64)).await?;
+            let body =
+                Body::open(&front, total, key).map_err(|error| damaged(error.to_string()))?;
+            if Some(body.header().id().0) != manifest.stream_id() {
+                return Err(damaged(
+                    "the objects hold a different stream than the manifest names".into(),
+                ));
+            }
+            Ok(body)
+        };
+        let body = once_more(open).await?;
         let end = packed.index_position.checked_add(packed.index_len);
         let last_index = match end.filter(|end| *end <= body.len()) {
             Some(end) => packed.index_position..end,
@@ -92,6 +97,13 @@ impl PackedBody {
 
     /// Reads and checks the index frame at `place`.
     async fn index_frame(&self, place: &Range<u64>) -> Result<(FrameHeader, Bytes), BackupError> {
+        once_more(async || self.index_frame_once(place).await).await
+    }
+
+    async fn index_frame_once(
+        &self,
+        place: &Range<u64>,
+    ) -> Result<(FrameHeader, Bytes), BackupError> {
         // The position may be unauthenticated, so at most one frame's bytes are fetched and held
         // for it.
         if place.end - place.start > MAX_FRAME {
@@ -116,6 +128,14 @@ impl PackedBody {
 
     pub(crate) fn damaged_index(&self, what: &str) -> BackupError {
         BackupError::Damaged { name: self.name.to_string(), what: format!("its index: {what}") }
+    }
+}
+
+/// Reads again what seems to be damaged: a single answer may have been altered in transit.
+async fn once_more<T>(read: impl AsyncFn() -> Result<T, BackupError>) -> Result<T, BackupError> {
+    match read().await {
+        Err(BackupError::Damaged { .. }) => read().await,
+        outcome => outcome,
     }
 }
 

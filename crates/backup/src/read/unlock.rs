@@ -127,19 +127,34 @@ pub(crate) fn open_sealed(
     Ok(key)
 }
 
-/// Reads the keys object of a run.
+/// Reads the keys object of a run. An answer that was altered in transit is asked for once more.
 pub(crate) async fn envelope(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
     run: RunId,
 ) -> Result<Envelope, BackupError> {
-    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
     let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
-    let bytes = root.store().get(&object).await;
-    let bytes = bytes.map_err(|error| missing_is_damage(error, name))?;
-    let envelope =
-        Envelope::parse(&bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
+    let read = async || {
+        let bytes = root.store().get(&object).await;
+        let bytes = bytes.map_err(|error| missing_is_damage(error, name))?;
+        parse_envelope(&bytes, &object, name, manifest)
+    };
+    match read().await {
+        Err(BackupError::Damaged { .. }) => read().await,
+        outcome => outcome,
+    }
+}
+
+/// Checks the bytes of a keys object, as far as that is possible without a key.
+pub(crate) fn parse_envelope(
+    bytes: &[u8],
+    object: &str,
+    name: &BackupName,
+    manifest: &Manifest,
+) -> Result<Envelope, BackupError> {
+    let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+    let envelope = Envelope::parse(bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
     if manifest.stream_id() != Some(*envelope.stream_id()) {
         return Err(damaged(format!("{object}: the keys object belongs to another backup")));
     }

@@ -34,6 +34,7 @@ impl RunFolder {
         run: RunId,
     ) -> Result<Self, BackupError> {
         let name = &request.name;
+        root.refuse_links(name)?;
         match request.layout.kind() {
             Layout::Packed => {
                 let folder = run_folder(name, run);

@@ -12,7 +12,7 @@ use crate::catalog::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
     Sealed,
 };
-use crate::catalog::names::BackupName;
+use crate::catalog::names::{BackupName, manifest_key};
 use crate::catalog::resolve::manifests;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
@@ -145,4 +145,33 @@ pub(super) async fn find_its_base(
     }
     manifest.base = Some(since.base.clone());
     Ok(())
+}
+
+/// Checks after the commit that the base of an incremental backup still exists. `prune` and `delete`
+/// look for dependants after they have removed a base's manifest, and put it back if there is one;
+/// so either they see this backup, or it sees here that its base is gone.
+///
+/// # Errors
+/// [`BackupError::Chain`] if the base is gone: the manifest of `name` is removed again.
+/// [`BackupError::InDoubt`] if that cannot be determined.
+pub(crate) async fn settle_base(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+) -> Result<(), BackupError> {
+    let Some(base) = &manifest.base else { return Ok(()) };
+    let in_doubt = |source| BackupError::InDoubt { name: name.to_string(), source };
+    match root.manifest(&BackupName::new(&base.name)?).await {
+        Ok(Some(found)) if found.run == base.run => Ok(()),
+        Ok(_) => {
+            let own = root.key(&manifest_key(name));
+            root.store().ungated().delete(&own).await.map_err(in_doubt)?;
+            let what = format!("its base {} was removed while it was being committed", base.name);
+            Err(BackupError::Chain { name: name.to_string(), what })
+        }
+        // It exists, although it cannot be read now.
+        Err(error) if error.is_of_one_object() => Ok(()),
+        Err(BackupError::Store(error)) => Err(in_doubt(error)),
+        Err(error) => Err(error),
+    }
 }

@@ -26,7 +26,7 @@ use crate::write::producer::Producer;
 
 use super::plan::classic_layout;
 use super::run_folder::RunFolder;
-use super::run_manifest::find_its_base;
+use super::run_manifest::{find_its_base, settle_base};
 use super::{PutLayout, PutReport, PutRequest, end, stalled};
 
 impl RunFolder {
@@ -182,6 +182,7 @@ impl RunFolder {
         })
         .await?;
         root.commit(&request.name, &manifest, sent.mac.as_ref()).await?;
+        settle_base(root, &request.name, &manifest).await?;
         self.settle(&request.name).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// Returns `text` with control characters escaped (`\n`, `\u{1b}`), so that a file name or a
 /// server's response can neither break a log line nor control the terminal.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_control() {

@@ -59,6 +59,7 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
         return status;
     }
     service::keep_alive();
+    signals::survive_file_size_limit();
     let (argv, hidden) = hide::given();
     let program = Program { may_hide: !hidden, ..Program::new(argv, fallback_name) };
     let exit = match main(&program) {

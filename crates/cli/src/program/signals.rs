@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io;
 use std::os::raw::c_int;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Handle;
 use signal_hook::low_level;
 
@@ -62,6 +63,13 @@ impl Signals {
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(run)?;
         Ok(Self { handle: Some(handle), thread: Some(thread) })
     }
+}
+
+/// Lets a write beyond the limit of `ulimit -f` fail with an error, instead of ending the program
+/// without a message. Child programs start with the system's own behaviour.
+pub(crate) fn survive_file_size_limit() {
+    // Without the handler, the program only ends without a message.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 impl fmt::Debug for Signals {

@@ -36,11 +36,22 @@ pub(crate) fn oversized_chunk(source: std::io::Error) -> PackError {
 
 /// Key of a file's object, relative to the prefix of the run.
 pub(crate) fn object_key_of(path: &RelPath, number: u64) -> Result<Arc<str>, CutError> {
-    match std::str::from_utf8(path.as_bytes()) {
-        Ok(path) => Ok(format!("{path}.{number:020}").into()),
-        Err(_) => Err(CutError::NotText { path: path.clone() }),
+    let Ok(text) = std::str::from_utf8(path.as_bytes()) else {
+        return Err(CutError::NotText { path: path.clone() });
+    };
+    let not_stored = |why| Err(CutError::NoKey { path: path.clone(), why });
+    if text.chars().any(|c| c.is_ascii_control()) {
+        return not_stored("it contains a control character, which no object name may");
     }
+    // A reader would take what is in this folder for the catalogue of other backups.
+    if text.rsplit_once('/').is_some_and(|(folder, _)| folder.split('/').any(|f| f == CATALOGUE)) {
+        return not_stored("the folder .xb-catalog is reserved");
+    }
+    Ok(format!("{text}.{number:020}").into())
 }
+
+/// Folder of manifests, claims and records in a store.
+const CATALOGUE: &str = ".xb-catalog";
 
 /// Totals of the objects written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,4 +63,25 @@ pub struct Cut {
     /// Number of short objects: less than the requested size, and not the last of their file,
     /// because memory was short.
     pub short: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_reader_would_find_again_are_refused() {
+        let key = |path: &str| object_key_of(&RelPath::new(path.as_bytes()).unwrap(), 7);
+        assert_eq!(&*key("a/t 1.ibd").unwrap(), "a/t 1.ibd.00000000000000000007");
+        assert_eq!(&*key(".xb-catalog").unwrap(), ".xb-catalog.00000000000000000007");
+        for (path, why) in [
+            (".xb-catalog/b", "reserved"),
+            ("a/.xb-catalog/@claims/b", "reserved"),
+            ("a/b\nc", "control character"),
+            ("a\u{7f}/b", "control character"),
+        ] {
+            let error = key(path).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("packed layout"), "{error}");
+        }
+    }
 }

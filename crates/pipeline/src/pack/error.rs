@@ -80,6 +80,14 @@ pub enum CutError {
         /// The file.
         path: RelPath,
     },
+    /// The name cannot be part of an object key.
+    #[error("{path}: the classic layout cannot store this name: {why}; use the packed layout")]
+    NoKey {
+        /// The file.
+        path: RelPath,
+        /// What is wrong with the name.
+        why: &'static str,
+    },
     /// Stock readers only know payload, sparse and end chunks.
     #[error(
         "{path}: the chunk at stream offset {position} renames, removes, seeks in or replaces a file, which the classic layout cannot store; use the packed layout"

@@ -309,6 +309,7 @@ impl PartSender {
             let id = self.store.start_multipart(&store, key, &path).await?;
             return Ok(Target::Numbered { store, path, id });
         }
+        self.store.refuse_link("put", key)?;
         let begun = self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default());
         let upload = self.store.attempted("start multipart", begun).await;
         let upload = upload.map_err(|error| local_error("put", key, &error))?;

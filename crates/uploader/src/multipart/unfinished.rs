@@ -4,6 +4,8 @@
 //! here; Google's XML interface has the same call with its own authorization. Azure needs no such
 //! call: it removes uncommitted blocks after seven days.
 
+use std::io::ErrorKind;
+
 use bytes::Bytes;
 use http::Method;
 use serde::Deserialize;
@@ -95,7 +97,12 @@ fn staged(root: &std::path::Path, prefix: &str) -> std::io::Result<Vec<Unfinishe
     let mut found = Vec::new();
     let mut todo = vec![root.to_owned()];
     while let Some(folder) = todo.pop() {
-        for entry in std::fs::read_dir(&folder)? {
+        let entries = match std::fs::read_dir(&folder) {
+            // Such as `lost+found`, which only root may read.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && folder != root => continue,
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             // Files may appear and disappear during the scan.
             let Ok(facts) = entry.metadata() else { continue };

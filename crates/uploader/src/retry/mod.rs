@@ -271,6 +271,11 @@ fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
             "AuthorizationHeaderMalformed",
             "the region is wrong; give the right one with --s3-region",
         ),
+        // Ceph and others refuse writes beyond a quota with status 403.
+        (
+            "QuotaExceeded",
+            "the quota of the bucket or of its owner is used up: make room, or raise it",
+        ),
         (
             "AccessDenied",
             "the access key is valid, but not allowed to do this; check the policies of the bucket and of the key",

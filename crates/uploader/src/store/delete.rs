@@ -36,6 +36,7 @@ impl Store {
             let paths =
                 keys.iter().map(|key| path_of("delete", key)).collect::<Result<Vec<_>, _>>()?;
             let Some(first) = keys.first() else { continue };
+            keys.iter().try_for_each(|key| self.refuse_link("delete", key))?;
             self.retrying("delete", first, || async {
                 let locations = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
                 let mut outcomes = self.objects.delete_stream(locations);

@@ -5,6 +5,7 @@ use futures::TryStreamExt as _;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::request::bounds::timely;
 use crate::request::raw_request::Direct;
+use crate::store::folder::{folders_in, has_file};
 use crate::store::{Store, path_of};
 
 /// Object as a listing shows it.
@@ -29,12 +30,20 @@ impl Store {
     /// Any error, after all retries. A listing that fails partway is restarted.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let path = path_of("list", prefix)?;
-        let mut found: Vec<Listed> = self
+        let listing = self
             .retrying("list", prefix, || {
                 timely(self.objects.list(Some(&path)).map_ok(listed).try_collect())
             })
             .await
-            .or_else(none_if_missing)?;
+            .or_else(none_if_missing);
+        let mut found: Vec<Listed> = match (listing, &self.nature.direct) {
+            (Err(_), Direct::Folder(root)) => {
+                let unusable = |key| Listed { key, size: 0, modified: 0, tag: None };
+                let found = self.list_by_walking(root, prefix).await?.into_iter();
+                found.map(|(key, meta)| meta.map_or_else(|| unusable(key), listed)).collect()
+            }
+            (listing, _) => listing?,
+        };
         found.sort_unstable();
         check_sizes(prefix, &found)?;
         Ok(found)
@@ -46,6 +55,13 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        if let Direct::Folder(root) = &self.nature.direct {
+            let folder = root.join(prefix);
+            let list = || async { folders_in(&folder) };
+            let mut found = self.retrying("list", prefix, list).await?;
+            found.sort_unstable();
+            return Ok(found);
+        }
         let path = path_of("list", prefix)?;
         let mut found: Vec<String> = self
             .retrying("list", prefix, || async {
@@ -58,10 +74,6 @@ impl Store {
             })
             .await
             .or_else(none_if_missing)?;
-        if let Direct::Folder(root) = &self.nature.direct {
-            // Another program may have removed the files and left their folders.
-            found.retain(|folder| has_file(&root.join(prefix).join(folder)));
-        }
         found.sort_unstable();
         Ok(found)
     }
@@ -95,23 +107,6 @@ fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     } else {
         Err(error)
     }
-}
-
-/// Whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
-/// it does.
-fn has_file(folder: &std::path::Path) -> bool {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
-        Ok(entries) => entries,
-    };
-    for entry in entries {
-        let Ok(entry) = entry else { return true };
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() && !has_file(&entry.path()) => {}
-            _ => return true,
-        }
-    }
-    false
 }
 
 fn listed(meta: object_store::ObjectMeta) -> Listed {

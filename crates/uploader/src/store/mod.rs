@@ -5,6 +5,7 @@ pub(crate) mod bucket_rules;
 pub(crate) mod delete;
 pub(crate) mod exclusive;
 pub(crate) mod faults;
+pub(crate) mod folder;
 pub(crate) mod gate;
 pub(crate) mod list;
 pub(crate) mod object_lock;

@@ -100,6 +100,7 @@ impl Store {
         let mut failing_since = None;
         loop {
             if let Some(change) = change(operation) {
+                self.refuse_link(operation, key)?;
                 self.pass(change).await?;
             }
             tries += 1;

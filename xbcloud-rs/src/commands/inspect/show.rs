@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use xb_backup::{ShowRequest, Shown};
-use xb_cli::{Failure, format_size};
+use xb_cli::{Failure, format_size, printable};
 
 use crate::args::catalogue::ShowArgs;
 use crate::commands::context::{Context, memory};
@@ -42,10 +42,10 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
         writeln!(out, "{:12} {} in {}", "stored", format_size(bytes), report::objects(objects))?;
     }
     for (what, value) in details(l) {
-        writeln!(out, "{what:12} {value}")?;
+        writeln!(out, "{what:12} {}", printable(&value))?;
     }
     for why in l.problem.as_deref().into_iter().chain(shown.why_not) {
-        writeln!(out, "{:12} {why}", "note")?;
+        writeln!(out, "{:12} {}", "note", printable(why))?;
     }
     for file in shown.content.iter().flatten() {
         match (file.size, file.stored_bytes, file.objects) {

@@ -10,8 +10,9 @@ pub(crate) mod request;
 mod source;
 mod transfer;
 
+use bytes::Bytes;
 use xb_pipeline::Observer;
-use xb_uploader::{Store, StoreErrorKind};
+use xb_uploader::{Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
 use crate::admin::copy::copying::Copying;
@@ -29,8 +30,10 @@ use crate::claim::Claim;
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
-use crate::read::unlock::unlock;
-use crate::write::{Foreign, claim_emptied, free_if_vacant, prove_shared, settle_commit};
+use crate::read::unlock::{parse_envelope, unlock};
+use crate::write::{
+    Foreign, claim_emptied, free_if_vacant, prove_shared, settle_base, settle_commit,
+};
 
 /// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
 ///
@@ -127,6 +130,21 @@ async fn base_is_there(
     }
 }
 
+/// Reads a small object whose content no checksum proves here, until two answers in a row are equal:
+/// one may be altered in transit.
+async fn read_alike(from: &Root, key: &str) -> Result<Bytes, StoreError> {
+    let mut last = from.store().get(key).await?;
+    for _ in 0..3 {
+        let again = from.store().get(key).await?;
+        if again == last {
+            return Ok(last);
+        }
+        last = again;
+    }
+    let what = "every answer of the store differs from the one before";
+    Err(StoreError::new("get", key, StoreErrorKind::Altered, what))
+}
+
 /// Copies the verification records. Best effort: a failure does not fail the copy.
 async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
     // The pin, the last of the keys, stays with the source.
@@ -190,18 +208,7 @@ impl Copying<'_> {
         missing.extend(bad);
         missing.sort();
         report.kept = kept.len() as u64;
-        let sealed = source.manifest.is_sealed();
-        for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
-            let key = from.key(&format!("{}/{small}", folders.0));
-            match stop.or(async { Ok(from.store().get(&key).await) }).await? {
-                Ok(bytes) => {
-                    let key = to.key(&format!("{}/{small}", folders.1));
-                    stop.or(async { Ok(to.store().put(&key, bytes.into()).await?) }).await?;
-                }
-                Err(error) if error.kind == StoreErrorKind::NotFound && small == SUMS => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.copy_small(folders, stop).await?;
         // Without checksums all objects must pass through us, so that the root digest can verify
         // them.
         let by_store = request
@@ -219,11 +226,11 @@ impl Copying<'_> {
         self.observer.begin_phase("copy");
         self.observer.expect_bytes(small.iter().chain(&large).map(|(_, size)| size).sum());
         self.have_copied(folders, small, stop).await?;
-        let check = match known {
-            Some(known) => Check::each(&known, &large),
+        let check = match &known {
+            Some(known) => Check::each(known, &large),
             None => Check::whole(report.kept == 0 && report.by_store == 0),
         };
-        self.read_and_put(folders, large, check, &mut ledger, stop).await?;
+        self.read_and_put(folders, large, (check, known.as_ref()), &mut ledger, stop).await?;
         self.observer.begin_phase("commit");
         if packed {
             stop.or(self.all_is_there(&folders.1)).await?;
@@ -241,7 +248,36 @@ impl Copying<'_> {
             to.store().delete(&to.key(&manifest_key(name))).await?;
             return Err(error);
         }
+        if !request.alone {
+            settle_base(to, name, &source.copied).await?;
+        }
         settle_commit(to, name, claim, &source.manifest.run).await
+    }
+
+    /// Copies the keys and the checksum list of a packed run.
+    async fn copy_small(
+        &self,
+        folders: &(String, String),
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
+        let Self { from, to, request, source, .. } = self;
+        let packed = source.manifest.layout == Layout::Packed;
+        let sealed = source.manifest.is_sealed();
+        for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
+            let key = from.key(&format!("{}/{small}", folders.0));
+            match stop.or(async { Ok(read_alike(from, &key).await) }).await? {
+                Ok(bytes) => {
+                    if small == KEYS {
+                        parse_envelope(&bytes, &key, &request.name, &source.manifest)?;
+                    }
+                    let key = to.key(&format!("{}/{small}", folders.1));
+                    stop.or(async { Ok(to.store().put(&key, bytes.into()).await?) }).await?;
+                }
+                Err(error) if error.kind == StoreErrorKind::NotFound && small == SUMS => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Claims the folder of the run at the destination, unless the copy would hide existing

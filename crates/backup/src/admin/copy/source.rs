@@ -74,21 +74,25 @@ impl Source {
     }
 }
 
-/// The exact bytes of a manifest.
+/// The exact bytes of a manifest. An answer that was altered in transit is asked for once more.
 async fn raw(
     from: &Root,
     name: &BackupName,
     stored: &StoredManifest,
 ) -> Result<(Bytes, String), BackupError> {
     let key = from.key(&manifest_key(name));
-    let bytes = from.store().get(&key).await?;
-    match Manifest::decode(&bytes) {
-        Ok(again) if again.digest() == stored.digest() => Ok((bytes, again.digest())),
-        _ => Err(BackupError::Damaged {
-            name: name.to_string(),
-            what: "its manifest was replaced while it was being read".to_owned(),
-        }),
+    for _ in 0..2 {
+        let bytes = from.store().get(&key).await?;
+        if let Ok(again) = Manifest::decode(&bytes)
+            && again.digest() == stored.digest()
+        {
+            return Ok((bytes, again.digest()));
+        }
     }
+    Err(BackupError::Damaged {
+        name: name.to_string(),
+        what: "its manifest was replaced while it was being read".to_owned(),
+    })
 }
 
 fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use xb_uploader::{PartData, PartSender};
+use xb_uploader::{PartData, PartSender, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object, Sums};
 use crate::admin::copy::copying::Copying;
@@ -79,7 +79,7 @@ impl Copying<'_> {
         &self,
         (from, to): &(String, String),
         objects: Vec<Object>,
-        check: Check,
+        (check, known): (Check, Option<&Sums>),
         ledger: &mut Ledger,
         stop: &mut CancelToken,
     ) -> Result<(), BackupError> {
@@ -95,10 +95,12 @@ impl Copying<'_> {
         let source: Vec<_> = source.collect();
         let check = Mutex::new(check);
         let (arrived, arriving) = mpsc::channel(1);
+        let skip = self.from.key(&format!("{from}/")).len();
+        let sum = |key: &str| known.and_then(|known| known.of(key.get(skip..)?));
         let fetch = fetch_all(
             self.from.store(),
             &fetching,
-            ranges(source.into_iter(), fetching.range),
+            ranges(source.into_iter(), fetching.range).map(|range| range.with_object_sum(sum)),
             arrived,
             |range, sum| {
                 lock(&check).range(range, sum);
@@ -117,7 +119,13 @@ impl Copying<'_> {
         };
         if let Err(error) = outcome {
             sending.sender.abort().await;
-            return Err(error);
+            let wrong = lock(&check).wrong().map(str::to_owned);
+            let source = wrong.as_ref().map(|key| self.from.key(&format!("{from}/{key}")));
+            let altered = match source.zip(wrong.and_then(|key| known?.of(&key))) {
+                Some((source, sum)) => stop.or(self.altered(&source, sum)).await?,
+                None => None,
+            };
+            return Err(altered.unwrap_or(error));
         }
         stop.or(async { Ok(sending.sender.finish().await?) }).await?;
         sending.note_stored();
@@ -129,6 +137,16 @@ impl Copying<'_> {
                 .map_err(|what| self.damaged(what)),
             None => Ok(()),
         }
+    }
+
+    /// Reads an object again whose bytes had another checksum than `sum`. Returns an error if they
+    /// have it now, so that they were altered in transit.
+    async fn altered(&self, key: &str, sum: u64) -> Result<Option<BackupError>, BackupError> {
+        let again = self.from.store().read_back(key).await;
+        let sound = again.is_ok_and(|again| again.crc64 == sum);
+        let what = "its bytes were altered in transit: a second response is sound";
+        let error = || StoreError::new("get", key, StoreErrorKind::Altered, what).into();
+        Ok(sound.then(error))
     }
 
     fn damaged(&self, what: String) -> BackupError {

@@ -46,6 +46,7 @@ pub async fn prune(
             Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
             Err(
                 kept @ (BackupError::Foreign { .. }
+                | BackupError::Linked { .. }
                 | BackupError::Folder { .. }
                 | BackupError::Unclear { .. }
                 | BackupError::MayBeNeeded { .. }),

@@ -382,7 +382,14 @@ fn empty(name: &str, state: State) -> Listing {
 /// Listing of a folder without a manifest.
 async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, BackupError> {
     let Ok(name) = BackupName::new(folder) else { return Ok(None) };
-    let found = Contents::of(root, &name).await?;
+    let found = match Contents::of(root, &name).await {
+        // Such as `lost+found`, which only root may read.
+        Err(error) if error.is_of_one_object() => {
+            let problem = Some(error.to_string());
+            return Ok(Some(Listing { problem, ..empty(folder, State::Unreadable) }));
+        }
+        found => found?,
+    };
     let classic_claim = standing(root, &claims(root, &name).await?).await?;
     let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
     let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
@@ -402,8 +409,10 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, Backup
         listing.backups = Some(found.backups.len() as u64);
         return Ok(Some(listing));
     }
-    let problems = [found.foreign_objects(), found.unrecognised()];
-    let shown = [true, state == State::StockUnproven];
+    let link = root.store().link_in(&root.key(folder));
+    let link = link.map(|link| format!("the symbolic link {link}: nothing is removed through it"));
+    let problems = [found.foreign_objects(), found.unrecognised(), link];
+    let shown = [true, state == State::StockUnproven, true];
     let problems: Vec<String> = problems
         .into_iter()
         .zip(shown)

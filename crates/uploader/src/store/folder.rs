@@ -1,0 +1,180 @@
+//! What only a folder as a store can hold: symbolic links, and names that are no keys.
+//!
+//! Objects behind a symbolic link can be read: a backup may have been moved to another disk. But
+//! nothing is written or removed through a link below the store's folder, because the same objects
+//! may belong to another name: `current -> monday` is a habit of many scripts.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use object_store::{ObjectMeta, ObjectStoreExt as _};
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::request::raw_request::Direct;
+use crate::retry::NO_ACCESS;
+use crate::store::{Store, path_of};
+
+/// Appended to a name that cannot be a key, so that it never looks like an object of ours.
+const UNUSABLE: &str = " (unusable name)";
+
+impl Store {
+    /// Returns the first symbolic link in the path of `key`, or in the folder `key`, as a path below
+    /// the store's folder; `None` without links, and for other stores.
+    #[must_use]
+    pub fn link_below(&self, key: &str) -> Option<String> {
+        let Direct::Folder(root) = &self.nature.direct else { return None };
+        self.link_in(key).or_else(|| {
+            let mut todo = vec![root.join(key)];
+            while let Some(folder) = todo.pop() {
+                for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                    match entry.file_type() {
+                        Ok(kind) if kind.is_symlink() => return Some(below(root, &entry.path())),
+                        Ok(kind) if kind.is_dir() => todo.push(entry.path()),
+                        _ => {}
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    /// Returns the first symbolic link in the path of `key` below the store's folder.
+    #[must_use]
+    pub fn link_in(&self, key: &str) -> Option<String> {
+        let Direct::Folder(root) = &self.nature.direct else { return None };
+        let mut path = root.clone();
+        for part in key.split('/').filter(|part| !part.is_empty()) {
+            path.push(part);
+            match path.symlink_metadata() {
+                Ok(facts) if facts.is_symlink() => return Some(below(root, &path)),
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Fails if `key` leads through a symbolic link.
+    pub(crate) fn refuse_link(&self, operation: &'static str, key: &str) -> Result<(), StoreError> {
+        let Some(link) = self.link_in(key) else { return Ok(()) };
+        let what =
+            format!("{link} is a symbolic link, and nothing is written or removed through links");
+        Err(StoreError::new(operation, key, StoreErrorKind::Rejected, what)
+            .with_hint(Some("remove the link, or name what it points to".into())))
+    }
+
+    /// Lists a folder that the store crate cannot list, because it holds a link that leads in a
+    /// circle, or names that are no keys. Such links are left out; such names cannot be used, but
+    /// are listed, without metadata, so that nothing takes the folder for empty.
+    pub(crate) async fn list_by_walking(
+        &self,
+        root: &Path,
+        prefix: &str,
+    ) -> Result<Vec<(String, Option<ObjectMeta>)>, StoreError> {
+        let mut found = Vec::new();
+        for file in files(root, prefix).map_err(|(folder, error)| unread(&folder, &error))? {
+            let key = below(root, &file);
+            // As the store crate does: a file `NAME#N` is not finished.
+            let unfinished = key.rsplit_once('#').is_some_and(|(_, number)| {
+                !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+            });
+            if unfinished {
+                continue;
+            }
+            match file.to_str().and(path_of("list", &key).ok()) {
+                None => found.push((key + UNUSABLE, None)),
+                Some(path) => {
+                    // It may have been removed since.
+                    let meta = self.objects.head(&path).await.ok();
+                    found.extend(meta.map(|meta| (key, Some(meta))));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The path of an entry below `root`, with replacements for what is not UTF-8.
+fn below(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+fn unread(folder: &Path, error: &io::Error) -> StoreError {
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied => StoreErrorKind::Denied,
+        _ => StoreErrorKind::Rejected,
+    };
+    let hint = (kind == StoreErrorKind::Denied).then(|| NO_ACCESS.into());
+    StoreError::new("list", folder.display().to_string(), kind, error.to_string()).with_hint(hint)
+}
+
+/// All files below a folder. Links are followed, except where they lead in a circle.
+fn files(root: &Path, prefix: &str) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    let mut found = Vec::new();
+    let mut todo = vec![(root.join(prefix), BTreeSet::new())];
+    while let Some((folder, mut above)) = todo.pop() {
+        let failed = |error| (folder.clone(), error);
+        let facts = match fs::metadata(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(failed)?,
+        };
+        if !above.insert((facts.dev(), facts.ino())) {
+            continue;
+        }
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            // A link that leads nowhere, or in a circle, is no object.
+            match fs::metadata(&path) {
+                Ok(facts) if facts.is_dir() => todo.push((path, above.clone())),
+                Ok(facts) if facts.is_file() => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Names of the folders directly in `folder`, also behind links, that hold a file.
+pub(crate) fn folders_in(folder: &Path) -> object_store::Result<Vec<String>> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            let path = folder.display().to_string();
+            object_store::Error::PermissionDenied { path, source: Box::new(error) }
+        }
+        _ => object_store::Error::Generic { store: "folder", source: Box::new(error) },
+    };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        // Another program may have removed the files and left their folders.
+        if path.is_dir() && has_file(&path) {
+            // A name that is not UTF-8 is no name of ours.
+            found.extend(path.file_name().and_then(|name| name.to_str()).map(str::to_owned));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
+/// it does.
+pub(crate) fn has_file(folder: &Path) -> bool {
+    let entries = match fs::read_dir(folder) {
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+        Ok(entries) => entries,
+    };
+    for entry in entries {
+        let Ok(entry) = entry else { return true };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !has_file(&entry.path()) => {}
+            _ => return true,
+        }
+    }
+    false
+}
