@@ -63,6 +63,15 @@ fn google_natively_and_by_the_stock_options() {
     std::fs::write(&key, json).unwrap();
     let file = [format!("--google-credentials-file={}", key.display())];
     there_and_back(&file, &format!("gs://{}/backups/monday", bucket.name()));
+    // By the stock tool's name, on the command line and in its option file.
+    let by_stock_name = format!("google-service-account-file={}", key.display());
+    there_and_back(&[format!("--{by_stock_name}")], &format!("gs://{}/tuesday", bucket.name()));
+    let options = scratch.join("stock.cnf");
+    std::fs::write(&options, format!("[xbcloud]\n{by_stock_name}\n")).unwrap();
+    let list = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["list", &format!("--defaults-file={}", options.display())])
+        .arg(format!("gs://{}", bucket.name()));
+    let _ = list.run().expect(0);
     assert!(proxy.seen().iter().any(|seen| seen.action.is_some()), "no parts were sent");
 
     let hmac = [

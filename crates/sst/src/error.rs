@@ -125,6 +125,19 @@ pub enum SstError {
         /// How the program failed.
         source: ChildError,
     },
+    /// This node's server program cannot be started on received data.
+    #[error("cannot start this node's server on received data: {0}")]
+    NoServer(String),
+    /// This node's server failed on the received data.
+    #[error("this node's server does not accept the received data: {}: {what}; its log is {}", program.display(), log.display())]
+    SecondStart {
+        /// The server's program.
+        program: PathBuf,
+        /// How it failed.
+        what: String,
+        /// Its log.
+        log: PathBuf,
+    },
     /// The swap of the data failed.
     #[error(transparent)]
     Swap(#[from] SwapError),
@@ -171,7 +184,7 @@ impl SstError {
             Self::Offer(_) => 93,
             Self::Room { .. } => 28,
             error if is_full(error) => 28,
-            Self::Child(ChildError::Start { .. }) => 2,
+            Self::Child(ChildError::Start { .. }) | Self::NoServer(_) => 2,
             _ => 22,
         }
     }
@@ -223,6 +236,14 @@ impl SstError {
             )),
             Self::TransitionKey | Self::Keyring { .. } => Some(
                 "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
+                    .into(),
+            ),
+            Self::NoServer(_) => Some(
+                "restart the server if it was upgraded while it ran; else set second-start=no in [sst], and after the join lock the user mysql.pxc.sst.user and run STOP REPLICA; RESET REPLICA ALL"
+                    .into(),
+            ),
+            Self::SecondStart { .. } => Some(
+                "the data of this node is unchanged; correct what the log names and start the node again (second-start-timeout in [sst] sets the time limit)"
                     .into(),
             ),
             Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use xb_process::{
@@ -19,6 +20,9 @@ use crate::contract::handed::VARIABLES;
 
 /// Number of last message lines that are kept for the error.
 const LAST_LINES: usize = 20;
+
+/// Interval at which a program is observed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Failure of a program.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +79,8 @@ impl Run<'_> {
         for name in VARIABLES {
             program = program.env_remove(name);
         }
+        // The service manager would take a child's messages for the server's.
+        program = program.env_remove("NOTIFY_SOCKET");
         for (name, value) in &self.env {
             program = program.env(name, value);
         }
@@ -100,6 +106,38 @@ impl Run<'_> {
             lines(stderr, |line| words.add(line));
         }
         running.ended()
+    }
+
+    /// Like [`Run::to_end`], but kills the program as soon as `fault` returns a reason, or the
+    /// transfer is cancelled. `fault` is called several times a second.
+    ///
+    /// # Errors
+    /// As [`Run::to_end`]; the reason is in [`ChildError::Failed`].
+    pub fn to_end_unless(
+        &self,
+        stop: &CancelToken,
+        mut fault: impl FnMut() -> Option<String>,
+    ) -> Result<(), ChildError> {
+        let mut running = self.start(stop, Stdio::null())?;
+        let reading = running.program.stderr().map(|stderr| {
+            let words = running.words.clone();
+            std::thread::spawn(move || lines(stderr, |line| words.add(line)))
+        });
+        let mut how = None;
+        while matches!(running.program.try_wait(), Ok(None)) {
+            how = fault();
+            if how.is_some() || stop.wait(POLL_INTERVAL).is_some() {
+                running.program.kill();
+                break;
+            }
+        }
+        if let Some(reading) = reading {
+            let _ = reading.join();
+        }
+        match how {
+            Some(how) => Err(running.failed(how)),
+            None => running.ended(),
+        }
     }
 
     /// Runs the program to its end and returns its stdout, at most `limit` bytes.
@@ -256,8 +294,6 @@ impl LastWords {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rustix::process::Pid;
 
     use super::*;

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test program uses its part")]
 
+pub(crate) mod percona;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -154,7 +156,7 @@ impl Scene {
         std::fs::write(self.bin().join(flag), "").unwrap();
     }
 
-    /// Sets lines for the group `[sst]` of both nodes.
+    /// Sets lines for the group `[sst]` of both nodes; other groups may follow them.
     pub(crate) fn options(&self, sst: &str) {
         let backup = self.bin().join("backup");
         let tmp = self.scratch.path().display();
@@ -170,12 +172,12 @@ impl Scene {
         self.scratch.join(node)
     }
 
-    /// Asserts that the joiner has its first data, and nothing more except the log of preparing.
+    /// Asserts that the joiner has its first data, and nothing more except logs of what was done to the received data.
     #[track_caller]
     pub(crate) fn assert_untouched(&self) {
         let data = self.data("joiner");
         let mut files = tree(&data);
-        files.retain(|(name, _)| name != "xbrs.prepare.log");
+        files.retain(|(name, _)| name != "xbrs.prepare.log" && name != "xbrs.mysqld.log");
         let first = FIRST.map(|(name, content)| (name.to_owned(), content.as_bytes().to_vec()));
         assert_eq!(files, first);
         assert!(!data.join("#sql-xb").exists());
@@ -339,12 +341,8 @@ impl Started {
     }
 
     /// Waits until `reached` returns true.
-    pub(crate) fn wait_for(&self, what: &str, mut reached: impl FnMut() -> bool) {
-        let begin = Instant::now();
-        while !reached() {
-            assert!(begin.elapsed() < LIMIT, "no {what}: {}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    pub(crate) fn wait_for(&self, what: &str, reached: impl FnMut() -> bool) {
+        wait_for(what, reached, || self.log());
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
@@ -366,6 +364,15 @@ impl Started {
         self.stdout.read_to_string(&mut text).unwrap();
         let lines = text.lines().map(str::to_owned).collect();
         Ended { status, lines, log: self.log() }
+    }
+}
+
+/// Waits until `reached` returns true.
+pub(crate) fn wait_for(what: &str, mut reached: impl FnMut() -> bool, log: impl Fn() -> String) {
+    let begin = Instant::now();
+    while !reached() {
+        assert!(begin.elapsed() < LIMIT, "no {what}: {}", log());
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

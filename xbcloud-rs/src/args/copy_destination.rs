@@ -71,8 +71,10 @@ fn replaced(long: &str, own: &[&str]) -> bool {
 impl Args for Destination {
     fn augment_args(command: Command) -> Command {
         let own = store_options().into_iter().map(|arg| {
+            let aliases = arg.get_all_aliases().into_iter().flatten();
             let own = Arg::new(own_id(&arg))
                 .long(format!("to-{}", arg.get_long().unwrap_or_default()))
+                .aliases(aliases.map(|alias| format!("to-{alias}")))
                 .action(arg.get_action().clone())
                 .hide(true);
             // Values are checked later, but clap must know which options are secret.
@@ -291,7 +293,7 @@ mod tests {
             "--to-s3-sse=",
             "--to-s3-endpoint=",
             "--to-s3-provider=",
-            "--to-google-credentials-file=",
+            "--to-google-service-account-file=",
             "--to-google-storage-class=",
             "--to-cacert=",
             "--to-header=",

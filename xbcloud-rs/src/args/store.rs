@@ -159,7 +159,13 @@ pub(crate) struct GoogleOptions {
     pub(crate) google_bucket: Option<String>,
     /// JSON file of a service account or authorized user [default: GOOGLE_APPLICATION_CREDENTIALS,
     /// gcloud's login, or the machine's service account]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(
+        long,
+        // The stock tool's name since it takes such a file.
+        alias = "google-service-account-file",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
     pub(crate) google_credentials_file: Option<PathBuf>,
     /// HMAC access ID; selects the store's XML API
     #[arg(long, value_name = "KEY", hide_short_help = true)]

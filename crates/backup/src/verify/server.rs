@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use xb_process::{Program, Running, how_it_ended};
+use xb_process::{
+    Program, Running, cause_in_log, end_of_log, how_it_ended, private_server_args, socket_in,
+};
 
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
@@ -19,8 +21,6 @@ use crate::small_file::read_small;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Pause between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Maximum length of a socket path.
-const MAX_SOCKET: usize = 107;
 /// Names and paths of the server, the preferred one first.
 const SERVERS: [&str; 6] = [
     "mariadbd",
@@ -38,13 +38,8 @@ const TAKEN_OVER: [&str; 4] = [
     "innodb_undo_tablespaces",
     "innodb_checksum_algorithm",
 ];
-/// Maximum part of the server's log that goes into a message, in bytes.
+/// Maximum length of a server's error message, in bytes.
 const LAST_WORDS: usize = 2000;
-/// Part of the server's log that is looked at, in bytes.
-const LOG_END: usize = 256 << 10;
-/// Words in the lines that tell why a server ended, and maximum number of such lines.
-const CAUSES: [&str; 4] = ["ERROR", "FATAL", "ssertion", "got signal"];
-const MAX_CAUSES: usize = 5;
 /// Number of the log's last lines that are shown after an abort.
 const LAST_LINES: usize = 40;
 
@@ -63,7 +58,7 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// Checks that a server and its client are installed and can run with files in `scratch`.
     pub(super) fn look(&self, scratch: &Path) -> Result<(), BackupError> {
-        if scratch.join("s").as_os_str().len() > MAX_SOCKET {
+        if socket_in(scratch).is_none() {
             return Err(too_deep(scratch));
         }
         if let Some(missing) = self.files.iter().find(|file| !file.is_file()) {
@@ -110,13 +105,10 @@ impl Server {
         options: &ServerOptions,
         stop: &mut CancelToken,
     ) -> Result<Self, BackupError> {
-        let socket = scratch.join("s");
-        if socket.as_os_str().len() > MAX_SOCKET {
-            return Err(too_deep(scratch));
-        }
+        let Some(socket) = socket_in(scratch) else { return Err(too_deep(scratch)) };
         bring(&options.files, data)?;
         let log = scratch.join("server.log");
-        let args = arguments(data, scratch, &socket, options)?;
+        let args = arguments(data, scratch, options)?;
         let child = spawn(options.program.as_deref(), &args, &log)?;
         let client = PathBuf::from(CLIENTS[0]);
         let program = options.program.clone();
@@ -157,12 +149,12 @@ impl Server {
 
     /// Lines of the server's log that tell why it ended.
     pub(super) fn cause(&self) -> String {
-        cause(&end_of(&self.log))
+        cause_in_log(&end_of_log(&self.log))
     }
 
     /// The last lines of the server's log.
     pub(super) fn last_lines(&self) -> String {
-        let text = end_of(&self.log);
+        let text = end_of_log(&self.log);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
     }
@@ -170,7 +162,7 @@ impl Server {
     /// The value of `lower_case_table_names` with which the data was made, if the server ended
     /// because it differs. MySQL keeps it in its dictionary; no file of a backup names it.
     fn names_in_lower_case(&self) -> Option<String> {
-        let text = end_of(&self.log);
+        let text = end_of_log(&self.log);
         let line = text.lines().rfind(|line| line.contains("Different lower_case_table_names"))?;
         let (_, value) = line.rsplit_once("data dictionary ('")?;
         value.chars().next().filter(|value| ('0'..='2').contains(value)).map(String::from)
@@ -181,7 +173,7 @@ impl Server {
         let log = self.log.clone();
         let gave_up = |what: String| BackupError::Program {
             program: "the server on the restored backup".to_owned(),
-            what: format!("{what}: {}", cause(&end_of(&log))),
+            what: format!("{what}: {}", cause_in_log(&end_of_log(&log))),
         };
         loop {
             let broken =
@@ -278,7 +270,6 @@ fn with(option: &str, path: &Path) -> OsString {
 fn arguments(
     data: &Path,
     scratch: &Path,
-    socket: &Path,
     options: &ServerOptions,
 ) -> Result<Vec<OsString>, BackupError> {
     let tmp = scratch.join("tmp");
@@ -289,24 +280,10 @@ fn arguments(
     let mut args = vec![
         OsString::from("--no-defaults"),
         with("--datadir=", data),
-        with("--socket=", socket),
-        with("--pid-file=", &scratch.join("pid")),
-        with("--tmpdir=", &tmp),
-        // MySQL's usual one is missing where only the server itself is installed.
-        with("--secure-file-priv=", &tmp),
-        // The passwords in the backup are not known here. No other client may connect, and the
-        // server may not connect anywhere.
+        // The passwords in the backup are not known here.
         "--skip-grant-tables".into(),
-        "--skip-networking".into(),
-        "--skip-log-bin".into(),
-        "--loose-skip-slave-start".into(),
-        "--loose-wsrep-on=OFF".into(),
-        "--loose-mysqlx=OFF".into(),
-        "--loose-event-scheduler=DISABLED".into(),
     ];
-    if rustix::process::geteuid().is_root() {
-        args.push("--user=root".into());
-    }
+    args.extend(private_server_args(scratch));
     args.extend(own_options(data));
     args.extend(options.options.iter().map(OsString::from));
     Ok(args)
@@ -363,41 +340,9 @@ fn bring(files: &[PathBuf], data: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// The end of the server's log.
-fn end_of(log: &Path) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let end = &text[text.len().saturating_sub(LOG_END)..];
-    String::from_utf8_lossy(end).into_owned()
-}
-
-/// The last lines of a log that tell why a server ended. After an abort, many lines of its stack
-/// follow them.
-fn cause(text: &str) -> String {
-    let tells = |line: &&str| CAUSES.iter().any(|word| line.contains(word));
-    let lines: Vec<&str> = text.lines().filter(tells).collect();
-    let last = &lines[lines.len().saturating_sub(MAX_CAUSES)..];
-    let mut cause = match last.is_empty() {
-        true => text.lines().last().unwrap_or_default().to_owned(),
-        false => last.join("; "),
-    };
-    let end = cause.floor_char_boundary(LAST_WORDS);
-    cause.truncate(end);
-    cause
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_cause_is_found_before_the_stack() {
-        let log = "1 [Note] ready\n2 [ERROR] InnoDB: page [7] is damaged\n3 [ERROR] [FATAL] InnoDB: stop\nInnoDB: Assertion failure in file x\n4 got signal 6 ;\nstack frame\nstack frame\n";
-        let cause = cause(log);
-        assert!(cause.starts_with("2 [ERROR]") && cause.ends_with("signal 6 ;"), "{cause}");
-        assert_eq!(super::cause("a\nb\n"), "b");
-        let long = "ERROR ä".repeat(2000);
-        assert!(super::cause(&long).len() <= LAST_WORDS);
-    }
 
     #[test]
     fn only_what_says_how_files_are_made_is_taken_over() {

@@ -76,6 +76,10 @@ pub struct Args {
     pub binlog_index: Option<OsString>,
     /// `--defaults-file` and the related options.
     pub defaults: Defaults,
+    /// Directory of the server's installation; only Percona's server passes it.
+    pub basedir: Option<PathBuf>,
+    /// Directory of the server's plugins; only Percona's server passes it.
+    pub plugindir: Option<PathBuf>,
     /// Version of the server; only Percona's server passes it.
     pub server_version: Option<String>,
     /// Other options of the script that correspond to server options (`--innodb-data-home-dir` and
@@ -222,11 +226,14 @@ impl Args {
                 "defaults-group-suffix" if given => {
                     args.defaults.suffix = Some(value.to_string_lossy().into_owned());
                 }
-                "mysqld-version" | "plugindir" => {
+                "basedir" if given => args.basedir = Some(value.into()),
+                "plugindir" => {
                     theirs = true;
-                    if name == "mysqld-version" && given {
-                        args.server_version = Some(value.to_string_lossy().into_owned());
-                    }
+                    args.plugindir = given.then(|| value.into());
+                }
+                "mysqld-version" => {
+                    theirs = true;
+                    args.server_version = given.then(|| value.to_string_lossy().into_owned());
                 }
                 name if given && OF_THE_SERVER.contains(&name) => {
                     args.server.push((name.to_owned(), Some(value)));
@@ -259,6 +266,8 @@ impl Args {
             binlog: None,
             binlog_index: None,
             defaults: Defaults::default(),
+            basedir: None,
+            plugindir: None,
             server_version: None,
             server: Vec::new(),
         }
@@ -385,6 +394,7 @@ mod tests {
         let args = parse(&line).unwrap();
         assert_eq!((args.family, args.bypass), (Family::Percona, false));
         assert_eq!(args.server_version.as_deref(), Some("8.0.36"));
+        assert_eq!((args.basedir, args.plugindir), (Some("/usr/".into()), Some("/p".into())));
         assert_eq!(args.defaults, Defaults::default());
     }
 

@@ -14,8 +14,9 @@ const NEVER: [&str; 3] = ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log
 
 /// Default of MariaDB's stock script: files that certificates, Galera, a log or an upgrade need.
 const DEFAULT: &str = r"\.pem$|galera\.cache$|sst_in_progress$|\.sst$|gvwstate\.dat$|grastate\.dat$|\.err$|\.log$|RPM_UPGRADE_MARKER$|RPM_UPGRADE_HISTORY$|wsrep_sst\.pid$";
-/// Additions of Percona's stock script.
-const PERCONA: &str = r"|init\.ok$|wsrep_state\.dat$|/(mysql-|component_)?keyring[^/]*$";
+/// Additions of Percona's stock script, and the file in which a server finds its keyring component.
+const PERCONA: &str =
+    r"|/mysqld\.my$|init\.ok$|wsrep_state\.dat$|/(mysql-|component_)?keyring[^/]*$";
 
 /// Longest accepted pattern, in bytes.
 const MAX: usize = 4096;
@@ -169,6 +170,7 @@ mod tests {
             "init.ok",
             "component_keyring_file.cnf",
             "component_keyring_file.config",
+            "mysqld.my",
         ] {
             assert!(percona.keeps(name.as_bytes()), "{name}");
         }

@@ -1,7 +1,5 @@
 //! The donor: sends a backup of its server to the joiner.
 
-mod temp_dir;
-
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -19,7 +17,6 @@ use xb_pipeline::{
 use xb_reader::Dialect;
 use xb_report::Direction;
 
-use self::temp_dir::WorkFolder;
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::contract::args::Family;
 use crate::error::SstError;
@@ -32,6 +29,7 @@ use crate::session::context::Context;
 use crate::session::endpoint;
 use crate::session::offer::{FORMAT, Offer, What, family_name};
 use crate::session::progress::Progress;
+use crate::session::temp_dir::WorkFolder;
 use xb_wire::{Outgoing, TransferError};
 
 /// Memory for data in flight, in bytes.
@@ -124,7 +122,7 @@ fn full(context: &Context) -> Result<(), SstError> {
 /// Runs the backup into the sink. Returns the number of files in it.
 fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, SstError> {
     let settings = &context.settings;
-    let work = WorkFolder::make(context.settings.tmpdir.as_deref())?;
+    let work = WorkFolder::make(context.args.role, context.settings.tmpdir.as_deref())?;
     let run = Run {
         program: &settings.program,
         args: backup_args(context, work.path()),

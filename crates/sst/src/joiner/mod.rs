@@ -8,6 +8,7 @@ mod receive;
 pub(crate) mod recover;
 mod relocate;
 mod removable;
+mod second_start;
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -109,12 +110,13 @@ fn full(
 ) -> Result<Position, SstError> {
     let Context { talk, layout, settings, .. } = context;
     talk.info(format_args!("SST: full backup of about {} MiB from the donor", bytes >> 20));
-    let ready = make_ready(context, lock, disk).and_then(|deleting| {
+    let ready = second_start::find(context).and_then(|mysqld| {
+        let deleting = make_ready(context, lock, disk)?;
         context.server.total(bytes).map_err(SstError::Server)?;
-        Ok(deleting)
+        Ok((mysqld, deleting))
     });
-    let deleting = match ready {
-        Ok(deleting) => deleting,
+    let (mysqld, deleting) = match ready {
+        Ok(ready) => ready,
         Err(error) => {
             offered.refuse(&error.to_string());
             return Err(error);
@@ -155,6 +157,10 @@ fn full(
     clock.lap(context, "preparing");
 
     relocate::clear(context, &new)?;
+    if let Some(mysqld) = mysqld {
+        second_start::run(context, &mysqld, &new)?;
+        clock.lap(context, "the second start");
+    }
     relocate::relocate_all(context, &new)?;
     let remote = relocate::relocate_remote(context, &new)?;
     sync(&new)?;
@@ -215,7 +221,9 @@ fn make_all_folders(layout: &Layout) -> Result<(), SstError> {
 fn goes(context: &Context, name: &OsStr, metadata: &Metadata) -> bool {
     let kind = metadata.file_type();
     let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
-    moves && !context.settings.keep.keeps(name.as_bytes()) && !context.layout.leads_outside(name)
+    let stays = context.settings.keep.keeps(name.as_bytes())
+        && !second_start::is_renewed(&context.layout.datadir, name);
+    moves && !stays && !context.layout.leads_outside(name)
 }
 
 /// Refuses mount points, which cannot be renamed, before any data is sent.

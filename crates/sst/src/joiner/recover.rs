@@ -6,7 +6,7 @@ use crate::contract::datadir::Layout;
 use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
 use crate::joiner::datadir_lock::DatadirLock;
-use crate::swap::{self, NEW, OLD, OURS, SwapError, remove_tree};
+use crate::swap::{self, NEW, OLD, OURS, START, SwapError, remove_tree};
 
 /// Finishes the swap that was interrupted in this data directory, if there was one. If that is
 /// impossible, the swap is rolled back.
@@ -43,6 +43,7 @@ pub fn drop_received(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstErro
     for folder in remote.iter().chain(&folders(layout)) {
         remove_tree(&folder.join(OURS).join(NEW))?;
     }
+    remove_tree(&layout.datadir.join(OURS).join(START))?;
     remote.iter().for_each(|folder| swap::tidy(folder));
     swap::forget(&layout.datadir);
     Ok(())

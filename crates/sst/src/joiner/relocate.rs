@@ -15,7 +15,7 @@ use crate::session::context::Context;
 use crate::swap::{NEW, OURS, make_folders, remember, remove_tree};
 
 /// Files of a backup that do not belong to the server's data.
-const NOT_DATA: [&str; 13] = [
+const NOT_DATA: [&str; 15] = [
     "xtrabackup_checkpoints",
     "mariadb_backup_checkpoints",
     "xtrabackup_logfile",
@@ -27,6 +27,9 @@ const NOT_DATA: [&str; 13] = [
     "donor_galera_info",
     "ddl.log",
     "sst_in_progress",
+    // Identity and state of the donor's server.
+    "auto.cnf",
+    "wsrep_state.dat",
     ".journal",
     ".stray",
 ];
@@ -122,6 +125,9 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// Moves tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`) to the same
 /// path here, into `#sql-xb/.new` of their directory. If that is impossible, they stay in the schema's
 /// directory and lose their link. Returns the directories; the moved files are synced to disk.
+///
+/// After a second start, the data dictionary has the files where that server found them: then only
+/// directories that the joiner's server searches count.
 pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
     let (layout, talk) = (&context.layout, &context.talk);
     let mut folders = Vec::new();
@@ -135,7 +141,9 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
                 continue;
             }
             let file = link.with_extension("ibd");
-            if let Err(why) = to_remote(layout, new, &link, &file, &mut folders) {
+            let moved = is_searched(context, &link, &file)
+                .and_then(|()| to_remote(layout, new, &link, &file, &mut folders));
+            if let Err(why) = moved {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
                 talk.warn(format_args!(
                     "{name} stays in the data directory, because it cannot be placed as on the donor: {why}"
@@ -149,6 +157,16 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
         rustix::fs::syncfs(&handle).map_err(|e| SstError::io("sync", folder)(e.into()))?;
     }
     Ok(folders)
+}
+
+/// Checks that the server will find a tablespace at the place that its link names.
+fn is_searched(context: &Context, link: &Path, file: &Path) -> Result<(), String> {
+    let settings = &context.settings.second_start;
+    let target = remote_target(link, file)?;
+    match !settings.applies(&context.args) || settings.is_searched(&target) {
+        true => Ok(()),
+        false => Err("innodb_directories does not name its directory".to_owned()),
+    }
 }
 
 /// Moves one tablespace. Its directory is recorded on disk before anything is written there.

@@ -15,6 +15,9 @@ use super::error::{SwapError, failed};
 pub const OURS: &str = "#sql-xb";
 /// In [`OURS`]: the future data.
 pub const NEW: &str = ".new";
+/// In [`OURS`]: holds the directory `data` while a server runs on the future data. MySQL finds no
+/// undo tablespaces in a data directory whose own name begins with a dot, so [`NEW`] cannot be one.
+pub const START: &str = ".start";
 /// In [`OURS`]: the old data.
 pub const OLD: &str = ".old";
 

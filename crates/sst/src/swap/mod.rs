@@ -23,7 +23,7 @@ mod tests;
 pub use error::SwapError;
 pub use exchange::{finish, roll_back};
 pub(crate) use folders::make_dir;
-pub use folders::{NEW, OLD, OURS, make_folders, make_old, remove_tree};
+pub use folders::{NEW, OLD, OURS, START, make_folders, make_old, remove_tree};
 pub use journal::{Entry, Journal, JournalError};
 pub use journal_file::{begin, interrupted, journal_path, kept_journal_path, last, tidy};
 pub(crate) use journal_file::{forget, remember, remembered};

@@ -43,28 +43,28 @@ impl MySql {
     pub fn start_with(options: &[&str]) -> Self {
         let scratch = Scratch::new();
         let data = scratch.join("data");
-        let socket = scratch.join("sock");
-        let mut args = vec![
-            "--no-defaults".to_owned(),
-            "--user=root".to_owned(),
-            format!("--datadir={}", data.display()),
-            format!("--socket={}", socket.display()),
-            format!("--pid-file={}", scratch.join("pid").display()),
-            format!("--tmpdir={}", scratch.path().display()),
-            "--skip-networking".to_owned(),
-            "--skip-log-bin".to_owned(),
-            "--mysqlx=OFF".to_owned(),
-            "--secure-file-priv=".to_owned(),
-            "--innodb-flush-log-at-trx-commit=0".to_owned(),
-            "--innodb-buffer-pool-size=64M".to_owned(),
-        ];
-        args.extend(options.iter().map(|option| (*option).to_owned()));
+        let args = arguments(&scratch, &data, options);
         let _ = Cmd::new(SERVER).args(&args).arg("--initialize-insecure").run().expect(0);
         for (name, text) in keyring(&scratch) {
             std::fs::write(data.join(name), text).unwrap();
         }
-        let daemon = Daemon::start(Path::new(SERVER), &args, &scratch.join("log"));
-        let server = Self { daemon, socket, scratch };
+        Self::start_here(scratch, &args)
+    }
+
+    /// Starts a server on the data directory of another, with these options.
+    ///
+    /// # Panics
+    /// If the server does not start.
+    #[must_use]
+    pub fn start_on(data: &Path, options: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let args = arguments(&scratch, data, options);
+        Self::start_here(scratch, &args)
+    }
+
+    fn start_here(scratch: Scratch, args: &[String]) -> Self {
+        let daemon = Daemon::start(Path::new(SERVER), args, &scratch.join("log"));
+        let server = Self { daemon, socket: scratch.join("sock"), scratch };
         server.daemon.wait_ready("mysqld", LIMIT, || server.client("SELECT 1").run().code() == 0);
         server
     }
@@ -111,6 +111,25 @@ impl MySql {
         assert!(status.success(), "the server failed: {}", self.daemon.log());
         self.scratch
     }
+}
+
+fn arguments(scratch: &Scratch, data: &Path, options: &[&str]) -> Vec<String> {
+    let mut args = vec![
+        "--no-defaults".to_owned(),
+        "--user=root".to_owned(),
+        format!("--datadir={}", data.display()),
+        format!("--socket={}", scratch.join("sock").display()),
+        format!("--pid-file={}", scratch.join("pid").display()),
+        format!("--tmpdir={}", scratch.path().display()),
+        "--skip-networking".to_owned(),
+        "--skip-log-bin".to_owned(),
+        "--mysqlx=OFF".to_owned(),
+        "--secure-file-priv=".to_owned(),
+        "--innodb-flush-log-at-trx-commit=0".to_owned(),
+        "--innodb-buffer-pool-size=64M".to_owned(),
+    ];
+    args.extend(options.iter().map(|option| (*option).to_owned()));
+    args
 }
 
 /// The files that give a server a keyring, by name. The server's own manifest refers to them.

@@ -28,7 +28,7 @@ impl Store {
         }
         let body = Bytes::from(configuration(region));
         let put = || direct.call(Method::PUT, "", body.clone());
-        match self.retrying("create bucket", "bucket", put).await {
+        match self.retrying("create", "bucket", put).await {
             Ok(_) => Ok(true),
             // Created by another run in between.
             Err(error) if error.to_string().contains("BucketAlreadyOwnedByYou") => Ok(false),

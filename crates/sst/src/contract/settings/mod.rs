@@ -3,6 +3,7 @@
 mod error;
 mod keys;
 mod reader;
+mod second_start;
 mod stock;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use xb_process::LockGuard;
 pub use self::error::SettingsError;
 pub use self::keys::KeyOptions;
 use self::reader::{Reader, value};
+pub use self::second_start::SecondStart;
 pub use self::tls::{Tls, Verify};
 use crate::contract::args::{Args, Family};
 use crate::contract::keep_patterns::Keep;
@@ -83,6 +85,8 @@ pub struct Settings {
     pub space_check: bool,
     /// Whether a donor may change its server's `wsrep_sst_method` for the time of the backup.
     pub keep_replicating: bool,
+    /// How a Percona joiner starts its server on the received data.
+    pub second_start: SecondStart,
     /// Log how long each step took.
     pub time: bool,
     /// Directory for the report of each transfer.
@@ -137,7 +141,6 @@ impl Settings {
                 keep.also(std::path::Path::new(path));
             }
         }
-        let extra_port = read.extra_port()?;
         // One thread per core, but no more than reading and the network can use.
         let threads = cores.clamp(1, 4);
         Ok(Self {
@@ -166,13 +169,14 @@ impl Settings {
                 Some(auth) => Login::parse(auth),
                 None => login,
             },
-            extra_port,
+            extra_port: read.extra_port()?,
             tmpdir: read.tmpdir(),
             locks: read.locks()?,
             keep,
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
             keep_replicating: read.switch("keep-replicating", true)?,
+            second_start: read.second_start()?,
             time: read.switch("time", false)?,
             report_dir: files.sst("report-dir").filter(|dir| !dir.is_empty()).map(PathBuf::from),
             progress_every: match read.seconds(&["progress-interval"])? {

@@ -10,7 +10,7 @@ use super::reader::{Reader, refused, value};
 use crate::contract::shell_words;
 
 /// Names in `[sst]` that have a meaning, here or in the stock methods.
-const KNOWN: [&str; 76] = [
+const KNOWN: [&str; 79] = [
     "auto-upgrade",
     "backup-program",
     "backup-threads",
@@ -41,7 +41,10 @@ const KNOWN: [&str; 76] = [
     "progress",
     "progress-interval",
     "rebuild",
+    "reset-replica",
     "rlimit",
+    "second-start",
+    "second-start-timeout",
     "sockopt",
     "space-check",
     "spool-dir",
@@ -141,8 +144,8 @@ impl Reader<'_> {
             ("sst-syslog", "messages go to the error log"),
             ("rebuild", "indexes are not rebuilt"),
             ("compress-chunk-size", "the size of frames is fixed"),
-            ("auto-upgrade", "the server upgrades its data itself when it starts"),
-            ("force-upgrade", "the server upgrades its data itself when it starts"),
+            ("auto-upgrade", "the server upgrades the data itself when it starts on it"),
+            ("force-upgrade", "the server upgrades the data itself when it starts on it"),
             ("xbstream-opts", "xbstream is not used"),
             ("xtrabackup-plugin-dir", "set it in inno-backup-opts and inno-apply-opts"),
         ] {

@@ -1,4 +1,5 @@
-//! The backup program's temporary directory, and removal of those that killed donors have left.
+//! The temporary directory of a program that a transfer starts, and removal of those that killed
+//! transfers have left.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,14 +7,14 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::contract::args::Role;
 use crate::error::SstError;
 
-const PREFIX: &str = "xbrs-donor-";
 /// Minimum age of a directory before it is removed as orphaned.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// Temporary directory, removed when dropped. It is locked while its owner lives, so that the next
-/// donor can recognize the directories of dead donors.
+/// transfer in the same role can recognize the directories of dead ones.
 #[derive(Debug)]
 pub(crate) struct WorkFolder {
     folder: tempfile::TempDir,
@@ -22,11 +23,12 @@ pub(crate) struct WorkFolder {
 
 impl WorkFolder {
     /// Creates a directory in `dir`, or in the system's directory for temporary files.
-    pub(crate) fn make(dir: Option<&Path>) -> Result<Self, SstError> {
+    pub(crate) fn make(role: Role, dir: Option<&Path>) -> Result<Self, SstError> {
+        let prefix = format!("xbrs-{}-", role.word());
         let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
-        sweep(&dir);
+        sweep(&dir, &prefix);
         let failed = || SstError::io("create a directory in", &dir);
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&dir).map_err(failed())?;
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(&dir).map_err(failed())?;
         let lock = File::open(folder.path()).map_err(failed())?;
         // Where locks are not supported, no directory is ever swept.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
@@ -40,9 +42,9 @@ impl WorkFolder {
 
 /// Removes orphaned directories. Best effort: one that remains only takes up space. A directory
 /// that is just being created is not locked yet, so young ones are skipped.
-fn sweep(dir: &Path) {
+fn sweep(dir: &Path, prefix: &str) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if !is_ours || !is_dir {
             continue;
@@ -71,8 +73,8 @@ mod tests {
         let long_ago = std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
         File::open(&dead).unwrap().set_times(long_ago).unwrap();
         std::fs::create_dir(scratch.path().join("other")).unwrap();
-        let one = WorkFolder::make(Some(scratch.path())).unwrap();
-        let two = WorkFolder::make(Some(scratch.path())).unwrap();
+        let one = WorkFolder::make(Role::Donor, Some(scratch.path())).unwrap();
+        let two = WorkFolder::make(Role::Donor, Some(scratch.path())).unwrap();
         assert!(!dead.exists() && one.path().is_dir() && two.path().is_dir());
         drop((one, two));
         let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().collect();

@@ -1,0 +1,324 @@
+//! Starts this node's own server once on the prepared data, in private and without a cluster, before
+//! the swap: it upgrades the data if the donor's version is lower, locks the user of the donor's
+//! transfers, removes replica channels, and shuts down.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use xb_process::{cause_in_log, end_of_log, private_server_args, socket_in};
+
+use crate::contract::args::Args;
+use crate::error::SstError;
+use crate::run::{ChildError, Run};
+use crate::server::systemd_notify::Notifier;
+use crate::session::backup_program::option;
+use crate::session::context::Context;
+use crate::session::temp_dir::WorkFolder;
+use crate::swap::{NEW, OURS, START, make_dir, remove_tree};
+
+/// Record of the version that the data directory is for. It stays in the data directory, unless the
+/// second start writes another.
+const STATE: &str = "wsrep_state.dat";
+/// Entries that the server creates for itself in every data directory.
+const OWN: [&str; 2] = ["auto.cnf", "#innodb_temp"];
+/// The account that Percona's servers create for each transfer. It arrives with the data.
+const SST_USER: &str = "'mysql.pxc.sst.user'@'localhost'";
+/// Code of the log line after which the server accepts connections. It has run its statements then.
+const READY: &str = "[MY-010931]";
+/// Longest text with a version that is read, in bytes.
+const MAX_VERSION: u64 = 4096;
+
+/// Returns the program of this node's server, of the version that runs; `None` if this join needs no
+/// second start.
+///
+/// # Errors
+/// [`SstError::NoServer`].
+pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
+    let args = &context.args;
+    if !context.settings.second_start.applies(args) {
+        return Ok(None);
+    }
+    let running = args.server_version.as_deref().unwrap_or_default();
+    let mut others = Vec::new();
+    for program in candidates(args) {
+        let words = vec!["--no-defaults".into(), "--version".into()];
+        let run = Run { program: &program, args: words, env: Vec::new(), log: None };
+        let text = match run.output(context.stop(), MAX_VERSION) {
+            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+            Err(ChildError::Stopped(why)) => return Err(why.into()),
+            Err(_) => continue,
+        };
+        let (_, version) = text.split_once("Ver ").unwrap_or_default();
+        if numbers(version).is_some() && numbers(version) == numbers(running) {
+            return Ok(Some(program));
+        }
+        let version = version.split_whitespace().next().unwrap_or("unknown");
+        others.push(format!("{} has version {version}", program.display()));
+    }
+    let found = match others.is_empty() {
+        true => "there is no mysqld in --basedir or on PATH".to_owned(),
+        false => others.join(", "),
+    };
+    Err(SstError::NoServer(format!("{found}; the running server has version {running}")))
+}
+
+/// Paths at which the server's program may be, the most likely one first.
+fn candidates(args: &Args) -> impl Iterator<Item = PathBuf> {
+    let below = |base: PathBuf| ["bin", "sbin", "libexec"].map(|dir| base.join(dir).join("mysqld"));
+    let of_server = args.basedir.clone().into_iter().flat_map(below);
+    of_server.chain(["mysqld".into(), "/usr/sbin/mysqld".into()])
+}
+
+/// The three numbers at the beginning of a version.
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some([next()?, next()?, next()?])
+}
+
+/// Starts `program` on the data in `new`, and waits until it has shut down.
+///
+/// # Errors
+/// [`SstError::SecondStart`], or that of a system call. The server has ended; what was received is
+/// of no more use.
+pub(super) fn run(context: &Context, program: &Path, new: &Path) -> Result<(), SstError> {
+    let start = context.layout.datadir.join(OURS).join(START);
+    let data = start.join("data");
+    remove_tree(&start)?;
+    make_dir(&start).map_err(SstError::io("make", &start))?;
+    std::fs::rename(new, &data).map_err(SstError::io("rename", new))?;
+    on(context, program, &data)?;
+    std::fs::rename(&data, new).map_err(SstError::io("rename", &data))?;
+    std::fs::remove_dir(&start).map_err(SstError::io("remove", &start))
+}
+
+fn on(context: &Context, program: &Path, data: &Path) -> Result<(), SstError> {
+    let Context { args, settings, layout, talk, .. } = context;
+    let work = WorkFolder::make(args.role, settings.tmpdir.as_deref())?;
+    let sql = Statements::write(context, work.path())?;
+    let before = names(data)?;
+    lend(&layout.datadir, data)?;
+    let log = layout.datadir.join("xbrs.mysqld.log");
+    let _ = std::fs::remove_file(&log);
+    talk.info(format_args!(
+        "starting {} once on the received data, without a cluster; its log is {}",
+        program.display(),
+        log.display()
+    ));
+    let mut words = args.defaults.words();
+    words.extend(private_server_args(work.path()));
+    words.extend(server_args(context, work.path(), data));
+    words.push(option("--log-error", &log));
+    words.push(option("--init-file", &sql.file));
+    let mut notifier = Notifier::new(context.notify_socket.as_deref());
+    let begin = Instant::now();
+    let fault = || {
+        notifier.alive("the server starts once on the received data");
+        match settings.second_start.limit {
+            Some(limit) if begin.elapsed() > limit => Some(too_long(limit)),
+            _ if end_of_log(&log).contains(READY) && !sql.result.exists() => {
+                Some("could not run its statements".to_owned())
+            }
+            _ => None,
+        }
+    };
+    let failed = |what| SstError::SecondStart { program: program.into(), what, log: log.clone() };
+    let run = Run { program, args: words, env: Vec::new(), log: None };
+    run.to_end_unless(context.stop(), fault).map_err(|error| match error {
+        ChildError::Failed { how, words, .. } => {
+            // It writes to the log only once it has read its options.
+            let text = end_of_log(&log);
+            let text = if text.is_empty() { words.join("\n") } else { text };
+            failed(format!("{how}: {}", cause_in_log(&text)))
+        }
+        error => error.into(),
+    })?;
+    sql.check(context).map_err(failed)?;
+    take_back(context, data, &before)
+}
+
+fn too_long(limit: Duration) -> String {
+    format!("was ended, because it took longer than {} s", limit.as_secs())
+}
+
+/// Arguments beside those of a private server. The node's option files count, but every file has its
+/// place in `data` or `work`: the places that the option files name hold the node's present data.
+fn server_args(context: &Context, work: &Path, data: &Path) -> Vec<OsString> {
+    let Context { args, settings, .. } = context;
+    let tmp = work.join("tmp");
+    let mut words = vec![
+        option("--datadir", data),
+        option("--innodb-tmpdir", &tmp),
+        option("--loose-innodb-temp-tablespaces-dir", &tmp),
+        option("--relay-log", work.join("relay")),
+        option("--relay-log-index", work.join("relay.index")),
+    ];
+    let dirs = [("--basedir", &args.basedir), ("--plugin-dir", &args.plugindir)];
+    words.extend(dirs.iter().filter_map(|(name, dir)| Some(option(name, dir.as_ref()?))));
+    words.extend(
+        settings.second_start.data_files.iter().map(|f| option("--innodb-data-file-path", f)),
+    );
+    let fixed = [
+        "--innodb-data-home-dir=./",
+        "--innodb-log-group-home-dir=./",
+        "--innodb-undo-directory=./",
+        "--innodb-directories=",
+        "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
+        // A start that is interrupted is not resumed.
+        "--innodb-doublewrite=OFF",
+        "--innodb-fast-shutdown=1",
+        "--innodb-buffer-pool-size=128M",
+        "--innodb-buffer-pool-load-at-startup=OFF",
+        "--innodb-buffer-pool-dump-at-shutdown=OFF",
+        "--general-log=OFF",
+        "--slow-query-log=OFF",
+        "--log-error-services=log_filter_internal; log_sink_internal",
+        "--log-error-verbosity=2",
+        "--lc-messages=en_US",
+        "--read-only=OFF",
+        "--super-read-only=OFF",
+        "--loose-persisted-globals-load=OFF",
+        "--loose-daemonize=OFF",
+        "--loose-wsrep-cluster-address=",
+        "--loose-pxc-encrypt-cluster-traffic=OFF",
+        // The node's certificates are elsewhere, and new ones are not needed.
+        "--loose-auto-generate-certs=OFF",
+        "--loose-sha256-password-auto-generate-rsa-keys=OFF",
+        "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
+        "--ssl-ca=",
+        "--ssl-cert=",
+        "--ssl-key=",
+    ];
+    words.extend(fixed.map(OsString::from));
+    words
+}
+
+/// The statements that the server runs before anybody can connect, and the files that they write.
+/// An error ends them, and the server goes on without the result.
+struct Statements {
+    file: PathBuf,
+    /// Number of the donor's replica channels.
+    channels: PathBuf,
+    /// What is left: unlocked accounts, replica channels.
+    result: PathBuf,
+}
+
+impl Statements {
+    fn write(context: &Context, work: &Path) -> Result<Self, SstError> {
+        let tmp = work.join("tmp");
+        let quotable = tmp.to_str().is_some_and(|path| !path.contains(['\'', '\\', '\n']));
+        if socket_in(work).is_none() || !quotable {
+            return Err(SstError::NoServer(format!(
+                "the path {} is too long for a socket, or has quotes; set another tmpdir in [sst]",
+                work.display()
+            )));
+        }
+        std::fs::create_dir(&tmp).map_err(SstError::io("make", &tmp))?;
+        let file = work.join("init.sql");
+        let this = Self { file, channels: tmp.join("channels"), result: tmp.join("result") };
+        let options = &mut std::fs::OpenOptions::new();
+        let open = options.write(true).create_new(true).mode(0o600).open(&this.file);
+        let written = open.and_then(|mut file| file.write_all(this.text(context).as_bytes()));
+        written.map_err(SstError::io("write", &this.file))?;
+        Ok(this)
+    }
+
+    fn text(&self, context: &Context) -> String {
+        let (channels, result) = (self.channels.display(), self.result.display());
+        let version = context.args.server_version.as_deref().and_then(numbers);
+        // The word changed in 8.0.22; 8.4 does not know the old one.
+        let word = if version < Some([8, 0, 22]) { "SLAVE" } else { "REPLICA" };
+        let reset = match context.settings.second_start.reset_replica {
+            true => format!("RESET {word} ALL;\n"),
+            false => String::new(),
+        };
+        format!(
+            "SET SESSION sql_mode = '';\n\
+             SELECT COUNT(*) FROM mysql.slave_master_info WHERE Host <> '' INTO OUTFILE '{channels}';\n\
+             ALTER USER IF EXISTS {SST_USER} ACCOUNT LOCK;\n\
+             {reset}\
+             SELECT (SELECT COUNT(*) FROM mysql.user WHERE CONCAT(QUOTE(User), '@', QUOTE(Host)) = \"{SST_USER}\" AND account_locked <> 'Y'), \
+             (SELECT COUNT(*) FROM mysql.slave_master_info WHERE Host <> '') INTO OUTFILE '{result}';\n\
+             SHUTDOWN;\n"
+        )
+    }
+
+    /// Checks what the server left.
+    fn check(&self, context: &Context) -> Result<(), String> {
+        let numbers = |path: &Path| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()
+        };
+        let reset = context.settings.second_start.reset_replica;
+        let (before, left) =
+            match (numbers(&self.channels).as_deref(), numbers(&self.result).as_deref()) {
+                (Ok([before]), Ok([0, left])) if *left == 0 || !reset => (*before, *left),
+                (_, Ok([0, left])) => return Err(format!("{left} replica channels remain")),
+                (_, Ok([_, _])) => return Err(format!("{SST_USER} is not locked")),
+                _ => return Err("ended before it had run its statements".to_owned()),
+            };
+        let talk = &context.talk;
+        if left > 0 {
+            talk.warn(format_args!("the donor is a replica, and so is this node: reset-replica=no keeps {left} replica channels"));
+        } else if before > 0 {
+            talk.info(format_args!("the donor is a replica: its {before} replica channels were removed from the received data"));
+        }
+        Ok(())
+    }
+}
+
+/// Copies files of the node that its server needs in its data directory.
+fn lend(datadir: &Path, data: &Path) -> Result<(), SstError> {
+    for name in names(datadir)?.iter().filter(|name| is_lent(name)) {
+        let (from, to) = (datadir.join(name), data.join(name));
+        if from.is_file() && !to.exists() {
+            std::fs::copy(&from, &to).map_err(SstError::io("copy", &from))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_lent(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    name == "mysqld.my"
+        || name == STATE
+        || (bytes.starts_with(b"component_") && bytes.ends_with(b".cnf"))
+}
+
+/// Removes what belongs to the node and not to the data: files that were lent, and what the server
+/// created for itself.
+fn take_back(context: &Context, data: &Path, before: &HashSet<OsString>) -> Result<(), SstError> {
+    let read = |folder: &Path| std::fs::read(folder.join(STATE)).ok();
+    let renewed = read(data) != read(&context.layout.datadir);
+    for name in names(data)?.difference(before) {
+        let is_own = OWN.iter().any(|own| name == own)
+            || is_lent(name)
+            || context.settings.keep.keeps(name.as_bytes());
+        if is_own && !(renewed && name == STATE) {
+            let path = data.join(name);
+            let removed = match path.is_dir() {
+                true => std::fs::remove_dir_all(&path),
+                false => std::fs::remove_file(&path),
+            };
+            removed.map_err(SstError::io("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the second start left another version of an entry that otherwise stays.
+pub(super) fn is_renewed(datadir: &Path, name: &OsStr) -> bool {
+    name == STATE && datadir.join(OURS).join(NEW).join(name).exists()
+}
+
+/// Names of the entries of a directory.
+fn names(folder: &Path) -> Result<HashSet<OsString>, SstError> {
+    let list = || std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect();
+    let list: io::Result<_> = list();
+    list.map_err(SstError::io("list", folder))
+}
