@@ -18,7 +18,7 @@ use xb_process::LockGuard;
 
 pub use self::error::SettingsError;
 pub use self::keys::KeyOptions;
-use self::reader::{Reader, value};
+use self::reader::Reader;
 pub use self::second_start::SecondStart;
 pub use self::tls::{Tls, Verify};
 use crate::contract::args::{Args, Family};
@@ -122,25 +122,6 @@ impl Settings {
             .sst("backup-program")
             .map(PathBuf::from)
             .unwrap_or_else(|| if percona { "xtrabackup".into() } else { "mariadb-backup".into() });
-        let mut keep = match files.sst("cpat").and_then(OsStr::to_str) {
-            Some(pattern) => Keep::pattern(pattern).map_err(|e| value("cpat", &e.to_string()))?,
-            None => Keep::usual(percona).map_err(|e| value("cpat", &e.to_string()))?,
-        };
-        let datadir = args.datadir.clone().or_else(|| read.server("datadir").map(PathBuf::from));
-        keep.within(&datadir.unwrap_or_else(|| ".".into()));
-        for name in [
-            "pid-file",
-            "log-error",
-            "socket",
-            "general-log-file",
-            "slow-query-log-file",
-            "relay-log-info-file",
-            "wsrep-status-file",
-        ] {
-            if let Some(path) = read.server(name) {
-                keep.also(std::path::Path::new(path));
-            }
-        }
         // One thread per core, but no more than reading and the network can use.
         let threads = cores.clamp(1, 4);
         Ok(Self {
@@ -172,7 +153,7 @@ impl Settings {
             extra_port: read.extra_port()?,
             tmpdir: read.tmpdir(),
             locks: read.locks()?,
-            keep,
+            keep: read.keep(percona)?,
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
             keep_replicating: read.switch("keep-replicating", true)?,

@@ -3,13 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_process::LockGuard;
 
 use super::error::SettingsError;
 use crate::contract::args::Args;
+use crate::contract::keep_patterns::Keep;
 use crate::contract::option_files::OptionFiles;
 use crate::contract::shell_words;
 
@@ -31,6 +32,32 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Names that stay in the data directory, those of the server's own small files included.
+    pub(super) fn keep(&self, percona: bool) -> Result<Keep, SettingsError> {
+        let keep = match self.files.sst("cpat").and_then(OsStr::to_str) {
+            Some(pattern) => Keep::pattern(pattern),
+            None => Keep::usual(percona),
+        };
+        let mut keep = keep.map_err(|error| value("cpat", &error.to_string()))?;
+        let datadir = self.args.datadir.clone();
+        let datadir = datadir.or_else(|| self.server("datadir").map(PathBuf::from));
+        keep.within(&datadir.unwrap_or_else(|| ".".into()));
+        for name in [
+            "pid-file",
+            "log-error",
+            "socket",
+            "general-log-file",
+            "slow-query-log-file",
+            "relay-log-info-file",
+            "wsrep-status-file",
+        ] {
+            if let Some(path) = self.server(name) {
+                keep.also(Path::new(path));
+            }
+        }
+        Ok(keep)
+    }
+
     pub(super) fn extra_port(&self) -> Result<Option<u16>, SettingsError> {
         if !self.switch("use-extra", false)? {
             return Ok(None);
