@@ -117,9 +117,13 @@ fn expand_with(
         Some(scope) => table_of(scope, true, &defaults),
         None => table_of(&command, false, &defaults),
     };
-    let own = all_items(&rest, &scope);
+    let print = Item::On(PRINT_DEFAULTS.to_owned());
+    // Without a subcommand, the option is that of any.
+    let of_any = found.is_none().then(|| all_items(&rest, &everything));
+    let of_any = of_any.filter(|items| items.contains(&print));
+    let own = of_any.unwrap_or_else(|| all_items(&rest, &scope));
     let mut expanded = Expanded::default();
-    let prints = own.contains(&Item::On(PRINT_DEFAULTS.to_owned()));
+    let prints = own.contains(&print);
     let all = Scope {
         known: table_of(&command, true, &[]),
         // Without a subcommand, the options of all of them are shown.
