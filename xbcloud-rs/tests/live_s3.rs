@@ -479,11 +479,16 @@ fn one_altered_answer_spoils_no_copy_and_no_look_into_a_backup() {
             let copy = through_named(&proxy, &bucket, "copy", name, &["--unverified"]).arg(&to);
             let _ = copy.run().expect(0);
             let verify = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).arg("verify").arg(&to);
+            // The pages of this stream are no real ones.
+            let verify = verify.arg("--level=decrypt");
             let _ = verify.args(opens).run().expect(0);
             for (command, options) in [("show", &[][..]), ("get", &["--files=ibdata1"])] {
                 proxy.set_rules(altered(part, n));
                 let options: Vec<&str> = options.iter().chain(opens).copied().collect();
-                let _ = through_named(&proxy, &bucket, command, name, &options).run().expect(0);
+                let ran = through_named(&proxy, &bucket, command, name, &options).run();
+                // Data that was written to the pipe cannot be taken back.
+                let said = ran.code() == 5 && ran.stderr_text().contains("altered in transit");
+                assert!(ran.code() == 0 || command == "get" && said, "{part} {n}: {ran:?}");
             }
         }
     }

@@ -788,7 +788,8 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
         since: Some(xb_backup::IncrementalBase { base, lsn: 10 }),
         ..common::put_request("i1", Layout::Packed, 300)
     };
-    let put = xb_backup::put(&root, &request, stream_reader(), &Observer::default(), &mut stop);
+    let observer = Observer::default();
+    let put = xb_backup::put(&root, &request, stream_reader(), &observer, &mut stop);
     let refused = block_on(put).unwrap_err();
     assert!(matches!(&refused, BackupError::Chain { .. }), "{refused:?}");
     assert!(refused.to_string().contains("its base full was removed"), "{refused}");

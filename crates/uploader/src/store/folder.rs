@@ -139,12 +139,10 @@ fn files(root: &Path, prefix: &str) -> Result<Vec<PathBuf>, (PathBuf, io::Error)
 
 /// Names of the folders directly in `folder`, also behind links, that hold a file.
 pub(crate) fn folders_in(folder: &Path) -> object_store::Result<Vec<String>> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            let path = folder.display().to_string();
-            object_store::Error::PermissionDenied { path, source: Box::new(error) }
-        }
-        _ => object_store::Error::Generic { store: "folder", source: Box::new(error) },
+    // As the store crate names it, so that its errors get the hints for local directories.
+    let failed = |error: io::Error| object_store::Error::Generic {
+        store: "LocalFileSystem",
+        source: Box::new(error),
     };
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

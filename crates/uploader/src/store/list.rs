@@ -37,7 +37,8 @@ impl Store {
             .await
             .or_else(none_if_missing);
         let mut found: Vec<Listed> = match (listing, &self.nature.direct) {
-            (Err(_), Direct::Folder(root)) => {
+            // A directory itself is never unavailable.
+            (Err(error), Direct::Folder(root)) if error.kind != StoreErrorKind::Unavailable => {
                 let unusable = |key| Listed { key, size: 0, modified: 0, tag: None };
                 let found = self.list_by_walking(root, prefix).await?.into_iter();
                 found.map(|(key, meta)| meta.map_or_else(|| unusable(key), listed)).collect()
