@@ -474,7 +474,7 @@ fn one_altered_answer_spoils_no_copy_and_no_look_into_a_backup() {
         };
         for (part, n) in parts.iter().flat_map(|part| (0..4).map(move |n| (*part, n))) {
             let target = scratch.dir(&format!("{name}-{}-{n}", part.replace('/', "-")));
-            let to = format!("file://{}/copy", target.display());
+            let to = format!("file://{}/{name}", target.display());
             proxy.set_rules(altered(part, n));
             let copy = through_named(&proxy, &bucket, "copy", name, &["--unverified"]).arg(&to);
             let _ = copy.run().expect(0);
