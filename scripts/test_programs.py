@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the workspace's test programs, several at a time, and prints the output of each when it ends.
 
-    test_programs.py --jobs N [cargo test arguments] [-- arguments of the programs]
+    test_programs.py --jobs N --built FILE [cargo test arguments] [-- arguments of the programs]
 
-Most of these programs wait for servers, so that one at a time leaves the processors idle. Each runs
+Creates FILE once nothing is left to build. Most of these programs wait for servers, so that one at a time leaves the processors idle. Each runs
 in its package's directory, as `cargo test` runs it. One that runs for more than LIMIT seconds is
 ended, with all processes of its group.
 """
@@ -22,15 +22,16 @@ RUNNING = set()
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] != "--jobs":
+    if len(sys.argv) < 5 or (sys.argv[1], sys.argv[3]) != ("--jobs", "--built"):
         sys.exit(__doc__)
-    jobs = int(sys.argv[2])
-    build, programs = split(sys.argv[3:])
+    jobs, built = int(sys.argv[2]), Path(sys.argv[4])
+    build, programs = split(sys.argv[5:])
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, end_all)
     waiting = queue.SimpleQueue()
     for program in sorted(executables(build), key=rank):
         waiting.put(program)
+    built.touch()
     failed, printing = [], threading.Lock()
 
     def work():
