@@ -147,6 +147,7 @@ fn each_side_reports_what_it_did() {
         assert!(sent.contains(part), "{part}: {sent}");
     }
     assert!(!sent.contains("requests"), "there is no store: {sent}");
+    assert!(sent.contains("data-phase=\"sending\""), "{sent}");
     for step in ["receiving", "preparing", "exchanging"] {
         assert!(received.contains(&format!("data-phase=\"{step}\"")), "{step}: {received}");
     }

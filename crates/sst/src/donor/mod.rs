@@ -102,6 +102,7 @@ fn full(context: &Context) -> Result<(), SstError> {
     context.server.total(size.bytes).map_err(SstError::Server)?;
 
     let observer = Observer::default();
+    observer.begin_phase("sending");
     let progress = Progress::start(context, &observer, size.bytes);
     let _watch = context.watch(Direction::Send, settings.compress_threads, &observer);
     let sink = Sink::new(outgoing, &observer, context);

@@ -126,6 +126,7 @@ fn full(
     let mut clock = Clock::start();
 
     let observer = Observer::default();
+    observer.begin_phase("receiving");
     let progress = Progress::start(context, &observer, bytes);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
     let incoming = offered.accept(b"")?;
