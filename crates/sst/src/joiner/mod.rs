@@ -153,8 +153,7 @@ fn full(
     });
     prepare(context, &new)?;
     let position = content::position(&new, stated, offered_at.as_ref())?;
-    let synced = syncing.join().unwrap_or(Ok(()));
-    synced?;
+    syncing.join().unwrap_or(Ok(()))?;
     clock.lap(context, "preparing");
 
     relocate::clear(context, &new)?;
