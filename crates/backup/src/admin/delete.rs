@@ -244,33 +244,40 @@ async fn carry_out(
     deleted
 }
 
-/// Removes the manifest, then the objects. If an incremental backup of this one was committed in the
-/// meantime, the manifest is put back: see [`settle_base`](crate::write::settle_base).
+/// Removes the manifest, then the objects.
 async fn remove(
     root: &Root,
     name: &BackupName,
     doomed: &DeletionPlan,
     known: Option<&mut Known>,
 ) -> Result<Deleted, BackupError> {
-    if let Some(key) = &doomed.manifest {
-        let saved = match known.is_some() {
-            true => Some(root.store().get(key).await?),
-            false => None,
-        };
-        let run = saved.as_ref().and_then(|bytes| Manifest::decode(bytes).ok());
-        let run = run.map(|stored| stored.manifest.run);
-        root.store().delete(key).await?;
-        if let (Some(known), Some(saved), Some(run)) = (known, saved, run) {
-            let needed = refuse_dependents(root, name, &run, known).await;
-            if needed.is_err() {
-                root.store().create(key, saved).await?;
-                return needed.map(|()| Deleted::default());
-            }
-        }
+    match (&doomed.manifest, known) {
+        (None, _) => {}
+        (Some(key), None) => root.store().delete(key).await?,
+        (Some(key), Some(known)) => remove_manifest_unless_needed(root, name, key, known).await?,
     }
     let keys = doomed.objects.iter().map(|object| object.key.clone()).collect();
     root.store().delete_all(keys).await?;
     Ok(Deleted { objects: doomed.objects.len() as u64, left: doomed.how.left })
+}
+
+/// Removes the manifest. If an incremental backup of its run was committed in the meantime, the
+/// manifest is put back: see [`settle_base`](crate::write::settle_base).
+async fn remove_manifest_unless_needed(
+    root: &Root,
+    name: &BackupName,
+    key: &str,
+    known: &mut Known,
+) -> Result<(), BackupError> {
+    let saved = root.store().get(key).await?;
+    let run = Manifest::decode(&saved).ok().map(|stored| stored.manifest.run);
+    root.store().delete(key).await?;
+    let Some(run) = run else { return Ok(()) };
+    let needed = refuse_dependents(root, name, &run, known).await;
+    if needed.is_err() {
+        root.store().create(key, saved).await?;
+    }
+    needed
 }
 
 /// Fails if the manifest is not the planned one.

@@ -13,7 +13,7 @@ use crate::catalog::names::{BackupName, RunId, run_folder};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::ranges;
-use crate::read::unlock::missing_is_damage;
+use crate::read::unlock::{missing_is_damage, once_more};
 
 /// Index bytes kept in memory: enough for an 8 TiB backup. The front of a longer index is fetched
 /// again for each pass over it.
@@ -128,14 +128,6 @@ impl PackedBody {
 
     pub(crate) fn damaged_index(&self, what: &str) -> BackupError {
         BackupError::Damaged { name: self.name.to_string(), what: format!("its index: {what}") }
-    }
-}
-
-/// Reads again what seems to be damaged: a single answer may have been altered in transit.
-async fn once_more<T>(read: impl AsyncFn() -> Result<T, BackupError>) -> Result<T, BackupError> {
-    match read().await {
-        Err(BackupError::Damaged { .. }) => read().await,
-        outcome => outcome,
     }
 }
 

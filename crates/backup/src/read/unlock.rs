@@ -127,7 +127,7 @@ pub(crate) fn open_sealed(
     Ok(key)
 }
 
-/// Reads the keys object of a run. An answer that was altered in transit is asked for once more.
+/// Reads the keys object of a run.
 pub(crate) async fn envelope(
     root: &Root,
     name: &BackupName,
@@ -140,6 +140,13 @@ pub(crate) async fn envelope(
         let bytes = bytes.map_err(|error| missing_is_damage(error, name))?;
         parse_envelope(&bytes, &object, name, manifest)
     };
+    once_more(read).await
+}
+
+/// Reads again what seems to be damaged: a single answer may have been altered in transit.
+pub(crate) async fn once_more<T>(
+    read: impl AsyncFn() -> Result<T, BackupError>,
+) -> Result<T, BackupError> {
     match read().await {
         Err(BackupError::Damaged { .. }) => read().await,
         outcome => outcome,
