@@ -35,7 +35,7 @@ case " $* " in
 esac
 "#;
 
-/// Plays mysqld. It goes on only if the data is prepared and not yet swapped; then it leaves what a
+/// Plays mysqld. It works only if the data is prepared and not yet swapped; then it leaves what a
 /// server leaves in a data directory, and the results of its statements: before them the number of
 /// replica channels, after them the numbers of unlocked accounts and of channels.
 const MYSQLD: &str = r#"#!/bin/sh

@@ -199,7 +199,7 @@ fn server_args(context: &Context, work: &Path, data: &Path) -> Vec<OsString> {
 }
 
 /// The statements that the server runs before anybody can connect, and the files that they write.
-/// An error ends them, and the server goes on without the result.
+/// After an error, the server runs on without the rest of them, and without the result.
 struct Statements {
     file: PathBuf,
     /// Number of the donor's replica channels.
