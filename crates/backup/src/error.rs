@@ -113,6 +113,14 @@ pub enum BackupError {
         /// Name of the backup.
         name: String,
     },
+    /// Another rewrap replaced the key slots in the meantime.
+    #[error(
+        "the key slots of {name} were replaced by another rewrap at the same time; its slots are valid now"
+    )]
+    Rewrapped {
+        /// Name of the backup.
+        name: String,
+    },
     /// The objects of a backup without a manifest changed while they were read.
     #[error("the objects of {name} changed while they were read")]
     Replaced {
@@ -369,6 +377,7 @@ impl BackupError {
             | Self::Linked { .. }
             | Self::Unrecognised { .. }
             | Self::Changed { .. }
+            | Self::Rewrapped { .. }
             | Self::Replaced { .. }
             | Self::Pinned { .. }
             | Self::Unverified { .. }
@@ -426,6 +435,9 @@ impl BackupError {
                 "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
             Self::Changed { .. } | Self::Replaced { .. } => Some("run the command again"),
+            Self::Rewrapped { .. } => Some(
+                "run `show` to see the key slots, then run the command again if it is still needed",
+            ),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",

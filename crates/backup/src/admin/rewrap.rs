@@ -1,10 +1,10 @@
 //! `rewrap`: replaces the key slots of a sealed backup. Only its keys object changes; no data
 //! moves.
 
-use xb_encryptor::{KeySlots, Keys, SlotInfo};
+use xb_encryptor::{Envelope, KeySlots, Keys, SlotInfo};
 
-use crate::catalog::manifest::Layout;
-use crate::catalog::names::{BackupName, KEYS, run_folder};
+use crate::catalog::manifest::{Layout, Manifest};
+use crate::catalog::names::{BackupName, KEYS, RunId, run_folder};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, envelope, open_sealed};
@@ -32,8 +32,9 @@ pub struct RewrapRequest {
 /// can. To exclude them for good, take a new backup and delete this one.
 ///
 /// # Errors
-/// [`BackupError`]. Unless a store error occurred while the new keys object was being written, the
-/// old key slots remain valid.
+/// [`BackupError::Rewrapped`] if another rewrap replaced the key slots in the meantime: its slots are
+/// valid then. Otherwise [`BackupError`]: unless a store error occurred while the new keys object was
+/// being written, the old key slots remain valid.
 pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo>, BackupError> {
     let name = &request.name;
     let not_sealed = || BackupError::Keys(format!("{name} is not sealed, so it has no key slots"));
@@ -62,15 +63,31 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     let new = old
         .rewrap(&key, keep, &request.add.list())
         .map_err(|error| BackupError::Keys(format!("{name}: {error}")))?;
+    replace(root, name, manifest, run, (&old, &new)).await?;
+    Ok(new.slots().collect())
+}
+
+/// Replaces the keys object and reads it back: the stored object decides who can open the backup.
+async fn replace(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+    run: RunId,
+    (old, new): (&Envelope, &Envelope),
+) -> Result<(), BackupError> {
+    let stores = async |expected: &Envelope| {
+        let stored = envelope(root, name, manifest, run).await?;
+        Ok::<_, BackupError>(stored.encode() == expected.encode())
+    };
+    // Opening the old slots may have taken a while.
+    if !stores(old).await? {
+        return Err(BackupError::Rewrapped { name: name.to_string() });
+    }
     let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
     root.store().put(&object, new.encode().to_vec().into()).await?;
-    // The stored object decides who can open the backup. A single answer may be altered in transit.
-    let stored = async || Ok::<_, BackupError>(root.store().get(&object).await? == new.encode());
-    if !stored().await? && !stored().await? {
-        return Err(BackupError::Damaged {
-            name: name.to_string(),
-            what: format!("{object}: the store returns other bytes than were written"),
-        });
+    // A single answer may be altered in transit.
+    if !stores(new).await? && !stores(new).await? {
+        return Err(BackupError::Rewrapped { name: name.to_string() });
     }
-    Ok(new.slots().collect())
+    Ok(())
 }

@@ -9,7 +9,7 @@ use crate::catalog::records::{self, Proof};
 use crate::catalog::root::Root;
 use crate::catalog::verification::Level;
 use crate::error::BackupError;
-use crate::read::unlock::unlock;
+use crate::read::unlock::{once_more, unlock};
 
 /// The backup to copy.
 pub(super) struct Source {
@@ -81,18 +81,17 @@ async fn raw(
     stored: &StoredManifest,
 ) -> Result<(Bytes, String), BackupError> {
     let key = from.key(&manifest_key(name));
-    for _ in 0..2 {
+    let read = async || {
         let bytes = from.store().get(&key).await?;
-        if let Ok(again) = Manifest::decode(&bytes)
-            && again.digest() == stored.digest()
-        {
-            return Ok((bytes, again.digest()));
+        match Manifest::decode(&bytes) {
+            Ok(again) if again.digest() == stored.digest() => Ok((bytes, again.digest())),
+            _ => Err(BackupError::Damaged {
+                name: name.to_string(),
+                what: "its manifest was replaced while it was being read".to_owned(),
+            }),
         }
-    }
-    Err(BackupError::Damaged {
-        name: name.to_string(),
-        what: "its manifest was replaced while it was being read".to_owned(),
-    })
+    };
+    once_more(read).await
 }
 
 fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {

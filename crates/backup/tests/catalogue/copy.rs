@@ -1,0 +1,222 @@
+//! Copies within and between stores.
+
+use xb_backup::{BackupError, CopyRequest, Layout, Level, State};
+
+use super::common::{Store, block_on, put_sealed, stream_reader};
+use super::support::{KEY, copy, keys, line, manifest_of, name, rewrite, unverified, verify};
+
+#[test]
+fn every_layout_is_copied_bit_for_bit_and_under_another_name_too() {
+    let (from, to) = (Store::new(), Store::new());
+    for (of, layout) in [("packed", Layout::Packed), ("classic", Layout::Classic)] {
+        from.put(of, layout, 300, stream_reader()).unwrap();
+        assert!(matches!(copy(&from, &to, of, of, |r| r), Err(BackupError::Unverified { .. })));
+        assert!(verify(&from, of, Level::Checksum, None).is_ok());
+        let done = copy(&from, &to, of, of, |r| r).unwrap();
+        assert_eq!((done.kept, done.was_there), (0, false));
+        assert_eq!(to.get(of).unwrap(), from.get(of).unwrap());
+        assert!(copy(&from, &to, of, of, |r| r).unwrap().was_there);
+        let other = format!("{of}-2");
+        copy(&from, &to, of, &other, |r| r).unwrap();
+        assert_eq!(to.get(&other).unwrap(), from.get(of).unwrap());
+        assert!(line(&to, &other).verified.is_none(), "the record is about another manifest");
+        assert!(verify(&to, &other, Level::Decrypt, None).is_ok());
+        // A backup that already has the name is left alone.
+        to.put("taken", layout, 300, stream_reader()).unwrap();
+        let taken = copy(&from, &to, of, "taken", |r| r);
+        assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
+        block_on(xb_backup::delete(&to.root, &name("taken"))).unwrap();
+    }
+    // A sealed backup keeps its name, unless the key is given.
+    put_sealed(&from, "sealed", &KEY).unwrap();
+    copy(&from, &to, "sealed", "sealed", unverified).unwrap();
+    assert!(verify(&to, "sealed", Level::Decrypt, Some(KEY)).is_ok());
+    let renamed = copy(&from, &to, "sealed", "other", unverified);
+    assert!(matches!(renamed, Err(BackupError::Keys(_))));
+    let with = |r| CopyRequest { keys: keys(Some(KEY)), ..unverified(r) };
+    copy(&from, &to, "sealed", "other", with).unwrap();
+    assert!(verify(&to, "other", Level::Decrypt, Some(KEY)).is_ok());
+    assert!(matches!(copy(&from, &to, "none", "none", |r| r), Err(BackupError::NotThere { .. })));
+}
+
+#[test]
+fn damage_is_not_copied() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    let object = from.files().into_iter().find(|path| path.ends_with("000000001")).unwrap();
+    let good = std::fs::read(&object).unwrap();
+    let mut bad = good.clone();
+    bad[7] ^= 1;
+    std::fs::write(&object, bad).unwrap();
+    let outcome = copy(&from, &to, "n", "n", unverified);
+    assert!(matches!(outcome, Err(BackupError::Damaged { .. })), "{outcome:?}");
+    assert!(outcome.unwrap_err().to_string().contains("000000001"), "the object is named");
+    assert_eq!(to.state("n"), Some(State::Running), "no manifest");
+    // No damaged object is left there for the next copy to resume from.
+    assert!(to.files().iter().all(|path| !path.ends_with("000000001")));
+    std::fs::write(&object, good).unwrap();
+    copy(&from, &to, "n", "n", unverified).unwrap();
+    assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
+    block_on(xb_backup::delete(&to.root, &name("n"))).unwrap();
+    // Without the checksum list nothing is kept, and everything is compared.
+    let sums = from.files().into_iter().find(|path| path.ends_with("sums")).unwrap();
+    std::fs::remove_file(sums).unwrap();
+    let mut bad = std::fs::read(&object).unwrap();
+    bad[7] ^= 1;
+    std::fs::write(&object, bad).unwrap();
+    assert!(matches!(copy(&from, &to, "n", "n", unverified), Err(BackupError::Damaged { .. })));
+    bad = std::fs::read(&object).unwrap();
+    bad[7] ^= 1;
+    std::fs::write(&object, bad).unwrap();
+    assert_eq!(copy(&from, &to, "n", "n", unverified).unwrap().kept, 0);
+    assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
+    block_on(xb_backup::delete(&to.root, &name("n"))).unwrap();
+    std::fs::remove_file(&object).unwrap();
+    assert!(copy(&from, &to, "n", "m", unverified).is_err());
+    // A record of damage is not a verification.
+    assert!(!verify(&from, "n", Level::Checksum, None).is_ok());
+    let why = copy(&from, &to, "n", "n", |r| r).unwrap_err();
+    assert!(why.to_string().contains("found damage at level checksum"), "{why}");
+}
+
+#[test]
+fn a_copy_that_was_killed_is_no_backup_and_the_next_one_goes_on() {
+    let from = Store::new();
+    for (of, layout) in [("packed", Layout::Packed), ("classic", Layout::Classic)] {
+        from.put(of, layout, 300, stream_reader()).unwrap();
+        let (whole, cut) = (Store::new(), Store::new());
+        copy(&from, &whole, of, of, unverified).unwrap();
+        let objects = whole.files();
+        let relative =
+            |path: &std::path::Path| path.strip_prefix(whole.folder.path()).unwrap().to_owned();
+        // As if the copy had been killed after this many objects.
+        let below = |path: &&std::path::PathBuf| relative(path).starts_with(format!("root/{of}"));
+        let data: Vec<_> = objects.iter().filter(below).collect();
+        for path in &data[..data.len() / 2] {
+            let target = cut.folder.path().join(relative(path));
+            std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+            std::fs::copy(path, target).unwrap();
+        }
+        if layout == Layout::Classic {
+            // Claim of a process that no longer runs.
+            let claims = cut.folder.path().join("root/.xb-catalog/@claims").join(of);
+            std::fs::create_dir_all(&claims).unwrap();
+            let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+            let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
+            let claim = serde_json::json!({
+                "pid": std::process::id(), "process_started": format!("{} 1", boot.trim()),
+                "pid_namespace": space.to_str().unwrap(),
+            });
+            std::fs::write(claims.join("000001"), claim.to_string()).unwrap();
+        }
+        assert!(cut.state(of).is_none_or(|state| state != State::Complete));
+        assert!(cut.get(of).is_err());
+        let done = copy(&from, &cut, of, of, unverified).unwrap();
+        assert_eq!(done.kept > 0, layout == Layout::Packed);
+        assert_eq!(cut.get(of).unwrap(), from.get(of).unwrap());
+        assert!(verify(&cut, of, Level::Decrypt, None).is_ok());
+    }
+}
+
+#[test]
+fn a_copy_goes_on_only_from_what_it_has_compared_and_leaves_records_alone() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(verify(&from, "n", Level::Checksum, None).is_ok());
+    copy(&from, &to, "n", "n", |r| r).unwrap();
+    // An unfinished copy with one damaged object.
+    std::fs::remove_file(manifest_of(&to, "n")).unwrap();
+    let object = to.files().into_iter().find(|path| path.ends_with("000000001")).unwrap();
+    let mut bad = std::fs::read(&object).unwrap();
+    let objects =
+        from.files().iter().filter(|path| path.to_str().unwrap().contains("/0000")).count();
+    bad[7] ^= 1;
+    std::fs::write(&object, &bad).unwrap();
+    let done = copy(&from, &to, "n", "n", |r| r).unwrap();
+    assert_eq!(done.kept, objects as u64 - 1);
+    assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
+    // What was found at the new place in the meantime stays known.
+    bad = std::fs::read(&object).unwrap();
+    bad[7] ^= 1;
+    std::fs::write(&object, &bad).unwrap();
+    assert!(!verify(&to, "n", Level::Checksum, None).is_ok());
+    assert!(copy(&from, &to, "n", "n", |r| r).unwrap().was_there);
+    assert_eq!(line(&to, "n").verified.unwrap().failed, Some(Level::Checksum));
+}
+
+#[test]
+fn an_incremental_one_is_copied_to_where_its_base_stands() {
+    let (from, to) = (Store::new(), Store::new());
+    let run = from.put("full", Layout::Packed, 300, stream_reader()).unwrap().manifest.run;
+    from.put("inc", Layout::Packed, 300, stream_reader()).unwrap();
+    rewrite(&from, "inc", |manifest| {
+        manifest["base"] = serde_json::json!({ "name": "full", "run": run });
+    });
+    let refused = copy(&from, &to, "inc", "inc", unverified);
+    assert!(matches!(refused, Err(BackupError::Chain { .. })), "{refused:?}");
+    to.put("full", Layout::Packed, 300, stream_reader()).unwrap();
+    let refused = copy(&from, &to, "inc", "inc", unverified);
+    assert!(matches!(refused, Err(BackupError::Chain { .. })), "another backup: {refused:?}");
+    copy(&from, &to, "inc", "alone", |r| CopyRequest { alone: true, ..unverified(r) }).unwrap();
+    block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
+    copy(&from, &to, "full", "full", unverified).unwrap();
+    copy(&from, &to, "inc", "inc", unverified).unwrap();
+}
+
+/// If the manifest names no base, the base is found by log positions, on the same server only.
+#[test]
+fn the_base_of_a_copy_is_not_another_servers() {
+    let from = Store::new();
+    let lsn = |store: &Store, of: &str, from: u64, to: u64, server: Option<&str>| {
+        rewrite(store, of, |manifest| {
+            manifest["source"]["from_lsn"] = from.into();
+            manifest["source"]["to_lsn"] = to.into();
+            if let Some(server) = server {
+                manifest["server"] = server.into();
+            }
+        });
+    };
+    from.put("inc", Layout::Packed, 300, stream_reader()).unwrap();
+    lsn(&from, "inc", 10, 20, Some("a"));
+    for (server, to_lsn, fits) in
+        [(Some("b"), 10, false), (Some("a"), 9, false), (Some("a"), 10, true), (None, 10, true)]
+    {
+        let to = Store::new();
+        to.put("full", Layout::Packed, 300, stream_reader()).unwrap();
+        lsn(&to, "full", 0, to_lsn, server);
+        // It had ended before the other backup began.
+        let begun = line(&from, "inc").started.unwrap().to_string();
+        rewrite(&to, "full", |manifest| {
+            manifest["started"] = begun.clone().into();
+            manifest["finished"] = begun.into();
+        });
+        match copy(&from, &to, "inc", "inc", unverified) {
+            Ok(_) => assert!(fits, "{server:?} {to_lsn}"),
+            Err(BackupError::Chain { .. }) => assert!(!fits, "{server:?} {to_lsn}"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Equal run IDs do not prove equal backups.
+#[test]
+fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let (from, to) = (Store::new(), Store::new());
+        from.put("n", layout, 300, stream_reader()).unwrap();
+        copy(&from, &to, "n", "n", unverified).unwrap();
+        assert!(copy(&from, &to, "n", "n", unverified).unwrap().was_there);
+        let before = std::fs::read(manifest_of(&to, "n")).unwrap();
+        rewrite(&to, "n", |manifest| manifest["stream_bytes"] = 7.into());
+        let other = std::fs::read(manifest_of(&to, "n")).unwrap();
+        let refused = copy(&from, &to, "n", "n", unverified);
+        assert!(matches!(refused, Err(BackupError::Exists { .. })), "{refused:?}");
+        assert_eq!(std::fs::read(manifest_of(&to, "n")).unwrap(), other, "it is left alone");
+        // Half a manifest is not a copy either, and is not overwritten.
+        std::fs::write(manifest_of(&to, "n"), &before[..before.len() / 2]).unwrap();
+        let refused = copy(&from, &to, "n", "n", unverified);
+        assert!(matches!(refused, Err(BackupError::Manifest { .. })), "{refused:?}");
+        std::fs::write(manifest_of(&to, "n"), before).unwrap();
+        assert!(copy(&from, &to, "n", "n", unverified).unwrap().was_there);
+    }
+}

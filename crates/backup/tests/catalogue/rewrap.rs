@@ -1,0 +1,55 @@
+//! Two rewraps of one backup at the same time.
+
+use xb_backup::{BackupError, KeySlots, RewrapRequest, rewrap};
+
+use super::common::{Store, block_on, get_sealed, put_sealed};
+use super::support::{KEY, before, keys, name};
+
+/// Replaces all key slots by one for `new`.
+fn replace(root: &xb_backup::Root, new: u8) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {
+    let request = RewrapRequest {
+        name: name("n"),
+        accept_unvouched: false,
+        keys: keys(Some(KEY)),
+        add: KeySlots::default().with_key(Some(key_bytes(new))),
+        remove: None,
+        memory: 64 << 20,
+    };
+    block_on(rewrap(root, &request))
+}
+
+fn key_bytes(byte: u8) -> xb_encryptor::KeyBytes {
+    xb_encryptor::KeyBytes::new(&[byte; 32]).unwrap()
+}
+
+/// A second rewrap, which had read the same key slots, writes right before a request of the first.
+/// Whoever is told of success has its slots in the store, and the loser is told that it lost.
+#[test]
+fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
+    let mut lost = 0;
+    for (operation, n) in [("get", 1), ("get", 2), ("put", 0), ("get", 3), ("get", 4)] {
+        let store = Store::new();
+        put_sealed(&store, "n", &KEY).unwrap();
+        let object = store.files().into_iter().find(|path| path.ends_with("keys")).unwrap();
+        let old = std::fs::read(&object).unwrap();
+        let _ = replace(&store.root, 8).unwrap();
+        let other = std::fs::read(&object).unwrap();
+        std::fs::write(&object, old).unwrap();
+        let write = before(operation, n, move || std::fs::write(&object, &other).unwrap());
+        let outcome = replace(&store.root.failing(std::sync::Arc::new(write)), 9);
+        let opens = |byte| get_sealed(&store, "n", &[byte; 32]).is_ok();
+        match outcome {
+            Ok(_) => assert!(opens(9) && !opens(8), "{operation} {n}"),
+            Err(error) => {
+                assert!(opens(8) && !opens(9), "{operation} {n}");
+                match error {
+                    BackupError::Rewrapped { .. } => lost += 1,
+                    // The key slots had been replaced before they were read for the first time.
+                    BackupError::Keys(_) => assert_eq!((operation, n), ("get", 1)),
+                    other => panic!("{operation} {n}: {other}"),
+                }
+            }
+        }
+    }
+    assert_eq!(lost, 2, "before the comparison, and before it is read back");
+}

@@ -1,0 +1,119 @@
+//! What the tests of the catalogue share.
+
+use xb_backup::{
+    BackupError, BackupName, Candidate, CopyReport, CopyRequest, Keep, Keys, Level, Listing,
+    Timestamp, VerifyReport, VerifyRequest, plan_prune, stopper,
+};
+use xb_encryptor::KeyBytes;
+use xb_pipeline::Observer;
+
+use super::common::{Store, block_on};
+
+pub(crate) const KEY: [u8; 32] = [7; 32];
+
+pub(crate) fn keys(key: Option<[u8; 32]>) -> Keys {
+    Keys::default().with_key(key.map(|key| KeyBytes::new(&key).unwrap()))
+}
+
+pub(crate) fn name(name: &str) -> BackupName {
+    BackupName::new(name).unwrap()
+}
+
+pub(crate) fn verify(store: &Store, of: &str, level: Level, key: Option<[u8; 32]>) -> VerifyReport {
+    let (_stopper, mut stop) = stopper();
+    let request = VerifyRequest {
+        name: name(of),
+        level,
+        keys: keys(key),
+        accept: xb_backup::Accept::default(),
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+        record: Some("test 1".into()),
+    };
+    block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop)).unwrap()
+}
+
+pub(crate) fn line(store: &Store, of: &str) -> Listing {
+    let all = block_on(xb_backup::list(&store.root)).unwrap();
+    all.into_iter().find(|line| line.name == of).unwrap()
+}
+
+pub(crate) fn copy(
+    from: &Store,
+    to: &Store,
+    what: &str,
+    called: &str,
+    change: impl FnOnce(CopyRequest) -> CopyRequest,
+) -> Result<CopyReport, BackupError> {
+    let (_stopper, mut stop) = stopper();
+    let request = change(CopyRequest {
+        name: name(what),
+        to: name(called),
+        unverified: false,
+        alone: false,
+        keys: Keys::default(),
+        accept: xb_backup::Accept::default(),
+        within_store: None,
+        lock: None,
+        memory: 64 << 20,
+        threads: 2,
+        parallel: 4,
+    });
+    block_on(xb_backup::copy(&from.root, &to.root, &request, &Observer::default(), &mut stop))
+}
+
+pub(crate) fn unverified(request: CopyRequest) -> CopyRequest {
+    CopyRequest { unverified: true, ..request }
+}
+
+pub(crate) fn manifest_of(store: &Store, of: &str) -> std::path::PathBuf {
+    store.folder.path().join("root/.xb-catalog").join(of)
+}
+
+/// Rewrites the manifest with changed content.
+pub(crate) fn rewrite(store: &Store, of: &str, change: impl FnOnce(&mut serde_json::Value)) {
+    use sha2::Digest as _;
+    let path = manifest_of(store, of);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = &text[..text.rfind("sha256:").unwrap()];
+    let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+    change(&mut value);
+    let mut text = serde_json::to_string_pretty(&value).unwrap();
+    text.push('\n');
+    let digest: String = sha2::Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
+    std::fs::write(path, format!("{text}sha256:{digest}\n")).unwrap();
+}
+
+pub(crate) fn plan(store: &Store, keep: Keep) -> Vec<xb_backup::Verdict> {
+    let listed = block_on(xb_backup::list(&store.root)).unwrap();
+    let all = Candidate::all(&listed);
+    plan_prune(&all, &keep, Timestamp::now())
+}
+
+/// Does something right before operation number `n` (from 0) of one kind.
+pub(crate) struct Before<F>(&'static str, std::sync::atomic::AtomicUsize, F);
+
+impl<F> std::fmt::Debug for Before<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl<F: Fn() + Send + Sync> xb_uploader::Faults for Before<F> {
+    fn next(&self, operation: &'static str) -> Option<xb_uploader::Fault> {
+        use std::sync::atomic::Ordering;
+        if operation == self.0 && self.1.fetch_sub(1, Ordering::AcqRel) == 0 {
+            (self.2)();
+        }
+        None
+    }
+}
+
+pub(crate) fn before(
+    kind: &'static str,
+    n: usize,
+    act: impl Fn() + Send + Sync + 'static,
+) -> Before<impl Fn()> {
+    Before(kind, n.into(), act)
+}
