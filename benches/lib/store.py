@@ -40,6 +40,9 @@ class Seaweed:
         names = ["s3.port", "s3.port.https", "master.port", "volume.port", "filer.port", "metricsPort",
                  "s3.port.grpc", "master.port.grpc", "volume.port.grpc", "filer.port.grpc"]
         ports = dict(zip(names, _free_ports(len(names))))
+        # The server leaves these behind, with fixed names.
+        self.sockets = [Path(f"/tmp/seaweedfs-{name}-grpc-{ports[f'{name}.port.grpc']}.sock")
+                        for name in ("s3", "master", "volume", "filer")]
         key = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
         rights = ["Admin", "Read", "Write", "List", "Tagging"]
         config = {"identities": [{"name": "bench", "credentials": key, "actions": rights},
@@ -50,9 +53,10 @@ class Seaweed:
         data.mkdir()
         self.log = open(self.folder / "log", "wb")
         self.process = subprocess.Popen(
-            [weed, "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
+            [weed, f"-logdir={self.folder}", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
              f"-s3.config={self.folder}/s3.json", "-s3.autoCreateBucket=false", "-s3.port.iceberg=0",
              "-s3.port.lance=0", f"-s3.cert.file={self.folder}/cert.pem", f"-s3.key.file={self.folder}/key.pem",
+             f"-s3.localSocket={self.folder}/s3.sock", f"-filer.localSocket={self.folder}/filer.sock",
              "-master.telemetry=false", "-master.volumeSizeLimitMB=1024", "-volume.max=1000",
              *(f"-{name}={port}" for name, port in ports.items())],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True)
@@ -67,6 +71,8 @@ class Seaweed:
     def __exit__(self, *_):
         _end(self.process)
         self.log.close()
+        for socket in self.sockets:
+            socket.unlink(missing_ok=True)
 
     def _certify(self):
         """Makes an authority and a certificate that it has signed: some clients accept no other."""

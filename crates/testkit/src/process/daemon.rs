@@ -151,13 +151,24 @@ impl Scratch {
     /// The folder cannot be created.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_litter(&[])
+    }
+
+    /// Like [`Scratch::new`], for a server that also leaves these files elsewhere: they are removed
+    /// with the folder.
+    ///
+    /// # Panics
+    /// As [`Scratch::new`].
+    #[must_use]
+    pub fn with_litter(files: &[PathBuf]) -> Self {
         let dir = tempfile::Builder::new().prefix("xb-").tempdir().expect("temporary folder");
         // `read` returns when this process's end of the pipe closes, however the process ends. The
         // servers in the folder die at the same moment, hence the second try.
-        let script = r#"read -r _; rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }"#;
+        let script = r#"read -r _; rm -rf "$@" 2>/dev/null || { sleep 1; rm -rf "$@"; }"#;
         let janitor = Command::new("sh")
             .args(["-c", script, "janitor"])
             .arg(dir.path())
+            .args(files)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -54,8 +54,9 @@ impl Action {
 pub struct Rule {
     method: String,
     part: String,
-    /// Header that a matching request has, in lower case; empty: any request.
+    /// Header that a matching request has or lacks, in lower case; empty: any request.
     header: &'static str,
+    lacks: bool,
     skip: u64,
     times: u64,
     every: u64,
@@ -68,13 +69,30 @@ impl Rule {
     #[must_use]
     pub fn new(method: &str, part: &str, action: Action) -> Self {
         let (method, part) = (method.to_owned(), part.to_owned());
-        Self { method, part, header: "", skip: 0, times: u64::MAX, every: 1, action, seen: 0 }
+        Self {
+            method,
+            part,
+            header: "",
+            lacks: false,
+            skip: 0,
+            times: u64::MAX,
+            every: 1,
+            action,
+            seen: 0,
+        }
     }
 
     /// Matches only requests with this header, given in lower case.
     #[must_use]
     pub fn with_header(mut self, header: &'static str) -> Self {
         self.header = header;
+        self
+    }
+
+    /// Matches only requests without this header, given in lower case.
+    #[must_use]
+    pub fn without_header(mut self, header: &'static str) -> Self {
+        (self.header, self.lacks) = (header, true);
         self
     }
 
@@ -105,8 +123,8 @@ impl Rule {
 
     /// Counts a request and returns the action if the rule applies to it.
     pub(super) fn count(&mut self, request: &Head) -> Option<Action> {
-        let has_header = self.header.is_empty() || request.header(self.header).is_some();
-        if !has_header || !self.fits(request.word(0), request.word(1)) {
+        let fits = self.header.is_empty() || request.header(self.header).is_some() != self.lacks;
+        if !fits || !self.fits(request.word(0), request.word(1)) {
             return None;
         }
         self.seen += 1;

@@ -11,6 +11,7 @@ pub(crate) mod sign;
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -73,15 +74,16 @@ fn start() -> Server {
 }
 
 fn try_start() -> Option<Server> {
-    let scratch = Scratch::new();
+    let ports = free_ports::<8>();
+    let scratch = Scratch::with_litter(&sockets(&ports));
     let config = scratch.join("s3.json");
     let identity = format!(
         r#"{{"identities":[{{"name":"test","credentials":[{{"accessKey":"{ACCESS_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"other","credentials":[{{"accessKey":"{OTHER_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List","Tagging"]}},{{"name":"reader","credentials":[{{"accessKey":"{READ_KEY}","secretKey":"{SECRET_KEY}"}}],"actions":["Read","List"]}},{{"name":"anonymous","actions":["Read:open-*","Write:open-*","List:open-*"]}}]}}"#
     );
     fs::write(&config, identity).expect("s3.json");
-    let ports = free_ports::<8>();
     let address = format!("127.0.0.1:{}", ports[0]);
     let args = [
+        format!("-logdir={}", scratch.dir("logs").display()),
         "server".to_owned(),
         format!("-dir={}", scratch.dir("data").display()),
         "-ip=127.0.0.1".to_owned(),
@@ -90,6 +92,7 @@ fn try_start() -> Option<Server> {
         format!("-s3.port={}", ports[0]),
         format!("-s3.port.grpc={}", ports[1]),
         format!("-s3.config={}", config.display()),
+        format!("-s3.localSocket={}", scratch.join("s3.sock").display()),
         // An unknown bucket must be an error, as it is everywhere else.
         "-s3.autoCreateBucket=false".to_owned(),
         "-s3.port.iceberg=0".to_owned(),
@@ -105,6 +108,7 @@ fn try_start() -> Option<Server> {
         "-volume.max=1000".to_owned(),
         format!("-filer.port={}", ports[6]),
         format!("-filer.port.grpc={}", ports[7]),
+        format!("-filer.localSocket={}", scratch.join("filer.sock").display()),
     ];
     let daemon = Daemon::start(&tools::find("weed"), &args, &scratch.join("log"));
     // The port is open seconds before the server can create a bucket.
@@ -114,6 +118,12 @@ fn try_start() -> Option<Server> {
         taken || Bucket::create(&address, "ready", false).is_ok()
     });
     (!taken).then_some(Server { address, _daemon: daemon, _scratch: scratch })
+}
+
+/// Sockets with fixed names that the server leaves behind, for the ports of [`try_start`].
+fn sockets(ports: &[u16; 8]) -> [PathBuf; 4] {
+    [("s3", ports[1]), ("master", ports[3]), ("volume", ports[5]), ("filer", ports[7])]
+        .map(|(name, port)| format!("/tmp/seaweedfs-{name}-grpc-{port}.sock").into())
 }
 
 /// Returns ports that were free a moment ago; all are held until the last is found.
