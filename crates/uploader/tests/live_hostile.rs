@@ -38,6 +38,38 @@ fn assert_damaged(error: &StoreError, what: &str) {
     assert!(error.to_string().contains(what), "{error}");
 }
 
+/// A store or a proxy that quotes our request in its response, as some do to help with signatures,
+/// puts no secret into our log.
+#[tokio::test]
+async fn secrets_that_come_back_in_an_error_are_not_shown() {
+    let bucket = s3::bucket();
+    let key = xb_uploader::base64(&[7; 32]);
+    let quoted = format!("x-secret: topsecret-header, topsecret-token, {key}");
+    let bodies = [
+        (400, format!("<Error><Code>InvalidRequest</Code><Message>{quoted}</Message></Error>")),
+        (502, format!("<html>bad gateway: {quoted}</html>")),
+    ];
+    for (status, body) in bodies {
+        let reply = Action::Reply(Reply::text(status, &body));
+        let proxy = Proxy::start(bucket.address(), vec![Rule::new("", "", reply)]);
+        let settings = settings_with_secrets(&proxy.endpoint());
+        let store = opened(&bucket.url("a"), &settings, quick().with_max_retries(1));
+        let errors = [
+            store.get("a/x").await.unwrap_err(),
+            store.put("a/x", "content".into()).await.unwrap_err(),
+            store.list("a").await.unwrap_err(),
+            store.unfinished_uploads("a").await.unwrap_err(),
+        ];
+        for error in errors {
+            let text = format!("{error} {error:?}");
+            assert!(text.contains("(hidden)"), "{text}");
+            assert!(!text.contains("topsecret"), "{text}");
+            // Listings do not carry the key.
+            assert!(!text.contains(&key) || text.starts_with("list"), "{text}");
+        }
+    }
+}
+
 /// No request of any kind follows a redirect, so no other place sees our keys or content.
 #[tokio::test]
 async fn redirects_are_not_followed() {

@@ -291,3 +291,21 @@ async fn further_headers_are_sent_and_signed() {
     let store = opened(&bucket.url("a"), &settings, quick());
     does_all(&store, "a/").await;
 }
+
+/// A gateway that lets in only requests with a header of its own, in a bucket that bills whoever reads
+/// it: no kind of request lacks these headers.
+#[tokio::test]
+async fn further_headers_are_on_every_request() {
+    let bucket = s3::bucket();
+    let needed = ["x-gateway", "x-amz-request-payer"];
+    let rules = needed.map(|name| Rule::new("", "", Action::answer(403)).without_header(name));
+    let proxy = Proxy::start(bucket.address(), rules.into());
+    let mut settings = s3_settings(&proxy.endpoint());
+    settings.http.headers = vec![
+        ("X-Gateway".into(), "let me in".into()),
+        ("x-amz-request-payer".into(), "requester".into()),
+    ];
+    let store = opened(&bucket.url("a"), &settings, quick());
+    does_all(&store, "a/").await;
+    assert!(store.unfinished_uploads("a").await.unwrap().is_empty());
+}

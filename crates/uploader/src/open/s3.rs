@@ -37,6 +37,8 @@ pub(crate) fn open(
         false => Checksum::None,
     });
     let options = opening.options(address.is_plain);
+    // The client sends no default headers with listings.
+    let payer = opening.connector.headers.contains_key("x-amz-request-payer");
     opening.connector.home = home(&address.bucket)?;
     builder = address
         .set(builder.with_bucket_name(bucket))
@@ -44,6 +46,7 @@ pub(crate) fn open(
         .with_http_connector(opening.connector.clone())
         .with_retry(no_retries())
         .with_unsigned_payload(!signed)
+        .with_request_payer(payer)
         .with_disable_bulk_delete(!provider.deletes_in_bulk());
     if !provider.has_conditions() {
         builder = builder.with_conditional_put(S3ConditionalPut::Disabled);
@@ -55,6 +58,7 @@ pub(crate) fn open(
         credentials: Arc::clone(store.credentials()),
         region: address.region,
         bucket: address.bucket,
+        payer,
     };
     // A copy needs the headers of a put, and the client does not send them with a copy.
     let copies = s3.storage_class.is_none() && s3.encryption.is_none() && opening.tags.is_empty();

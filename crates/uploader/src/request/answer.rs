@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, Method, Response, Uri};
 
 use crate::request::bounds::{BodyBounds, Excess, LISTING, PAGES};
+use crate::request::secrets::Secrets;
 
 /// Result of the last request within one try.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(crate) struct Answer {
     pub(crate) redirect: RefCell<Option<String>>,
     /// The store's ID of the request.
     pub(crate) request_id: RefCell<Option<String>>,
+    /// What no message about the response may show.
+    pub(crate) secrets: RefCell<Secrets>,
     /// Error code in a header: Azure sends it with responses that have no body.
     pub(crate) code: RefCell<Option<String>>,
     /// Maximum size of the object or range that the try reads, in bytes.

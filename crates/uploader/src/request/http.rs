@@ -19,6 +19,7 @@ use crate::request::answer::{ANSWER, origin};
 use crate::request::bounds::BodyBounds;
 use crate::request::clock::Heard;
 use crate::request::rate::RateLimit;
+use crate::request::secrets::Secrets;
 use crate::request::transport::{broken, curl, note_broken};
 use crate::request::watch::{Limits, Progress, ThrottledBody, WatchedBody};
 
@@ -177,6 +178,8 @@ impl HttpService for Watched {
         noted.map_err(|excess| HttpError::new(HttpErrorKind::Decode, excess))?;
         let limits = how.limits.once(how.traffic.reached());
         let request = self.prepared(request, origin == how.home)?;
+        // Some requests have no try around them.
+        let _ = ANSWER.try_with(|answer| answer.secrets.replace(request.secrets(&how.headers)));
         let has_body = request.body().is_some();
         let (request, progress) = request.into_parts_watched(how);
         let client = if metadata { &self.near } else { &self.far };
@@ -211,6 +214,10 @@ impl Prepared {
         self.1.as_ref()
     }
 
+    fn secrets(&self, own: &HeaderMap) -> Secrets {
+        Secrets::of(self.0.url(), self.0.headers(), own)
+    }
+
     fn into_parts_watched(self, how: &Connector) -> (reqwest::Request, Arc<Progress>) {
         let Self(mut request, body) = self;
         let progress = Arc::new(Progress::start(body.is_none()));
@@ -232,12 +239,16 @@ impl Watched {
         let (mut parts, body) = request.into_parts();
         let authorization = parts.headers.get(http::header::AUTHORIZATION);
         let signed = |scheme| authorization.is_some_and(|a| a.as_bytes().starts_with(scheme));
-        // AWS signatures cover all headers, so the client has added ours before. Azure's cover the
-        // `x-ms-` headers: the store rejects unsigned ones.
-        let (all, own) = (signed(b"AWS4-"), signed(b"SharedKey "));
+        // Stores reject headers of their own that the signature does not cover. The S3 client has added
+        // and signed ours, but not on listings.
+        let prefix = match (signed(b"AWS4-"), signed(b"SharedKey ")) {
+            (true, _) => Some("x-amz-"),
+            (_, true) => Some("x-ms-"),
+            _ => None,
+        };
         for (name, value) in self.how.headers.iter().filter(|_| home) {
-            let theirs = all || own && name.as_str().starts_with("x-ms-");
-            if !theirs {
+            let unsigned = prefix.is_some_and(|prefix| name.as_str().starts_with(prefix));
+            if !unsigned {
                 parts.headers.entry(name).or_insert_with(|| value.clone());
             }
         }

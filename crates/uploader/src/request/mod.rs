@@ -7,5 +7,6 @@ pub(crate) mod encode;
 pub(crate) mod http;
 pub(crate) mod rate;
 pub(crate) mod raw_request;
+pub(crate) mod secrets;
 pub(crate) mod transport;
 pub(crate) mod watch;

@@ -19,6 +19,8 @@ pub(crate) enum Direct {
         credentials: AwsCredentialProvider,
         region: String,
         bucket: String,
+        /// Whether whoever sends a request pays for it.
+        payer: bool,
     },
     Google {
         client: HttpClient,
@@ -90,9 +92,11 @@ impl Direct {
 
     async fn authorize(&self, request: &mut HttpRequest) -> object_store::Result<()> {
         match self {
-            Self::S3 { credentials, region, .. } => {
+            Self::S3 { credentials, region, payer, .. } => {
                 let credential = credentials.get_credential().await?;
-                AwsAuthorizer::new(&credential, "s3", region).try_authorize(request, None)
+                AwsAuthorizer::new(&credential, "s3", region)
+                    .with_request_payer(*payer)
+                    .try_authorize(request, None)
             }
             Self::Google { credentials, .. } => {
                 let bearer = &credentials.get_credential().await?.bearer;

@@ -10,13 +10,16 @@ const MOST: usize = 200;
 /// Describes a failed try. `raw` is the innermost error, which contains the body of an error
 /// response.
 pub(crate) fn describe(raw: &str, answer: &Answer) -> String {
-    let origin = answer.origin.borrow();
+    let (origin, secrets) = (answer.origin.borrow(), answer.secrets.borrow());
+    let raw = &*secrets.hide(raw);
     let text = match answer.status.get() {
         Some(status) if !(200..300).contains(&status) || element(raw, "Code").is_some() => {
             refusal(raw, status, answer)
         }
         _ => shortened(raw),
     };
+    // Markup may have hidden one until now.
+    let text = secrets.hide(&text).into_owned();
     match origin.as_str() {
         // No request was sent, or the error names the place already.
         "" => text,
