@@ -1,9 +1,21 @@
 //! Default limits on the machine's memory and threads.
 
+use xb_pipeline::{ObjectSize, PackPlan};
+
 /// Maximum default memory in bytes.
 const MOST: u64 = 512 << 20;
 
+/// Minimum default memory of a put in bytes: `PUT_BASE`, and `PUT_PER_CORE` for each core. With 2
+/// cores, the resident memory of the process is about 200 MiB.
+const PUT_BASE: u64 = 140 << 20;
+const PUT_PER_CORE: u64 = 16 << 20;
+
+/// Objects that the default memory of a put holds, if [`MOST`] allows it: one is being filled, the
+/// others are in flight.
+const PUT_OBJECTS: u64 = 5;
+
 /// Default budget: 512 MiB, but at most a quarter of what the machine and the control group allow.
+/// Commands that read use it only if the consumer is slower than the store.
 pub(crate) fn default_memory() -> u64 {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
@@ -13,6 +25,23 @@ pub(crate) fn default_memory() -> u64 {
     (allowed / 4).min(MOST)
 }
 
+/// Default budget for a put of objects of this size. A put uses all of it as soon as the store is
+/// slower than the producer. With fewer objects in memory, large ones would have to be divided into
+/// more requests, and a distant store would often be idle.
+pub(crate) fn default_put_memory(object_size: ObjectSize) -> u64 {
+    put_memory_for(cores(), object_size).min(default_memory())
+}
+
+fn put_memory_for(cores: usize, object_size: ObjectSize) -> u64 {
+    let least = PUT_BASE.saturating_add(PUT_PER_CORE.saturating_mul(cores as u64)).min(MOST);
+    let threads = xb_pipeline::worker_threads(least, cores);
+    least.max(PackPlan::memory_for(PUT_OBJECTS, object_size, threads)).min(MOST)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -20,8 +49,7 @@ fn total_of(meminfo: &str) -> Option<u64> {
 
 /// Default number of worker threads for a budget of `memory` bytes: one for each core, if they fit.
 pub(crate) fn default_threads(memory: u64) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    xb_pipeline::worker_threads(memory, cores)
+    xb_pipeline::worker_threads(memory, cores())
 }
 
 #[cfg(test)]
@@ -33,5 +61,16 @@ mod tests {
         assert_eq!(total_of("MemFree: 1 kB\nMemTotal:       24576 kB\n"), Some(24 << 20));
         assert_eq!(total_of("MemTotal: lots\n"), None);
         assert!((1..=MOST).contains(&default_memory()));
+        assert!(default_put_memory(ObjectSize::new(1)) <= default_memory());
+    }
+
+    #[test]
+    fn small_machines_hold_little_and_large_objects_stay_whole() {
+        let mib = |cores, object: u64| put_memory_for(cores, ObjectSize::new(object << 20)) >> 20;
+        assert_eq!([mib(2, 10), mib(2, 32), mib(2, 64), mib(2, 200)], [172, 172, 332, 512]);
+        assert_eq!(
+            [mib(1, 32), mib(8, 32), mib(64, 32), mib(64, u64::MAX >> 20)],
+            [169, 268, 512, 512]
+        );
     }
 }

@@ -378,9 +378,9 @@ fn a_plan_knows_prices_and_the_likelihood_of_failure() {
         run(&[&["plan", "--memory=512M", "--threads=2", "--size=1T"], options].concat(), b"")
     };
     let said = plan(&["--failure-rate=0.001"]).expect(0).stdout_text();
-    // 1024 GiB at 0.023, and 16,410 requests, most of them at 0.005 for 1,000.
+    // 1024 GiB at 0.023, and 32,808 requests, most of them at 0.005 for 1,000.
     assert!(said.contains("cost, storage      $23.55 a month"), "{said}");
-    assert!(said.contains("cost, backup       $0.08 for requests"), "{said}");
+    assert!(said.contains("cost, backup       $0.16 for requests"), "{said}");
     assert!(said.contains("AWS S3 Standard") && said.contains("as of 20"), "{said}");
     assert!(said.contains("with 10 retries per request, 100.0 % without"), "{said}");
     let json = |options: &[&str]| -> serde_json::Value {

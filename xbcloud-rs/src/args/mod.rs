@@ -344,7 +344,7 @@ pub(crate) struct ReadyOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct PutOptions {
-    /// Object size, exact to the byte [default: 64M; classic: one object per chunk, like the stock
+    /// Object size, exact to the byte [default: 32M; classic: one object per chunk, like the stock
     /// tool]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,

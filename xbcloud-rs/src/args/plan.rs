@@ -18,7 +18,7 @@ pub(crate) struct PlanArgs {
     /// Number of files; in the classic layout, each has objects of its own
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) files: u64,
-    /// Object size [default: 64M; classic: one object per chunk, like the stock tool]
+    /// Object size [default: 32M; classic: one object per chunk, like the stock tool]
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
     /// packed or classic [default: packed]

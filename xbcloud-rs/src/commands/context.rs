@@ -4,17 +4,17 @@ use xb_backup::{BackupName, CancelToken, Resolved, Root, Wanted, stopper};
 use xb_cli::{
     Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
 };
-use xb_pipeline::{Observer, Wait};
+use xb_pipeline::{ObjectSize, Observer, Wait};
 use xb_uploader::Traffic;
 
 use crate::args::{CommonOptions, RunOptions, Source};
 use crate::commands::reporting::Reporting;
-use crate::limits::{default_memory, default_threads};
+use crate::limits::{default_memory, default_put_memory, default_threads};
 use crate::place::wanted_place;
 use crate::report;
 
 /// Default object size in bytes.
-pub(crate) const DEFAULT_CHUNK: u64 = 64 << 20;
+pub(crate) const DEFAULT_CHUNK: u64 = 32 << 20;
 /// Default number of concurrent requests.
 pub(crate) const DEFAULT_PARALLEL: usize = 8;
 /// Program and version, for manifests and records.
@@ -113,6 +113,11 @@ pub(crate) fn parallel(run: &RunOptions) -> usize {
 
 pub(crate) fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
+}
+
+/// Memory for a put of objects of this size.
+pub(crate) fn put_memory(run: &RunOptions, object_size: ObjectSize) -> u64 {
+    run.memory.map_or_else(|| default_put_memory(object_size), |size| size.bytes())
 }
 
 fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {

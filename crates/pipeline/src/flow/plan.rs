@@ -141,8 +141,7 @@ impl PackPlan {
         let threads = sizing.threads.max(1);
         let object = object_size.get();
         let depth = threads * 2;
-        // Slabs with the workers, one being read, and one scratch buffer per codec.
-        let in_work = (depth as u64 + threads as u64 + 1) * FRAME_LEASE;
+        let in_work = in_work(threads);
         let needed = in_work + 2 * (limits.min.min(object) + FRAME_LEASE);
         if memory < needed {
             return Err(PlanError::Memory { memory, threads, needed });
@@ -179,6 +178,18 @@ impl PackPlan {
             limits,
         })
     }
+
+    /// Returns the budget in bytes that holds so many objects: all but one of them can be in flight.
+    #[must_use]
+    pub fn memory_for(objects: u64, object_size: ObjectSize, threads: usize) -> u64 {
+        let held = object_size.get().saturating_add(FRAME_LEASE);
+        in_work(threads.max(1)).saturating_add(held.saturating_mul(objects))
+    }
+}
+
+/// Bytes of the slabs with the workers, of one being read, and of one scratch buffer per codec.
+fn in_work(threads: usize) -> u64 {
+    (SLABS_PER_THREAD * threads as u64 + 1) * FRAME_LEASE
 }
 
 /// Sizes and degrees of parallelism for unpacking.
@@ -211,8 +222,7 @@ impl UnpackPlan {
         let threads = threads.max(1);
         let depth = threads * 2;
         let parallel = parallel.max(1);
-        // Slabs with the workers, one being read, and one scratch buffer per codec.
-        let in_work = (depth as u64 + threads as u64 + 1) * FRAME_LEASE;
+        let in_work = in_work(threads);
         let needed = in_work + 4 * MIN_RANGE;
         if memory < needed {
             return Err(PlanError::Memory { memory, threads, needed });

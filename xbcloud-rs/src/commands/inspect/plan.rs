@@ -5,9 +5,10 @@ use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 
 use crate::args::{LayoutArg, PlanArgs};
-use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, memory, threads};
+use crate::commands::context::{Context, DEFAULT_CHUNK, memory, parallel, put_memory};
 use crate::commands::inspect::cost_report::{Failures, PlanReport};
 use crate::commands::inspect::price_options::{priced, provider_of};
+use crate::limits::default_threads;
 use crate::place::{backup_place, locate};
 use crate::report;
 
@@ -33,9 +34,11 @@ impl Context {
         let chunk_size = chunk_size.or(cut_as.map(|classic| classic.chunk_size));
         let recut = layout == Layout::Classic && chunk_size.is_some();
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
-        let (memory, threads) = (memory(&args.common.run), threads(&args.common.run));
-        let parallel = args.common.run.parallel.unwrap_or(DEFAULT_PARALLEL);
+        let run = &args.common.run;
         let object_size = ObjectSize::new(chunk_size);
+        let (memory, get_memory) = (put_memory(run, object_size), memory(run));
+        let threads = run.threads.unwrap_or_else(|| default_threads(memory));
+        let parallel = parallel(run);
         let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };
         let request = xb_backup::EstimateRequest {
             stored: like.as_ref().map_or_else(
@@ -47,7 +50,7 @@ impl Context {
             files: like.as_ref().map_or(args.files, |manifest| manifest.files),
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
             put: xb_backup::put_plan(sizing).map_err(report::failure)?,
-            get: UnpackPlan::new(memory, threads, parallel)
+            get: UnpackPlan::new(get_memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };
         let estimate = xb_backup::estimate(&request);

@@ -18,7 +18,7 @@ use crate::place::{locate, root_place};
 use crate::report;
 
 /// Object sizes to choose from.
-const CHUNK_SIZES: [u64; 4] = [16 << 20, 64 << 20, 256 << 20, 1 << 30];
+const CHUNK_SIZES: [u64; 5] = [16 << 20, 32 << 20, 64 << 20, 256 << 20, 1 << 30];
 /// Memory budgets to choose from, below the largest one allowed.
 const MEMORY: [u64; 4] = [128 << 20, 256 << 20, 512 << 20, 1 << 30];
 /// Fewest parallel requests to recommend, if more are allowed.

@@ -18,7 +18,7 @@ use xb_pipeline::{
 use xb_uploader::Lock;
 
 use crate::args::{BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions};
-use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, memory};
+use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, put_memory};
 use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
 use crate::limits::default_threads;
 use crate::place::new_backup_place;
@@ -221,8 +221,14 @@ impl Context {
                 .parse()
                 .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
         };
+        let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
+        if chunk_size == 0 {
+            return Err(Failure::usage("--chunk-size must be at least 1"));
+        }
+        let object_size = ObjectSize::new(chunk_size);
+        let memory = put_memory(run, object_size);
         let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
-        let threads = threads.unwrap_or_else(|| default_threads(memory(run)));
+        let threads = threads.unwrap_or_else(|| default_threads(memory));
         let layout = match layout {
             Layout::Packed if put.encrypt_chunk_size.is_some() => {
                 return Err(Failure::usage(
@@ -241,15 +247,11 @@ impl Context {
             },
         };
         let content = if put.raw { Content::Raw } else { xbstream(put, self.stock)? };
-        let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
-        if chunk_size == 0 {
-            return Err(Failure::usage("--chunk-size must be at least 1"));
-        }
         Ok(PutRequest {
             name,
             layout,
-            object_size: ObjectSize::new(chunk_size),
-            memory: memory(run),
+            object_size,
+            memory,
             threads,
             parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
             content,
