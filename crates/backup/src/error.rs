@@ -435,9 +435,7 @@ impl BackupError {
                 "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
             Self::Changed { .. } | Self::Replaced { .. } => Some("run the command again"),
-            Self::Rewrapped { .. } => Some(
-                "run `show` to see the key slots, then run the command again if it is still needed",
-            ),
+            Self::Rewrapped { .. } => Some("run the command again with a key that opens it now"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",
