@@ -76,8 +76,16 @@ pub async fn measure_link(
 async fn remove_dead(store: &Store, all: &str) -> Result<(), StoreError> {
     let listed = store.list(all).await?;
     let before = store.now().saturating_sub(DEAD);
-    let dead = listed.into_iter().filter(|object| object.modified < before);
+    let dead = listed.into_iter().filter(|object| {
+        object.modified < before && object.key.strip_prefix(all).is_some_and(is_probe)
+    });
     store.delete_all(dead.map(|object| object.key).collect()).await
+}
+
+/// Whether a key, without the folder of all measurements, is an object of one: `/RUN/NUMBER`.
+fn is_probe(rest: &str) -> bool {
+    let place = rest.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+    place.is_some_and(|(run, number)| RunId::parse(run).is_some() && number.parse::<u32>().is_ok())
 }
 
 struct Probe {
@@ -251,6 +259,16 @@ fn throughput(size: u64, objects: u64, parallel: usize, span: f64, latency: f64)
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn only_objects_of_measurements_are_removed() {
+        let run = "0be3c127b562c689b4984278b99fc896";
+        assert!(is_probe(&format!("/{run}/0")) && is_probe(&format!("/{run}/4711")));
+        for foreign in ["", "/mine", "/mine/0", "x/0", &format!("/{run}"), &format!("/{run}/0.txt")]
+        {
+            assert!(!is_probe(foreign), "{foreign}");
+        }
+    }
 
     #[test]
     fn parallel_requests_double_up_to_the_limit() {
