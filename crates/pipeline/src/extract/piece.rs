@@ -16,9 +16,9 @@ use crate::flow::observer::Observer;
 use crate::flow::slab::Buffer;
 use crate::flow::work::Work;
 
-/// Bytes of a stored piece that are read, checksummed and written at a time: few enough that they
-/// stay in the processor's second-level cache in between.
-const BLOCK: usize = 256 << 10;
+/// Bytes of a stored piece that are read, checksummed and written at a time. Copying takes the same
+/// time with any size from 64 KiB to 4 MiB, but threads that write to one file take turns.
+const BLOCK: usize = 1 << 20;
 
 /// A piece of a chunk's payload.
 pub(super) struct Piece {
