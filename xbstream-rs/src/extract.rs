@@ -9,7 +9,7 @@ use xb_cli::{
 };
 use xb_pipeline::{
     Decrypt, EndRule, EndWatch, ExtractOptions, ExtractReport, Extractor, Observer, SLAB, SlabPool,
-    logical_name,
+    StoredStream, logical_name,
 };
 use xb_reader::{ChunkWriter, RelPath, TargetDir};
 
@@ -42,6 +42,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     // The names of the FIFOs are removed at the end of this function.
     let (input, _names) = Source::new(fifos).stage("start")?;
     let seen = Arc::new(Mutex::new(Seen::default()));
+    let stored = input.stored(threads).stage("start")?;
     let slabs = SlabPool::new(SLAB, 2 * options.threads + 3);
     let extractor = Extractor::new(target, options)
         .map_err(|error| hints::extract_failure(&error.cause, 0))?
@@ -61,7 +62,10 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
         ..Snapshot::default()
     })
     .stage("start")?;
-    let result = pump(input, &slabs, extractor, stock);
+    let result = match stored {
+        Some(stored) => pump_stored(stored, extractor, stock),
+        None => pump(input, &slabs, extractor, stock),
+    };
     let end = progress.finish();
     let report = result?;
     warn_of_cut(log, &report);
@@ -101,9 +105,7 @@ fn pump(
         let mut slab = slabs.take(None);
         while !over && !slab.is_full() && !extractor.is_stopped() {
             if let Some(signal) = interrupted() {
-                drop(extractor);
-                return Err(Failure::interrupted(signal)
-                    .hint("complete files were kept, the others removed"));
+                return Err(give_up(extractor, signal));
             }
             match input.read(slab.room()) {
                 Ok(Some(0)) => over = true,
@@ -121,6 +123,38 @@ fn pump(
         // The loop checks whether the extractor has stopped; `finish` reports the error.
         let _ = extractor.feed(slab.freeze());
     }
+    finish(extractor, stock)
+}
+
+/// As [`pump`], for input in a regular file.
+fn pump_stored(
+    mut input: StoredStream,
+    mut extractor: Extractor,
+    stock: bool,
+) -> Result<ExtractReport, Failure> {
+    let mut more = Ok(true);
+    while matches!(more, Ok(true)) && !extractor.is_stopped() {
+        if let Some(signal) = interrupted() {
+            return Err(give_up(extractor, signal));
+        }
+        more = input.feed_next(&mut extractor);
+    }
+    let result = match more {
+        Ok(_) => finish(extractor, stock),
+        Err(error) => Err(read_failed(extractor, error)),
+    };
+    // A program that shares the descriptor continues behind the stream.
+    input.leave().stage("extract")?;
+    result
+}
+
+/// Ends the extraction because of a signal.
+fn give_up(extractor: Extractor, signal: i32) -> Failure {
+    drop(extractor);
+    Failure::interrupted(signal).hint("complete files were kept, the others removed")
+}
+
+fn finish(extractor: Extractor, stock: bool) -> Result<ExtractReport, Failure> {
     if let Some(path) = extractor.only_unfinished().filter(|_| stock).cloned() {
         return keep_unfinished(extractor, &path);
     }

@@ -39,9 +39,9 @@ pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
         ExtractCause::Unfinished(error) => unfinished(error),
         ExtractCause::Target { source, .. } | ExtractCause::Sync(source) => target(source),
         ExtractCause::Undo { source, .. } => undo(source).to_owned(),
-        ExtractCause::Read { source, .. } => FifoError::within(source)
-            .map_or("check the program that writes the stream", FifoError::hint)
-            .to_owned(),
+        ExtractCause::Read { source, .. } => {
+            FifoError::within(source).map_or_else(|| unreadable(source), FifoError::hint).to_owned()
+        }
         _ => "this is a bug; please report it".to_owned(),
     };
     match files {
@@ -96,6 +96,15 @@ fn order(error: &OrderError) -> String {
     match error {
         OrderError::AfterEnd { .. } => "check how the stream was made: it contains the same file twice, or is two streams in one".to_owned(),
         _ => DISORDER.to_owned(),
+    }
+}
+
+fn unreadable(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            "extract again once the input file is complete and no program changes it"
+        }
+        _ => "check the program that writes the stream",
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::time::Duration;
 
 use xb_cli::Input;
-use xb_pipeline::{FifoNames, Fifos, Merge};
+use xb_pipeline::{FifoNames, Fifos, Merge, StoredStream};
 
 /// Longest wait for input before a check for signals.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -25,6 +25,14 @@ impl Source {
                 let (merged, names) = Merge::new(fifos, None);
                 Ok((Self::Fifos(Box::new(merged)), Some(names)))
             }
+        }
+    }
+
+    /// Returns the stream if it is in a regular file, so that it can be read from several places.
+    pub(crate) fn stored(&self, threads: usize) -> io::Result<Option<StoredStream>> {
+        match self {
+            Self::Stdin(input) => StoredStream::new(input.try_clone()?, threads),
+            Self::Fifos(_) => Ok(None),
         }
     }
 

@@ -97,6 +97,7 @@ pub use classic::transform::{FileCipher, Transform};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use extract::decode::{Decrypt, FileDecodeError, Undo};
 pub use extract::extractor::Extractor;
+pub use extract::from_file::StoredStream;
 pub use extract::from_reader::extract_from;
 pub use extract::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport, OnFailure,

@@ -57,6 +57,14 @@ impl Input {
         }
     }
 
+    /// Returns another descriptor of the input, which shares its position.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn try_clone(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// Returns the number of bytes from here to the end, if the input is a file.
     #[allow(clippy::len_without_is_empty, reason = "the input is not a file and has no length")]
     pub fn len(&self) -> Option<u64> {

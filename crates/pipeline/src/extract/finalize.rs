@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, TargetDir};
 
+use super::open_file::{OpenFile, at};
+use super::piece::Content;
 use super::report::{ExtractCause, ExtractLog, OnFailure};
-use super::work::{OpenFile, Outcome, Step, at};
+use super::work::{Outcome, Step};
 use crate::extract::decode::DecodeWorkers;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
@@ -109,11 +111,11 @@ impl Finalizer {
             }
             Outcome::ToWrite(sum, piece) => {
                 self.add(&sum);
-                match &self.crew {
-                    Some(crew) if piece.file.member.is_some() => {
-                        crew.piece(&piece.file, piece.bytes, piece.position, piece.flight);
+                match (&self.crew, &piece.content) {
+                    (Some(crew), Content::Memory(bytes)) if piece.file.member.is_some() => {
+                        crew.piece(&piece.file, bytes.clone(), piece.position, piece.flight);
                     }
-                    _ => piece.write(&self.target, &self.observer)?,
+                    _ => piece.write_content(&self.target, &self.observer)?,
                 }
             }
             // Counted already.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -39,6 +39,9 @@ pub struct PartialFile {
     mode: Mode,
     /// End of the highest byte written.
     size: AtomicU64,
+    /// Held by the thread that writes. The kernel lets only one thread write to a file; the others
+    /// wait there for as long as the first one runs, and use up processor time.
+    writing: Mutex<()>,
     committed: bool,
 }
 
@@ -59,6 +62,7 @@ impl PartialFile {
             path,
             mode,
             size: AtomicU64::new(0),
+            writing: Mutex::default(),
             committed: false,
         }
     }
@@ -114,7 +118,10 @@ impl PartialFile {
     ///
     /// [`TargetError::Write`]; some of the bytes may have been written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
-        let written = self.file().and_then(|file| file.write_all_at(bytes, offset));
+        let written = self.file().and_then(|file| {
+            let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            file.write_all_at(bytes, offset)
+        });
         written.map_err(|source| TargetError::Write { path: self.path.clone(), offset, source })?;
         self.size.fetch_max(offset.saturating_add(bytes.len() as u64), Ordering::AcqRel);
         Ok(())

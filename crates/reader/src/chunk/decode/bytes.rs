@@ -1,5 +1,8 @@
 //! Numbers and text in byte slices.
 
+/// If only blanks are found instead of a chunk, the error quotes at most this many of them.
+const QUOTE_BLANK_LEN: usize = 16;
+
 /// Returns the first line of text that is not empty, if its end has arrived. The result does not
 /// depend on what follows, so that errors are the same however the input was cut.
 pub(super) fn first_line(text: &[u8]) -> Option<&[u8]> {
@@ -8,7 +11,17 @@ pub(super) fn first_line(text: &[u8]) -> Option<&[u8]> {
     Some(&text[from..from + len])
 }
 
-pub(super) fn ends_text(byte: u8) -> bool {
+/// Returns the part of `text` that an error quotes: its first line, or the beginning of blanks.
+pub(super) fn quotable(text: &[u8]) -> &[u8] {
+    match first_line(text) {
+        Some(line) => line,
+        // Only zeros or empty lines: a few of them are enough for the error.
+        None if text.iter().all(|&b| ends_text(b)) => text.get(..QUOTE_BLANK_LEN).unwrap_or(text),
+        None => text,
+    }
+}
+
+fn ends_text(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r' | 0)
 }
 

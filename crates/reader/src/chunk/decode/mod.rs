@@ -2,6 +2,7 @@
 
 mod bytes;
 mod options;
+mod skip;
 #[cfg(test)]
 mod tests;
 
@@ -14,14 +15,11 @@ use crate::chunk::{
     MapEntry, PAYLOAD_FIELDS, RENAME_FIELDS, SEEK_FIELDS, SPARSE_FIELDS, checksum, kind,
 };
 use crate::{DecodeError, Printable, RelPath};
-use bytes::{ends_text, first_line, u32_at, u64_at};
+use bytes::{first_line, quotable, u32_at, u64_at};
 pub use options::{Dialect, Limits};
 
 /// If text is found instead of a chunk, the error quotes at most this many bytes of it.
 const QUOTE_LEN: usize = 80;
-
-/// The same limit if the bytes found are blank.
-const QUOTE_BLANK_LEN: usize = 16;
 
 /// Maximum number of map entries allocated before they arrive.
 const MAP_AHEAD: u32 = 4096;
@@ -482,15 +480,7 @@ impl Decoder {
     }
 
     fn not_a_chunk(&self) -> DecodeError {
-        let found = match first_line(&self.buf) {
-            Some(line) => line,
-            // Only zeros or empty lines: a few of them are enough for the error.
-            None if self.buf.iter().all(|&b| ends_text(b)) => {
-                self.buf.get(..QUOTE_BLANK_LEN).unwrap_or(&self.buf)
-            }
-            None => &self.buf,
-        };
-        DecodeError::Magic { position: self.start, found: Printable::new(found) }
+        DecodeError::Magic { position: self.start, found: Printable::new(quotable(&self.buf)) }
     }
 
     fn fail(&mut self, error: DecodeError) -> DecodeError {

@@ -1,3 +1,6 @@
+mod interleaved;
+mod stored;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};

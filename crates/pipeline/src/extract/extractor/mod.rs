@@ -1,30 +1,30 @@
 //! First stage of extraction: heads, files and their names.
 
+mod heads;
+
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use crossbeam_channel::bounded;
-use xb_reader::{
-    Change, ChunkHead, ChunkKind, ContentSum, Decoder, Event, FileId, FileTable, Placement,
-    RelPath, TargetDir,
-};
+use xb_reader::{ContentSum, Decoder, Event, FileId, FileTable, Placement, RelPath, TargetDir};
 
 use super::finalize::{Finalized, Finalizer};
+use super::open_file::OpenFile;
+use super::piece::{Content, Piece, Stored};
 use super::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
     PartialFileState, Stopped, Truncated, cannot_undo,
 };
-use super::work::{self, OpenFile, Outcome, Piece, Step, WorkOptions};
-use crate::extract::decode::{DecodeWorkers, FileDecodeError, Member, Names, Plan, may_have_holes};
+use super::work::{Outcome, Step, WorkOptions, Worker};
+use crate::extract::decode::{DecodeWorkers, FileDecodeError, Names, may_have_holes};
 use crate::flow::budget::{Budget, Permit};
 use crate::flow::observer::Wait;
-use crate::flow::ordered_pool::{Submit, WorkerDied, ordered};
+use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};
 use crate::flow::plan::SLAB;
 
 /// Callback that receives each file's name when its first chunk arrives.
@@ -40,6 +40,14 @@ pub struct Extractor {
     open: HashMap<FileId, Arc<OpenFile>>,
     current: Option<Current>,
     batch: Vec<Step>,
+    /// Number of the current stretch of the stream, from 1. See [`Extractor::send_ended`].
+    stretch: u64,
+    /// Number of files that began in this stretch and have not ended.
+    unended: usize,
+    /// Number of steps of the batch that belong to earlier stretches.
+    ended: usize,
+    /// Whether progress is logged.
+    logged: bool,
     on_file: Option<OnFile>,
     options: ExtractOptions,
     /// Names that the files will get, if any layer is decoded.
@@ -122,14 +130,16 @@ impl Extractor {
         let target = Arc::new(target);
         let cancelled = Arc::new(AtomicBool::new(false));
         let durable = options.durability == Durability::File;
-        let work = {
+        let logged = log.is_some();
+        let work = || {
             let (target, cancelled) = (Arc::clone(&target), Arc::clone(&cancelled));
             let observer = options.observer.clone();
-            let options = WorkOptions { logged: log.is_some(), durable };
-            move |batch| work::run(batch, &target, &cancelled, &observer, options)
+            let mut worker =
+                Worker::new(target, cancelled, observer, WorkOptions { logged, durable });
+            move |batch| worker.run(batch)
         };
         // One batch being filled, one in work per thread, and as many waiting to be settled.
-        let (submit, results) = ordered("extract", threads, 2 * threads + 1, work);
+        let (submit, results) = ordered_by("extract", threads, 2 * threads + 1, work);
         let finalizer = {
             let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
             let crew = options.undo.is_active().then(|| {
@@ -153,6 +163,10 @@ impl Extractor {
             open: HashMap::new(),
             current: None,
             batch: Vec::new(),
+            stretch: 1,
+            unended: 0,
+            ended: 0,
+            logged,
             on_file: None,
             names: Names::default(),
             flight: Budget::new(options.undo.flight()),
@@ -184,20 +198,51 @@ impl Extractor {
                 return Err(Stopped);
             }
             let piece = bytes.split_to(SLAB.min(bytes.len()));
-            self.options.observer.add_bytes(piece.len() as u64);
-            if self.options.undo.is_active() {
-                // The lease is for the whole slab, because every piece of it keeps all of it alive.
-                let lease = || self.flight.lease(SLAB as u64);
-                self.slab = Some(Arc::new(self.options.observer.waiting(Wait::Workers, lease)));
-            }
-            if let Err(cause) = self.take(&piece) {
-                self.options.on_failure.tell(&cause);
-                self.failure = Some(cause);
-            }
-            self.slab = None;
+            self.push(&piece);
             self.send_batch()?;
         }
         Ok(())
+    }
+
+    /// Takes the next piece of the stream, of at most [`SLAB`] bytes, into the batch. The batch is
+    /// sent later.
+    pub(super) fn push(&mut self, bytes: &Bytes) {
+        self.options.observer.add_bytes(bytes.len() as u64);
+        if self.options.undo.is_active() {
+            // The lease is for the whole slab, because every piece of it keeps all of it alive.
+            let lease = || self.flight.lease(SLAB as u64);
+            self.slab = Some(Arc::new(self.options.observer.waiting(Wait::Workers, lease)));
+        }
+        let taken = self.take(bytes);
+        self.note(taken);
+        self.slab = None;
+    }
+
+    /// Number of bytes that come next in the stream and that a worker may read from a file itself.
+    pub(super) fn storable(&self) -> u64 {
+        let serial = self.current.as_ref().is_some_and(|current| current.file.is_serial());
+        // Layers are decoded in order, and a log needs the checksums of all parts.
+        let in_order = serial || self.logged || self.options.undo.is_active();
+        if in_order { 0 } else { self.decoder.payload_left() }
+    }
+
+    /// Takes the next `len` bytes of the stream, at most [`Extractor::storable`], into the batch.
+    /// They are in `input` from `offset` on.
+    pub(super) fn push_stored(&mut self, input: &Arc<File>, offset: u64, len: u64) {
+        let position = self.decoder.position();
+        let len = self.decoder.skip_payload(len);
+        self.options.observer.add_bytes(len);
+        let input = Arc::clone(input);
+        self.push_piece(len, Content::Stored(Stored { input, offset, len, position }));
+        let taken = self.take(&Bytes::new());
+        self.note(taken);
+    }
+
+    fn note(&mut self, taken: Result<(), ExtractCause>) {
+        if let Err(cause) = taken {
+            self.options.on_failure.tell(&cause);
+            self.failure = Some(cause);
+        }
     }
 
     /// Whether an error was found, so that waiting for more input is useless.
@@ -310,16 +355,20 @@ impl Extractor {
     }
 
     fn take_piece(&mut self, bytes: Bytes) {
+        self.push_piece(bytes.len() as u64, Content::Memory(bytes));
+    }
+
+    fn push_piece(&mut self, len: u64, content: Content) {
         // Pieces of ignored chunks belong to no file.
         let Some(current) = &mut self.current else { return };
         let place = current.place.clone();
-        current.place.skip(bytes.len() as u64);
+        current.place.skip(len);
         let (file, position) = (Arc::clone(&current.file), current.position);
         self.batch.push(Step::Piece(Piece {
             serial: file.is_serial(),
             file,
             place,
-            bytes,
+            content,
             position,
             flight: self.slab.clone(),
         }));
@@ -331,142 +380,31 @@ impl Extractor {
         }
     }
 
-    fn take_head(&mut self, head: ChunkHead) -> Result<(), ExtractCause> {
-        let change = self.files.apply(&head)?;
-        let (position, path) = (head.position, head.path.clone());
-        match change {
-            Change::Opened { id, replaces } => {
-                if replaces.is_some() {
-                    let path = self.plan(&path, position)?.name;
-                    self.batch.push(Step::Remove { path, position });
-                    self.barrier();
-                }
-                let file = self.begin(path, position)?;
-                self.open.insert(id, Arc::clone(&file));
-                self.go_on(file, head)?;
-            }
-            Change::Continued { id } => {
-                if let Some(file) = self.open.get(&id) {
-                    self.go_on(Arc::clone(file), head)?;
-                }
-            }
-            Change::Ended { id, size, only_chunk } => {
-                let file = match self.open.remove(&id) {
-                    Some(file) => file,
-                    None => {
-                        debug_assert!(only_chunk, "an open file is known");
-                        self.begin(path.clone(), position)?
-                    }
-                };
-                let name = self.plan(&path, position)?.name;
-                self.batch.push(Step::Commit { file, path, name, size, position });
-            }
-            Change::Renamed { open, .. } => {
-                if let ChunkKind::Rename { to } = head.kind {
-                    let (path, to) = self.rename(&path, &to, position)?;
-                    self.batch.push(if open {
-                        // The file is renamed at its end; until then the name only has to be free.
-                        Step::CheckAbsent { path: to, position }
-                    } else {
-                        Step::Rename { path, to, position }
-                    });
-                    self.barrier();
-                }
-            }
-            Change::Removed { id: Some(id), open: true } => {
-                let plan = self.plan(&path, position)?;
-                self.names.release(&plan);
-                if let Some(file) = self.open.remove(&id) {
-                    self.batch.push(Step::Discard { file });
-                }
-            }
-            Change::Removed { id: Some(_), open: false } => {
-                let plan = self.plan(&path, position)?;
-                self.names.release(&plan);
-                let path = plan.name;
-                self.batch.push(Step::Remove { path, position });
-                self.barrier();
-            }
-            // Nothing to remove. But a file that does not come from this stream must not be
-            // reported as removed.
-            Change::Removed { id: None, .. } => {
-                let path = self.plan(&path, position)?.name;
-                self.batch.push(Step::CheckAbsent { path, position });
-                self.barrier();
-            }
-            Change::Ignored => {}
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, path: RelPath, position: u64) -> Result<Arc<OpenFile>, ExtractCause> {
-        if let Some(on_file) = &mut self.on_file {
-            on_file(&path);
-        }
-        let plan = self.plan(&path, position)?;
-        let mut holes = false;
-        if self.options.undo.is_active() {
-            self.names.claim(&plan).map_err(cannot_undo(&path, position))?;
-            holes = may_have_holes(&plan.name);
-        }
-        let member = (!plan.layers.is_empty()).then(|| Member::new(path, &plan));
-        let file = Arc::new(OpenFile::new(plan.name, holes, member));
-        self.batch.push(Step::Begin { file: Arc::clone(&file), position });
-        Ok(file)
-    }
-
-    /// Plans the restore of the file of this name.
-    fn plan(&self, path: &RelPath, position: u64) -> Result<Plan, ExtractCause> {
-        Plan::new(path, &self.options.undo).map_err(cannot_undo(path, position))
-    }
-
-    /// Returns the names, without suffixes, of a file that is renamed.
-    fn rename(
-        &mut self,
-        path: &RelPath,
-        to: &RelPath,
-        position: u64,
-    ) -> Result<(RelPath, RelPath), ExtractCause> {
-        let (old, new) = (self.plan(path, position)?, self.plan(to, position)?);
-        let failed = cannot_undo(path, position);
-        if old.layers != new.layers {
-            return Err(failed(FileDecodeError::Renamed { to: to.clone() }));
-        }
-        if self.options.undo.is_active() {
-            self.names.release(&old);
-            self.names.claim(&new).map_err(failed)?;
-        }
-        Ok((old.name, new.name))
-    }
-
-    /// Handles a chunk with content for `file`, or a seek in it.
-    fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) -> Result<(), ExtractCause> {
-        if file.member.is_some() && !matches!(head.kind, ChunkKind::Payload { .. }) {
-            return Err(cannot_undo(&head.path, head.position)(FileDecodeError::OutOfOrder));
-        }
-        if matches!(head.kind, ChunkKind::Seek { .. }) {
-            file.make_serial();
-            return Ok(());
-        }
-        self.batch.push(Step::Head(Box::new(head.clone()), Arc::clone(&file)));
-        self.current = Some(Current { file, place: head.placement(), position: head.position });
-        Ok(())
-    }
-
-    /// Waits until the finalizer has processed everything so far. Needed where names change or must
-    /// be free, because workers give names to small files.
-    fn barrier(&mut self) {
-        let (reached, wait) = bounded::<Infallible>(0);
-        self.batch.push(Step::Barrier { _reached: reached });
-        if self.send_batch().is_ok() {
-            // Nothing is ever sent: the finalizer drops its end when it gets here or when it has
-            // stopped. In the second case the next batch is not sent.
-            let _ = wait.recv();
-        }
-    }
-
-    fn send_batch(&mut self) -> Result<(), Stopped> {
+    /// Sends all steps so far to the workers.
+    pub(super) fn send_batch(&mut self) -> Result<(), Stopped> {
+        (self.unended, self.ended) = (0, 0);
+        self.stretch += 1;
         let batch = std::mem::take(&mut self.batch);
+        self.send(batch)
+    }
+
+    /// Sends all steps so far, except those of a last stretch that has not ended.
+    ///
+    /// A stretch ends when all files that began in it have ended, or when it is sent. A worker
+    /// completes the files that begin and end in one stretch, which takes less work. So this is
+    /// better than [`Extractor::send_batch`] where the next bytes are sure to come soon.
+    pub(super) fn send_ended(&mut self) -> Result<(), Stopped> {
+        // Pieces that wait to be decoded hold memory that the next ones need.
+        if self.ended == 0 || self.options.undo.is_active() {
+            return self.send_batch();
+        }
+        let rest = self.batch.split_off(self.ended);
+        self.ended = 0;
+        let batch = std::mem::replace(&mut self.batch, rest);
+        self.send(batch)
+    }
+
+    fn send(&mut self, batch: Vec<Step>) -> Result<(), Stopped> {
         if self.cancelled.load(Ordering::Acquire) {
             return Err(Stopped);
         }
