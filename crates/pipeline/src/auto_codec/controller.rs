@@ -5,15 +5,21 @@
 //! workers at the current rung. A limit that has not been measured lately grows slowly, so that a
 //! change of circumstances is noticed. The best rung is the one with the highest predicted
 //! throughput, and among rungs that are about as fast, the one that stores the fewest bytes.
+//!
+//! A link may seem busy because the store runs on the same machine and finds no processor free. Then
+//! the processors are the limit, and a rung is judged by what it costs the whole machine
+//! ([`super::machine`]).
 
 use std::time::Duration;
 
 use super::levels::{Encoding, Levels, RUNGS, Rung, mix};
+use super::machine::MachineCosts;
+use super::processors::Ticks;
 
 /// Shortest time between two decisions.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Share of the time for which the reader waits if the source is the limit.
-const SOURCE_WAITS: f64 = 0.5;
+/// Share of the time for which the reader waits for what is the limit.
+const WAITS: f64 = 0.5;
 /// Rungs whose throughput is this close to the best count as equally fast.
 const SAME_SPEED: f64 = 0.98;
 /// A rung must save this much to be chosen for its size alone.
@@ -43,6 +49,8 @@ pub(crate) struct Sample {
     pub(crate) sent: u64,
     /// Time for which the reader has waited for the source.
     pub(crate) source_wait: Duration,
+    /// Time for which the reader has waited for memory, which sent bytes return.
+    pub(crate) memory_wait: Duration,
 }
 
 impl Sample {
@@ -69,7 +77,7 @@ impl Sample {
 pub enum Limit {
     /// The producer.
     Source,
-    /// The processor.
+    /// The processor: too few workers, or no time left for the store on the same machine.
     Workers,
     /// The connection to the store or the joiner.
     Link,
@@ -115,6 +123,8 @@ pub(crate) struct Controller {
     link: Bound,
     source: Bound,
     workers: [Bound; RUNGS],
+    /// What the run costs this machine, if its load is known.
+    machine: Option<MachineCosts>,
     last: Sample,
     /// Start of the time for which the link has been busy without a break.
     busy_since: Option<Sample>,
@@ -127,8 +137,8 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Creates a controller for `threads` workers and a sender that collects `batch` bytes before
-    /// it sends any.
-    pub(crate) fn new(threads: usize, batch: u64) -> Self {
+    /// it sends any, on a machine with so many `processors` if their load is known.
+    pub(crate) fn new(threads: usize, batch: u64, processors: Option<usize>) -> Self {
         Self {
             levels: Levels::new(),
             threads: threads.max(1) as f64,
@@ -139,6 +149,7 @@ impl Controller {
             link: Bound::UNKNOWN,
             source: Bound::UNKNOWN,
             workers: [Bound::UNKNOWN; RUNGS],
+            machine: processors.map(|count| MachineCosts::new(count, threads)),
             last: Sample::default(),
             busy_since: None,
             frames: 0,
@@ -160,23 +171,39 @@ impl Controller {
 
     /// Learns from an encoded frame. `other` is the time spent apart from the codec, in seconds.
     pub(crate) fn encoded(&mut self, encoding: &Encoding, other: f64) {
+        self.worked(encoding.seconds + other);
         self.frames += 1;
         self.levels.frame(encoding, other);
     }
 
     /// Learns from a frame that looked random and was stored.
     pub(crate) fn stored(&mut self, plain: usize, other: f64) {
+        self.worked(other);
         self.frames += 1;
         self.levels.random_frame(plain, other);
     }
 
+    /// Learns the `seconds` that the test for a random frame took.
+    pub(crate) fn tested(&mut self, plain: usize, seconds: f64) {
+        self.worked(seconds);
+        self.levels.tested(plain, seconds);
+    }
+
     /// Learns from a probe.
     pub(crate) fn compared(&mut self, probe: &Encoding, chosen: &Encoding) {
+        self.worked(probe.seconds);
         self.levels.compare(probe, chosen);
     }
 
-    /// Checks the totals, and decides again if enough has happened since the last decision.
-    pub(crate) fn observe(&mut self, now: Sample) {
+    fn worked(&mut self, seconds: f64) {
+        if let Some(machine) = &mut self.machine {
+            machine.worked(seconds);
+        }
+    }
+
+    /// Checks the totals, and decides again if enough has happened since the last decision. Only
+    /// then it reads the `ticks` of the processors.
+    pub(crate) fn observe(&mut self, now: Sample, ticks: impl FnOnce() -> Option<Ticks>) {
         let busy = now.produced.saturating_sub(now.sent) >= self.full;
         self.busy_since = if busy { self.busy_since.or(Some(now)) } else { None };
         // Until the link is known, a wrong choice may fill all memory with bytes for a slow one.
@@ -187,25 +214,37 @@ impl Controller {
         let last = std::mem::replace(&mut self.last, now);
         self.frames = 0;
         let seconds = now.seconds_since(&last);
-        let source_wait = now.source_wait.saturating_sub(last.source_wait).as_secs_f64();
+        let waits = |now: Duration, last| now.saturating_sub(last).as_secs_f64() > WAITS * seconds;
+        let waits_for_source = waits(now.source_wait, last.source_wait);
+        let waits_for_memory = waits(now.memory_wait, last.memory_wait);
+        let (read, sent) = (now.read_rate(&last), now.sent_rate(&last));
+        let bytes = (now.read.saturating_sub(last.read), now.sent.saturating_sub(last.sent));
+        let load = self.machine.as_mut().map(|machine| machine.window(ticks(), seconds, bytes));
+        let load = load.unwrap_or_default();
         // The part of the window in which the link was busy, if it is the end of the window.
         let busy = self.busy_since.map(|since| if since.at > last.at { since } else { last });
         match busy.filter(|busy| now.is_later(busy, window / 4)) {
-            Some(busy) => self.measure(Limit::Link, now.read_rate(&last), now.sent_rate(&busy)),
-            None => {
-                let waits = source_wait > SOURCE_WAITS * seconds;
-                let limit = if waits { Limit::Source } else { Limit::Workers };
-                self.measure(limit, now.read_rate(&last), now.sent_rate(&last));
+            Some(_) if load.starves_sender => {
+                // How fast the link is, only shows when a processor is idle. If all memory is full
+                // and none is, the link is not what everything waits for.
+                let link = if waits_for_memory { f64::INFINITY } else { self.link.0.max(sent) };
+                self.measure(Limit::Workers, read, sent, load.full);
+                self.link = Bound(link);
             }
+            Some(busy) => self.measure(Limit::Link, read, now.sent_rate(&busy), load.full),
+            None if waits_for_source && !load.starves_source => {
+                self.measure(Limit::Source, read, sent, load.full);
+            }
+            None => self.measure(Limit::Workers, read, sent, load.full),
         }
         self.credit = (self.credit + seconds * self.threads * PROBING).min(1.0);
-        if self.levels.any() && now.sent > 0 {
+        if now.sent > 0 {
             self.rung = self.best();
         }
         self.plan_probe();
     }
 
-    fn measure(&mut self, limit: Limit, read: f64, sent: f64) {
+    fn measure(&mut self, limit: Limit, read: f64, sent: f64, full: bool) {
         self.limit = Some(limit);
         match limit {
             Limit::Link => self.link.measured(sent),
@@ -216,9 +255,10 @@ impl Controller {
             Limit::Link | Limit::Workers => self.source.at_least(read),
         }
         for (index, workers) in self.workers.iter_mut().enumerate() {
+            let is_used = index == self.rung.index();
             match limit {
-                Limit::Workers if index == self.rung.index() => workers.measured(read),
-                _ if index == self.rung.index() => workers.at_least(read),
+                Limit::Workers if is_used && !full => workers.measured(read),
+                _ if is_used => workers.at_least(read),
                 _ => workers.at_least(0.0),
             }
         }
@@ -226,10 +266,13 @@ impl Controller {
 
     /// Predicted throughput of a rung in plain bytes per second.
     fn throughput(&self, rung: Rung) -> f64 {
-        let predicted = self.threads / self.levels.seconds(rung).max(1e-12);
+        let (worker, ratio) = (self.levels.seconds(rung), self.levels.ratio(rung));
+        let predicted = self.threads / worker.max(1e-12);
         let observed = self.workers.get(rung.index()).map_or(f64::INFINITY, |bound| bound.0);
-        let workers = predicted.min(observed);
-        let link = self.link.0 / self.levels.ratio(rung);
+        let machine = self.machine.as_ref();
+        let machine = machine.map_or(f64::INFINITY, |costs| costs.throughput(worker, ratio));
+        let workers = predicted.min(observed).min(machine);
+        let link = self.link.0 / ratio;
         let source = self.source.0;
         if source < link && source > workers * FAIR_SHARE {
             return workers * FAIR_SHARE;
