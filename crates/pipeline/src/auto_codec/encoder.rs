@@ -1,16 +1,17 @@
 //! A worker's encoder, which changes its codec from frame to frame.
 
+use rustix::time::ClockId;
 use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError, RandomnessTest};
 
 use super::levels::{Encoding, Rung};
 use super::run::AutoCodec;
-use super::stopwatch::{Stopwatch, WorkClock};
+use super::stopwatch::Stopwatch;
 use crate::flow::plan::SLAB;
 
 /// Encodes frames with the codec that the run chooses.
 pub(crate) struct AutoEncoder {
     codec: AutoCodec,
-    clock: WorkClock,
+    clock: ClockId,
     /// Runs since the worker took up the frame.
     begun: Stopwatch,
     snappy: BlockEncoder,

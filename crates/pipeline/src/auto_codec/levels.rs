@@ -26,6 +26,11 @@ impl Rung {
         Self::all().filter(move |rung| *rung != self && rung.0.abs_diff(self.0) <= steps)
     }
 
+    /// The rung `steps` further up, or the highest.
+    pub(super) fn stronger(self, steps: usize) -> Self {
+        Self((self.0 + steps).min(RUNGS - 1))
+    }
+
     pub(crate) fn algorithm(self) -> Algorithm {
         match self.0 {
             0 => Algorithm::None,

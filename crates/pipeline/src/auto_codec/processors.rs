@@ -1,10 +1,13 @@
-//! How busy the processors of this machine are, by the count of the kernel.
+//! How busy the processors of this machine are, and how busy this process keeps them.
 
 use std::fs::File;
 use std::io::Read;
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::thread::available_parallelism;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Where Linux counts the time of its processors. Other systems have no such file.
 const COUNTS: &str = "/proc/stat";
@@ -19,6 +22,8 @@ pub(crate) struct Ticks {
     pub(crate) all: u64,
     /// Part of `all` in which a processor had nothing to run.
     pub(crate) idle: u64,
+    /// Time for which this process has run on any processor.
+    pub(crate) own: Duration,
 }
 
 /// Reader of the ticks of a machine of which this process may use all processors.
@@ -49,7 +54,8 @@ impl Processors {
     pub(super) fn ticks(&self) -> Option<Ticks> {
         let mut line = [0; FIRST_LINE];
         let len = self.counts.read_at(&mut line, 0).ok()?;
-        parse(line.get(..len)?)
+        let own = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
+        Some(Ticks { own, ..parse(line.get(..len)?)? })
     }
 }
 
@@ -72,7 +78,7 @@ fn parse(text: &[u8]) -> Option<Ticks> {
     let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
     let [_, _, _, idle, waiting, ..] = ticks[..] else { return None };
     let all = ticks.iter().try_fold(0_u64, |sum, ticks| sum.checked_add(*ticks))?;
-    Some(Ticks { all, idle: idle.checked_add(waiting)? })
+    Some(Ticks { all, idle: idle.checked_add(waiting)?, own: Duration::ZERO })
 }
 
 #[cfg(test)]
@@ -84,11 +90,14 @@ mod tests {
 
     #[test]
     fn ticks_are_the_first_eight_numbers() {
-        let ticks = Ticks { all: 531, idle: 450 };
+        let ticks = Ticks { all: 531, idle: 450, own: Duration::ZERO };
         assert_eq!(parse(TEXT.as_bytes()), Some(ticks));
         assert_eq!(count(TEXT), 2);
         // Old kernels counted less.
-        assert_eq!(parse(b"cpu 1 2 3 4 5\n"), Some(Ticks { all: 15, idle: 9 }));
+        assert_eq!(
+            parse(b"cpu 1 2 3 4 5\n"),
+            Some(Ticks { all: 15, idle: 9, own: Duration::ZERO })
+        );
     }
 
     #[test]

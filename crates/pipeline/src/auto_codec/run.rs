@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::time::ClockId;
 use xb_compressor::Algorithm;
 
 use super::controller::{Choice, Controller, Limit, Sample};
 use super::levels::{Encoding, RUNGS, Rung};
 use super::processors::Processors;
-use super::stopwatch::WorkClock;
 use crate::flow::observer::{Observer, Wait};
 
 /// Chooses the codec of each frame of one run. Clones share the run.
@@ -68,8 +68,8 @@ impl AutoCodec {
         run.begin = Instant::now();
         run.observer = observer.clone();
         run.processors = Processors::open();
-        let count = run.processors.as_ref().map(Processors::count);
-        run.controller = Controller::new(threads, batch, count);
+        let processors = run.processors.as_ref().and_then(|all| Some((all.count(), all.ticks()?)));
+        run.controller = Controller::new(threads, batch, processors);
     }
 
     /// Returns the codecs used so far.
@@ -89,10 +89,10 @@ impl AutoCodec {
 
     /// Returns the clock for the workers. Where the load of the machine is known, the time for which
     /// a worker waits for a processor is not part of the cost of its codec.
-    pub(crate) fn clock(&self) -> WorkClock {
+    pub(super) fn clock(&self) -> ClockId {
         match self.run().processors {
-            Some(_) => WorkClock::Running,
-            None => WorkClock::Passing,
+            Some(_) => ClockId::ThreadCPUTime,
+            None => ClockId::Monotonic,
         }
     }
 
@@ -107,7 +107,6 @@ impl AutoCodec {
             produced: run.produced,
             sent: sent.min(run.produced),
             source_wait: run.observer.waited(Wait::Source),
-            memory_wait: run.observer.waited_so_far(Wait::Sink),
         };
         let processors = run.processors.as_ref();
         run.controller.observe(sample, || processors.and_then(Processors::ticks));

@@ -141,10 +141,10 @@ impl Link {
 /// Returns the outcome of a run, at a fixed rung or under the controller.
 fn run(world: &World, fixed: Option<Rung>) -> Outcome {
     let mut spread = Spread::new();
-    let processors = world.observed.then_some(world.threads);
+    let processors = world.observed.then_some((world.threads, Ticks::default()));
     let mut controller = Controller::new(world.threads, world.batch, processors);
     // The processors of this machine do nothing but encode.
-    let (mut work, mut memory_wait) = (0.0_f64, 0.0_f64);
+    let mut work = 0.0_f64;
     let mut free = vec![0.0_f64; world.threads];
     let mut link = Link { rate: world.link, batches: Vec::new() };
     let (mut read, mut source_wait, mut out) = (0.0_f64, 0.0_f64, 0.0_f64);
@@ -159,7 +159,6 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
         let memory = if needed == 0 { 0.0 } else { memory.map_or(out, |batch| batch.1) };
         let depth = outs.len().checked_sub(2 * world.threads).map_or(0.0, |at| outs[at]);
         let begin = read.max(memory).max(depth);
-        memory_wait += (memory - read.max(depth)).max(0.0);
         let took = FRAME as f64 / world.source;
         (read, source_wait) = (begin + took, source_wait + took);
         // A worker.
@@ -171,11 +170,14 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
             produced,
             sent: link.sent(start),
             source_wait: Duration::from_secs_f64(source_wait),
-            memory_wait: Duration::from_secs_f64(memory_wait),
         };
         let all = start * world.threads as f64;
         let idle = (all - work).max(0.0);
-        let ticks = Ticks { all: (all * 100.0) as u64, idle: (idle * 100.0) as u64 };
+        let ticks = Ticks {
+            all: (all * 100.0) as u64,
+            idle: (idle * 100.0) as u64,
+            own: Duration::from_secs_f64(work),
+        };
         controller.observe(sample, || world.observed.then_some(ticks));
         let choice = controller.choose();
         let rung = fixed.unwrap_or(choice.rung);

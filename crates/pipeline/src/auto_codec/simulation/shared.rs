@@ -18,7 +18,9 @@ const THIN: f64 = 50e6;
 /// Limit on the duration relative to that of the best rung. Where both a link and a demanding store
 /// are near their limits, the controller cannot tell them apart at once, so it is higher than for
 /// machines of their own.
-const SLOWER: f64 = 1.10;
+const SLOWER: f64 = 1.07;
+/// Share of the sender in the time of sender and store.
+const SENDER: f64 = 0.6;
 /// Ticks of the kernel in a second.
 const TICKS: f64 = 100.0;
 
@@ -55,9 +57,10 @@ struct Run<'a> {
     spread: Spread,
     now: f64,
     idle: f64,
+    /// Processor time of this program.
+    own: f64,
     read: f64,
     source_wait: f64,
-    memory_wait: f64,
     begun: u64,
     workers: Vec<Option<InWork>>,
     done: u64,
@@ -106,9 +109,6 @@ impl Run<'_> {
         let held = self.read - (self.done * FRAME) as f64 + self.produced as f64 - self.released;
         let (turn, memory) = (depth.min(total) - self.read, machine.budget as f64 - held);
         let free = turn.min(memory).max(0.0);
-        // Of a step in which the memory fills up, the rest.
-        let wanted = turn.min(STEP / machine.producer);
-        self.memory_wait += ((wanted - memory.max(0.0)) * machine.producer).clamp(0.0, STEP);
         let producer = (free * machine.producer).min(STEP);
         let can_send = self.queued().min(machine.link * STEP).max(0.0);
         let store = (can_send * machine.store / machine.store_threads as f64).min(STEP);
@@ -131,11 +131,13 @@ impl Run<'_> {
         for number in 0..self.workers.len() {
             let (wanted, got) = (demanded[number + 1], given[number + 1]);
             let unused = self.work(number, got);
+            self.own += got - unused;
             // Without further frames, the rest of the share stays unused.
             self.idle += if wanted > 0.0 { unused } else { 0.0 };
         }
         // The store.
         let seconds: f64 = given[1 + self.workers.len()..].iter().sum();
+        self.own += seconds * SENDER;
         self.sent += (seconds / machine.store).min(can_send);
         let left = |batches: &VecDeque<u64>| batches.front().copied().map(|size| size as f64);
         while left(&self.batches).is_some_and(|size| self.released + size <= self.sent + 0.5) {
@@ -181,10 +183,13 @@ impl Run<'_> {
             produced: self.produced,
             sent: self.sent as u64,
             source_wait: Duration::from_secs_f64(self.source_wait),
-            memory_wait: Duration::from_secs_f64(self.memory_wait),
         };
         let all = self.machine.processors as f64 * self.now * TICKS;
-        let ticks = Ticks { all: all as u64, idle: (self.idle * TICKS) as u64 };
+        let ticks = Ticks {
+            all: all as u64,
+            idle: (self.idle * TICKS) as u64,
+            own: Duration::from_secs_f64(self.own),
+        };
         self.controller.observe(sample, || Some(ticks));
         let choice = self.controller.choose();
         let rung = self.fixed.unwrap_or(choice.rung);
@@ -219,13 +224,17 @@ fn run(machine: &Machine, fixed: Option<Rung>) -> Outcome {
     let mut run = Run {
         machine,
         fixed,
-        controller: Controller::new(machine.processors, machine.batch, Some(machine.processors)),
+        controller: Controller::new(
+            machine.processors,
+            machine.batch,
+            Some((machine.processors, Ticks::default())),
+        ),
         spread: Spread::new(),
         now: 0.0,
         idle: 0.0,
+        own: 0.0,
         read: 0.0,
         source_wait: 0.0,
-        memory_wait: 0.0,
         begun: 0,
         workers: (0..machine.processors).map(|_| None).collect(),
         done: 0,
