@@ -3,8 +3,10 @@
 //! A store, a joiner or a producer on the same machine shares its processors, so a codec that saves
 //! bytes takes time from them and saves them time. Each window shows how long all processors were
 //! busy. What the workers did not use belongs to the bytes that were read (the producer and our
-//! reader) and to those that were sent (our sender and the store), in a typical relation: a sender
-//! works on a batch before and after it leaves, so windows do not tell the two apart.
+//! reader) and to those that were sent (our sender and the store), up to a multiple of what this
+//! process itself used; the rest belongs to other programs. Bytes read and sent have typical costs,
+//! and one factor on both is learned: a sender works on a batch before and after it leaves, so
+//! windows do not tell the two apart.
 
 use super::levels::mix;
 use super::processors::Ticks;
@@ -113,7 +115,8 @@ mod tests {
         let mut full = false;
         for _ in 0..number {
             let last = *costs.last.get_or_insert_default();
-            let idle = last.idle + ((2.0 - busy) * 100.0).round() as u64;
+            let idle = Duration::from_secs_f64((2.0 - busy) * 0.1).as_millis();
+            let idle = last.idle + u64::try_from(idle).unwrap();
             let own = last.own + Duration::from_secs_f64(own * 0.1);
             full = costs.window(Some(Ticks { all: last.all + 200, idle, own }), 0.1, BYTES);
         }
