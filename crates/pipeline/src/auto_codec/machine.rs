@@ -19,8 +19,8 @@ const STARVING: f64 = 1.5;
 /// Weight of a new window in the shares of time: a tick is a large part of a window.
 const WINDOW: f64 = 0.5;
 /// Typical processor seconds per byte read and sent.
-const READ: f64 = 0.3e-9;
-const SENT: f64 = 1.5e-9;
+const READ: f64 = 0.5e-9;
+const SENT: f64 = 1.0e-9;
 /// Weight of the typical costs in seconds.
 const WEIGHT: f64 = 0.1;
 /// Time of the producer, the sender and the store relative to what this process spends on them, at
