@@ -18,7 +18,7 @@ fn every_codec_brings_the_same_data_while_it_is_written_to() {
     let mut cluster = cluster(2);
     cluster.bootstrap();
     cluster.start_writing();
-    for compress in ["none", "lz4", "snappy", "gzip:1", "zstd:3"] {
+    for compress in ["none", "lz4", "snappy", "gzip:1", "zstd:3", "auto"] {
         let sst = format!("compress={compress}\ntime=1");
         cluster.configure(1, &sst, "");
         cluster.configure(2, &sst, "");

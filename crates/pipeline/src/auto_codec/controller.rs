@@ -5,13 +5,21 @@
 //! workers at the current rung. A limit that has not been measured lately grows slowly, so that a
 //! change of circumstances is noticed. The best rung is the one with the highest predicted
 //! throughput, and among rungs that are about as fast, the one that stores the fewest bytes.
+//!
+//! A link may seem busy because the store runs on the same machine and finds no processor free. Then
+//! the processors are the limit, and a rung is judged by what it costs the whole machine
+//! ([`super::machine`]).
 
 use std::time::Duration;
 
 use super::levels::{Encoding, Levels, RUNGS, Rung, mix};
+use super::machine::MachineCosts;
+use super::processors::Ticks;
 
 /// Shortest time between two decisions.
 const WINDOW: Duration = Duration::from_millis(100);
+/// Time after which a busy link counts as measured, even if a quarter of a batch has not left.
+const LONG_WINDOW: Duration = Duration::from_millis(250);
 /// Share of the time for which the reader waits if the source is the limit.
 const SOURCE_WAITS: f64 = 0.5;
 /// Rungs whose throughput is this close to the best count as equally fast.
@@ -27,7 +35,7 @@ const GROWTH: f64 = 1.02;
 const MEASUREMENT: f64 = 0.4;
 /// Share of the workers' time for probes of other rungs.
 const PROBING: f64 = 0.02;
-/// Maximum distance of probes from the current rung.
+/// Maximum distance of probes from the current rung, and of the next rung if that is stronger.
 const PROBE_STEPS: usize = 2;
 
 /// Totals of a run at one moment.
@@ -69,7 +77,7 @@ impl Sample {
 pub enum Limit {
     /// The producer.
     Source,
-    /// The processor.
+    /// The processor: too few workers, or no time left for the store on the same machine.
     Workers,
     /// The connection to the store or the joiner.
     Link,
@@ -108,15 +116,21 @@ impl Bound {
 pub(crate) struct Controller {
     levels: Levels,
     threads: f64,
-    /// With this many bytes produced and not sent, the sender is certainly busy.
+    /// Bytes that the sender collects before it sends any.
+    batch: u64,
+    /// With this many bytes produced and not sent, the sender certainly has a whole batch.
     full: u64,
     rung: Rung,
     limit: Option<Limit>,
     link: Bound,
     source: Bound,
     workers: [Bound; RUNGS],
+    /// What the run costs this machine, if its load is known.
+    machine: Option<MachineCosts>,
     last: Sample,
-    /// Start of the time for which the link has been busy without a break.
+    /// Most bytes that had left in any sample.
+    latest_sent: u64,
+    /// Start of the time for which the link has been busy without a break, or of its latest window.
     busy_since: Option<Sample>,
     frames: usize,
     /// Seconds of probing that are still allowed.
@@ -127,11 +141,12 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Creates a controller for `threads` workers and a sender that collects `batch` bytes before
-    /// it sends any.
-    pub(crate) fn new(threads: usize, batch: u64) -> Self {
+    /// it sends any. If the load of the machine is known, `processors` are its number and ticks.
+    pub(crate) fn new(threads: usize, batch: u64, processors: Option<(usize, Ticks)>) -> Self {
         Self {
             levels: Levels::new(),
             threads: threads.max(1) as f64,
+            batch,
             // Frames that wait for their turn have not reached the sender.
             full: batch + 2 * (threads * crate::flow::plan::SLAB) as u64,
             rung: Rung::FIRST,
@@ -139,7 +154,9 @@ impl Controller {
             link: Bound::UNKNOWN,
             source: Bound::UNKNOWN,
             workers: [Bound::UNKNOWN; RUNGS],
+            machine: processors.map(|(count, ticks)| MachineCosts::new(count, threads, ticks)),
             last: Sample::default(),
+            latest_sent: 0,
             busy_since: None,
             frames: 0,
             credit: 0.0,
@@ -160,76 +177,110 @@ impl Controller {
 
     /// Learns from an encoded frame. `other` is the time spent apart from the codec, in seconds.
     pub(crate) fn encoded(&mut self, encoding: &Encoding, other: f64) {
+        self.worked(encoding.seconds + other);
         self.frames += 1;
         self.levels.frame(encoding, other);
     }
 
     /// Learns from a frame that looked random and was stored.
     pub(crate) fn stored(&mut self, plain: usize, other: f64) {
+        self.worked(other);
         self.frames += 1;
         self.levels.random_frame(plain, other);
     }
 
+    /// Learns the `seconds` that the test for a random frame took.
+    pub(crate) fn tested(&mut self, plain: usize, seconds: f64) {
+        self.worked(seconds);
+        self.levels.tested(plain, seconds);
+    }
+
     /// Learns from a probe.
     pub(crate) fn compared(&mut self, probe: &Encoding, chosen: &Encoding) {
+        self.worked(probe.seconds);
         self.levels.compare(probe, chosen);
     }
 
-    /// Checks the totals, and decides again if enough has happened since the last decision.
-    pub(crate) fn observe(&mut self, now: Sample) {
+    fn worked(&mut self, seconds: f64) {
+        if let Some(machine) = &mut self.machine {
+            machine.worked(seconds);
+        }
+    }
+
+    /// Checks the totals, and decides again if enough has happened since the last decision. Only
+    /// then it reads the `ticks` of the processors.
+    pub(crate) fn observe(&mut self, now: Sample, ticks: impl FnOnce() -> Option<Ticks>) {
+        // Samples of several workers may come out of order.
+        let moves = now.sent > self.latest_sent;
+        self.latest_sent = self.latest_sent.max(now.sent);
         let busy = now.produced.saturating_sub(now.sent) >= self.full;
-        self.busy_since = if busy { self.busy_since.or(Some(now)) } else { None };
+        // A sender that has just got a batch may prepare it before it sends anything.
+        self.busy_since = self.busy_since.or(moves.then_some(now)).filter(|_| busy);
         // Until the link is known, a wrong choice may fill all memory with bytes for a slow one.
-        let window = if self.link.is_known() { WINDOW } else { WINDOW / 4 };
-        if !now.is_later(&self.last, window) || (self.frames as f64) < 2.0 * self.threads {
+        let haste = if self.link.is_known() { 1 } else { 4 };
+        let is_over = match self.busy_since {
+            Some(since) => {
+                now.sent.saturating_sub(since.sent) >= self.batch / 4
+                    && now.is_later(&since, WINDOW / 4)
+                    || now.is_later(&since, LONG_WINDOW / haste)
+            }
+            None => now.is_later(&self.last, WINDOW),
+        };
+        if !is_over || (self.frames as f64) < 2.0 * self.threads {
             return;
         }
         let last = std::mem::replace(&mut self.last, now);
         self.frames = 0;
         let seconds = now.seconds_since(&last);
+        let read = now.read_rate(&last);
+        let sent = now.sent_rate(&self.busy_since.unwrap_or(last));
+        let bytes = (now.read.saturating_sub(last.read), now.sent.saturating_sub(last.sent));
+        let machine = self.machine.as_mut();
+        let full = machine.is_some_and(|machine| machine.window(ticks(), seconds, bytes));
         let source_wait = now.source_wait.saturating_sub(last.source_wait).as_secs_f64();
-        // The part of the window in which the link was busy, if it is the end of the window.
-        let busy = self.busy_since.map(|since| if since.at > last.at { since } else { last });
-        match busy.filter(|busy| now.is_later(busy, window / 4)) {
-            Some(busy) => self.measure(Limit::Link, now.read_rate(&last), now.sent_rate(&busy)),
-            None => {
-                let waits = source_wait > SOURCE_WAITS * seconds;
-                let limit = if waits { Limit::Source } else { Limit::Workers };
-                self.measure(limit, now.read_rate(&last), now.sent_rate(&last));
-            }
-        }
+        let limit = match self.busy_since {
+            _ if full => Limit::Workers,
+            Some(_) => Limit::Link,
+            None if source_wait > SOURCE_WAITS * seconds => Limit::Source,
+            None => Limit::Workers,
+        };
+        self.measure(limit, full, read, sent);
+        self.busy_since = self.busy_since.and(Some(now));
         self.credit = (self.credit + seconds * self.threads * PROBING).min(1.0);
-        if self.levels.any() && now.sent > 0 {
-            self.rung = self.best();
-        }
+        self.rung = self.best();
         self.plan_probe();
     }
 
-    fn measure(&mut self, limit: Limit, read: f64, sent: f64) {
+    fn measure(&mut self, limit: Limit, full: bool, read: f64, sent: f64) {
         self.limit = Some(limit);
         match limit {
             Limit::Link => self.link.measured(sent),
-            Limit::Source | Limit::Workers => self.link.at_least(sent),
+            // How fast a busy link is, only shows when a processor is idle.
+            _ if self.busy_since.is_some() => self.link.0 = self.link.0.max(sent),
+            _ => self.link.at_least(sent),
         }
         match limit {
             Limit::Source => self.source.measured(read),
             Limit::Link | Limit::Workers => self.source.at_least(read),
         }
         for (index, workers) in self.workers.iter_mut().enumerate() {
+            let is_used = index == self.rung.index();
             match limit {
-                Limit::Workers if index == self.rung.index() => workers.measured(read),
-                _ if index == self.rung.index() => workers.at_least(read),
-                _ => workers.at_least(0.0),
+                Limit::Workers if is_used && !full => workers.measured(read),
+                _ => workers.at_least(if is_used { read } else { 0.0 }),
             }
         }
     }
 
     /// Predicted throughput of a rung in plain bytes per second.
     fn throughput(&self, rung: Rung) -> f64 {
-        let predicted = self.threads / self.levels.seconds(rung).max(1e-12);
+        let (worker, ratio) = (self.levels.seconds(rung), self.levels.ratio(rung));
+        let predicted = self.threads / worker.max(1e-12);
         let observed = self.workers.get(rung.index()).map_or(f64::INFINITY, |bound| bound.0);
-        let workers = predicted.min(observed);
-        let link = self.link.0 / self.levels.ratio(rung);
+        let machine = self.machine.as_ref();
+        let machine = machine.map_or(f64::INFINITY, |costs| costs.throughput(worker, ratio));
+        let workers = predicted.min(observed).min(machine);
+        let link = self.link.0 / ratio;
         let source = self.source.0;
         if source < link && source > workers * FAIR_SHARE {
             return workers * FAIR_SHARE;
@@ -238,15 +289,18 @@ impl Controller {
     }
 
     fn best(&self) -> Rung {
-        let fastest = Rung::all().map(|rung| self.throughput(rung)).fold(0.0, f64::max);
+        // Until a batch has left, nothing is known about the link: then storing is the worst guess.
+        let none_left = self.last.sent < self.batch;
+        let rungs = || Rung::all().filter(move |rung| !(none_left && *rung == Rung::STORED));
+        let fastest = rungs().map(|rung| self.throughput(rung)).fold(0.0, f64::max);
         let small = |a: &Rung, b: &Rung| self.levels.ratio(*a).total_cmp(&self.levels.ratio(*b));
-        let best = Rung::all()
+        let best = rungs()
             .filter(|rung| self.throughput(*rung) >= fastest * SAME_SPEED)
             .min_by(small)
             .unwrap_or(self.rung);
         let faster = self.throughput(self.rung) < self.throughput(best) * SAME_SPEED;
         let smaller = self.levels.ratio(best) < self.levels.ratio(self.rung) * SAME_SIZE;
-        if faster || smaller { best } else { self.rung }
+        if faster || smaller { best.min(self.rung.stronger(PROBE_STEPS)) } else { self.rung }
     }
 
     /// Plans the next probe: the neighbours take turns, as far as the credit allows.
@@ -260,5 +314,58 @@ impl Controller {
             self.credit -= cost;
             self.probe = Some(rung);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Reports frames that shrink to half, and totals in MiB at a time in milliseconds.
+    fn observe(controller: &mut Controller, at: u64, produced: u64, sent: u64) {
+        for _ in 0..4 {
+            let rung = controller.choose().rung;
+            let encoding = Encoding { rung, plain: 1 << 20, stored: 1 << 19, seconds: 2e-3 };
+            controller.encoded(&encoding, 1e-4);
+        }
+        let [read, produced, sent] = [2 * produced, produced, sent].map(|mib| mib * MIB);
+        let at = Duration::from_millis(at);
+        controller
+            .observe(Sample { at, read, produced, sent, source_wait: Duration::ZERO }, || None);
+    }
+
+    /// A sender prepares each batch for 200 ms, in which nothing leaves, and sends it in 100 ms.
+    #[test]
+    fn a_sender_that_prepares_a_batch_is_no_slow_link() {
+        let mut controller = Controller::new(2, 64 * MIB, None);
+        for at in (0..3000_u64).step_by(10) {
+            let (batches, since) = (at / 300, at % 300);
+            let sent = batches * 64 + since.saturating_sub(200) * 64 / 100;
+            observe(&mut controller, at, 70 + at * 64 / 300, sent);
+            assert!(controller.link.0 > 190e6, "{at} ms: {}", controller.link.0);
+        }
+        assert!(controller.rung <= Rung::FIRST.stronger(1), "{:?}", controller.rung);
+    }
+
+    #[test]
+    fn a_slow_link_is_noticed_after_the_first_bytes() {
+        let mut controller = Controller::new(2, 64 * MIB, None);
+        for at in (0..3000_u64).step_by(10) {
+            observe(&mut controller, at, 64 + at / 10, at / 100);
+        }
+        assert!((controller.link.0 / (10 * MIB) as f64 - 1.0).abs() < 0.1);
+        assert_eq!(controller.limit(), Some(Limit::Link));
+        assert!(controller.rung > Rung::FIRST.stronger(2), "{:?}", controller.rung);
+    }
+
+    #[test]
+    fn samples_may_come_out_of_order() {
+        let mut controller = Controller::new(2, MIB, None);
+        for at in (0..3000_u64).step_by(10) {
+            observe(&mut controller, at, 50 + at / 10, (at / 10).saturating_sub(at % 3));
+        }
+        assert!(controller.limit().is_some());
     }
 }

@@ -1,16 +1,19 @@
 //! A worker's encoder, which changes its codec from frame to frame.
 
-use std::time::Instant;
-
+use rustix::time::ClockId;
 use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError, RandomnessTest};
 
 use super::levels::{Encoding, Rung};
 use super::run::AutoCodec;
+use super::stopwatch::Stopwatch;
 use crate::flow::plan::SLAB;
 
 /// Encodes frames with the codec that the run chooses.
 pub(crate) struct AutoEncoder {
     codec: AutoCodec,
+    clock: ClockId,
+    /// Runs since the worker took up the frame.
+    begun: Stopwatch,
     snappy: BlockEncoder,
     lz4: BlockEncoder,
     zstd: BlockEncoder,
@@ -21,8 +24,11 @@ pub(crate) struct AutoEncoder {
 
 impl AutoEncoder {
     pub(crate) fn new(codec: AutoCodec) -> Result<Self, CodecError> {
+        let clock = codec.clock();
         Ok(Self {
             codec,
+            clock,
+            begun: Stopwatch::start(clock),
             snappy: BlockEncoder::new(Algorithm::Snappy)?,
             lz4: BlockEncoder::new(Algorithm::Lz4)?,
             zstd: BlockEncoder::new(Rung::FIRST.algorithm())?,
@@ -38,21 +44,28 @@ impl AutoEncoder {
         longest.unwrap_or(0).max(RandomnessTest::room(SLAB))
     }
 
+    /// Takes up the next frame.
+    pub(crate) fn begin(&mut self) {
+        self.begun = Stopwatch::start(self.clock);
+    }
+
     /// Encodes a frame into the front of `out`. Returns its length and codec, or `None` if the
-    /// frame must be stored uncompressed. `begin` is when the worker took up the frame.
+    /// frame must be stored uncompressed.
     pub(crate) fn encode(
         &mut self,
         plain: &[u8],
         out: &mut [u8],
-        begin: Instant,
     ) -> Result<Option<(usize, BlockCodec)>, CodecError> {
         let choice = self.codec.choose();
-        let tests = choice.rung != Rung::STORED || choice.probe.is_some();
-        if tests && self.random.is_random(plain, out) {
-            self.codec.stored(plain.len(), begin.elapsed().as_secs_f64());
-            return Ok(None);
+        let other = self.begun.seconds();
+        if choice.rung != Rung::STORED || choice.probe.is_some() {
+            let is_random = self.random.is_random(plain, out);
+            self.codec.tested(plain.len(), self.begun.seconds() - other);
+            if is_random {
+                self.codec.stored(plain.len(), other);
+                return Ok(None);
+            }
         }
-        let other = begin.elapsed().as_secs_f64();
         let probe = choice.probe.map(|rung| self.probe(rung, plain)).transpose()?;
         let (len, chosen) = self.run(choice.rung, plain, out)?;
         self.codec.encoded(&chosen, probe.as_ref(), other);
@@ -73,7 +86,7 @@ impl AutoEncoder {
         plain: &[u8],
         out: &mut [u8],
     ) -> Result<(Option<usize>, Encoding), CodecError> {
-        let begin = Instant::now();
+        let begun = Stopwatch::start(self.clock);
         let len = match rung.algorithm() {
             Algorithm::Snappy => self.snappy.encode(plain, out)?,
             Algorithm::Lz4 => self.lz4.encode(plain, out)?,
@@ -83,7 +96,7 @@ impl AutoEncoder {
             }
             _ => None,
         };
-        let seconds = begin.elapsed().as_secs_f64();
+        let seconds = begun.seconds();
         let stored = len.unwrap_or(plain.len());
         Ok((len, Encoding { rung, plain: plain.len(), stored, seconds }))
     }

@@ -26,6 +26,11 @@ impl Rung {
         Self::all().filter(move |rung| *rung != self && rung.0.abs_diff(self.0) <= steps)
     }
 
+    /// The rung `steps` further up, or the highest.
+    pub(super) fn stronger(self, steps: usize) -> Self {
+        Self((self.0 + steps).min(RUNGS - 1))
+    }
+
     pub(crate) fn algorithm(self) -> Algorithm {
         match self.0 {
             0 => Algorithm::None,
@@ -98,13 +103,15 @@ pub(super) struct Levels {
     base: Option<(f64, f64)>,
     /// Share of the frames that look random, which no rung compresses.
     random: f64,
-    /// Seconds per byte of the work apart from the codec.
+    /// Seconds per byte of the work apart from the codec, without the test for random frames.
     other: f64,
+    /// Seconds per byte of that test, which stored frames do without.
+    test: f64,
 }
 
 impl Levels {
     pub(super) fn new() -> Self {
-        Self { relative: TYPICAL, base: None, random: 0.0, other: 0.0 }
+        Self { relative: TYPICAL, base: None, random: 0.0, other: 0.0, test: 0.0 }
     }
 
     /// Learns from a frame that was encoded. `other` is the time that the worker spent on it apart
@@ -131,6 +138,11 @@ impl Levels {
     pub(super) fn random_frame(&mut self, plain: usize, other: f64) {
         mix(&mut self.random, 1.0, FRAME);
         self.work(plain, other);
+    }
+
+    /// Learns the seconds that the test for random frames took.
+    pub(super) fn tested(&mut self, plain: usize, seconds: f64) {
+        mix(&mut self.test, seconds / plain.max(1) as f64, FRAME);
     }
 
     fn work(&mut self, plain: usize, other: f64) {
@@ -165,18 +177,14 @@ impl Levels {
 
     /// Seconds that a worker takes for a byte with a rung.
     pub(super) fn seconds(&self, rung: Rung) -> f64 {
-        self.other + self.codec_seconds(rung)
+        let test = if rung == Rung::STORED { 0.0 } else { self.test };
+        self.other + test + self.codec_seconds(rung)
     }
 
     /// Seconds per byte of the codec alone.
     pub(super) fn codec_seconds(&self, rung: Rung) -> f64 {
         let time = self.base.map_or(0.0, |(time, _)| time);
         (1.0 - self.random) * time * self.relative(rung).0
-    }
-
-    /// Whether any frame was compressed yet.
-    pub(super) fn any(&self) -> bool {
-        self.base.is_some()
     }
 
     fn relative(&self, rung: Rung) -> (f64, f64) {

@@ -1,16 +1,20 @@
 //! `--compress=auto`: a codec and level for each frame, chosen by what limits the pipeline.
 //!
 //! Workers report what each frame cost and saved ([`levels`]); the counters of the run show whether
-//! the source, the workers or the link is the limit ([`controller`]). Frames of one stream may have
+//! the source, the workers or the link is the limit ([`controller`]), and the load of the machine
+//! whether the store and the producer share its processors ([`machine`]). Frames of one stream may have
 //! different codecs, so a choice takes effect with the next frame.
 
 mod controller;
 mod encoder;
 mod frame_compression;
 mod levels;
+mod machine;
+mod processors;
 mod run;
 #[cfg(test)]
 mod simulation;
+mod stopwatch;
 
 pub use controller::Limit;
 pub(crate) use encoder::AutoEncoder;

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::time::ClockId;
 use xb_compressor::Algorithm;
 
 use super::controller::{Choice, Controller, Limit, Sample};
 use super::levels::{Encoding, RUNGS, Rung};
+use super::processors::Processors;
 use crate::flow::observer::{Observer, Wait};
 
 /// Chooses the codec of each frame of one run. Clones share the run.
@@ -24,6 +26,7 @@ struct Run {
     begin: Instant,
     observer: Observer,
     controller: Controller,
+    processors: Option<Processors>,
     produced: u64,
     /// Plain and stored bytes of each rung.
     bytes: [(u64, u64); RUNGS],
@@ -49,7 +52,8 @@ impl AutoCodec {
         let run = Run {
             begin: Instant::now(),
             observer: Observer::default(),
-            controller: Controller::new(1, 0),
+            controller: Controller::new(1, 0, None),
+            processors: None,
             produced: 0,
             bytes: [(0, 0); RUNGS],
             limits: [Duration::ZERO; 3],
@@ -63,7 +67,9 @@ impl AutoCodec {
         let mut run = self.run();
         run.begin = Instant::now();
         run.observer = observer.clone();
-        run.controller = Controller::new(threads, batch);
+        run.processors = Processors::open();
+        let processors = run.processors.as_ref().and_then(|all| Some((all.count(), all.ticks()?)));
+        run.controller = Controller::new(threads, batch, processors);
     }
 
     /// Returns the codecs used so far.
@@ -81,10 +87,20 @@ impl AutoCodec {
         }
     }
 
+    /// Returns the clock for the workers. Where the load of the machine is known, the time for which
+    /// a worker waits for a processor is not part of the cost of its codec.
+    pub(super) fn clock(&self) -> ClockId {
+        match self.run().processors {
+            Some(_) => ClockId::ThreadCPUTime,
+            None => ClockId::Monotonic,
+        }
+    }
+
     /// Returns the codec for the next frame.
     pub(super) fn choose(&self) -> Choice {
         let sent = (self.0.sent)();
-        let mut run = self.run();
+        let mut guard = self.run();
+        let run = &mut *guard;
         let sample = Sample {
             at: run.begin.elapsed(),
             read: run.observer.snapshot().bytes,
@@ -92,7 +108,8 @@ impl AutoCodec {
             sent: sent.min(run.produced),
             source_wait: run.observer.waited(Wait::Source),
         };
-        run.controller.observe(sample);
+        let processors = run.processors.as_ref();
+        run.controller.observe(sample, || processors.and_then(Processors::ticks));
         let passed = sample.at.saturating_sub(run.looked);
         run.looked = run.looked.max(sample.at);
         if let Some(limit) = run.controller.limit()
@@ -113,6 +130,11 @@ impl AutoCodec {
         }
         let stored = chosen.stored == chosen.plain;
         run.count(if stored { Rung::STORED } else { chosen.rung }, chosen.plain, chosen.stored);
+    }
+
+    /// Learns from the test whether a frame looks random.
+    pub(super) fn tested(&self, plain: usize, seconds: f64) {
+        self.run().controller.tested(plain, seconds);
     }
 
     /// Counts a frame that looked random and was stored.

@@ -3,10 +3,13 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of simulated frames are small")]
 
+mod shared;
+
 use std::time::Duration;
 
 use super::controller::{Controller, Sample};
 use super::levels::{Encoding, RUNGS, Rung};
+use super::processors::Ticks;
 
 const MIB: u64 = 1 << 20;
 /// Plain bytes of a frame.
@@ -17,6 +20,9 @@ const SPEED: [f64; RUNGS] =
     [8e9, 700e6, 620e6, 420e6, 350e6, 230e6, 190e6, 115e6, 85e6, 66e6, 58e6, 40e6];
 /// Seconds per byte for the checksums.
 const OTHER: f64 = 1.0 / 4e9;
+
+/// Seconds for the test of a random frame.
+const TEST: f64 = 2e-4;
 
 #[derive(Debug, Clone, Copy)]
 struct Data {
@@ -56,10 +62,41 @@ const DATA: [Data; 5] = [
     },
 ];
 
+impl Data {
+    /// Encodes a frame whose ratio is `size` times the usual one.
+    fn encode(&self, rung: Rung, size: f64, is_random: bool, spread: &mut Spread) -> Encoding {
+        let ratio = (self.ratios[rung.index()] * size).min(1.0);
+        let ratio = if is_random || rung == Rung::STORED { 1.0 } else { ratio };
+        let seconds = match rung == Rung::STORED {
+            true => 0.0,
+            false => FRAME as f64 / SPEED[rung.index()] / self.speed * spread.around(0.1),
+        };
+        let stored = (FRAME as f64 * ratio) as usize;
+        Encoding { rung, plain: FRAME as usize, stored, seconds }
+    }
+}
+
+/// Numerical Recipes' generator: the same worlds in every run.
+struct Spread(u32);
+
+impl Spread {
+    fn new() -> Self {
+        Self(1)
+    }
+
+    /// Returns a number around 1.
+    fn around(&mut self, spread: f64) -> f64 {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        1.0 + spread * (f64::from(self.0) / 2f64.powi(31) - 1.0)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct World {
     data: Data,
     threads: usize,
+    /// Whether the load of the machine is known.
+    observed: bool,
     /// Bytes per second.
     source: f64,
     link: f64,
@@ -103,13 +140,11 @@ impl Link {
 
 /// Returns the outcome of a run, at a fixed rung or under the controller.
 fn run(world: &World, fixed: Option<Rung>) -> Outcome {
-    // Numerical Recipes' generator: the same worlds in every run.
-    let mut state = 1_u32;
-    let mut around = |spread: f64| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        1.0 + spread * (f64::from(state) / 2f64.powi(31) - 1.0)
-    };
-    let mut controller = Controller::new(world.threads, world.batch);
+    let mut spread = Spread::new();
+    let processors = world.observed.then_some((world.threads, Ticks::default()));
+    let mut controller = Controller::new(world.threads, world.batch, processors);
+    // The processors of this machine do nothing but encode.
+    let mut work = 0.0_f64;
     let mut free = vec![0.0_f64; world.threads];
     let mut link = Link { rate: world.link, batches: Vec::new() };
     let (mut read, mut source_wait, mut out) = (0.0_f64, 0.0_f64, 0.0_f64);
@@ -129,32 +164,31 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
         // A worker.
         let worker = (0..free.len()).min_by(|a, b| free[*a].total_cmp(&free[*b])).unwrap();
         let start = read.max(free[worker]);
-        controller.observe(Sample {
+        let sample = Sample {
             at: Duration::from_secs_f64(start),
             read: number * FRAME,
             produced,
             sent: link.sent(start),
             source_wait: Duration::from_secs_f64(source_wait),
-        });
+        };
+        let all = start * world.threads as f64;
+        let idle = (all - work).max(0.0);
+        let ticks = Ticks {
+            all: (all * 100.0) as u64,
+            idle: (idle * 100.0) as u64,
+            own: Duration::from_secs_f64(work),
+        };
+        controller.observe(sample, || world.observed.then_some(ticks));
         let choice = controller.choose();
         let rung = fixed.unwrap_or(choice.rung);
         let is_random = number * 7919 % 100 < world.data.random;
-        let size = around(0.2);
-        let mut encode = |rung: Rung| {
-            let ratio = (world.data.ratios[rung.index()] * size).min(1.0);
-            let ratio = if is_random || rung == Rung::STORED { 1.0 } else { ratio };
-            let seconds = match rung == Rung::STORED {
-                true => 0.0,
-                false => FRAME as f64 / SPEED[rung.index()] / world.data.speed * around(0.1),
-            };
-            let stored = (FRAME as f64 * ratio) as usize;
-            Encoding { rung, plain: FRAME as usize, stored, seconds }
-        };
+        let size = spread.around(0.2);
+        let mut encode = |rung: Rung| world.data.encode(rung, size, is_random, &mut spread);
         let mut busy = OTHER * FRAME as f64;
         let stored = if is_random && (rung != Rung::STORED || choice.probe.is_some()) {
-            // The test of the first bytes.
-            busy += 2e-4;
             controller.stored(FRAME as usize, busy);
+            controller.tested(FRAME as usize, TEST);
+            busy += TEST;
             FRAME
         } else {
             let chosen = encode(rung);
@@ -170,6 +204,7 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
             chosen.stored as u64
         };
         free[worker] = start + busy;
+        work += busy;
         out = out.max(free[worker]);
         outs.push(out);
         produced += stored;
@@ -197,9 +232,9 @@ fn check(world: &World) -> Option<String> {
     let slow = auto.seconds > best * 1.05 + start;
     let large = thin && auto.stored as f64 > smallest.stored as f64 * 1.10;
     (slow || large).then(|| {
-        let World { data, threads, source, link, batch, .. } = world;
+        let World { data, threads, observed, source, link, batch, .. } = world;
         format!(
-            "{} x{threads}, source {:.0}, link {:.0} MB/s, batch {}: {:.2} s, best {best:.2} ({:.3}); {} MB, {} has {}",
+            "{} x{threads} (observed: {observed}), source {:.0}, link {:.0} MB/s, batch {}: {:.2} s, best {best:.2} ({:.3}); {} MB, {} has {}",
             data.name, source / 1e6, link / 1e6, batch / MIB, auto.seconds, auto.seconds / best,
             auto.stored / 1_000_000, strongest.algorithm(), smallest.stored / 1_000_000,
         )
@@ -216,7 +251,10 @@ fn as_fast_as_the_best_rung_and_as_small_on_thin_links() {
                 for link in [6e6, 37e6, 125e6, 312e6, 1.25e9, 5e9] {
                     for batch in [MIB, 16 * MIB, 64 * MIB] {
                         let (budget, frames) = (512 * MIB, 8192);
-                        let world = World { data, threads, source, link, batch, budget, frames };
+                        // Every other machine's load is known.
+                        let observed = worlds % 2 == 1;
+                        let world =
+                            World { data, threads, observed, source, link, batch, budget, frames };
                         worlds += 1;
                         complaints.extend(check(&world));
                     }

@@ -1,7 +1,6 @@
 //! Work of a worker on each slab while it is in the CPU cache: checksums and codec.
 
 use std::ops::Range;
-use std::time::Instant;
 
 use bytes::Bytes;
 use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError};
@@ -129,15 +128,17 @@ impl SlabEncoder {
 
     pub(crate) fn encode(&mut self, scanned: ScannedSlab) -> Encoded {
         let ScannedSlab { slab, notes, end } = scanned;
-        let begin = Instant::now();
+        if let FrameEncoder::Auto(encoder) = &mut self.codec {
+            encoder.begin();
+        }
         let (sums, content) = match slab {
-            Some(slab) => (sum_pieces(&slab, &notes.steps), self.content(slab, begin)?),
+            Some(slab) => (sum_pieces(&slab, &notes.steps), self.content(slab)?),
             None => (Vec::new(), SlabContent::Plain(Bytes::new())),
         };
         Ok(EncodedSlab { content, sums, notes, end })
     }
 
-    fn content(&mut self, mut slab: Slab, begin: Instant) -> Result<SlabContent, CodecError> {
+    fn content(&mut self, mut slab: Slab) -> Result<SlabContent, CodecError> {
         let Some(FrameSums { crc32c, crc64 }) = self.frame else {
             return Ok(SlabContent::Plain(slab.freeze()));
         };
@@ -147,7 +148,7 @@ impl SlabEncoder {
             FrameEncoder::Fixed(encoder) => {
                 encoder.encode(&slab, &mut self.scratch)?.zip(encoder.algorithm().block_codec())
             }
-            FrameEncoder::Auto(encoder) => encoder.encode(&slab, &mut self.scratch, begin)?,
+            FrameEncoder::Auto(encoder) => encoder.encode(&slab, &mut self.scratch)?,
         };
         if let Some((len, block)) = encoded {
             // Back into the slab it came from, whose memory is leased.

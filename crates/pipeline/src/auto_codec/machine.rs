@@ -1,0 +1,176 @@
+//! What the run costs the processors of this machine, apart from codecs.
+//!
+//! A store, a joiner or a producer on the same machine shares its processors, so a codec that saves
+//! bytes takes time from them and saves them time. Each window shows how long all processors were
+//! busy. What the workers did not use belongs to the bytes that were read (the producer and our
+//! reader) and to those that were sent (our sender and the store), up to a multiple of what this
+//! process itself used; the rest belongs to other programs. Bytes read and sent have typical costs,
+//! and one factor on both is learned: a sender works on a batch before and after it leaves, so
+//! windows do not tell the two apart.
+
+use super::levels::mix;
+use super::processors::Ticks;
+
+/// Share of idle time below which the processors count as fully used.
+const IDLE: f64 = 0.20;
+/// Threads apart from the workers that lack time if the processors are fully used: one of the
+/// sender or the store, and part of another one.
+const STARVING: f64 = 1.5;
+/// Weight of a new window in the shares of time: a tick is a large part of a window.
+const WINDOW: f64 = 0.5;
+/// Typical processor seconds per byte read and sent.
+const READ: f64 = 0.5e-9;
+const SENT: f64 = 1.0e-9;
+/// Weight of the typical costs in seconds.
+const WEIGHT: f64 = 0.1;
+/// Time of the producer, the sender and the store relative to what this process spends on them, at
+/// most: beyond that, the processors work for something else.
+const OTHERS: f64 = 2.0;
+/// Share of the processors that this run gets, however busy other programs are.
+const LEAST: f64 = 0.5;
+/// Weight of what was known at each new window.
+const MEMORY: f64 = 0.95;
+
+/// Costs of a run on this machine.
+#[derive(Debug)]
+pub(super) struct MachineCosts {
+    processors: f64,
+    last: Option<Ticks>,
+    /// Seconds of the workers in this window.
+    worked: f64,
+    /// Seconds of all other threads lately, and those that are typical for the same bytes.
+    apart: f64,
+    typical: f64,
+    /// Share of the processors that other threads must use for the processors to be their limit.
+    fair: f64,
+    /// Shares of idle time, of the producer, the sender and the store, and of other programs lately.
+    shares: Option<[f64; 3]>,
+}
+
+impl MachineCosts {
+    /// Creates the costs of a run with `threads` workers on a machine of `processors`, at
+    /// those `ticks`.
+    pub(super) fn new(processors: usize, threads: usize, ticks: Ticks) -> Self {
+        Self {
+            processors: processors.max(1) as f64,
+            last: Some(ticks),
+            worked: 0.0,
+            apart: WEIGHT,
+            typical: WEIGHT,
+            // Besides the workers, there are the source, the sender and the store.
+            fair: STARVING / (threads + 3) as f64,
+            shares: None,
+        }
+    }
+
+    /// Counts processor time of a worker.
+    pub(super) fn worked(&mut self, seconds: f64) {
+        self.worked += seconds;
+    }
+
+    /// Learns from a window of `seconds`, in which these `bytes` were read and sent. `ticks` are
+    /// those at its end. Returns whether hardly any processor was idle, and not only because of
+    /// the workers.
+    pub(super) fn window(&mut self, ticks: Option<Ticks>, seconds: f64, bytes: (u64, u64)) -> bool {
+        let last = std::mem::replace(&mut self.last, ticks);
+        let worked = std::mem::take(&mut self.worked);
+        let Some((now, last)) = ticks.zip(last).filter(|(now, last)| now.all > last.all) else {
+            return false;
+        };
+        let idle = now.idle.saturating_sub(last.idle) as f64 / (now.all - last.all) as f64;
+        let available = self.processors * seconds;
+        let own = now.own.saturating_sub(last.own).as_secs_f64();
+        let busy = available * (1.0 - idle.min(1.0));
+        let apart = (busy - worked).min(OTHERS * (own - worked)).max(0.0);
+        self.apart = self.apart * MEMORY + apart;
+        self.typical = self.typical * MEMORY + bytes.0 as f64 * READ + bytes.1 as f64 * SENT;
+        let foreign = (busy - worked - apart).max(0.0);
+        let now = [idle, apart / available, foreign / available];
+        let shares = self.shares.get_or_insert(now);
+        shares.iter_mut().zip(now).for_each(|(share, now)| mix(share, now, WINDOW));
+        shares[0] < IDLE && shares[1] > self.fair
+    }
+
+    /// Throughput in plain bytes per second that the processors allow, if a worker takes
+    /// `worker` seconds for a byte and makes `ratio` bytes of it.
+    pub(super) fn throughput(&self, worker: f64, ratio: f64) -> f64 {
+        let factor = self.apart / self.typical;
+        let foreign = self.shares.map_or(0.0, |[_, _, foreign]| foreign);
+        let processors = self.processors * (1.0 - foreign).max(LEAST);
+        processors / (worker + factor * (READ + SENT * ratio)).max(1e-12)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const BYTES: (u64, u64) = (60_000_000, 50_000_000);
+
+    /// Windows of 0.1 s on 2 processors of 1000 ticks a second each. `busy` of them were used, `own`
+    /// of these by this process.
+    fn windows(costs: &mut MachineCosts, number: u64, busy: f64, own: f64) -> bool {
+        let mut full = false;
+        for _ in 0..number {
+            let last = *costs.last.get_or_insert_default();
+            let idle = Duration::from_secs_f64((2.0 - busy) * 0.1).as_millis();
+            let idle = last.idle + u64::try_from(idle).unwrap();
+            let own = last.own + Duration::from_secs_f64(own * 0.1);
+            full = costs.window(Some(Ticks { all: last.all + 200, idle, own }), 0.1, BYTES);
+        }
+        full
+    }
+
+    fn costs() -> MachineCosts {
+        MachineCosts::new(2, 2, Ticks::default())
+    }
+
+    /// Asserts that bytes cost this much, relative to typical ones, on so many processors.
+    fn assert_costs(costs: &MachineCosts, factor: f64, processors: f64) {
+        let expected = processors / (1e-9 + factor * (READ + SENT * 0.5));
+        let throughput = costs.throughput(1e-9, 0.5);
+        assert!((throughput / expected - 1.0).abs() < 0.05, "{throughput} {expected}");
+    }
+
+    #[test]
+    fn costs_follow_what_other_threads_use() {
+        let mut costs = costs();
+        let typical = (60e6 * READ + 50e6 * SENT) / 0.1;
+        for _ in 0..80 {
+            costs.worked(0.02);
+            windows(&mut costs, 1, 0.2 + 0.5 * typical, 0.2 + 0.4 * typical);
+        }
+        assert_costs(&costs, 0.5, 2.0);
+    }
+
+    #[test]
+    fn other_programs_count_only_up_to_a_limit() {
+        let mut costs = costs();
+        let typical = (60e6 * READ + 50e6 * SENT) / 0.1;
+        let foreign = 0.6;
+        windows(&mut costs, 80, 0.4 * OTHERS * typical + foreign, 0.4 * typical);
+        assert_costs(&costs, 0.4 * OTHERS, 2.0 - foreign);
+    }
+
+    #[test]
+    fn processors_are_the_limit_if_none_is_idle_and_not_only_workers_use_them() {
+        assert!(windows(&mut costs(), 20, 1.8, 1.0));
+        assert!(!windows(&mut costs(), 20, 1.5, 1.0));
+        assert!(!windows(&mut costs(), 20, 2.0, 0.1));
+        let mut costs = costs();
+        costs.worked(0.19);
+        assert!(!windows(&mut costs, 1, 2.0, 2.0));
+    }
+
+    #[test]
+    fn without_ticks_nothing_is_known() {
+        let mut costs = costs();
+        assert!(windows(&mut costs, 20, 2.0, 2.0));
+        assert!(!costs.window(None, 0.1, BYTES));
+        let same = Some(Ticks { all: 7, idle: 7, ..Ticks::default() });
+        assert!(!costs.window(same, 0.1, BYTES));
+        assert!(!costs.window(same, 0.1, BYTES));
+    }
+}

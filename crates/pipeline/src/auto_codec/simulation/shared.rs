@@ -1,0 +1,313 @@
+//! Machines whose processors are shared by the workers, the producer, the sender and the store.
+//!
+//! Time passes in small steps. In each one, the threads that have something to do share the
+//! processors fairly: a thread that needs less than its share leaves the rest to the others.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::super::controller::{Controller, Sample};
+use super::super::levels::{Encoding, RUNGS, Rung};
+use super::super::processors::Ticks;
+use super::{DATA, Data, FRAME, MIB, OTHER, Outcome, SPEED, Spread, TEST};
+
+/// Seconds of a step.
+const STEP: f64 = 0.001;
+/// Bytes per second of a link that counts as thin.
+const THIN: f64 = 50e6;
+/// Limit on the duration relative to that of the best rung. Where both a link and a demanding store
+/// are near their limits, the controller cannot tell them apart at once, so it is higher than for
+/// machines of their own.
+const SLOWER: f64 = 1.07;
+/// Share of the sender in the time of sender and store.
+const SENDER: f64 = 0.6;
+/// Ticks of the kernel in a second.
+const TICKS: f64 = 100.0;
+
+#[derive(Debug, Clone, Copy)]
+struct Machine {
+    data: Data,
+    processors: usize,
+    /// Processor seconds per plain byte of the producer and the reader, one thread.
+    producer: f64,
+    /// Processor seconds per stored byte of the sender and the store.
+    store: f64,
+    /// Threads of the sender and the store.
+    store_threads: usize,
+    /// Bytes per second.
+    link: f64,
+    /// Bytes that the sender collects before it sends any, and bytes that may be under way.
+    batch: u64,
+    budget: u64,
+    frames: u64,
+}
+
+/// Frame in the hands of a worker.
+struct InWork {
+    /// Seconds until it is done.
+    left: f64,
+    stored: u64,
+}
+
+/// State of a run.
+struct Run<'a> {
+    machine: &'a Machine,
+    fixed: Option<Rung>,
+    controller: Controller,
+    spread: Spread,
+    now: f64,
+    idle: f64,
+    /// Processor time of this program.
+    own: f64,
+    read: f64,
+    source_wait: f64,
+    begun: u64,
+    workers: Vec<Option<InWork>>,
+    done: u64,
+    produced: u64,
+    /// Sizes of complete batches that have not left, and the bytes that have.
+    batches: VecDeque<u64>,
+    collected: u64,
+    sent: f64,
+    released: f64,
+}
+
+impl Run<'_> {
+    /// Gives each thread its share of a step, in place of the seconds that it demands.
+    fn share(&mut self, demands: &mut [f64]) {
+        let mut left = self.machine.processors as f64 * STEP;
+        // The share above which a demand is cut: those below it leave more for the others.
+        let mut order: Vec<f64> = demands.to_vec();
+        order.sort_by(f64::total_cmp);
+        let mut part = f64::INFINITY;
+        for (number, demand) in order.iter().enumerate() {
+            part = left / (order.len() - number) as f64;
+            if *demand > part {
+                break;
+            }
+            left -= demand;
+            part = f64::INFINITY;
+        }
+        if part.is_finite() {
+            left = 0.0;
+        }
+        demands.iter_mut().for_each(|demand| *demand = demand.min(part));
+        self.idle += left;
+    }
+
+    fn queued(&self) -> f64 {
+        self.produced as f64 - self.collected as f64 - self.sent
+    }
+
+    fn step(&mut self) {
+        let machine = self.machine;
+        let total = machine.frames as f64 * FRAME as f64;
+        // Bytes that the producer may write into memory.
+        let taken = (self.begun * FRAME) as f64;
+        let depth =
+            self.done as f64 * FRAME as f64 + (2 * machine.processors as u64 * FRAME) as f64;
+        let held = self.read - (self.done * FRAME) as f64 + self.produced as f64 - self.released;
+        let (turn, memory) = (depth.min(total) - self.read, machine.budget as f64 - held);
+        let free = turn.min(memory).max(0.0);
+        let producer = (free * machine.producer).min(STEP);
+        let can_send = self.queued().min(machine.link * STEP).max(0.0);
+        let store = (can_send * machine.store / machine.store_threads as f64).min(STEP);
+        let mut waiting = (self.read - taken) as u64 / FRAME;
+        let mut demands = vec![producer];
+        for worker in &self.workers {
+            let busy = worker.is_some() || waiting > 0;
+            waiting -= u64::from(worker.is_none() && waiting > 0);
+            demands.push(if busy { STEP } else { 0.0 });
+        }
+        demands.extend(vec![store; machine.store_threads]);
+        let demanded = demands.clone();
+        self.share(&mut demands);
+        let given = demands;
+        // The producer; the reader waits for it while memory is free.
+        self.read += (given[0] / machine.producer).min(free);
+        if free > 0.0 {
+            self.source_wait += demanded[0];
+        }
+        for number in 0..self.workers.len() {
+            let (wanted, got) = (demanded[number + 1], given[number + 1]);
+            let unused = self.work(number, got);
+            self.own += got - unused;
+            // Without further frames, the rest of the share stays unused.
+            self.idle += if wanted > 0.0 { unused } else { 0.0 };
+        }
+        // The store.
+        let seconds: f64 = given[1 + self.workers.len()..].iter().sum();
+        self.own += seconds * SENDER;
+        self.sent += (seconds / machine.store).min(can_send);
+        let left = |batches: &VecDeque<u64>| batches.front().copied().map(|size| size as f64);
+        while left(&self.batches).is_some_and(|size| self.released + size <= self.sent + 0.5) {
+            self.released += self.batches.pop_front().unwrap_or(0) as f64;
+        }
+        self.now += STEP;
+    }
+
+    /// Lets a worker work for some time; returns what it did not need.
+    fn work(&mut self, number: usize, mut seconds: f64) -> f64 {
+        while seconds > 0.0 {
+            match self.workers[number].take() {
+                Some(InWork { left, stored }) if left > seconds => {
+                    self.workers[number] = Some(InWork { left: left - seconds, stored });
+                    return 0.0;
+                }
+                Some(InWork { left, stored }) => {
+                    seconds -= left;
+                    self.finish(stored);
+                }
+                None if self.read as u64 / FRAME > self.begun => {
+                    self.workers[number] = Some(self.begin());
+                }
+                None => return seconds,
+            }
+        }
+        0.0
+    }
+
+    fn finish(&mut self, stored: u64) {
+        self.done += 1;
+        self.produced += stored;
+        self.collected += stored;
+        if self.collected >= self.machine.batch || self.done == self.machine.frames {
+            self.batches.push_back(std::mem::take(&mut self.collected));
+        }
+    }
+
+    fn begin(&mut self) -> InWork {
+        let sample = Sample {
+            at: Duration::from_secs_f64(self.now),
+            read: self.read as u64,
+            produced: self.produced,
+            sent: self.sent as u64,
+            source_wait: Duration::from_secs_f64(self.source_wait),
+        };
+        let all = self.machine.processors as f64 * self.now * TICKS;
+        let ticks = Ticks {
+            all: all as u64,
+            idle: (self.idle * TICKS) as u64,
+            own: Duration::from_secs_f64(self.own),
+        };
+        self.controller.observe(sample, || Some(ticks));
+        let choice = self.controller.choose();
+        let rung = self.fixed.unwrap_or(choice.rung);
+        let is_random = self.begun * 7919 % 100 < self.machine.data.random;
+        self.begun += 1;
+        let mut busy = OTHER * FRAME as f64;
+        if is_random && (rung != Rung::STORED || choice.probe.is_some()) {
+            self.controller.stored(FRAME as usize, busy);
+            self.controller.tested(FRAME as usize, TEST);
+            return InWork { left: busy + TEST, stored: FRAME };
+        }
+        let size = self.spread.around(0.2);
+        let chosen = self.encode(rung, size, is_random);
+        self.controller.encoded(&chosen, busy);
+        busy += chosen.seconds;
+        if self.fixed.is_none()
+            && let Some(probe) = choice.probe
+        {
+            let probe = self.encode(probe, size, is_random);
+            self.controller.compared(&probe, &chosen);
+            busy += probe.seconds;
+        }
+        InWork { left: busy, stored: chosen.stored as u64 }
+    }
+
+    fn encode(&mut self, rung: Rung, size: f64, is_random: bool) -> Encoding {
+        self.machine.data.encode(rung, size, is_random, &mut self.spread)
+    }
+}
+
+fn run(machine: &Machine, fixed: Option<Rung>) -> Outcome {
+    let mut run = Run {
+        machine,
+        fixed,
+        controller: Controller::new(
+            machine.processors,
+            machine.batch,
+            Some((machine.processors, Ticks::default())),
+        ),
+        spread: Spread::new(),
+        now: 0.0,
+        idle: 0.0,
+        own: 0.0,
+        read: 0.0,
+        source_wait: 0.0,
+        begun: 0,
+        workers: (0..machine.processors).map(|_| None).collect(),
+        done: 0,
+        produced: 0,
+        batches: VecDeque::new(),
+        collected: 0,
+        sent: 0.0,
+        released: 0.0,
+    };
+    while run.done < machine.frames || !run.batches.is_empty() {
+        run.step();
+    }
+    Outcome { seconds: run.now, stored: run.produced }
+}
+
+fn check(machine: &Machine) -> Option<String> {
+    // Beyond a thin link, the strongest rungs only take long.
+    let rungs = if machine.link < THIN { RUNGS } else { 7 };
+    let fixed: Vec<(Rung, Outcome)> =
+        Rung::all().take(rungs).map(|rung| (rung, run(machine, Some(rung)))).collect();
+    let (best, fastest) = fixed.iter().min_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).unwrap();
+    let auto = run(machine, None);
+    let start = machine.batch as f64
+        / machine.data.ratios[3]
+        / (SPEED[3] * machine.data.speed * machine.processors as f64);
+    let (strongest, smallest) =
+        fixed.iter().rev().find(|(_, outcome)| outcome.seconds <= fastest.seconds * 1.02).unwrap();
+    let thin = machine.link < THIN && smallest.stored as f64 / machine.link > fastest.seconds * 0.9;
+    let slow = auto.seconds > fastest.seconds * SLOWER + start;
+    let large = thin && auto.stored as f64 > smallest.stored as f64 * 1.10;
+    (slow || large).then(|| {
+        let Machine { data, processors, producer, store, store_threads, link, .. } = machine;
+        format!(
+            "{} x{processors}, producer {:.1}, store {:.1} ns/B x{store_threads}, link {:.0} MB/s: {:.2} s, best {} {:.2} ({:.3}); {} MB, {} has {}",
+            data.name, producer * 1e9, store * 1e9, link / 1e6, auto.seconds, best.algorithm(),
+            fastest.seconds, auto.seconds / fastest.seconds, auto.stored / 1_000_000,
+            strongest.algorithm(), smallest.stored / 1_000_000,
+        )
+    })
+}
+
+#[test]
+fn as_fast_as_the_best_rung_where_the_store_shares_the_processors() {
+    let mut complaints = Vec::new();
+    let mut machines = 0;
+    for data in DATA.into_iter().filter(|data| data.name != "text") {
+        for processors in [2, 4] {
+            for producer in [0.3e-9, 1e-9] {
+                for (store, store_threads) in [(0.7e-9, 2), (2e-9, 2), (6e-9, 8)] {
+                    for link in [37e6, 312e6, 1e11] {
+                        // The store does not matter for a thin link.
+                        if link < THIN && store_threads == 2 {
+                            continue;
+                        }
+                        let (batch, budget, frames) = (16 * MIB, 256 * MIB, 4096);
+                        let machine = Machine {
+                            data,
+                            processors,
+                            producer,
+                            store,
+                            store_threads,
+                            link,
+                            batch,
+                            budget,
+                            frames,
+                        };
+                        machines += 1;
+                        complaints.extend(check(&machine));
+                    }
+                }
+            }
+        }
+    }
+    let shown = complaints.join("\n");
+    assert!(complaints.is_empty(), "{} of {machines} machines:\n{shown}", complaints.len());
+}
