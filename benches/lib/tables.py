@@ -23,15 +23,22 @@ def middle(rows, value, **wanted):
     return statistics.median(found) if found else None
 
 
-def machine(head):
+def machine(head, rows):
+    """The machine and the data. A bench may end before the rounds that were asked for (--at-most)."""
+    last = {}
+    for row in rows:
+        work = row.get("work") or row["link"]
+        last[work] = max(row["round"], last.get(work, 0))
+    rounds = min(last.values()) + 1
     return (f"{head['date'].replace('T', ' ').replace('Z', ' UTC')}, {head['cores']} cores ({head['cpu']}), "
             f"{head['ram'] / (1 << 30):.0f} GiB, load {head['load']:.0f} at the start, {head['size'] // MIB} MiB, "
-            f"{head['rounds']} rounds, seed {head['seed']}.")
+            f"{rounds} {'round' if rounds == 1 else 'rounds'}, seed {head['seed']}.")
 
 
 def peers(results):
     """One line per kind of work: ours, the best peer in each respect, and the ratios."""
-    lines = [machine(results[0][0]), "",
+    head = results[0][0]
+    lines = [machine(head, [row for _, rows in results for row in rows]), "",
              "| work | wall s | best peer | ratio | CPU s/GiB | best peer | ratio | peak MiB | best peer |",
              "|---|---:|---|---:|---:|---|---:|---:|---|"]
     for head, rows in results:
@@ -55,7 +62,7 @@ def peers(results):
 
 def links(head, rows):
     """What auto took on each link, beside the best fixed choice."""
-    lines = [machine(head), "",
+    lines = [machine(head, rows), "",
              "| link | fastest codec | s | auto s | ratio | strongest as fast | MB | auto MB | ratio | auto used |",
              "|---|---|---:|---:|---:|---|---:|---:|---:|---|"]
     for link in dict.fromkeys(row["link"] for row in rows):
