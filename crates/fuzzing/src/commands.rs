@@ -9,14 +9,19 @@ use xb_cli::{OptionFilePaths, read_groups};
 use xb_sst::parsers::{handed, shell_words};
 use xb_sst::swap::Journal;
 use xb_sst::{Args, Family, Login, Offer, OptionFiles, Position, Server, StateId};
+use xb_testkit::daemon::Scratch;
 
-/// A folder in memory, removed at the end of the process if it ends in an orderly way.
+/// A folder in memory, removed when the process ends.
 pub(crate) fn scratch() -> &'static TempDir {
-    static FOLDER: OnceLock<TempDir> = OnceLock::new();
-    FOLDER.get_or_init(|| {
+    static FOLDER: OnceLock<(TempDir, Scratch)> = OnceLock::new();
+    let (folder, _) = FOLDER.get_or_init(|| {
         let memory = tempfile::Builder::new().prefix("xb-fuzz").tempdir_in("/dev/shm");
-        memory.or_else(|_| tempfile::tempdir()).expect("a folder")
-    })
+        let folder = memory.or_else(|_| tempfile::tempdir()).expect("a folder");
+        // A static is never dropped.
+        let remover = Scratch::with_litter(&[folder.path().to_owned()]);
+        (folder, remover)
+    });
+    folder
 }
 
 /// Any bytes as an option file: no panic, and every option has a group that was wanted. Includes
