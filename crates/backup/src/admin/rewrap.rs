@@ -67,7 +67,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     Ok(new.slots().collect())
 }
 
-/// Replaces the keys object and reads it back: the stored object decides who can open the backup.
+/// Replaces the keys object and reads it back: the stored key slots decide which keys open the backup.
 async fn replace(
     root: &Root,
     name: &BackupName,
