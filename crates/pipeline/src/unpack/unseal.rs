@@ -9,7 +9,7 @@ use xb_frame::{FrameError, STREAM_HEADER_LEN, StreamHeader, TRAILER_LEN};
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Results, Submit, ordered};
 use crate::flow::plan::{SLAB, UnpackPlan};
-use crate::flow::slab::{Slab, SlabPool};
+use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
 use crate::unpack::error::{Stop, not_sealed};
 
@@ -21,7 +21,7 @@ enum Job {
         opener: Arc<Opener>,
         index: u64,
         last: bool,
-        slab: Slab,
+        pieces: Vec<Bytes>,
     },
 }
 
@@ -30,7 +30,7 @@ impl Job {
     fn len(&self) -> u64 {
         match self {
             Self::Plain(_) => 0,
-            Self::Segment { slab, .. } => slab.len() as u64,
+            Self::Segment { pieces, .. } => pieces.iter().map(|piece| piece.len() as u64).sum(),
         }
     }
 }
@@ -53,7 +53,8 @@ impl Unsealed {
         I: Iterator<Item = Option<Bytes>> + Send + 'static,
     {
         let observer = observer.clone();
-        let open = move |job: Job| observer.working(Work::Open, job.len(), || open(job));
+        let pool = SlabPool::new(SLAB, 64);
+        let open = move |job: Job| observer.working(Work::Open, job.len(), || open(job, &pool));
         let (submit, results) = ordered("open", plan.threads, plan.depth, open);
         let feeder = std::thread::Builder::new()
             .name("segments".into())
@@ -79,11 +80,16 @@ impl Iterator for Unsealed {
     }
 }
 
-/// Opens one segment; called by a worker.
-fn open(job: Job) -> Result<Bytes, SealError> {
+/// Opens one segment; called by a worker. It is opened in place, so it is copied first, to a slab
+/// that is still in the processor's cache when it is opened.
+fn open(job: Job, pool: &SlabPool) -> Result<Bytes, SealError> {
     match job {
         Job::Plain(bytes) => Ok(bytes),
-        Job::Segment { opener, index, last, mut slab } => {
+        Job::Segment { opener, index, last, pieces } => {
+            let mut slab = pool.take(None);
+            for piece in pieces {
+                slab.fill_from(&mut &piece[..]);
+            }
             let plain = opener.open_segment(index, last, &mut slab)?;
             slab.truncate(plain);
             Ok(slab.freeze())
@@ -95,17 +101,37 @@ fn open(job: Job) -> Result<Bytes, SealError> {
 /// back the length of a trailer, and a segment until more bytes than both have arrived.
 struct Splitter {
     key: Arc<DataKey>,
-    pool: SlabPool,
-    /// Bytes not yet passed on. A segment is collected in the slab in which it is opened later.
-    held: Slab,
+    /// Bytes not yet passed on, in pieces of the ranges.
+    held: Vec<Bytes>,
+    held_len: usize,
     opener: Option<Arc<Opener>>,
     index: u64,
 }
 
 impl Splitter {
     fn new(key: Arc<DataKey>) -> Self {
-        let pool = SlabPool::new(SLAB + TRAILER_LEN, 64);
-        Self { key, held: pool.take(None), pool, opener: None, index: 0 }
+        Self { key, held: Vec::new(), held_len: 0, opener: None, index: 0 }
+    }
+
+    /// Takes the first `len` of the held bytes, or all of fewer.
+    fn take(&mut self, len: usize) -> Vec<Bytes> {
+        let (mut taken, mut left) = (Vec::new(), len);
+        while left > 0 && !self.held.is_empty() {
+            let first = &mut self.held[0];
+            let piece = first.split_to(left.min(first.len()));
+            if first.is_empty() {
+                self.held.remove(0);
+            }
+            left -= piece.len();
+            self.held_len -= piece.len();
+            taken.push(piece);
+        }
+        taken
+    }
+
+    /// Takes all held bytes as one piece. They are few.
+    fn take_joined(&mut self) -> Bytes {
+        self.take(self.held_len).concat().into()
     }
 
     fn feed(
@@ -114,15 +140,14 @@ impl Splitter {
         submit: &Submit<Job, Result<Bytes, SealError>>,
     ) -> Result<(), Stop> {
         for range in ranges {
-            let Some(range) = range else { return Err(Stop::Source) };
-            let mut input = &range[..];
+            let Some(mut input) = range else { return Err(Stop::Source) };
             while !input.is_empty() {
-                let room = self.wanted() - self.held.len();
-                let (mut now, later) = input.split_at(room.min(input.len()));
-                self.held.fill_from(&mut now);
-                input = later;
+                let room = self.wanted() - self.held_len;
+                let now = input.split_to(room.min(input.len()));
+                self.held_len += now.len();
+                self.held.push(now);
                 // One more byte shows that this is not the end of the stream.
-                if self.held.len() == self.wanted() && !input.is_empty() {
+                if self.held_len == self.wanted() && !input.is_empty() {
                     self.full(submit)?;
                 }
             }
@@ -156,7 +181,8 @@ impl Splitter {
         let truncated = || FrameError::Truncated {
             place: xb_frame::ErrorLocation { part: xb_frame::Part::StreamHeader, position: 0 },
         };
-        let Some((header, head)) = self.held.split_at_checked(STREAM_HEADER_LEN) else {
+        let front = self.take_joined();
+        let Some((header, head)) = front.split_at_checked(STREAM_HEADER_LEN) else {
             return Err(Stop::Frame(truncated()));
         };
         let stream = StreamHeader::parse(header)?;
@@ -165,9 +191,8 @@ impl Splitter {
         let context = SealContext { stream_id: stream.id().0, commitment: *commitment, header };
         let opener =
             Opener::new(&self.key, &context, head, Backend::default()).map_err(Stop::Seal)?;
-        submit.send(Job::Plain(Bytes::copy_from_slice(header)))?;
+        submit.send(Job::Plain(front.slice_ref(header)))?;
         self.opener = Some(Arc::new(opener));
-        self.held.truncate(0);
         Ok(())
     }
 
@@ -177,12 +202,9 @@ impl Splitter {
         last: bool,
         submit: &Submit<Job, Result<Bytes, SealError>>,
     ) -> Result<(), Stop> {
-        let Some(opener) = &self.opener else { return Ok(()) };
-        let mut next = self.pool.take(None);
-        next.fill_from(&mut &self.held[len..]);
-        let mut slab = std::mem::replace(&mut self.held, next);
-        slab.truncate(len);
-        submit.send(Job::Segment { opener: Arc::clone(opener), index: self.index, last, slab })?;
+        let Some(opener) = self.opener.clone() else { return Ok(()) };
+        let pieces = self.take(len);
+        submit.send(Job::Segment { opener, index: self.index, last, pieces })?;
         self.index += 1;
         Ok(())
     }
@@ -190,19 +212,19 @@ impl Splitter {
     /// Ends the input: the buffer holds the last segment and the trailer.
     fn end(mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
         if self.opener.is_none() {
-            if self.held.len() < STREAM_HEADER_LEN + SEAL_HEAD_LEN {
+            if self.held_len < STREAM_HEADER_LEN + SEAL_HEAD_LEN {
                 // The reader of frames reports how far the stream got.
-                submit.send(Job::Plain(self.held.freeze()))?;
+                submit.send(Job::Plain(self.take_joined()))?;
                 return Ok(());
             }
             self.begin(submit)?;
         }
         // Too short for a trailer, so there is none, and the last segment is unknown.
-        let last = self.held.len().saturating_sub(TRAILER_LEN);
+        let last = self.held_len.saturating_sub(TRAILER_LEN);
         if last > 0 {
             self.segment(last, true, submit)?;
         }
-        submit.send(Job::Plain(self.held.freeze()))?;
+        submit.send(Job::Plain(self.take_joined()))?;
         Ok(())
     }
 }
