@@ -62,6 +62,7 @@ pub(crate) fn connector(
         limits: Limits::of(policy),
         rate: http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
         certificates,
+        clients: Arc::default(),
         insecure: http.insecure,
         headers,
         home: String::new(),

@@ -5,7 +5,7 @@
 //! transport failure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -106,6 +106,8 @@ pub(crate) struct Connector {
     pub(crate) limits: Limits,
     pub(crate) rate: Option<Arc<RateLimit>>,
     pub(crate) certificates: Vec<reqwest::Certificate>,
+    /// The clients, once they exist.
+    pub(crate) clients: Arc<OnceLock<Clients>>,
     pub(crate) insecure: bool,
     /// Headers of every request to the store. They may hold secrets.
     pub(crate) headers: HeaderMap,
@@ -120,8 +122,13 @@ const CONNECT: Duration = Duration::from_secs(20);
 /// Time limit for link-local addresses, which respond at once or not at all.
 const CONNECT_NEAR: Duration = Duration::from_secs(2);
 
-impl HttpConnector for Connector {
-    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+impl Connector {
+    /// Creates the clients, or returns those that exist: a store needs them for several interfaces,
+    /// and loading the certificates of the system takes milliseconds.
+    fn clients(&self) -> reqwest::Result<Clients> {
+        if let Some(clients) = self.clients.get() {
+            return Ok(clients.clone());
+        }
         let builder = |connect| {
             reqwest::Client::builder()
                 .user_agent(concat!("xb-uploader/", env!("CARGO_PKG_VERSION")))
@@ -134,28 +141,37 @@ impl HttpConnector for Connector {
                 .danger_accept_invalid_certs(self.insecure)
         };
         let given = || self.certificates.iter().cloned();
-        let client = |connect| {
-            builder(connect)
-                .tls_certs_merge(given())
-                .build()
-                // A system without certificates, as a small container, can speak plain HTTP, and TLS
-                // with the given ones.
-                .or_else(|_| builder(connect).tls_certs_only(given()).build())
-                .map_err(|error| object_store::Error::Generic {
-                    store: "HTTP client",
-                    source: Box::new(error),
-                })
-        };
-        let inner =
-            Watched { far: client(CONNECT)?, near: client(CONNECT_NEAR)?, how: self.clone() };
-        Ok(HttpClient::new(inner))
+        let only_given = |connect| builder(connect).tls_certs_only(given()).build();
+        // A system without certificates, as a small container, can speak plain HTTP, and TLS with
+        // the given ones.
+        let far =
+            builder(CONNECT).tls_certs_merge(given()).build().or_else(|_| only_given(CONNECT))?;
+        // Services of the machine speak plain HTTP.
+        let clients = Clients { far, near: only_given(CONNECT_NEAR)? };
+        Ok(self.clients.get_or_init(|| clients).clone())
     }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let clients = self.clients().map_err(|error| object_store::Error::Generic {
+            store: "HTTP client",
+            source: Box::new(error),
+        })?;
+        Ok(HttpClient::new(Watched { clients, how: self.clone() }))
+    }
+}
+
+/// Clients for stores, and for the services of the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Clients {
+    far: reqwest::Client,
+    near: reqwest::Client,
 }
 
 #[derive(Debug)]
 struct Watched {
-    far: reqwest::Client,
-    near: reqwest::Client,
+    clients: Clients,
     how: Connector,
 }
 
@@ -182,7 +198,7 @@ impl HttpService for Watched {
         let _ = ANSWER.try_with(|answer| answer.secrets.replace(request.secrets(&how.headers)));
         let has_body = request.body().is_some();
         let (request, progress) = request.into_parts_watched(how);
-        let client = if metadata { &self.near } else { &self.far };
+        let client = if metadata { &self.clients.near } else { &self.clients.far };
         let outcome = tokio::select! {
             outcome = client.execute(request) => outcome.map_err(|error| broken(&origin, &error)),
             stalled = progress.stalled(limits, has_body) => {
