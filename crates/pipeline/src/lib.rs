@@ -112,6 +112,7 @@ pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, order
 pub use flow::plan::{
     ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan, worker_threads,
 };
+pub use flow::received::{BlockSums, Received};
 pub use flow::slab::{Slab, SlabPool};
 pub use flow::work::{Done, Watcher, Work};
 pub use inspect::{

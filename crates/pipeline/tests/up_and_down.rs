@@ -89,6 +89,24 @@ fn every_cut_and_every_flipped_bit_of_a_sealed_stream_is_noticed() {
     assert_eq!(open(native.into(), 4096, key).unwrap(), input);
 }
 
+#[test]
+fn a_flipped_bit_of_an_unsealed_stream_is_noticed_by_the_checksums_of_its_arrival() {
+    let input = stream(&[("a", 400_000), ("xtrabackup_info", 10)], 90_000);
+    let plan = pack_plan(64 << 20, 1 << 20, 1, 1, LIMITS).unwrap();
+    for codec in ["none", "zstd:1"] {
+        let (cutting, _) = native(codec, false);
+        let (objects, _) = put(input.clone(), 4096, plan, cutting, EndRule::KnownProducer);
+        let native = objects.into_values().next().unwrap();
+        let step = native.len() / 150;
+        for at in (0..native.len()).step_by(step.max(1)) {
+            let mut bad = native.clone();
+            bad[at] ^= 1 << (at % 8);
+            assert!(open(bad.into(), 130_000, None).is_err(), "{codec}: bit flipped in byte {at}");
+        }
+        assert!(open(native.into(), 130_000, None).unwrap() == input);
+    }
+}
+
 /// Segments of a body with several are dropped, repeated or swapped. All bytes returned before the
 /// error are genuine.
 #[test]

@@ -37,3 +37,4 @@ pub use store::faults::{Fault, Faults};
 pub use store::gate::{Change, Gate};
 pub use store::list::Listed;
 pub use store::object_lock::{Lock, LockMode};
+pub use store::read::RangeBuffer;

@@ -61,13 +61,17 @@ impl Fetch<'_> {
         let (fetched, (summary, sink), recent) = pump(
             self.root.store(),
             &self.plan,
-            ranges(objects, self.plan.range).map(|range| range.with_object_sum(sum_of)),
+            ranges(objects, self.plan.range)
+                .map(|range| range.with_object_sum(sum_of).with_blocks(packed.sealed.is_none())),
             |range, crc| {
                 digest.range(range, crc);
                 Ok(())
             },
             move |arriving| {
-                (unpack(arriving, key, &plan, &observer, |bytes| sink.take(bytes)), sink)
+                (
+                    unpack(arriving.with_sums(), key, &plan, &observer, |bytes| sink.take(bytes)),
+                    sink,
+                )
             },
             stop,
         )

@@ -1,5 +1,6 @@
 //! Reading a backup: opening it, selecting files, and fetching its objects in order.
 
+mod buffers;
 pub(crate) mod fetch;
 pub(crate) mod file_filter;
 pub(crate) mod find;

@@ -155,6 +155,7 @@ impl Places<'_> {
                 of: self.chunk.min(self.total - number * self.chunk),
                 end: at.is_multiple_of(self.chunk) || at == self.total,
                 sum: None,
+                blocks: false,
             });
         }
         cut

@@ -12,6 +12,8 @@ pub(crate) struct Range {
     pub(crate) end: bool,
     /// CRC-64/NVME of the range, if it is known.
     pub(crate) sum: Option<u64>,
+    /// Whether to compute the checksums of blocks on arrival, for the frames of an unsealed stream.
+    pub(crate) blocks: bool,
 }
 
 impl Range {
@@ -20,6 +22,12 @@ impl Range {
         if self.len == self.of {
             self.sum = sum(&self.key);
         }
+        self
+    }
+
+    /// Sets whether to compute the checksums of blocks on arrival.
+    pub(crate) fn with_blocks(mut self, yes: bool) -> Self {
+        self.blocks = yes;
         self
     }
 }

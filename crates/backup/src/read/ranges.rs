@@ -6,11 +6,12 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
-use xb_pipeline::{Budget, Permit, SlabPool, UnpackPlan, sums};
+use xb_pipeline::{Budget, Permit, Received, UnpackPlan};
 use xb_uploader::{Store, StoreError};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::read::buffers::{RangeBuffers, ReceivedRange};
 pub(crate) use crate::read::range::Range;
 use crate::read::recent::Recent;
 
@@ -24,55 +25,36 @@ pub(crate) fn ranges(
         (0..count).map(move |n| {
             let start = from + n * range;
             let len = range.min(size - start);
-            Range { key: key.clone(), start, len, of: size, end: n + 1 == count, sum: None }
+            Range {
+                key: key.clone(),
+                start,
+                len,
+                of: size,
+                end: n + 1 == count,
+                sum: None,
+                blocks: false,
+            }
         })
     })
 }
 
 /// Contents of a fetched range; `None` if the fetch failed.
-pub(crate) type Fetched = Option<Bytes>;
-
-/// Bytes that hold their memory lease until they are dropped.
-struct Leased {
-    bytes: Bytes,
-    _permit: Permit,
-}
-
-impl AsRef<[u8]> for Leased {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
+pub(crate) type Fetched = Option<Received>;
 
 /// Fetched ranges in order, for a synchronous thread.
 pub(crate) struct Arriving(mpsc::Receiver<Fetched>);
 
+impl Arriving {
+    /// The ranges with the checksums that were computed on arrival.
+    pub(crate) fn with_sums(mut self) -> impl Iterator<Item = Fetched> + Send + 'static {
+        std::iter::from_fn(move || self.0.blocking_recv())
+    }
+}
+
 impl Iterator for Arriving {
-    type Item = Fetched;
-    fn next(&mut self) -> Option<Fetched> {
-        self.0.blocking_recv()
-    }
-}
-
-/// Buffers for ranges, used again: fresh memory for every range takes a third of the CPU time of a
-/// download, and lets an allocator with a heap per thread hold several times the live memory.
-#[derive(Clone)]
-struct RangeBuffers {
-    pool: SlabPool,
-    len: u64,
-}
-
-impl RangeBuffers {
-    /// Creates buffers of `len` bytes, of which as many are kept as fit into `memory`.
-    fn new(len: u64, memory: u64) -> Option<Self> {
-        let size = usize::try_from(len).ok().filter(|size| *size > 0)?;
-        Some(Self { pool: SlabPool::for_memory(size, memory), len })
-    }
-
-    /// Whether a range of `len` bytes fills most of a buffer. A lease pays for the range only, but
-    /// a buffer that is used again may occupy all of its memory.
-    fn suit(&self, len: u64) -> bool {
-        len <= self.len && len >= self.len - self.len / 8
+    type Item = Option<Bytes>;
+    fn next(&mut self) -> Option<Option<Bytes>> {
+        self.0.blocking_recv().map(|range| range.map(Bytes::from))
     }
 }
 
@@ -134,7 +116,8 @@ pub(crate) async fn fetch_all(
 ) -> Result<(), StoreError> {
     let budget = Budget::new(plan.memory);
     let mut waiting = ranges.peekable();
-    let buffers = waiting.peek().and_then(|first| RangeBuffers::new(first.len, plan.memory));
+    let first = waiting.peek().map_or(0, |first| first.len);
+    let buffers = RangeBuffers::new(first, plan.memory);
     let mut running = FuturesOrdered::new();
     loop {
         let wanted =
@@ -147,8 +130,9 @@ pub(crate) async fn fetch_all(
                     // A separate task, so that the fetch continues while this one waits for room
                     // downstream.
                     running.push_back(tokio::spawn(async move {
-                        let (bytes, crc) = fetch(&store, &range, buffers.as_ref()).await?;
-                        Ok::<_, StoreError>((range, Bytes::from_owner(Leased { bytes, _permit: permit }), crc))
+                        let received = fetch(&store, &range, &buffers).await?;
+                        let (bytes, crc) = received.freeze(permit);
+                        Ok::<_, StoreError>((range, bytes, crc))
                     }));
                 }
             }
@@ -178,32 +162,24 @@ pub(crate) async fn fetch_all(
     }
 }
 
-/// Fetches a range and computes its checksum. An answer with another checksum than the known one is
-/// asked for once more: it may have been altered in transit.
+/// Fetches a range and its checksum. An answer with another checksum than the known one is asked
+/// for once more: it may have been altered in transit.
 async fn fetch(
     store: &Store,
     range: &Range,
-    buffers: Option<&RangeBuffers>,
-) -> Result<(Bytes, u64), StoreError> {
-    let wanted = range.start..range.start + range.len;
-    let buffers = buffers.filter(|buffers| buffers.suit(range.len));
-    let get = || async {
-        let Some(RangeBuffers { pool, .. }) = buffers else {
-            return store.get_range(&range.key, wanted.clone(), range.of).await;
-        };
-        let new = || pool.take_filled(usize::try_from(range.len).unwrap_or(usize::MAX));
-        let slab = store.get_range_into(&range.key, wanted.clone(), range.of, new).await?;
-        Ok(slab.freeze())
+    buffers: &RangeBuffers,
+) -> Result<ReceivedRange, StoreError> {
+    let get = || {
+        let wanted = range.start..range.start + range.len;
+        let new = || buffers.take(range.len, range.blocks);
+        store.get_range_into(&range.key, wanted, range.of, new)
     };
-    let bytes = get().await?;
-    let crc = sums::crc64(&bytes);
-    if range.sum.is_none_or(|sum| sum == crc) {
-        return Ok((bytes, crc));
+    let received = get().await?;
+    if range.sum.is_none_or(|sum| sum == received.sum()) {
+        return Ok(received);
     }
-    drop(bytes);
-    let bytes = get().await?;
-    let crc = sums::crc64(&bytes);
-    Ok((bytes, crc))
+    drop(received);
+    get().await
 }
 
 async fn lease(budget: &Budget, wanted: Option<u64>) -> Permit {

@@ -71,19 +71,20 @@ impl Run<'_> {
         stop: &mut CancelToken,
     ) -> Result<Unpacked, BackupError> {
         let (observer, key, seen) = (self.observer.clone(), packed.key.clone(), watch.clone());
-        let plan = *plan;
+        let (plan, unsealed) = (*plan, key.is_none());
         pump(
             self.root.store(),
             &plan,
             ranges(self.objects(packed, packed.all()), plan.range)
-                .map(|range| range.with_object_sum(|key| sum_of(known, key))),
+                .map(|range| range.with_object_sum(|key| sum_of(known, key)))
+                .map(|range| range.with_blocks(unsealed)),
             |range, crc| {
                 check.range(range, crc);
                 Ok(())
             },
             move |arriving| {
                 let outcome = unpack_watched(
-                    arriving,
+                    arriving.with_sums(),
                     key,
                     &plan,
                     &observer,

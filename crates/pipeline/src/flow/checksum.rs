@@ -27,9 +27,29 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// CRC-32C of several pieces, one after the other.
 #[must_use]
 pub fn crc32c_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    pieces.into_iter().for_each(|piece| digest.update(piece));
-    low(digest.finalize())
+    let mut sum = Crc32c::default();
+    pieces.into_iter().for_each(|piece| sum.update(piece));
+    sum.finish()
+}
+
+/// CRC-32C of bytes that arrive one piece after the other.
+#[derive(Debug)]
+pub(crate) struct Crc32c(Digest);
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl Crc32c {
+    pub(crate) fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    pub(crate) fn finish(&self) -> u32 {
+        low(self.0.finalize())
+    }
 }
 
 /// Combines the CRC-32C of two pieces; the second is `len` bytes long.
@@ -45,6 +65,29 @@ pub fn crc32c_combine(first: u32, second: u32, len: u64) -> u32 {
 #[must_use]
 pub fn crc64(bytes: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, bytes)
+}
+
+/// CRC-64/NVME of bytes that arrive one piece after the other.
+#[derive(Debug)]
+pub struct Crc64(Digest);
+
+impl Default for Crc64 {
+    fn default() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc64Nvme))
+    }
+}
+
+impl Crc64 {
+    /// Adds the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The checksum of all pieces so far.
+    #[must_use]
+    pub fn finish(&self) -> u64 {
+        self.0.finalize()
+    }
 }
 
 /// Combines the CRC-64/NVME of two pieces; the second is `len` bytes long.

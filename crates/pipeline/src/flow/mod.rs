@@ -7,5 +7,6 @@ pub(crate) mod globs;
 pub(crate) mod observer;
 pub(crate) mod ordered_pool;
 pub(crate) mod plan;
+pub(crate) mod received;
 pub(crate) mod slab;
 pub(crate) mod work;

@@ -11,6 +11,8 @@ use crate::flow::slab::SlabPool;
 pub(crate) struct Frame {
     pub(crate) header: FrameHeader,
     pub(crate) payload: Vec<Bytes>,
+    /// CRC-32C of the payload, if it was computed on arrival.
+    pub(crate) crc32c: Option<u32>,
 }
 
 impl Frame {
@@ -43,10 +45,11 @@ impl FrameDecoder {
     /// Checks a frame and returns its plain bytes.
     pub(crate) fn decode(
         &mut self,
-        Frame { header, payload }: Frame,
+        Frame { header, payload, crc32c }: Frame,
     ) -> Result<Vec<Bytes>, Undecoded> {
         if header.payload_crc32c.is_some() {
-            let sum = checksum::crc32c_of(payload.iter().map(AsRef::as_ref));
+            let sum =
+                crc32c.unwrap_or_else(|| checksum::crc32c_of(payload.iter().map(AsRef::as_ref)));
             header.check_payload_crc(sum).map_err(Undecoded::Frame)?;
         }
         let Some(codec) = block_codec(header.codec) else { return Ok(payload) };

@@ -22,9 +22,11 @@ use bytes::Bytes;
 use xb_encryptor::DataKey;
 use xb_frame::{Event, FrameHeader, Kind, Limits, StreamReader, Summary};
 
+use crate::flow::checksum;
 use crate::flow::observer::{Observer, Wait};
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};
+use crate::flow::received::Received;
 use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
 use crate::unpack::error::{Stop, UnpackError, not_sealed};
@@ -42,7 +44,7 @@ use crate::unpack::unseal::Unsealed;
 ///
 /// # Errors
 /// [`UnpackError`], the first cause.
-pub fn unpack<I, S, E>(
+pub fn unpack<I, R, S, E>(
     ranges: I,
     key: Option<Arc<DataKey>>,
     plan: &UnpackPlan,
@@ -50,7 +52,8 @@ pub fn unpack<I, S, E>(
     sink: S,
 ) -> Result<Summary, UnpackError<E>>
 where
-    I: Iterator<Item = Option<Bytes>> + Send + 'static,
+    I: Iterator<Item = Option<R>> + Send + 'static,
+    R: Into<Received>,
     S: FnMut(Bytes) -> Result<(), E>,
 {
     unpack_watched(ranges, key, plan, observer, |_, _| {}, sink)
@@ -62,7 +65,7 @@ where
 ///
 /// # Errors
 /// As [`unpack`].
-pub fn unpack_watched<I, S, E>(
+pub fn unpack_watched<I, R, S, E>(
     ranges: I,
     key: Option<Arc<DataKey>>,
     plan: &UnpackPlan,
@@ -71,18 +74,24 @@ pub fn unpack_watched<I, S, E>(
     mut sink: S,
 ) -> Result<Summary, UnpackError<E>>
 where
-    I: Iterator<Item = Option<Bytes>> + Send + 'static,
+    I: Iterator<Item = Option<R>> + Send + 'static,
+    R: Into<Received>,
     S: FnMut(Bytes) -> Result<(), E>,
 {
     let sealed = key.is_some();
 
     // Unseal: workers open the segments of the body.
     let counting = observer.clone();
-    let counted = ranges
-        .inspect(move |range| counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64)));
-    let body: Box<dyn Iterator<Item = Result<Bytes, Stop>> + Send> = match key {
+    let counted =
+        ranges.map(|range| range.map(Into::into)).inspect(move |range: &Option<Received>| {
+            counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64))
+        });
+    let body: Box<dyn Iterator<Item = Result<Received, Stop>> + Send> = match key {
         Some(key) => {
-            Box::new(Unsealed::start(counted, key, plan, observer).map_err(UnpackError::Thread)?)
+            let sealed = counted.map(|range| range.map(Bytes::from));
+            let opened =
+                Unsealed::start(sealed, key, plan, observer).map_err(UnpackError::Thread)?;
+            Box::new(opened.map(|piece| piece.map(Received::from)))
         }
         None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
     };
@@ -127,7 +136,7 @@ where
 }
 
 fn find(
-    mut pieces: impl Iterator<Item = Result<Bytes, Stop>>,
+    mut pieces: impl Iterator<Item = Result<Received, Stop>>,
     sealed: bool,
     submit: &Submit<Frame, Result<Vec<Bytes>, Undecoded>>,
     observer: &Observer,
@@ -138,6 +147,8 @@ fn find(
     let mut reader =
         StreamReader::new(Limits::default().with_max_plain(most).with_external_unseal(sealed));
     let mut payload = Vec::new();
+    // CRC-32C of `payload`, as long as it is known without reading it.
+    let mut sum = Some(0);
     while let Some(piece) = observer.waiting(Wait::Source, || pieces.next()) {
         let piece = piece?;
         let mut input = &piece[..];
@@ -146,13 +157,22 @@ fn find(
                 Event::Header(header) if sealed && !header.is_sealed() => {
                     return Err(not_sealed());
                 }
-                Event::Payload(bytes) => payload.push(piece.slice_ref(bytes)),
+                Event::Payload(bytes) => {
+                    let end = piece.len() - input.len();
+                    sum = sum.filter(|_| piece.has_sums()).map(|sum| {
+                        let next = piece.crc32c(end - bytes.len(), end);
+                        checksum::crc32c_combine(sum, next, bytes.len() as u64)
+                    });
+                    payload.push(piece.slice_ref(bytes));
+                }
                 Event::FrameEnd(header) => {
                     let payload = std::mem::take(&mut payload);
+                    let crc32c = sum.replace(0);
                     watch(&header, &payload);
                     if header.kind == Kind::Data {
-                        observer
-                            .waiting(Wait::Workers, || submit.send(Frame { header, payload }))?;
+                        observer.waiting(Wait::Workers, || {
+                            submit.send(Frame { header, payload, crc32c })
+                        })?;
                     }
                 }
                 _ => {}

@@ -448,7 +448,9 @@ fn find(
                 payload.push(piece);
             }
             if header.kind == Kind::Data && header.source == 0 {
-                observer.waiting(Wait::Workers, || submit.send(Frame { header, payload }))?;
+                observer.waiting(Wait::Workers, || {
+                    submit.send(Frame { header, payload, crc32c: None })
+                })?;
             }
         }
     }

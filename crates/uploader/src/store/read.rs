@@ -52,16 +52,17 @@ impl Store {
         size: u64,
     ) -> Result<Bytes, StoreError> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        Ok(self.get_range_into(key, range, size, || vec![0; len]).await?.into())
+        let new = || Zeroed { bytes: vec![0; len], filled: 0 };
+        Ok(self.get_range_into(key, range, size, new).await?.bytes.into())
     }
 
-    /// Like [`Store::get_range`], into a buffer of the caller: `new` creates one of the range's
-    /// length, once for each try. A buffer that is used again saves the system the work of providing
-    /// memory for every range.
+    /// Like [`Store::get_range`], into a buffer of the caller: `new` creates an empty one of the
+    /// range's length, once for each try. A buffer that is used again saves the system the work of
+    /// providing memory for every range.
     ///
     /// # Errors
     /// As [`Store::get_range`].
-    pub async fn get_range_into<B: AsMut<[u8]> + Send + 'static>(
+    pub async fn get_range_into<B: RangeBuffer>(
         &self,
         key: &str,
         range: Range<u64>,
@@ -77,7 +78,7 @@ impl Store {
         }
     }
 
-    async fn get_range_once<B: AsMut<[u8]> + Send + 'static>(
+    async fn get_range_once<B: RangeBuffer>(
         &self,
         key: &str,
         range: Range<u64>,
@@ -130,8 +131,34 @@ impl Store {
     }
 }
 
+/// Destination of a range: takes its bytes from the front, as they arrive.
+pub trait RangeBuffer: Send + 'static {
+    /// The part that is not filled yet.
+    fn room(&mut self) -> &mut [u8];
+
+    /// Counts the first `len` bytes of [`RangeBuffer::room`] as filled. These bytes are still in the
+    /// processor's cache, so this is the time to compute a checksum.
+    fn advance(&mut self, len: usize);
+}
+
+/// Buffer for a single use.
+struct Zeroed {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl RangeBuffer for Zeroed {
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.filled..]
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.filled += len;
+    }
+}
+
 /// Fills `buffer` from its front with the bytes of an answer, and returns their number.
-async fn collect<B: AsMut<[u8]> + Send + 'static>(
+async fn collect<B: RangeBuffer>(
     answer: GetResult,
     mut buffer: B,
 ) -> object_store::Result<(usize, B)> {
@@ -139,7 +166,7 @@ async fn collect<B: AsMut<[u8]> + Send + 'static>(
     if let GetResultPayload::File(file, _) = answer.payload {
         // Without the library's own buffer, which is fresh memory for every range.
         let reading = tokio::task::spawn_blocking(move || {
-            let received = read_at(&file, start, buffer.as_mut())?;
+            let received = read_at(&file, start, &mut buffer)?;
             Ok::<_, std::io::Error>((received, buffer))
         });
         let read = match reading.await {
@@ -154,27 +181,38 @@ async fn collect<B: AsMut<[u8]> + Send + 'static>(
     let mut received = 0;
     let mut pieces = answer.into_stream();
     while let Some(piece) = pieces.try_next().await? {
-        let room = buffer.as_mut();
-        let Some(place) = room.get_mut(received..received + piece.len()) else {
-            return Err(Excess::Bytes(room.len() as u64).into());
+        let room = buffer.room();
+        let Some(place) = room.get_mut(..piece.len()) else {
+            return Err(Excess::Bytes((received + room.len()) as u64).into());
         };
         place.copy_from_slice(&piece);
+        buffer.advance(piece.len());
         received += piece.len();
     }
     Ok((received, buffer))
 }
 
+/// Bytes of a file to read at a time: half of a processor's second cache, or less.
+const READ: usize = 256 << 10;
+
 /// Reads into `buffer` from position `start` until it is full or the file ends. Returns the number
 /// of bytes.
-fn read_at(file: &File, start: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
+fn read_at(file: &File, start: u64, buffer: &mut impl RangeBuffer) -> std::io::Result<usize> {
     let mut received = 0;
-    while received < buffer.len() {
-        match file.read_at(&mut buffer[received..], start + received as u64) {
-            Ok(0) => break,
-            Ok(n) => received += n,
+    loop {
+        let room = buffer.room();
+        let wanted = room.len().min(READ);
+        if wanted == 0 {
+            return Ok(received);
+        }
+        match file.read_at(&mut room[..wanted], start + received as u64) {
+            Ok(0) => return Ok(received),
+            Ok(n) => {
+                buffer.advance(n);
+                received += n;
+            }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(received)
 }

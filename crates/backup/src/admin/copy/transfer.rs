@@ -200,7 +200,7 @@ impl<'a> Sending<'a> {
     ) -> Result<(), BackupError> {
         while let Some(piece) = arriving.recv().await {
             // The fetching side reports the reason.
-            let Some(bytes) = piece else { break };
+            let Some(bytes) = piece.map(Bytes::from) else { break };
             // Its checksum was computed before the piece arrived here, so a damaged object is
             // never completed.
             let wrong = lock(check).wrong().map(str::to_owned);
