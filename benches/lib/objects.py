@@ -39,7 +39,7 @@ class Clients:
             "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
             "S3_ENDPOINT_URL": endpoint, "AWS_ENDPOINT_URL": endpoint,
             "RCLONE_CONFIG": "/dev/null", "RCLONE_CA_CERT": str(self.server.ca), "RCLONE_CONFIG_S_TYPE": "s3",
-            "RCLONE_CONFIG_S_PROVIDER": "SeaweedFS", "RCLONE_CONFIG_S_ENV_AUTH": "true",
+            "RCLONE_CONFIG_S_PROVIDER": self.server.provider, "RCLONE_CONFIG_S_ENV_AUTH": "true",
             "RCLONE_CONFIG_S_ENDPOINT": endpoint, "RCLONE_S3_NO_CHECK_BUCKET": "true",
         }
 

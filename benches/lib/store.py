@@ -1,14 +1,19 @@
-"""Stores for the benches: SeaweedFS as a real S3 server, and a sink that discards everything."""
+"""Stores for the benches: SeaweedFS and MinIO as real S3 servers, and a sink that discards everything."""
 
 import json
+import os
 import re
+import shutil
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as xml
 from pathlib import Path
+
+from . import peers
 
 ACCESS_KEY, SECRET_KEY, REGION = "testkey", "testsecret123", "us-east-1"
 
@@ -30,9 +35,40 @@ def _free_ports(number):
     return ports
 
 
+def certify(folder):
+    """Makes an authority and a certificate that it has signed: some clients accept no other. Returns the
+    authority's path; the certificate is in cert.pem and key.pem."""
+    authority = folder / "ca.pem"
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "7"]
+    self_signed = ["-subj", "/CN=bench", "-keyout", folder / "ca.key", "-out", authority]
+    server = ["-subj", "/CN=localhost", "-CA", authority, "-CAkey", folder / "ca.key",
+              "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
+              "-keyout", folder / "key.pem", "-out", folder / "cert.pem"]
+    for words in (self_signed, server):
+        subprocess.run([*new, *words], check=True, capture_output=True)
+    return authority
+
+
+def store_option(parser):
+    """Adds the option --store to a bench."""
+    parser.add_argument("--store", choices=("seaweedfs", "minio"), default="seaweedfs",
+                        help="real S3 server (default seaweedfs); minio takes a third of its CPU time, and minutes to build")
+
+
+def open_store(name, folder):
+    """Starts the server of this name, or ends the bench with a word if it cannot be installed."""
+    program = peers.find({"seaweedfs": "weed"}.get(name, name))
+    if not program:
+        raise SystemExit(f"this bench needs {name}")
+    return {"seaweedfs": Seaweed, "minio": Minio}[name](program, folder)
+
+
 class Seaweed:
     """A SeaweedFS server over http and https. Requests without a signature may do everything: the
     benches make and list their buckets that way."""
+
+    provider = "SeaweedFS"
+    schemes = ("http",)  # Where to put what is read over either: it is the same server.
 
     def __init__(self, weed, folder):
         self.folder = Path(folder)
@@ -48,7 +84,7 @@ class Seaweed:
         config = {"identities": [{"name": "bench", "credentials": key, "actions": rights},
                                  {"name": "anonymous", "actions": rights}]}
         (self.folder / "s3.json").write_text(json.dumps(config))
-        self._certify()
+        self.ca = certify(self.folder)
         data = self.folder / "data"
         data.mkdir()
         self.log = open(self.folder / "log", "wb")
@@ -73,17 +109,6 @@ class Seaweed:
         self.log.close()
         for socket in self.sockets:
             socket.unlink(missing_ok=True)
-
-    def _certify(self):
-        """Makes an authority and a certificate that it has signed: some clients accept no other."""
-        self.ca = self.folder / "ca.pem"
-        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "7"]
-        authority = ["-subj", "/CN=bench", "-keyout", self.folder / "ca.key", "-out", self.ca]
-        server = ["-subj", "/CN=localhost", "-CA", self.ca, "-CAkey", self.folder / "ca.key",
-                  "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
-                  "-keyout", self.folder / "key.pem", "-out", self.folder / "cert.pem"]
-        for words in (authority, server):
-            subprocess.run([*new, *words], check=True, capture_output=True)
 
     def _wait_ready(self):
         # The port is open seconds before the server can create a bucket.
@@ -140,6 +165,88 @@ class Seaweed:
             text = answer.read().decode()
         counts = re.findall(rf'^SeaweedFS_s3_request_total\{{bucket="{bucket}"[^}}]*\}} (\S+)', text, re.M)
         return int(sum(float(count) for count in counts))
+
+
+class Minio:
+    """MinIO, once over http and once over https: one server cannot do both. Buckets are folders, so
+    that everything but the measured requests goes past the servers."""
+
+    provider = "Minio"
+    schemes = ("http", "https")
+
+    def __init__(self, program, folder):
+        self.folder = Path(folder)
+        certificates = self.folder / "certificates"
+        (certificates / "CAs").mkdir(parents=True)
+        self.ca = certify(self.folder)
+        shutil.copy(self.folder / "cert.pem", certificates / "public.crt")
+        shutil.copy(self.folder / "key.pem", certificates / "private.key")
+        self.folders = {scheme: self.folder / scheme for scheme in self.schemes}
+        self.log = open(self.folder / "log", "wb")
+        env = {**os.environ, "MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY,
+               "MINIO_PROMETHEUS_AUTH_TYPE": "public", "MINIO_UPDATE": "off"}
+        for folder in self.folders.values():
+            folder.mkdir()
+        ports = dict(zip(self.schemes, zip(*[iter(_free_ports(4))] * 2)))
+        self.http, self.https = (f"{scheme}://127.0.0.1:{ports[scheme][0]}" for scheme in self.schemes)
+        self.opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.ca)))
+        self.processes = []
+        try:
+            for scheme in self.schemes:
+                own = certificates if scheme == "https" else self.folder / "none"
+                address, console = (f"127.0.0.1:{port}" for port in ports[scheme])
+                self.processes.append(subprocess.Popen(
+                    [program, "server", "--quiet", "--address", address, "--console-address", console,
+                     "--certs-dir", own, self.folders[scheme]],
+                    stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True, env=env))
+            for url in (self.http, self.https):
+                self._wait_ready(url)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            _end(process)
+        self.log.close()
+
+    def _wait_ready(self, url):
+        for _ in range(900):
+            try:
+                self.opener.open(f"{url}/minio/health/ready", timeout=5).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise SystemExit(f"MinIO did not start within 90 s: {(self.folder / 'log').read_text()[-2000:]}")
+
+    def make(self, bucket):
+        """Creates a bucket."""
+        for folder in self.folders.values():
+            (folder / bucket).mkdir()
+
+    def stored(self, bucket):
+        """Returns the number of objects of a bucket and their bytes."""
+        files = [path for folder in self.folders.values() for path in (folder / bucket).rglob("*") if path.is_file()]
+        return sum(path.name == "xl.meta" for path in files), sum(path.stat().st_size for path in files)
+
+    def clear(self, bucket):
+        """Deletes a bucket with all objects, which frees their space at once."""
+        for folder in self.folders.values():
+            shutil.rmtree(folder / bucket)
+
+    def requests(self, _bucket):
+        """Returns the number of S3 requests so far, by the servers' own count."""
+        total = 0.0
+        for scheme in self.schemes:
+            with self.opener.open(f"{getattr(self, scheme)}/minio/v2/metrics/cluster", timeout=60) as answer:
+                text = answer.read().decode()
+            counts = re.findall(r"^minio_s3_requests_total\{[^}]*\} (\S+)", text, re.M)
+            total += sum(float(count) for count in counts)
+        return int(total)
 
 
 class Sink:
