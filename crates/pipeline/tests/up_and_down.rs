@@ -9,7 +9,10 @@ use common::{
     stream,
 };
 use proptest::prelude::*;
-use xb_pipeline::{EndRule, Observer, PackError, PackOutput, StreamError, UnpackPlan, unpack};
+use xb_pipeline::{
+    EndRule, Observer, PackError, PackOutput, StreamError, UnpackPlan, sums, unpack,
+};
+use xb_reader::ChunkWriter;
 
 #[test]
 fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
@@ -87,6 +90,56 @@ fn every_cut_and_every_flipped_bit_of_a_sealed_stream_is_noticed() {
         assert!(open(bad.into(), 4096, key.clone()).is_err(), "bit flipped in byte {at}");
     }
     assert_eq!(open(native.into(), 4096, key).unwrap(), input);
+}
+
+/// Long runs of frames that do not shrink stay in the slabs they were read into; short ones, and
+/// frames that shrink, are copied. The stream and the objects show no difference.
+#[test]
+fn frames_that_are_copied_and_frames_that_are_not_stay_in_order() {
+    const MIB: usize = 1 << 20;
+    let mut state = 1_u64;
+    let mut noise = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    let mut writer = ChunkWriter::new(Vec::new());
+    let mut at = 0;
+    for (mib, shrinks) in [(3, true), (12, false), (2, true), (5, false), (1, true), (20, false)] {
+        let content: Vec<u8> =
+            (0..mib * MIB).map(|n| if shrinks { (n / 99) as u8 } else { noise() }).collect();
+        writer.payload("a.ibd", at, &content).unwrap();
+        at += content.len() as u64;
+    }
+    writer.end("a.ibd").unwrap();
+    writer.payload("xtrabackup_info", 0, &[1; 100]).unwrap();
+    writer.end("xtrabackup_info").unwrap();
+    let input = writer.finish().unwrap();
+    for codec in ["lz4", "zstd:1", "auto"] {
+        for sealed in [false, true] {
+            let what = format!("{codec}, sealed: {sealed}");
+            let plan = pack_plan(40 << 20, 3_000_000, 2, 4, LIMITS).unwrap();
+            let (cutting, key) = native(codec, sealed);
+            let (objects, result) = put(input.clone(), MIB, plan, cutting, EndRule::KnownProducer);
+            let PackOutput::Packed { packed, .. } = result.unwrap().output else {
+                panic!("packed")
+            };
+            let (last, equal) = objects
+                .values()
+                .collect::<Vec<_>>()
+                .split_last()
+                .map(|(l, e)| (l.len(), e.to_vec()))
+                .unwrap();
+            assert!(
+                equal.iter().all(|object| object.len() == 3_000_000) && last <= 3_000_000,
+                "{what}"
+            );
+            let sums: Vec<u64> = objects.values().map(|object| sums::crc64(object)).collect();
+            assert_eq!(packed.sums, sums, "{what}");
+            let native: Bytes = objects.into_values().collect::<Vec<_>>().concat().into();
+            assert!(open(native, 777_777, key).unwrap() == input, "{what}");
+        }
+    }
 }
 
 #[test]

@@ -20,16 +20,48 @@ use crate::pack::packer::{Packed, Packer, PartSink};
 pub(crate) enum Body<S> {
     /// Frames without a codec stay in the slab into which they were read.
     Direct { packer: Packer, sink: S },
-    /// Frames are copied into segments, which workers seal and checksum.
+    /// Frames are copied into segments, which workers seal and checksum. In a long run of frames
+    /// that are neither compressed nor to be sealed, frames stay in their slab here, too.
     Segmented(Segments),
 }
 
 #[derive(Debug)]
 pub(crate) struct Segments {
     coalescer: Coalescer,
+    unchanged: Unchanged,
     sealer: Option<Sealer>,
     segments: ToSeal,
     cutter: JoinHandle<Result<Packed, PackError>>,
+}
+
+/// The present run of frames that could stay in their slab.
+///
+/// The slab that is being filled must go ahead of such a frame, and occupies more memory than it
+/// pays for. So a run is copied until it is long.
+#[derive(Debug)]
+struct Unchanged {
+    run: u64,
+    long: u64,
+}
+
+/// Memory in bytes that slabs may occupy without paying, at most, as long as `long` is larger than
+/// [`Unchanged::SHORTEST`].
+const UNPAID: u64 = 32 << 20;
+
+impl Unchanged {
+    /// Runs of so many slabs at least are copied: 8 of 9 MiB are then paid for.
+    const SHORTEST: u64 = 8;
+
+    /// With `memory` bytes for slabs, at most `memory / long` of them are followed by a long run.
+    fn new(memory: u64) -> Self {
+        Self { run: 0, long: (memory / UNPAID).max(Self::SHORTEST) }
+    }
+
+    /// Adds a frame; returns whether it stays in its slab.
+    fn stays(&mut self, could: bool) -> bool {
+        self.run = if could { self.run + 1 } else { 0 };
+        self.run > self.long
+    }
 }
 
 /// Sender to the sealing workers.
@@ -41,8 +73,8 @@ pub(crate) type Sealed = Result<SealedSegment, SealError>;
 /// A job for a sealing worker.
 #[derive(Debug)]
 pub(crate) enum Segment {
-    /// Bytes outside the body.
-    Plain(Bytes),
+    /// Bytes that are not sealed, and their CRC-64/NVME if it is known.
+    Plain(Bytes, Option<u64>),
     /// A piece of the body.
     Body(Slab, Option<SegmentToSeal>),
 }
@@ -51,7 +83,7 @@ impl Segment {
     /// Length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Self::Plain(bytes) => bytes.len() as u64,
+            Self::Plain(bytes, _) => bytes.len() as u64,
             Self::Body(slab, _) => slab.len() as u64,
         }
     }
@@ -75,10 +107,10 @@ impl<S: PartSink> Body<S> {
         Self::Direct { packer, sink }
     }
 
-    /// Creates a body of segments. `sealer`, if given, seals them; `cutter` passes them to the
-    /// packer.
+    /// Creates a body of segments, which may occupy `memory` bytes. `sealer`, if given, seals them;
+    /// `cutter` passes them to the packer.
     pub(crate) fn segmented(
-        pool: SlabPool,
+        (pool, memory): (SlabPool, u64),
         sealer: Option<Sealer>,
         segments: ToSeal,
         cutter: JoinHandle<Result<Packed, PackError>>,
@@ -88,7 +120,8 @@ impl<S: PartSink> Body<S> {
             None => (SLAB, SLAB),
         };
         let coalescer = Coalescer::new(pool, first, then);
-        Self::Segmented(Segments { coalescer, sealer, segments, cutter })
+        let unchanged = Unchanged::new(memory);
+        Self::Segmented(Segments { coalescer, unchanged, sealer, segments, cutter })
     }
 
     /// Writes the stream's header.
@@ -97,31 +130,37 @@ impl<S: PartSink> Body<S> {
         match self {
             Self::Direct { packer, sink } => packer.push(header, None, sink)?,
             Self::Segmented(body) => {
-                body.segments.send(Segment::Plain(header))?;
+                body.plain(header, None)?;
                 if let Some(sealer) = &body.sealer {
-                    body.segments.send(Segment::Plain(Bytes::copy_from_slice(&sealer.head())))?;
+                    body.plain(Bytes::copy_from_slice(&sealer.head()), None)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes a data frame.
+    /// Writes a data frame. `crc64` is known if the payload is neither compressed nor to be sealed.
     pub(crate) fn data_frame(
         &mut self,
         header: &[u8; FRAME_HEADER_LEN],
         mut payload: Slab,
-        crc64: u64,
+        crc64: Option<u64>,
     ) -> Result<(), PackError> {
         match self {
             Self::Direct { packer, sink } => {
                 packer.push(Bytes::copy_from_slice(header), None, sink)?;
-                packer.push(payload.freeze(), Some(crc64), sink)?;
+                packer.push(payload.freeze(), crc64, sink)?;
             }
             Self::Segmented(body) => {
-                body.push(header, None)?;
-                let permit = payload.take_permit();
-                body.push(&payload, permit)?;
+                if body.unchanged.stays(crc64.is_some() && payload.is_full()) {
+                    body.flush()?;
+                    body.plain(Bytes::copy_from_slice(header), None)?;
+                    body.plain(payload.freeze(), crc64)?;
+                } else {
+                    body.push(header, None)?;
+                    let permit = payload.take_permit();
+                    body.push(&payload, permit)?;
+                }
             }
         }
         Ok(())
@@ -144,12 +183,13 @@ impl<S: PartSink> Body<S> {
             }
             Self::Segmented(mut body) => {
                 body.push(tail.body(), None)?;
-                let Segments { coalescer, mut sealer, segments, cutter } = body;
+                let Segments { coalescer, mut sealer, segments, cutter, .. } = body;
                 // The end frame is never empty, so there is a last segment.
                 if let Some(slab) = coalescer.finish() {
                     segments.send(segment(slab, &mut sealer, true)?)?;
                 }
-                segments.send(Segment::Plain(Bytes::copy_from_slice(tail.trailer())))?;
+                let trailer = Bytes::copy_from_slice(tail.trailer());
+                segments.send(Segment::Plain(trailer, None))?;
                 drop(segments);
                 cutter.join().unwrap_or(Err(PackError::Worker(WorkerDied)))
             }
@@ -181,6 +221,18 @@ impl Segments {
         let Self { coalescer, sealer, segments, .. } = self;
         coalescer.push(bytes, permit, |slab| Ok(segments.send(segment(slab, sealer, false)?)?))
     }
+
+    /// Passes the slab that is being filled on, so that other bytes can follow it.
+    fn flush(&mut self) -> Result<(), PackError> {
+        if let Some(slab) = self.coalescer.flush() {
+            self.segments.send(segment(slab, &mut self.sealer, false)?)?;
+        }
+        Ok(())
+    }
+
+    fn plain(&mut self, bytes: Bytes, crc64: Option<u64>) -> Result<(), PackError> {
+        Ok(self.segments.send(Segment::Plain(bytes, crc64))?)
+    }
 }
 
 /// Assigns the next segment number. Numbers are assigned in order; sealing happens in any order.
@@ -192,7 +244,8 @@ fn segment(slab: Slab, sealer: &mut Option<Sealer>, last: bool) -> Result<Segmen
 /// Seals one segment and computes its checksum.
 pub(crate) fn seal(segment: Segment) -> Sealed {
     let bytes = match segment {
-        Segment::Plain(bytes) => bytes,
+        Segment::Plain(bytes, Some(crc64)) => return Ok(SealedSegment { bytes, crc64 }),
+        Segment::Plain(bytes, None) => bytes,
         Segment::Body(slab, None) => slab.freeze(),
         Segment::Body(mut slab, Some(right)) => {
             slab.advance(TAG_LEN);

@@ -55,7 +55,12 @@ impl Coalescer {
         Ok(())
     }
 
-    /// Returns the last slab; `None` if no byte was pushed.
+    /// Returns the slab that is being filled, so that other bytes can follow it.
+    pub(crate) fn flush(&mut self) -> Option<Slab> {
+        self.current.take()
+    }
+
+    /// Returns the last slab; `None` if no byte was pushed since the last flush.
     pub(crate) fn finish(self) -> Option<Slab> {
         self.current
     }

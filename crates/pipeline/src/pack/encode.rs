@@ -67,8 +67,9 @@ pub(crate) struct FramePayload {
     pub(crate) plain_len: usize,
     /// Zero if the stream is sealed, because the seal proves more.
     pub(crate) crc32c: u32,
-    /// Zero if the payload does not go straight to the packer.
-    pub(crate) crc64: u64,
+    /// CRC-64/NVME of a payload that can go straight to the packer: uncompressed, and not to be
+    /// sealed.
+    pub(crate) crc64: Option<u64>,
 }
 
 /// Encoding of the slabs.
@@ -157,7 +158,7 @@ impl SlabEncoder {
             codec = frame_codec(block);
         }
         let crc32c = if crc32c { checksum::crc32c(&slab) } else { 0 };
-        let crc64 = if crc64 { checksum::crc64(&slab) } else { 0 };
+        let crc64 = (crc64 && codec == Codec::None).then(|| checksum::crc64(&slab));
         Ok(SlabContent::Frame(FramePayload { stored: slab, codec, plain_len, crc32c, crc64 }))
     }
 }

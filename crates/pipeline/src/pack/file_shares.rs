@@ -100,7 +100,7 @@ mod tests {
             codec,
             plain_len: 4096,
             crc32c: 0,
-            crc64: 0,
+            crc64: None,
         })
     }
 

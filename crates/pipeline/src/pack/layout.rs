@@ -158,7 +158,7 @@ impl ObjectLayout {
                 compress: stream.compress.clone(),
                 // The tags of a seal prove more, and sealed segments are checksummed later.
                 crc32c: stream.sealer.is_none(),
-                crc64: stream.is_plain(),
+                crc64: stream.sealer.is_none(),
             },
             Self::Classic { .. } => Encoding::Plain,
         }

@@ -104,7 +104,7 @@ where
             let (segments, sealed) = sealers(&plan, observer);
             let objects = Packer::new(plan.object_size, plan.part_size);
             let cutter = spawn("cut", move || cut(sealed, objects, sink))?;
-            let body = Body::<S>::segmented(slabs, stream.sealer, segments, cutter);
+            let body = Body::<S>::segmented((slabs, plan.memory), stream.sealer, segments, cutter);
             spawn("pack", move || drive(encoded, shares, FrameSink::new(stream.header, body)))
         }
         // Chunks by file, compressed and encrypted if requested, and cut into objects.
