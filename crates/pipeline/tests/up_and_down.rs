@@ -106,8 +106,9 @@ fn frames_that_are_copied_and_frames_that_are_not_stay_in_order() {
     let mut writer = ChunkWriter::new(Vec::new());
     let mut at = 0;
     for (mib, shrinks) in [(3, true), (12, false), (2, true), (5, false), (1, true), (20, false)] {
-        let content: Vec<u8> =
-            (0..mib * MIB).map(|n| if shrinks { (n / 99) as u8 } else { noise() }).collect();
+        let content: Vec<u8> = (0..mib * MIB)
+            .map(|n| if shrinks { u8::try_from(n / 99 % 256).unwrap() } else { noise() })
+            .collect();
         writer.payload("a.ibd", at, &content).unwrap();
         at += content.len() as u64;
     }

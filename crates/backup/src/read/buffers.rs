@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_range_has_its_own_bytes_and_checksum_in_a_used_buffer_too() {
         let buffers = RangeBuffers::new(1000, 4000);
-        let content: Vec<u8> = (0..1000_u32).map(|n| (n * 7 % 251) as u8).collect();
+        let content: Vec<u8> = (0..1000_u32).map(|n| u8::try_from(n * 7 % 251).unwrap()).collect();
         for (len, piece) in [(1000, 1000), (1000, 1), (900, 333), (3, 2), (0, 1), (1000, 17)] {
             let wanted = &content[1000 - len..];
             let (bytes, sum) = receive(&buffers, wanted, piece);

@@ -68,10 +68,8 @@ impl Fetch<'_> {
                 Ok(())
             },
             move |arriving| {
-                (
-                    unpack(arriving.with_sums(), key, &plan, &observer, |bytes| sink.take(bytes)),
-                    sink,
-                )
+                let take = |bytes| sink.take(bytes);
+                (unpack(arriving.with_sums(), key, &plan, &observer, take), sink)
             },
             stop,
         )

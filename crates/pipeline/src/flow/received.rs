@@ -108,7 +108,7 @@ mod tests {
             cuts in proptest::collection::vec(0_usize..5 * BLOCK, 0..6),
             part: (prop::sample::Index, prop::sample::Index),
         ) {
-            let content: Vec<u8> = (0..len).map(|n| (n * 31 % 251) as u8 ^ seed).collect();
+            let content: Vec<u8> = (0..len).map(|n| u8::try_from(n * 31 % 251).unwrap() ^ seed).collect();
             let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(len)).collect();
             cuts.extend([0, len]);
             cuts.sort_unstable();

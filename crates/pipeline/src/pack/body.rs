@@ -170,6 +170,10 @@ impl<S: PartSink> Body<S> {
     pub(crate) fn index_frame(&mut self, frame: Vec<u8>) -> Result<(), PackError> {
         match self {
             Self::Direct { packer, sink } => Ok(packer.push(frame.into(), None, sink)?),
+            // In a long run, it must not begin a slab that the next frame would flush.
+            Self::Segmented(body) if body.sealer.is_none() && body.coalescer.is_flushed() => {
+                body.plain(frame.into(), None)
+            }
             Self::Segmented(body) => body.push(&frame, None),
         }
     }

@@ -60,6 +60,11 @@ impl Coalescer {
         self.current.take()
     }
 
+    /// Whether no slab is being filled.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.current.is_none()
+    }
+
     /// Returns the last slab; `None` if no byte was pushed since the last flush.
     pub(crate) fn finish(self) -> Option<Slab> {
         self.current

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Names in quotation marks are threads. A packed stream without codec and seal needs no segments:
-//! its frames stay in the slabs into which they were read, and "pack" cuts. The classic layouts cut
+//! its frames stay in the slabs into which they were read, and "pack" cuts. With a codec, so do long
+//! runs of frames that it does not shrink. The classic layouts cut
 //! by file; if files are transformed, more workers run in between ([`classic`](crate::classic)).
 
 pub(crate) mod body;
