@@ -118,6 +118,8 @@ class Bench:
         path.parent.mkdir(parents=True, exist_ok=True)
         head = {"bench": self.name, "size": self.options.size, "rounds": self.options.rounds,
                 "seed": self.options.seed, **machine()}
+        if "store" in self.options:
+            head["store"] = self.options.store
         path.write_text("".join(json.dumps(row) + "\n" for row in [head, *self.rows]))
         print(f"\n{path}")
 

@@ -184,7 +184,7 @@ class Minio:
         self.folders = {scheme: self.folder / scheme for scheme in self.schemes}
         self.log = open(self.folder / "log", "wb")
         env = {**os.environ, "MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY,
-               "MINIO_PROMETHEUS_AUTH_TYPE": "public", "MINIO_UPDATE": "off"}
+               "MINIO_UPDATE": "off"}
         for folder in self.folders.values():
             folder.mkdir()
         ports = dict(zip(self.schemes, zip(*[iter(_free_ports(4))] * 2)))
@@ -239,14 +239,8 @@ class Minio:
             shutil.rmtree(folder / bucket)
 
     def requests(self, _bucket):
-        """Returns the number of S3 requests so far, by the servers' own count."""
-        total = 0.0
-        for scheme in self.schemes:
-            with self.opener.open(f"{getattr(self, scheme)}/minio/v2/metrics/cluster", timeout=60) as answer:
-                text = answer.read().decode()
-            counts = re.findall(r"^minio_s3_requests_total\{[^}]*\} (\S+)", text, re.M)
-            total += sum(float(count) for count in counts)
-        return int(total)
+        """Returns None: MinIO counts its requests, but tells only every ten seconds."""
+        return None
 
 
 class Sink:

@@ -4,6 +4,7 @@ import re
 import statistics
 
 MIB = 1 << 20
+STORES = {"minio": "MinIO", "seaweedfs": "SeaweedFS"}
 
 
 def replace(path, name, lines):
@@ -32,7 +33,8 @@ def machine(head, rows):
     rounds = min(last.values()) + 1
     return (f"{head['date'].replace('T', ' ').replace('Z', ' UTC')}, {head['cores']} cores ({head['cpu']}), "
             f"{head['ram'] / (1 << 30):.0f} GiB, load {head['load']:.0f} at the start, {head['size'] // MIB} MiB, "
-            f"{rounds} {'round' if rounds == 1 else 'rounds'}, seed {head['seed']}.")
+            f"{rounds} {'round' if rounds == 1 else 'rounds'}, seed {head['seed']}"
+            f"{', store: ' + STORES[head['store']] if 'store' in head else ''}.")
 
 
 def peers(results):
