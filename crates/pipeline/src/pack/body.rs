@@ -34,25 +34,26 @@ pub(crate) struct Segments {
     cutter: JoinHandle<Result<Packed, PackError>>,
 }
 
-/// The present run of frames that could stay in their slab.
+/// Counts frames in a row that could stay in the slab they were read into.
 ///
-/// The slab that is being filled must go ahead of such a frame, and occupies more memory than it
-/// pays for. So a run is copied until it is long.
+/// Before such a frame, the slab that is being filled must be passed on, and a slab that is partly
+/// filled occupies more memory than its lease. So the first frames of a row are copied: of `long`
+/// slabs, at most one is partly filled.
 #[derive(Debug)]
 struct Unchanged {
     run: u64,
     long: u64,
 }
 
-/// Memory in bytes that slabs may occupy without paying, at most, as long as `long` is larger than
-/// [`Unchanged::SHORTEST`].
+/// Memory in bytes that partly filled slabs may occupy beyond their leases.
 const UNPAID: u64 = 32 << 20;
 
 impl Unchanged {
-    /// Runs of so many slabs at least are copied: 8 of 9 MiB are then paid for.
+    /// Smallest number of frames that are copied.
     const SHORTEST: u64 = 8;
 
-    /// With `memory` bytes for slabs, at most `memory / long` of them are followed by a long run.
+    /// Starts to count. All slabs together occupy `memory` bytes, a `long`-th of it at most in partly
+    /// filled ones.
     fn new(memory: u64) -> Self {
         Self { run: 0, long: (memory / UNPAID).max(Self::SHORTEST) }
     }
