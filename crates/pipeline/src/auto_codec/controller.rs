@@ -20,6 +20,8 @@ use super::processors::Ticks;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Time after which a busy link counts as measured, even if a quarter of a batch has not left.
 const LONG_WINDOW: Duration = Duration::from_millis(250);
+/// Longest time for which the workers wait until the link is known.
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// Share of the time for which the reader waits if the source is the limit.
 const SOURCE_WAITS: f64 = 0.5;
 /// Rungs whose throughput is this close to the best count as equally fast.
@@ -132,6 +134,8 @@ pub(crate) struct Controller {
     latest_sent: u64,
     /// Start of the time for which the link has been busy without a break, or of its latest window.
     busy_since: Option<Sample>,
+    /// When the workers first waited for the link to be known.
+    held_since: Option<Duration>,
     frames: usize,
     /// Seconds of probing that are still allowed.
     credit: f64,
@@ -158,11 +162,23 @@ impl Controller {
             last: Sample::default(),
             latest_sent: 0,
             busy_since: None,
+            held_since: None,
             frames: 0,
             credit: 0.0,
             probe: None,
             next_probe: 0,
         }
+    }
+
+    /// Whether a worker should wait before it encodes the next frame. At the start of a run, workers
+    /// would otherwise fill all memory with frames for a link about which nothing is known. As long
+    /// as the sender has a whole batch, the link loses nothing.
+    pub(crate) fn holds(&mut self, now: Sample) -> bool {
+        if self.link.is_known() || now.produced.saturating_sub(now.sent) < self.full {
+            return false;
+        }
+        let since = *self.held_since.get_or_insert(now.at);
+        now.at.saturating_sub(since) < LONGEST_HOLD
     }
 
     /// Returns the rung for the next frame.
@@ -358,6 +374,27 @@ mod tests {
         assert!((controller.link.0 / (10 * MIB) as f64 - 1.0).abs() < 0.1);
         assert_eq!(controller.limit(), Some(Limit::Link));
         assert!(controller.rung > Rung::FIRST.stronger(2), "{:?}", controller.rung);
+    }
+
+    #[test]
+    fn workers_wait_until_the_link_is_known_but_not_for_long() {
+        let sample = |at: u64, produced: u64, sent: u64| Sample {
+            at: Duration::from_millis(at),
+            produced: produced * MIB,
+            sent: sent * MIB,
+            ..Sample::default()
+        };
+        let mut controller = Controller::new(2, 64 * MIB, None);
+        assert!(!controller.holds(sample(20, 64, 0)), "the sender may not have a batch");
+        assert!(controller.holds(sample(50, 68, 0)));
+        assert!(controller.holds(sample(149, 70, 1)));
+        assert!(!controller.holds(sample(150, 70, 1)), "nothing is sent");
+        let mut controller = Controller::new(2, 64 * MIB, None);
+        assert!(controller.holds(sample(50, 68, 0)));
+        observe(&mut controller, 50, 70, 0);
+        observe(&mut controller, 60, 70, 1);
+        observe(&mut controller, 130, 90, 18);
+        assert!(!controller.holds(sample(130, 90, 18)), "{:?}", controller.link);
     }
 
     #[test]

@@ -56,11 +56,12 @@ impl AutoEncoder {
         plain: &[u8],
         out: &mut [u8],
     ) -> Result<Option<(usize, BlockCodec)>, CodecError> {
-        let choice = self.codec.choose();
         let other = self.begun.seconds();
+        let choice = self.codec.choose();
         if choice.rung != Rung::STORED || choice.probe.is_some() {
+            let begun = Stopwatch::start(self.clock);
             let is_random = self.random.is_random(plain, out);
-            self.codec.tested(plain.len(), self.begun.seconds() - other);
+            self.codec.tested(plain.len(), begun.seconds());
             if is_random {
                 self.codec.stored(plain.len(), other);
                 return Ok(None);

@@ -12,6 +12,9 @@ use super::levels::{Encoding, RUNGS, Rung};
 use super::processors::Processors;
 use crate::flow::observer::{Observer, Wait};
 
+/// Time after which a waiting worker looks again.
+const HOLD: Duration = Duration::from_millis(1);
+
 /// Chooses the codec of each frame of one run. Clones share the run.
 #[derive(Clone)]
 pub struct AutoCodec(Arc<Shared>);
@@ -96,8 +99,18 @@ impl AutoCodec {
         }
     }
 
-    /// Returns the codec for the next frame.
+    /// Returns the codec for the next frame, at the start of a run after a short wait.
     pub(super) fn choose(&self) -> Choice {
+        loop {
+            if let Some(choice) = self.choice() {
+                return choice;
+            }
+            std::thread::sleep(HOLD);
+        }
+    }
+
+    /// Returns the codec for the next frame, or `None` if the worker should wait.
+    fn choice(&self) -> Option<Choice> {
         let sent = (self.0.sent)();
         let mut guard = self.run();
         let run = &mut *guard;
@@ -117,7 +130,8 @@ impl AutoCodec {
         {
             *time += passed;
         }
-        run.controller.choose()
+        let holds = run.controller.holds(sample);
+        (!holds).then(|| run.controller.choose())
     }
 
     /// Counts a frame that was encoded, and learns from it and from its probe. `other` is the time

@@ -106,6 +106,9 @@ struct World {
     frames: u64,
 }
 
+/// Time after which a waiting worker looks again, in seconds.
+const HOLD: f64 = 1e-3;
+
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     seconds: f64,
@@ -163,22 +166,28 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
         (read, source_wait) = (begin + took, source_wait + took);
         // A worker.
         let worker = (0..free.len()).min_by(|a, b| free[*a].total_cmp(&free[*b])).unwrap();
-        let start = read.max(free[worker]);
-        let sample = Sample {
-            at: Duration::from_secs_f64(start),
-            read: number * FRAME,
-            produced,
-            sent: link.sent(start),
-            source_wait: Duration::from_secs_f64(source_wait),
-        };
-        let all = start * world.threads as f64;
-        let idle = (all - work).max(0.0);
-        let ticks = Ticks {
-            all: (all * 100.0) as u64,
-            idle: (idle * 100.0) as u64,
-            own: Duration::from_secs_f64(work),
-        };
-        controller.observe(sample, || world.observed.then_some(ticks));
+        let mut start = read.max(free[worker]);
+        loop {
+            let sample = Sample {
+                at: Duration::from_secs_f64(start),
+                read: number * FRAME,
+                produced,
+                sent: link.sent(start),
+                source_wait: Duration::from_secs_f64(source_wait),
+            };
+            let all = start * world.threads as f64;
+            let idle = (all - work).max(0.0);
+            let ticks = Ticks {
+                all: (all * 100.0) as u64,
+                idle: (idle * 100.0) as u64,
+                own: Duration::from_secs_f64(work),
+            };
+            controller.observe(sample, || world.observed.then_some(ticks));
+            if fixed.is_some() || !controller.holds(sample) {
+                break;
+            }
+            start += HOLD;
+        }
         let choice = controller.choose();
         let rung = fixed.unwrap_or(choice.rung);
         let is_random = number * 7919 % 100 < world.data.random;

@@ -159,7 +159,10 @@ impl Run<'_> {
                     self.finish(stored);
                 }
                 None if self.read as u64 / FRAME > self.begun => {
-                    self.workers[number] = Some(self.begin());
+                    self.workers[number] = self.begin();
+                    if self.workers[number].is_none() {
+                        return seconds;
+                    }
                 }
                 None => return seconds,
             }
@@ -176,7 +179,8 @@ impl Run<'_> {
         }
     }
 
-    fn begin(&mut self) -> InWork {
+    /// Begins a frame, unless the worker should wait.
+    fn begin(&mut self) -> Option<InWork> {
         let sample = Sample {
             at: Duration::from_secs_f64(self.now),
             read: self.read as u64,
@@ -191,6 +195,9 @@ impl Run<'_> {
             own: Duration::from_secs_f64(self.own),
         };
         self.controller.observe(sample, || Some(ticks));
+        if self.fixed.is_none() && self.controller.holds(sample) {
+            return None;
+        }
         let choice = self.controller.choose();
         let rung = self.fixed.unwrap_or(choice.rung);
         let is_random = self.begun * 7919 % 100 < self.machine.data.random;
@@ -199,7 +206,7 @@ impl Run<'_> {
         if is_random && (rung != Rung::STORED || choice.probe.is_some()) {
             self.controller.stored(FRAME as usize, busy);
             self.controller.tested(FRAME as usize, TEST);
-            return InWork { left: busy + TEST, stored: FRAME };
+            return Some(InWork { left: busy + TEST, stored: FRAME });
         }
         let size = self.spread.around(0.2);
         let chosen = self.encode(rung, size, is_random);
@@ -212,7 +219,7 @@ impl Run<'_> {
             self.controller.compared(&probe, &chosen);
             busy += probe.seconds;
         }
-        InWork { left: busy, stored: chosen.stored as u64 }
+        Some(InWork { left: busy, stored: chosen.stored as u64 })
     }
 
     fn encode(&mut self, rung: Rung, size: f64, is_random: bool) -> Encoding {
