@@ -177,7 +177,7 @@ class Minio:
     def __init__(self, program, folder):
         self.folder = Path(folder)
         certificates = self.folder / "certificates"
-        (certificates / "CAs").mkdir(parents=True)
+        certificates.mkdir(parents=True)
         self.ca = certify(self.folder)
         shutil.copy(self.folder / "cert.pem", certificates / "public.crt")
         shutil.copy(self.folder / "key.pem", certificates / "private.key")

@@ -13,6 +13,7 @@ use xb_pipeline::{
     EndRule, Observer, PackError, PackOutput, StreamError, UnpackPlan, sums, unpack,
 };
 use xb_reader::ChunkWriter;
+use xb_testkit::data::Noise;
 
 #[test]
 fn comes_back_bit_for_bit_in_objects_of_the_size_asked_for() {
@@ -97,18 +98,14 @@ fn every_cut_and_every_flipped_bit_of_a_sealed_stream_is_noticed() {
 #[test]
 fn frames_that_are_copied_and_frames_that_are_not_stay_in_order() {
     const MIB: usize = 1 << 20;
-    let mut state = 1_u64;
-    let mut noise = || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state.to_be_bytes()[0]
-    };
+    let mut noise = Noise::new(1);
     let mut writer = ChunkWriter::new(Vec::new());
     let mut at = 0;
     for (mib, shrinks) in [(3, true), (12, false), (2, true), (5, false), (1, true), (20, false)] {
-        let content: Vec<u8> = (0..mib * MIB)
-            .map(|n| if shrinks { u8::try_from(n / 99 % 256).unwrap() } else { noise() })
-            .collect();
+        let mut content = vec![7; mib * MIB];
+        if !shrinks {
+            noise.fill(&mut content);
+        }
         writer.payload("a.ibd", at, &content).unwrap();
         at += content.len() as u64;
     }
@@ -125,16 +122,9 @@ fn frames_that_are_copied_and_frames_that_are_not_stay_in_order() {
             let PackOutput::Packed { packed, .. } = result.unwrap().output else {
                 panic!("packed")
             };
-            let (last, equal) = objects
-                .values()
-                .collect::<Vec<_>>()
-                .split_last()
-                .map(|(l, e)| (l.len(), e.to_vec()))
-                .unwrap();
-            assert!(
-                equal.iter().all(|object| object.len() == 3_000_000) && last <= 3_000_000,
-                "{what}"
-            );
+            let sizes: Vec<usize> = objects.values().map(Vec::len).collect();
+            let (last, equal) = sizes.split_last().unwrap();
+            assert!(equal.iter().all(|size| *size == 3_000_000) && *last <= 3_000_000, "{what}");
             let sums: Vec<u64> = objects.values().map(|object| sums::crc64(object)).collect();
             assert_eq!(packed.sums, sums, "{what}");
             let native: Bytes = objects.into_values().collect::<Vec<_>>().concat().into();

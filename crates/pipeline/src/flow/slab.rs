@@ -57,15 +57,6 @@ impl SlabPool {
         let buffer = reused.unwrap_or_else(|| Buffer::new(self.inner.size));
         Slab { buffer, len: 0, pool: Arc::clone(&self.inner), permit }
     }
-
-    /// Returns a slab without a permit whose first `len` bytes, at most its size, count as filled.
-    /// The caller must overwrite them: a reused buffer still has its former content.
-    #[must_use]
-    pub fn take_filled(&self, len: usize) -> Slab {
-        let mut slab = self.take(None);
-        slab.len = len.min(slab.buffer.len());
-        slab
-    }
 }
 
 /// Bytes that begin at a multiple of [`ALIGN`], inside an allocation that does not.
@@ -190,12 +181,6 @@ impl Deref for Slab {
 impl DerefMut for Slab {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[..self.len]
-    }
-}
-
-impl AsMut<[u8]> for Slab {
-    fn as_mut(&mut self) -> &mut [u8] {
-        self
     }
 }
 

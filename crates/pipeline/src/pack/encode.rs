@@ -81,23 +81,17 @@ pub(crate) enum Encoding {
     Frame {
         /// Codec. A payload that does not shrink is stored uncompressed.
         compress: FrameCompression,
-        crc32c: bool,
-        crc64: bool,
+        /// Whether the frame will be sealed: then it needs no checksums.
+        sealed: bool,
     },
 }
 
 /// State of one worker.
 pub(crate) struct SlabEncoder {
-    /// Checksums of a frame's payload to compute; `None` if slabs stay unchanged.
-    frame: Option<FrameSums>,
+    /// Whether the frames will be sealed; `None` if slabs stay unchanged.
+    sealed: Option<bool>,
     codec: FrameEncoder,
     scratch: Vec<u8>,
-}
-
-#[derive(Clone, Copy)]
-struct FrameSums {
-    crc32c: bool,
-    crc64: bool,
 }
 
 enum FrameEncoder {
@@ -107,10 +101,8 @@ enum FrameEncoder {
 
 impl SlabEncoder {
     pub(crate) fn new(encoding: Encoding) -> Result<Self, CodecError> {
-        let (frame, compress) = match encoding {
-            Encoding::Frame { compress, crc32c, crc64 } => {
-                (Some(FrameSums { crc32c, crc64 }), compress)
-            }
+        let (sealed, compress) = match encoding {
+            Encoding::Frame { compress, sealed } => (Some(sealed), compress),
             Encoding::Plain => (None, Algorithm::None.into()),
         };
         let codec = match compress {
@@ -124,7 +116,7 @@ impl SlabEncoder {
             FrameEncoder::Fixed(encoder) => encoder.max_encoded_len(SLAB),
             FrameEncoder::Auto(encoder) => encoder.room(),
         };
-        Ok(Self { frame, codec, scratch: vec![0; room] })
+        Ok(Self { sealed, codec, scratch: vec![0; room] })
     }
 
     pub(crate) fn encode(&mut self, scanned: ScannedSlab) -> Encoded {
@@ -140,7 +132,7 @@ impl SlabEncoder {
     }
 
     fn content(&mut self, mut slab: Slab) -> Result<SlabContent, CodecError> {
-        let Some(FrameSums { crc32c, crc64 }) = self.frame else {
+        let Some(sealed) = self.sealed else {
             return Ok(SlabContent::Plain(slab.freeze()));
         };
         let plain_len = slab.len();
@@ -157,8 +149,8 @@ impl SlabEncoder {
             slab.copy_from_slice(&self.scratch[..len]);
             codec = frame_codec(block);
         }
-        let crc32c = if crc32c { checksum::crc32c(&slab) } else { 0 };
-        let crc64 = (crc64 && codec == Codec::None).then(|| checksum::crc64(&slab));
+        let crc32c = if sealed { 0 } else { checksum::crc32c(&slab) };
+        let crc64 = (!sealed && codec == Codec::None).then(|| checksum::crc64(&slab));
         Ok(SlabContent::Frame(FramePayload { stored: slab, codec, plain_len, crc32c, crc64 }))
     }
 }

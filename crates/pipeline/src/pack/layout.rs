@@ -157,8 +157,7 @@ impl ObjectLayout {
             Self::Packed { stream, .. } => Encoding::Frame {
                 compress: stream.compress.clone(),
                 // The tags of a seal prove more, and sealed segments are checksummed later.
-                crc32c: stream.sealer.is_none(),
-                crc64: stream.sealer.is_none(),
+                sealed: stream.sealer.is_some(),
             },
             Self::Classic { .. } => Encoding::Plain,
         }
