@@ -42,6 +42,16 @@ impl<J, R> Submit<J, R> {
         self.order.send(slot).map_err(|_| Closed)?;
         self.jobs.send(Job { job, result }).map_err(|_| Closed)
     }
+
+    /// Queues a result that needs no worker; waits like [`send`](Self::send).
+    ///
+    /// # Errors
+    /// [`Closed`] if the results side was dropped.
+    pub fn done(&self, result: R) -> Result<(), Closed> {
+        let (slot, receiver) = bounded(1);
+        slot.send(result).map_err(|_| Closed)?;
+        self.order.send(receiver).map_err(|_| Closed)
+    }
 }
 
 /// Collecting half of [`ordered`].
@@ -148,6 +158,20 @@ mod tests {
     }
 
     #[test]
+    fn results_without_work_keep_their_turn() {
+        let (submit, mut results) = ordered("test", 2, 4, |n: u32| n * 10);
+        let feeder = std::thread::spawn(move || {
+            for n in 0..100 {
+                if n % 3 == 0 { submit.send(n) } else { submit.done(n) }.unwrap();
+            }
+        });
+        let got: Vec<u32> = std::iter::from_fn(|| results.recv()).map(Result::unwrap).collect();
+        feeder.join().unwrap();
+        let expected: Vec<u32> = (0..100).map(|n| if n % 3 == 0 { n * 10 } else { n }).collect();
+        assert_eq!(got, expected);
+    }
+
+    #[test]
     fn a_panic_is_reported_at_its_place_and_at_join() {
         let (submit, mut results) = ordered("test", 2, 4, |n: u32| {
             assert_ne!(n, 1, "wanted by the test");
@@ -167,5 +191,6 @@ mod tests {
         let (submit, results) = ordered("test", 1, 1, |n: u32| n);
         drop(results);
         assert_eq!(submit.send(1), Err(Closed));
+        assert_eq!(submit.done(1), Err(Closed));
     }
 }

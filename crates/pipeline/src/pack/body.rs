@@ -71,28 +71,11 @@ pub(crate) type ToSeal = Submit<Segment, Sealed>;
 /// Result of a sealing worker.
 pub(crate) type Sealed = Result<SealedSegment, SealError>;
 
-/// A job for a sealing worker.
+/// A job for a sealing worker: a piece of the body, and the right to seal it if it is to be sealed.
 #[derive(Debug)]
-pub(crate) enum Segment {
-    /// Bytes that are not sealed, and their CRC-64/NVME if it is known.
-    Plain(Bytes, Option<u64>),
-    /// A piece of the body.
-    Body(Slab, Option<SegmentToSeal>),
-}
-
-impl Segment {
-    /// Length in bytes.
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            Self::Plain(bytes, _) => bytes.len() as u64,
-            Self::Body(slab, _) => slab.len() as u64,
-        }
-    }
-
-    /// Whether it is to be sealed.
-    pub(crate) fn is_sealed(&self) -> bool {
-        matches!(self, Self::Body(_, Some(_)))
-    }
+pub(crate) struct Segment {
+    pub(crate) slab: Slab,
+    pub(crate) right: Option<SegmentToSeal>,
 }
 
 /// A segment as it is stored.
@@ -100,6 +83,12 @@ impl Segment {
 pub(crate) struct SealedSegment {
     bytes: Bytes,
     crc64: u64,
+}
+
+impl SealedSegment {
+    fn new(bytes: Bytes) -> Self {
+        Self { crc64: checksum::crc64(&bytes), bytes }
+    }
 }
 
 impl<S: PartSink> Body<S> {
@@ -194,7 +183,7 @@ impl<S: PartSink> Body<S> {
                     segments.send(segment(slab, &mut sealer, true)?)?;
                 }
                 let trailer = Bytes::copy_from_slice(tail.trailer());
-                segments.send(Segment::Plain(trailer, None))?;
+                segments.done(Ok(SealedSegment::new(trailer)))?;
                 drop(segments);
                 cutter.join().unwrap_or(Err(PackError::Worker(WorkerDied)))
             }
@@ -235,30 +224,29 @@ impl Segments {
         Ok(())
     }
 
+    /// Passes bytes on that stay as they are.
     fn plain(&mut self, bytes: Bytes, crc64: Option<u64>) -> Result<(), PackError> {
-        Ok(self.segments.send(Segment::Plain(bytes, crc64))?)
+        let segment = match crc64 {
+            Some(crc64) => SealedSegment { bytes, crc64 },
+            None => SealedSegment::new(bytes),
+        };
+        Ok(self.segments.done(Ok(segment))?)
     }
 }
 
 /// Assigns the next segment number. Numbers are assigned in order; sealing happens in any order.
 fn segment(slab: Slab, sealer: &mut Option<Sealer>, last: bool) -> Result<Segment, PackError> {
     let right = sealer.as_mut().map(|sealer| sealer.next_segment(last)).transpose()?;
-    Ok(Segment::Body(slab, right))
+    Ok(Segment { slab, right })
 }
 
 /// Seals one segment and computes its checksum.
-pub(crate) fn seal(segment: Segment) -> Sealed {
-    let bytes = match segment {
-        Segment::Plain(bytes, Some(crc64)) => return Ok(SealedSegment { bytes, crc64 }),
-        Segment::Plain(bytes, None) => bytes,
-        Segment::Body(slab, None) => slab.freeze(),
-        Segment::Body(mut slab, Some(right)) => {
-            slab.advance(TAG_LEN);
-            right.seal(&mut slab)?;
-            slab.freeze()
-        }
-    };
-    Ok(SealedSegment { crc64: checksum::crc64(&bytes), bytes })
+pub(crate) fn seal(Segment { mut slab, right }: Segment) -> Sealed {
+    if let Some(right) = right {
+        slab.advance(TAG_LEN);
+        right.seal(&mut slab)?;
+    }
+    Ok(SealedSegment::new(slab.freeze()))
 }
 
 /// Cuts the sealed segments into objects.

@@ -162,9 +162,9 @@ fn encoders(
 /// Starts the workers that seal segments, and counts their work.
 fn sealers(plan: &PackPlan, observer: &Observer) -> (ToSeal, Results<Sealed>) {
     let observer = observer.clone();
-    ordered("seal", plan.threads, plan.depth, move |segment: Segment| match segment.is_sealed() {
-        true => observer.working(Work::Seal, segment.len(), || seal(segment)),
-        false => seal(segment),
+    ordered("seal", plan.threads, plan.depth, move |segment: Segment| match segment.right {
+        Some(_) => observer.working(Work::Seal, segment.slab.len() as u64, || seal(segment)),
+        None => seal(segment),
     })
 }
 
