@@ -6,7 +6,7 @@ use std::fmt;
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
 /// Approximate number of bytes that are counted.
-const SAMPLE: usize = 64 << 10;
+const SAMPLE: usize = 16 << 10;
 /// Length of the runs in which they are sampled.
 const RUN: usize = 64;
 /// With fewer bytes the sample would be too small, and compressing is cheap.
