@@ -122,6 +122,8 @@ pub(crate) struct Controller {
     batch: u64,
     /// With this many bytes produced and not sent, the sender certainly has a whole batch.
     full: u64,
+    /// With this many, the workers wait until the link is known.
+    enough: u64,
     rung: Rung,
     limit: Option<Limit>,
     link: Bound,
@@ -147,12 +149,15 @@ impl Controller {
     /// Creates a controller for `threads` workers and a sender that collects `batch` bytes before
     /// it sends any. If the load of the machine is known, `processors` are its number and ticks.
     pub(crate) fn new(threads: usize, batch: u64, processors: Option<(usize, Ticks)>) -> Self {
+        // Frames that wait for their turn have not reached the sender.
+        let turns = 2 * (threads * crate::flow::plan::SLAB) as u64;
         Self {
             levels: Levels::new(),
             threads: threads.max(1) as f64,
             batch,
-            // Frames that wait for their turn have not reached the sender.
-            full: batch + 2 * (threads * crate::flow::plan::SLAB) as u64,
+            full: batch + turns,
+            // More, so that the link stays busy for as long as they wait.
+            enough: batch + 2 * turns,
             rung: Rung::FIRST,
             limit: None,
             link: Bound::UNKNOWN,
@@ -172,9 +177,11 @@ impl Controller {
 
     /// Whether a worker should wait before it encodes the next frame. At the start of a run, workers
     /// would otherwise fill all memory with frames for a link about which nothing is known. As long
-    /// as the sender has a whole batch, the link loses nothing.
+    /// as the sender has a whole batch, the link loses nothing. A link that carries a batch before
+    /// its rate is known is fast.
     pub(crate) fn holds(&mut self, now: Sample) -> bool {
-        if self.link.is_known() || now.produced.saturating_sub(now.sent) < self.full {
+        let is_enough = now.produced.saturating_sub(now.sent) >= self.enough;
+        if !is_enough || self.link.is_known() || now.sent >= self.batch {
             return false;
         }
         let since = *self.held_since.get_or_insert(now.at);
@@ -240,7 +247,8 @@ impl Controller {
                     && now.is_later(&since, WINDOW / 4)
                     || now.is_later(&since, LONG_WINDOW / haste)
             }
-            None => now.is_later(&self.last, WINDOW),
+            // As soon as the first bytes have left, storing is no longer the worst guess.
+            None => now.is_later(&self.last, WINDOW) || self.none_left() && self.has_left(&now),
         };
         if !is_over || (self.frames as f64) < 2.0 * self.threads {
             return;
@@ -304,9 +312,18 @@ impl Controller {
         workers.min(link).min(source)
     }
 
+    fn none_left(&self) -> bool {
+        !self.has_left(&self.last)
+    }
+
+    /// Whether enough had left at that time for a first guess at the link.
+    fn has_left(&self, sample: &Sample) -> bool {
+        sample.sent >= self.batch / 4
+    }
+
     fn best(&self) -> Rung {
-        // Until a batch has left, nothing is known about the link: then storing is the worst guess.
-        let none_left = self.last.sent < self.batch;
+        // Until something has left, nothing is known about the link: then storing is the worst guess.
+        let none_left = self.none_left();
         let rungs = || Rung::all().filter(move |rung| !(none_left && *rung == Rung::STORED));
         let fastest = rungs().map(|rung| self.throughput(rung)).fold(0.0, f64::max);
         let small = |a: &Rung, b: &Rung| self.levels.ratio(*a).total_cmp(&self.levels.ratio(*b));
@@ -385,16 +402,27 @@ mod tests {
             ..Sample::default()
         };
         let mut controller = Controller::new(2, 64 * MIB, None);
-        assert!(!controller.holds(sample(20, 64, 0)), "the sender may not have a batch");
-        assert!(controller.holds(sample(50, 68, 0)));
-        assert!(controller.holds(sample(149, 70, 1)));
-        assert!(!controller.holds(sample(150, 70, 1)), "nothing is sent");
+        assert!(!controller.holds(sample(20, 71, 0)), "the sender may not have a batch");
+        assert!(controller.holds(sample(50, 72, 0)));
+        assert!(controller.holds(sample(149, 74, 1)));
+        assert!(!controller.holds(sample(150, 74, 1)), "nothing is sent");
         let mut controller = Controller::new(2, 64 * MIB, None);
-        assert!(controller.holds(sample(50, 68, 0)));
-        observe(&mut controller, 50, 70, 0);
-        observe(&mut controller, 60, 70, 1);
-        observe(&mut controller, 130, 90, 18);
-        assert!(!controller.holds(sample(130, 90, 18)), "{:?}", controller.link);
+        assert!(controller.holds(sample(50, 72, 0)));
+        assert!(!controller.holds(sample(60, 140, 64)), "the link is fast");
+        observe(&mut controller, 50, 72, 0);
+        observe(&mut controller, 60, 72, 1);
+        observe(&mut controller, 130, 94, 18);
+        assert!(!controller.holds(sample(130, 94, 18)), "{:?}", controller.link);
+    }
+
+    #[test]
+    fn frames_are_stored_as_soon_as_a_fast_link_has_carried_some() {
+        let mut controller = Controller::new(2, 64 * MIB, None);
+        observe(&mut controller, 30, 60, 0);
+        observe(&mut controller, 40, 70, 15);
+        assert_eq!(controller.rung, Rung::FIRST);
+        observe(&mut controller, 41, 70, 16);
+        assert_eq!(controller.rung, Rung::STORED);
     }
 
     #[test]
