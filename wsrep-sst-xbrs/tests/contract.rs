@@ -127,7 +127,7 @@ fn what_cannot_be_used_is_refused_before_it_is_confirmed() {
 #[test]
 fn each_side_reports_what_it_did() {
     let scene = Scene::new();
-    scene.options(&format!("report-dir={}", scene.scratch.path().display()));
+    scene.options(&format!("report-dir={}\ncompress=zstd:1", scene.scratch.path().display()));
     let page = |role: &str| {
         let path = scene.scratch.join(format!("xbrs-{role}.html"));
         let mode = path.metadata().unwrap().permissions().mode() & 0o777;

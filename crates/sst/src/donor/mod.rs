@@ -30,7 +30,7 @@ use crate::session::endpoint;
 use crate::session::offer::{FORMAT, Offer, What, family_name};
 use crate::session::progress::Progress;
 use crate::session::temp_dir::WorkFolder;
-use xb_wire::{Outgoing, TransferError};
+use xb_wire::{Counters, Outgoing, TransferError};
 
 /// Memory for data in flight, in bytes.
 const MEMORY: u64 = 96 << 20;
@@ -141,8 +141,12 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         // A connection has no part limits, unlike a store: all blocks have one size.
         limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
-    let sent = observer.clone();
-    let auto = AutoCodec::new(move || sent.snapshot().stored);
+    // What waits for a connection has not left, although the pipeline has passed it on.
+    let counters = Arc::clone(&sink.counters);
+    let auto = AutoCodec::new(move || {
+        let wire = counters.snapshot();
+        wire.sent.saturating_sub(wire.resent)
+    });
     let compress = match settings.compress {
         Compression::Fixed(algorithm) => FrameCompression::Fixed(algorithm),
         Compression::Auto => FrameCompression::Auto(auto.clone()),
@@ -235,6 +239,7 @@ fn random() -> Result<[u8; 16], SstError> {
 /// Passes blocks to the connection. Clones share the same connection.
 #[derive(Debug, Clone)]
 struct Sink {
+    counters: Arc<Counters>,
     outgoing: Arc<Mutex<Option<Outgoing>>>,
     observer: Observer,
     stop: CancelToken,
@@ -242,9 +247,9 @@ struct Sink {
 
 impl Sink {
     fn new(outgoing: Outgoing, observer: &Observer, context: &Context) -> Self {
-        let stop = context.stop().clone();
+        let (counters, stop) = (outgoing.counters(), context.stop().clone());
         let outgoing = Arc::new(Mutex::new(Some(outgoing)));
-        Self { outgoing, observer: observer.clone(), stop }
+        Self { counters, outgoing, observer: observer.clone(), stop }
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Option<Outgoing>> {

@@ -167,9 +167,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the value of `compress`, else the algorithm of a stock `compressor` command.
+    /// Returns the value of `compress`, else the algorithm of a stock `compressor` command, else
+    /// `auto`.
     pub(super) fn compress(&self, remarks: &mut Vec<String>) -> Result<Compression, SettingsError> {
-        let usual = "zstd:1".parse().unwrap_or_default();
         if let Some(text) = self.files.sst("compress") {
             let text = text.to_str().unwrap_or_default();
             if text.is_empty() || text == "quicklz" {
@@ -182,7 +182,9 @@ impl Reader<'_> {
                 .parse()
                 .map_err(|error: AlgorithmError| value("compress", &error.to_string()));
         }
-        let Some(command) = self.files.sst("compressor") else { return Ok(usual) };
+        let Some(command) = self.files.sst("compressor") else {
+            return Ok(Compression::Auto);
+        };
         let words = shell_words::split(command.as_bytes());
         let words = words.map_err(|error| value("compressor", &error.to_string()))?;
         let found = like_command(&words).ok_or_else(|| {

@@ -15,7 +15,7 @@ fn read(options: &[(&str, &str)]) -> Result<Settings, SettingsError> {
 #[test]
 fn defaults_are_those_of_the_design() {
     let settings = read(&[]).unwrap();
-    assert_eq!(settings.compress.to_string(), "zstd:1");
+    assert_eq!(settings.compress.to_string(), "auto");
     assert_eq!((settings.compress_threads, settings.backup_threads), (2, 2));
     assert_eq!(settings.initial_timeout, Duration::from_secs(300));
     assert_eq!(settings.locks.lock_stall, Some(Duration::from_secs(30)));
