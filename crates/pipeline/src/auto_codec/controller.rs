@@ -20,6 +20,11 @@ use super::processors::Ticks;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Time after which a busy link counts as measured, even if a quarter of a batch has not left.
 const LONG_WINDOW: Duration = Duration::from_millis(250);
+/// Bytes that a link must have carried before its rate is guessed: a sender or the system may take so
+/// many before any crosses the link.
+const FIRST: u64 = 4 << 20;
+/// A link that carries so many before its rate is known is fast.
+const FAST: u64 = 16 << 20;
 /// Longest time for which the workers wait until the link is known.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// Share of the time for which the reader waits if the source is the limit.
@@ -177,11 +182,10 @@ impl Controller {
 
     /// Whether a worker should wait before it encodes the next frame. At the start of a run, workers
     /// would otherwise fill all memory with frames for a link about which nothing is known. As long
-    /// as the sender has a whole batch, the link loses nothing. A link that carries a batch before
-    /// its rate is known is fast.
+    /// as the sender has a whole batch, the link loses nothing.
     pub(crate) fn holds(&mut self, now: Sample) -> bool {
         let is_enough = now.produced.saturating_sub(now.sent) >= self.enough;
-        if !is_enough || self.link.is_known() || now.sent >= self.batch {
+        if !is_enough || self.link.is_known() || now.sent >= self.batch.max(FAST) {
             return false;
         }
         let since = *self.held_since.get_or_insert(now.at);
@@ -318,7 +322,7 @@ impl Controller {
 
     /// Whether enough had left at that time for a first guess at the link.
     fn has_left(&self, sample: &Sample) -> bool {
-        sample.sent >= self.batch / 4
+        sample.sent >= (self.batch / 4).max(FIRST)
     }
 
     fn best(&self) -> Rung {
