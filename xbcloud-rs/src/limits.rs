@@ -34,7 +34,7 @@ pub(crate) fn default_put_memory(object_size: ObjectSize) -> u64 {
 
 fn put_memory_for(cores: usize, object_size: ObjectSize) -> u64 {
     let least = PUT_BASE.saturating_add(PUT_PER_CORE.saturating_mul(cores as u64)).min(MOST);
-    let threads = xb_pipeline::worker_threads(least, cores);
+    let threads = xb_pipeline::worker_threads(least, 0, cores);
     least.max(PackPlan::memory_for(PUT_OBJECTS, object_size, threads)).min(MOST)
 }
 
@@ -47,9 +47,10 @@ fn total_of(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Default number of worker threads for a budget of `memory` bytes: one for each core, if they fit.
-pub(crate) fn default_threads(memory: u64) -> usize {
-    xb_pipeline::worker_threads(memory, cores())
+/// Default number of worker threads for a budget of `memory` bytes, of which each codec needs
+/// `codec_memory`: one for each core, if they fit.
+pub(crate) fn default_threads(memory: u64, codec_memory: u64) -> usize {
+    xb_pipeline::worker_threads(memory, codec_memory, cores())
 }
 
 #[cfg(test)]

@@ -41,6 +41,17 @@ impl Algorithm {
         }
     }
 
+    /// Memory in bytes that an encoder needs for blocks of up to `len` bytes, beyond input and output.
+    /// For strong levels this takes some milliseconds.
+    #[must_use]
+    pub fn working_memory(self, len: usize) -> u64 {
+        match self {
+            Algorithm::Zstd(level) => crate::zstd::working_memory(level, len),
+            // Their tables are small.
+            Algorithm::None | Algorithm::Lz4 | Algorithm::Snappy | Algorithm::Gzip(_) => 0,
+        }
+    }
+
     /// The codec for members that the stock tools can read; `None` where they can read none.
     #[must_use]
     pub fn member_codec(self) -> Option<FileCodec> {

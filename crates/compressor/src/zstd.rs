@@ -148,6 +148,17 @@ pub(crate) enum Checksum {
     No,
 }
 
+/// Returns the memory in bytes that an encoder needs for slices of up to `len` bytes, beyond input
+/// and output. libzstd decides by level and length, so this encodes one slice; strong levels take
+/// some milliseconds.
+pub(crate) fn working_memory(level: ZstdLevel, len: usize) -> u64 {
+    let place = ErrorLocation::block(Format::ZstdFrame);
+    let Ok(mut encoder) = Encoder::new(place, level, Checksum::No) else { return 0 };
+    // Whether the result fits does not matter.
+    let _ = encoder.encode(&vec![0; len], &mut [0; 1024]);
+    encoder.context.sizeof() as u64
+}
+
 /// Encodes each slice as one frame.
 pub(crate) struct Encoder {
     context: CCtx<'static>,
@@ -250,6 +261,20 @@ mod tests {
         let len = head_len(PLACE, *bytes.first_chunk().unwrap())?;
         assert_eq!(len, bytes.len());
         parse_head(PLACE, &bytes, 128 << 20)
+    }
+
+    #[test]
+    fn strong_levels_need_memory_by_length() {
+        let pages = xb_testkit::data::pages(1, 4 << 20);
+        let mut out = vec![0; pages.len()];
+        for (number, len, most) in [(1, 1, 1), (8, 1, 6), (9, 1, 11), (19, 1, 18), (19, 4, 50)] {
+            let (level, len) = (ZstdLevel::new(number).unwrap(), len << 20);
+            let planned = working_memory(level, len);
+            let mut encoder = Encoder::new(PLACE, level, Checksum::No).unwrap();
+            encoder.encode(&pages[..len], &mut out).unwrap();
+            assert_eq!(planned, encoder.context.sizeof() as u64, "level {number}");
+            assert!(planned <= most << 20, "level {number}: {planned}");
+        }
     }
 
     #[test]

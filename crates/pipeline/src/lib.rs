@@ -90,7 +90,7 @@ mod pack;
 mod scan;
 mod unpack;
 
-pub use auto_codec::{AutoCodec, AutoReport, FrameCompression, Limit};
+pub use auto_codec::{AutoCodec, AutoReport, FrameCompression, Limit, codec_memory};
 pub use classic::object::Cut;
 pub use classic::one_object_per_chunk::ChunkCutter;
 pub use classic::transform::{FileCipher, Transform};

@@ -104,7 +104,7 @@ impl Context {
 }
 
 pub(crate) fn threads(run: &RunOptions) -> usize {
-    run.threads.unwrap_or_else(|| default_threads(memory(run)))
+    run.threads.unwrap_or_else(|| default_threads(memory(run), 0))
 }
 
 pub(crate) fn parallel(run: &RunOptions) -> usize {

@@ -26,7 +26,8 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
     }
     let limits = part_limits(root.store().limits());
     let PutRequest { memory, object_size, threads, parallel, .. } = *request;
-    let mut plan = PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })?;
+    let sizing = PackSizing { memory, object_size, threads, parallel, limits };
+    let mut plan = PackPlan::beside_codecs(sizing, request.layout.codec_memory())?;
     if let PutLayout::Classic { fixed_size, transform, .. } = &request.layout {
         classic_layout(*fixed_size, transform.clone()).check(&plan)?;
         if *fixed_size {

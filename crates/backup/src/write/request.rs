@@ -2,7 +2,7 @@
 
 use xb_compressor::Compression;
 use xb_encryptor::KeySlots;
-use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform};
+use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform, codec_memory};
 
 use crate::catalog::manifest::{Base, Layout, Manifest};
 use crate::catalog::names::BackupName;
@@ -65,6 +65,15 @@ impl PutLayout {
     #[must_use]
     pub fn classic() -> Self {
         Self::Classic { fixed_size: false, transform: None, md5: false }
+    }
+
+    /// Memory in bytes that the codec of each worker needs for itself.
+    pub(super) fn codec_memory(&self) -> u64 {
+        match self {
+            Self::Packed { compress, .. } => codec_memory(*compress),
+            // The plan for transformed files includes it.
+            Self::Classic { .. } => 0,
+        }
     }
 
     /// The layout without its settings.

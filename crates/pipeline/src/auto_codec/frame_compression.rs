@@ -1,8 +1,20 @@
 //! Codec of a stream's frames: one for all, or one for each.
 
-use xb_compressor::Algorithm;
+use xb_compressor::{Algorithm, Compression};
 
+use super::levels::Rung;
 use super::run::AutoCodec;
+use crate::flow::plan::SLAB;
+
+/// Returns the memory in bytes that the codec of one worker needs for frames, beyond their slabs.
+#[must_use]
+pub fn codec_memory(compress: Compression) -> u64 {
+    let algorithm = match compress {
+        Compression::Fixed(algorithm) => algorithm,
+        Compression::Auto => Rung::STRONGEST.algorithm(),
+    };
+    algorithm.working_memory(SLAB)
+}
 
 /// Codec of the frames of a stream.
 #[derive(Debug, Clone)]

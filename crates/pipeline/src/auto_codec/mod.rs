@@ -18,5 +18,5 @@ mod stopwatch;
 
 pub use controller::Limit;
 pub(crate) use encoder::AutoEncoder;
-pub use frame_compression::FrameCompression;
+pub use frame_compression::{FrameCompression, codec_memory};
 pub use run::{AutoCodec, AutoReport};

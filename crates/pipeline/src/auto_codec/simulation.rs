@@ -17,7 +17,7 @@ const FRAME: u64 = MIB;
 
 /// Plain bytes per second of one worker for each rung, on pages that shrink to a third.
 const SPEED: [f64; RUNGS] =
-    [8e9, 700e6, 620e6, 420e6, 350e6, 230e6, 190e6, 115e6, 85e6, 66e6, 58e6, 40e6];
+    [8e9, 700e6, 620e6, 420e6, 350e6, 230e6, 190e6, 115e6, 85e6, 66e6, 58e6];
 /// Seconds per byte for the checksums.
 const OTHER: f64 = 1.0 / 4e9;
 
@@ -37,26 +37,26 @@ struct Data {
 const DATA: [Data; 5] = [
     Data {
         name: "pages",
-        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.317, 0.315],
+        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.317],
         speed: 1.0,
         random: 0,
     },
     Data {
         name: "text",
-        ratios: [1.0, 0.35, 0.31, 0.17, 0.165, 0.150, 0.145, 0.13, 0.127, 0.123, 0.122, 0.12],
+        ratios: [1.0, 0.35, 0.31, 0.17, 0.165, 0.150, 0.145, 0.13, 0.127, 0.123, 0.122],
         speed: 1.3,
         random: 0,
     },
     Data {
         name: "dense",
-        ratios: [1.0, 0.93, 0.92, 0.85, 0.848, 0.845, 0.84, 0.835, 0.83, 0.828, 0.827, 0.825],
+        ratios: [1.0, 0.93, 0.92, 0.85, 0.848, 0.845, 0.84, 0.835, 0.83, 0.828, 0.827],
         speed: 0.7,
         random: 0,
     },
     Data { name: "noise", ratios: [1.0; RUNGS], speed: 1.0, random: 100 },
     Data {
         name: "mixed",
-        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.317, 0.315],
+        ratios: [1.0, 0.50, 0.47, 0.36, 0.355, 0.345, 0.34, 0.33, 0.325, 0.32, 0.317],
         speed: 1.0,
         random: 40,
     },

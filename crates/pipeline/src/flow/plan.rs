@@ -13,10 +13,12 @@ const FRAME_LEASE: u64 = SLAB as u64;
 const SLABS_PER_THREAD: u64 = 3;
 
 /// Default number of worker threads on a machine of `cores`: at least 1, and so few that the frames
-/// in work take at most a quarter of `memory` bytes. The rest is for the bytes on their way.
+/// in work take at most a quarter of `memory` bytes, together with `codec_memory` for each thread at
+/// most half. The rest is for the bytes on their way.
 #[must_use]
-pub fn worker_threads(memory: u64, cores: usize) -> usize {
-    let most = memory / 4 / (SLABS_PER_THREAD * FRAME_LEASE);
+pub fn worker_threads(memory: u64, codec_memory: u64, cores: usize) -> usize {
+    let frames = SLABS_PER_THREAD * FRAME_LEASE;
+    let most = (memory / 4 / frames).min(memory / 2 / frames.saturating_add(codec_memory));
     cores.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
 }
 
@@ -128,6 +130,24 @@ pub struct PackPlan {
 }
 
 impl PackPlan {
+    /// Like [`new`](Self::new), for workers whose codecs need `codec_memory` bytes each. Buffers get
+    /// what these leave of the budget.
+    ///
+    /// # Errors
+    /// [`PlanError`] with the numbers if the settings do not fit.
+    pub fn beside_codecs(sizing: PackSizing, codec_memory: u64) -> Result<Self, PlanError> {
+        let codecs = codec_memory.saturating_mul(sizing.threads.max(1) as u64);
+        let memory = sizing.memory.saturating_sub(codecs);
+        Self::new(PackSizing { memory, ..sizing }).map_err(|mut error| {
+            if let PlanError::Memory { memory, needed, .. }
+            | PlanError::Part { memory, needed, .. } = &mut error
+            {
+                (*memory, *needed) = (sizing.memory, needed.saturating_add(codecs));
+            }
+            error
+        })
+    }
+
     /// Derives a plan.
     ///
     /// The budget holds the frames in work and at least two parts: one that fills while the other
@@ -261,6 +281,26 @@ mod tests {
     }
 
     #[test]
+    fn buffers_leave_the_codecs_their_memory() {
+        let sizing = PackSizing {
+            memory: 128 * MIB,
+            object_size: ObjectSize::new(64 * MIB),
+            threads: 4,
+            parallel: 4,
+            limits: S3,
+        };
+        let plan = PackPlan::beside_codecs(sizing, 5 * MIB).unwrap();
+        let left = PackSizing { memory: 108 * MIB, ..sizing };
+        assert_eq!(Ok(plan), PackPlan::new(left));
+        let few = |memory| PackPlan::beside_codecs(PackSizing { memory, ..sizing }, 5 * MIB);
+        let PlanError::Memory { memory, needed, .. } = few(30 * MIB).unwrap_err() else {
+            panic!("30 MiB do not even hold the codecs and the frames");
+        };
+        assert_eq!(memory, 30 * MIB);
+        assert!(few(needed).is_ok() && few(needed - 1).is_err(), "{needed}");
+    }
+
+    #[test]
     fn small_chunks_are_one_put_and_large_ones_equal_parts() {
         let plan = |chunk| pack(512 * MIB, chunk, 2, 8, S3).unwrap();
         assert_eq!(plan(MIB).part_size, MIB);
@@ -290,17 +330,28 @@ mod tests {
     #[test]
     fn a_budget_that_one_core_can_use_works_on_any_machine() {
         for memory in (12 * MIB..1 << 30).step_by(1 << 20) {
-            for cores in [1, 2, 4, 16, 64, 256] {
-                let threads = worker_threads(memory, cores);
+            for (codec_memory, cores) in [0, 5 * MIB, 12 * MIB]
+                .into_iter()
+                .flat_map(|codec| [1, 2, 4, 16, 64, 256].map(|cores| (codec, cores)))
+            {
+                let threads = worker_threads(memory, codec_memory, cores);
                 assert!((1..=cores).contains(&threads));
-                if pack(memory, 64 * MIB, 1, 4, S3).is_ok() {
-                    assert!(pack(memory, 64 * MIB, threads, 4, S3).is_ok(), "{memory}, {cores}");
+                let object_size = ObjectSize::new(64 * MIB);
+                let plan = |threads| {
+                    let sizing =
+                        PackSizing { memory, object_size, threads, parallel: 4, limits: S3 };
+                    PackPlan::beside_codecs(sizing, codec_memory)
+                };
+                if plan(1).is_ok() {
+                    assert!(plan(threads).is_ok(), "{memory}, {codec_memory}, {cores}");
                 }
                 assert!(UnpackPlan::new(memory, threads, 4).is_ok(), "{memory}, {cores}");
             }
         }
-        assert_eq!(worker_threads(512 * MIB, 8), 8);
-        assert_eq!(worker_threads(0, 8), 1);
+        assert_eq!(worker_threads(512 * MIB, 0, 8), 8);
+        assert_eq!(worker_threads(128 * MIB, 0, 64), 10);
+        assert_eq!(worker_threads(128 * MIB, 5 * MIB, 64), 8);
+        assert_eq!(worker_threads(0, 0, 8), 1);
     }
 
     proptest! {

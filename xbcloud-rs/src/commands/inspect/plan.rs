@@ -37,7 +37,7 @@ impl Context {
         let run = &args.common.run;
         let object_size = ObjectSize::new(chunk_size);
         let (memory, get_memory) = (put_memory(run, object_size), memory(run));
-        let threads = run.threads.unwrap_or_else(|| default_threads(memory));
+        let threads = run.threads.unwrap_or_else(|| default_threads(memory, 0));
         let parallel = parallel(run);
         let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };
         let request = xb_backup::EstimateRequest {

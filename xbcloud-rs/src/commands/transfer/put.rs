@@ -14,6 +14,7 @@ use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
+    codec_memory,
 };
 use xb_uploader::Lock;
 
@@ -228,7 +229,7 @@ impl Context {
         let object_size = ObjectSize::new(chunk_size);
         let memory = put_memory(run, object_size);
         let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
-        let threads = threads.unwrap_or_else(|| default_threads(memory));
+        let threads = threads.unwrap_or_else(|| default_threads(memory, codec_memory(compress)));
         let layout = match layout {
             Layout::Packed if put.encrypt_chunk_size.is_some() => {
                 return Err(Failure::usage(
