@@ -216,6 +216,8 @@ class Minio:
 
     def _wait_ready(self, url):
         for _ in range(900):
+            if any(process.poll() is not None for process in self.processes):
+                raise SystemExit(f"MinIO ended: {(self.folder / 'log').read_text()[-2000:]}")
             try:
                 self.opener.open(f"{url}/minio/health/ready", timeout=5).close()
                 return

@@ -32,7 +32,7 @@ mod worker;
 use std::fmt;
 use std::sync::Arc;
 
-use xb_compressor::{Algorithm, FileCodec, PIECE_PLAIN, PieceEncoder};
+use xb_compressor::{FileCodec, PIECE_PLAIN, PieceEncoder};
 use xb_encryptor::xbcrypt::{ChunkSize, Cipher, sealed_len};
 use xb_reader::RelPath;
 
@@ -116,8 +116,7 @@ impl Transform {
     ) -> Result<MemorySplit, PlanError> {
         // Slabs with the workers, one being read, one being taken apart.
         let slabs = (plan.depth + plan.threads + 2) as u64 * SLAB as u64;
-        let codec = self.compress.map_or(Algorithm::None, Algorithm::from);
-        let worker = 3 * PIECE_PLAIN as u64 + codec.working_memory(PIECE_PLAIN);
+        let worker = 3 * PIECE_PLAIN as u64;
         let least = if fixed_size { least_for_fixed_size(plan)? } else { LEAST };
         let needed = slabs + worker + least;
         if plan.memory < needed {
