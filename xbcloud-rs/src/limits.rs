@@ -28,14 +28,18 @@ pub(crate) fn default_memory() -> u64 {
 /// Default budget for a put of objects of this size. A put uses all of it as soon as the store is
 /// slower than the producer. With fewer objects in memory, large ones would have to be divided into
 /// more requests, and a distant store would often be idle.
-pub(crate) fn default_put_memory(object_size: ObjectSize) -> u64 {
-    put_memory_for(cores(), object_size).min(default_memory())
+///
+/// The codec of each worker needs `codec_memory` bytes more.
+pub(crate) fn default_put_memory(object_size: ObjectSize, codec_memory: u64) -> u64 {
+    put_memory_for(cores(), object_size, codec_memory).min(default_memory())
 }
 
-fn put_memory_for(cores: usize, object_size: ObjectSize) -> u64 {
+fn put_memory_for(cores: usize, object_size: ObjectSize, codec_memory: u64) -> u64 {
     let least = PUT_BASE.saturating_add(PUT_PER_CORE.saturating_mul(cores as u64)).min(MOST);
-    let threads = xb_pipeline::worker_threads(least, 0, cores);
-    least.max(PackPlan::memory_for(PUT_OBJECTS, object_size, threads)).min(MOST)
+    let threads = xb_pipeline::worker_threads(least, codec_memory, cores);
+    let codecs = codec_memory.saturating_mul(threads as u64);
+    let buffers = least.max(PackPlan::memory_for(PUT_OBJECTS, object_size, threads));
+    buffers.saturating_add(codecs).min(MOST)
 }
 
 fn cores() -> usize {
@@ -62,16 +66,18 @@ mod tests {
         assert_eq!(total_of("MemFree: 1 kB\nMemTotal:       24576 kB\n"), Some(24 << 20));
         assert_eq!(total_of("MemTotal: lots\n"), None);
         assert!((1..=MOST).contains(&default_memory()));
-        assert!(default_put_memory(ObjectSize::new(1)) <= default_memory());
+        assert!(default_put_memory(ObjectSize::new(1), 0) <= default_memory());
     }
 
     #[test]
     fn small_machines_hold_little_and_large_objects_stay_whole() {
-        let mib = |cores, object: u64| put_memory_for(cores, ObjectSize::new(object << 20)) >> 20;
+        let mib =
+            |cores, object: u64| put_memory_for(cores, ObjectSize::new(object << 20), 0) >> 20;
         assert_eq!([mib(2, 10), mib(2, 32), mib(2, 64), mib(2, 200)], [172, 172, 332, 512]);
         assert_eq!(
             [mib(1, 32), mib(8, 32), mib(64, 32), mib(64, u64::MAX >> 20)],
             [169, 268, 512, 512]
         );
+        assert_eq!(put_memory_for(2, ObjectSize::new(32 << 20), 5 << 20) >> 20, 182);
     }
 }

@@ -115,9 +115,9 @@ pub(crate) fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
 
-/// Memory for a put of objects of this size.
-pub(crate) fn put_memory(run: &RunOptions, object_size: ObjectSize) -> u64 {
-    run.memory.map_or_else(|| default_put_memory(object_size), |size| size.bytes())
+/// Memory for a put of objects of this size, with a codec that needs `codec_memory` for each worker.
+pub(crate) fn put_memory(run: &RunOptions, object_size: ObjectSize, codec_memory: u64) -> u64 {
+    run.memory.map_or_else(|| default_put_memory(object_size, codec_memory), |size| size.bytes())
 }
 
 fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {

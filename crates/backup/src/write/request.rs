@@ -71,7 +71,7 @@ impl PutLayout {
     pub(super) fn codec_memory(&self) -> u64 {
         match self {
             Self::Packed { compress, .. } => codec_memory(*compress),
-            // The plan for transformed files includes it.
+            // Files are compressed later, in memory that is planned there.
             Self::Classic { .. } => 0,
         }
     }

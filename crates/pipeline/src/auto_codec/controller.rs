@@ -16,7 +16,7 @@ use super::levels::{Encoding, Levels, RUNGS, Rung, mix};
 use super::machine::MachineCosts;
 use super::processors::Ticks;
 
-/// Shortest time between two decisions.
+/// Usual time between two decisions.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Time after which a busy link counts as measured, even if a quarter of a batch has not left.
 const LONG_WINDOW: Duration = Duration::from_millis(250);
@@ -406,7 +406,7 @@ mod tests {
             ..Sample::default()
         };
         let mut controller = Controller::new(2, 64 * MIB, None);
-        assert!(!controller.holds(sample(20, 71, 0)), "the sender may not have a batch");
+        assert!(!controller.holds(sample(20, 71, 0)), "the link may not stay busy");
         assert!(controller.holds(sample(50, 72, 0)));
         assert!(controller.holds(sample(149, 74, 1)));
         assert!(!controller.holds(sample(150, 74, 1)), "nothing is sent");

@@ -9,11 +9,13 @@ use crate::flow::plan::SLAB;
 /// Returns the memory in bytes that the codec of one worker needs for frames, beyond their slabs.
 #[must_use]
 pub fn codec_memory(compress: Compression) -> u64 {
-    let algorithm = match compress {
-        Compression::Fixed(algorithm) => algorithm,
-        Compression::Auto => Rung::STRONGEST.algorithm(),
-    };
-    algorithm.working_memory(SLAB)
+    match compress {
+        Compression::Fixed(algorithm) => algorithm.working_memory(SLAB),
+        // Probes have a buffer for their output.
+        Compression::Auto => {
+            Rung::STRONGEST.algorithm().working_memory(SLAB) + (SLAB + SLAB / 4) as u64
+        }
+    }
 }
 
 /// Codec of the frames of a stream.

@@ -18,7 +18,7 @@ impl Rung {
     pub(crate) const FIRST: Self = Self(3);
 
     /// Zstd at level 8. Level 9 needs twice as much memory, which each worker would have to set aside,
-    /// and saves no percent more.
+    /// and saves less than 1 % more.
     pub(crate) const STRONGEST: Self = Self(RUNGS - 1);
 
     pub(super) fn all() -> impl DoubleEndedIterator<Item = Self> {

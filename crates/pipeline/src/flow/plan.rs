@@ -123,7 +123,7 @@ pub struct PackPlan {
     pub part_size: u64,
     /// Parts in flight at one time.
     pub parallel: usize,
-    /// The whole budget in bytes.
+    /// Budget of the buffers in bytes.
     pub memory: u64,
     /// Limits of the store.
     pub limits: PartLimits,
@@ -131,21 +131,15 @@ pub struct PackPlan {
 
 impl PackPlan {
     /// Like [`new`](Self::new), for workers whose codecs need `codec_memory` bytes each. Buffers get
-    /// what these leave of the budget.
+    /// what these leave of the budget, and at least half of it. If no plan fits into that, they get
+    /// all of it: what works with one codec works with each.
     ///
     /// # Errors
     /// [`PlanError`] with the numbers if the settings do not fit.
     pub fn beside_codecs(sizing: PackSizing, codec_memory: u64) -> Result<Self, PlanError> {
         let codecs = codec_memory.saturating_mul(sizing.threads.max(1) as u64);
-        let memory = sizing.memory.saturating_sub(codecs);
-        Self::new(PackSizing { memory, ..sizing }).map_err(|mut error| {
-            if let PlanError::Memory { memory, needed, .. }
-            | PlanError::Part { memory, needed, .. } = &mut error
-            {
-                (*memory, *needed) = (sizing.memory, needed.saturating_add(codecs));
-            }
-            error
-        })
+        let memory = sizing.memory - codecs.min(sizing.memory / 2);
+        Self::new(PackSizing { memory, ..sizing }).or_else(|_| Self::new(sizing))
     }
 
     /// Derives a plan.
@@ -292,12 +286,10 @@ mod tests {
         let plan = PackPlan::beside_codecs(sizing, 5 * MIB).unwrap();
         let left = PackSizing { memory: 108 * MIB, ..sizing };
         assert_eq!(Ok(plan), PackPlan::new(left));
-        let few = |memory| PackPlan::beside_codecs(PackSizing { memory, ..sizing }, 5 * MIB);
-        let PlanError::Memory { memory, needed, .. } = few(30 * MIB).unwrap_err() else {
-            panic!("30 MiB do not even hold the codecs and the frames");
-        };
-        assert_eq!(memory, 30 * MIB);
-        assert!(few(needed).is_ok() && few(needed - 1).is_err(), "{needed}");
+        let huge = PackPlan::beside_codecs(sizing, 1 << 40).unwrap();
+        assert_eq!(huge.memory, 64 * MIB);
+        let few = PackSizing { memory: 30 * MIB, ..sizing };
+        assert_eq!(PackPlan::beside_codecs(few, 5 * MIB), PackPlan::new(few));
     }
 
     #[test]
@@ -330,7 +322,7 @@ mod tests {
     #[test]
     fn a_budget_that_one_core_can_use_works_on_any_machine() {
         for memory in (12 * MIB..1 << 30).step_by(1 << 20) {
-            for (codec_memory, cores) in [0, 5 * MIB, 12 * MIB]
+            for (codec_memory, cores) in [0, 5 * MIB, 17 * MIB]
                 .into_iter()
                 .flat_map(|codec| [1, 2, 4, 16, 64, 256].map(|cores| (codec, cores)))
             {

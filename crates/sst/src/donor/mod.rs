@@ -141,7 +141,8 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         // A connection has no part limits, unlike a store: all blocks have one size.
         limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
-    // What waits for a connection has not left, although the pipeline has passed it on.
+    // What waits for a connection has not left, although the pipeline has passed it on. A block counts
+    // as sent when a connection begins to write it.
     let counters = Arc::clone(&sink.counters);
     let auto = AutoCodec::new(move || {
         let wire = counters.snapshot();

@@ -36,7 +36,7 @@ impl Context {
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
         let run = &args.common.run;
         let object_size = ObjectSize::new(chunk_size);
-        let (memory, get_memory) = (put_memory(run, object_size), memory(run));
+        let (memory, get_memory) = (put_memory(run, object_size, 0), memory(run));
         let threads = run.threads.unwrap_or_else(|| default_threads(memory, 0));
         let parallel = parallel(run);
         let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };

@@ -227,9 +227,11 @@ impl Context {
             return Err(Failure::usage("--chunk-size must be at least 1"));
         }
         let object_size = ObjectSize::new(chunk_size);
-        let memory = put_memory(run, object_size);
+        // Classic files are compressed by other workers, which have memory of their own.
+        let codec_memory = if layout == Layout::Packed { codec_memory(compress) } else { 0 };
+        let memory = put_memory(run, object_size, codec_memory);
         let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
-        let threads = threads.unwrap_or_else(|| default_threads(memory, codec_memory(compress)));
+        let threads = threads.unwrap_or_else(|| default_threads(memory, codec_memory));
         let layout = match layout {
             Layout::Packed if put.encrypt_chunk_size.is_some() => {
                 return Err(Failure::usage(
