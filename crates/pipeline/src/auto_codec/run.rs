@@ -13,7 +13,7 @@ use super::processors::Processors;
 use crate::flow::observer::{Observer, Wait};
 
 /// Time after which a waiting worker looks again.
-const HOLD: Duration = Duration::from_millis(1);
+pub(super) const HOLD: Duration = Duration::from_millis(1);
 
 /// Chooses the codec of each frame of one run. Clones share the run.
 #[derive(Clone)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::controller::{Controller, Sample};
 use super::levels::{Encoding, RUNGS, Rung};
 use super::processors::Ticks;
+use super::run::HOLD;
 
 const MIB: u64 = 1 << 20;
 /// Plain bytes of a frame.
@@ -106,9 +107,6 @@ struct World {
     frames: u64,
 }
 
-/// Time after which a waiting worker looks again, in seconds.
-const HOLD: f64 = 1e-3;
-
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     seconds: f64,
@@ -186,7 +184,7 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
             if fixed.is_some() || !controller.holds(sample) {
                 break;
             }
-            start += HOLD;
+            start += HOLD.as_secs_f64();
         }
         let choice = controller.choose();
         let rung = fixed.unwrap_or(choice.rung);
