@@ -44,6 +44,7 @@ fn stream() -> Bytes {
 fn up(stream: Bytes, threads: usize, mut keep: impl FnMut(Part) + Send + 'static) {
     let plan = PackPlan::new(PackSizing {
         memory: MEMORY,
+        codec_memory: 0,
         object_size: ObjectSize::new(32 << 20),
         threads,
         parallel: 4,

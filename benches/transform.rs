@@ -127,6 +127,7 @@ fn plain() -> NativeStream {
 fn pipeline(stream: &Bytes, native: NativeStream, threads: usize) {
     let plan = PackPlan::new(PackSizing {
         memory: MEMORY,
+        codec_memory: 0,
         object_size: ObjectSize::new(64 << 20),
         threads,
         parallel: 4,

@@ -29,7 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let limits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
     let object_size = ObjectSize::new(16 << 20);
-    let sizing = PackSizing { memory: MEMORY, object_size, threads: 2, parallel: 1, limits };
+    let sizing = PackSizing {
+        memory: MEMORY,
+        codec_memory: 0,
+        object_size,
+        threads: 2,
+        parallel: 1,
+        limits,
+    };
     let plan = PackPlan::new(sizing)?;
     let id = StreamId(xb_encryptor::new_stream_id()?);
     let layout = ObjectLayout::Packed {

@@ -36,7 +36,7 @@
 //! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000, equal: false };
 //! let object_size = ObjectSize::new(1000);
 //! let plan =
-//!     PackPlan::new(PackSizing { memory: 64 << 20, object_size, threads: 2, parallel: 4, limits })?;
+//!     PackPlan::new(PackSizing { memory: 64 << 20, codec_memory: 0, object_size, threads: 2, parallel: 4, limits })?;
 //! let header = xb_frame::StreamHeader::new(xb_frame::StreamId([1; 16])); // take random bytes
 //! let input = XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
 //! let (content, stream_out) = (Content::Xbstream(input), NativeStream::plain(header));

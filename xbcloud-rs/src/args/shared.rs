@@ -73,7 +73,7 @@ pub(crate) struct RunOptions {
     /// Concurrent requests; fewer if --memory requires it [default: 8]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<usize>,
-    /// Memory for buffers [default: 512M, a put with 2 cores and objects of 32M: 172M; at most a
+    /// Memory for buffers, and codecs of the packed layout [default: 512M, a put with 2 cores and objects of 32M: 172M; at most a
     /// quarter of RAM]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,

@@ -165,6 +165,8 @@ fn least_memory(plan: &PackPlan, recut: bool) -> u64 {
     let needs = |memory| {
         let plan = PackPlan::new(PackSizing {
             memory,
+            // Codecs get what is left.
+            codec_memory: 0,
             object_size: plan.object_size,
             threads: plan.threads,
             parallel: 1,
@@ -201,6 +203,7 @@ mod tests {
             sealed: false,
             put: PackPlan::new(PackSizing {
                 memory: 512 * MIB,
+                codec_memory: 0,
                 object_size: ObjectSize::new(chunk),
                 threads: 2,
                 parallel: 8,
@@ -234,7 +237,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_byte_has_its_object(stored in 0_u64..(64 << 40), chunk in 1_u64..(8 << 30)) {
-            let plan = PackPlan::new(PackSizing { memory: 1 << 30, object_size: ObjectSize::new(chunk), threads: 2, parallel: 8, limits: limits() });
+            let plan = PackPlan::new(PackSizing { memory: 1 << 30, codec_memory: 0, object_size: ObjectSize::new(chunk), threads: 2, parallel: 8, limits: limits() });
             if let Ok(put) = plan {
                 let request = EstimateRequest { put, ..request(stored, MIB, Layout::Packed) };
                 let numbers = estimate(&request);

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use xb_compressor::{Algorithm, BlockEncoder, ZstdLevel};
+use xb_compressor::{Algorithm, BlockEncoder, Compression, ZstdLevel};
 use xb_encryptor::{Backend, FreshKey, SealContext, SealStream, new_stream_id};
-use xb_pipeline::sums;
+use xb_pipeline::{codec_memory, sums};
 
 use crate::tune::error::TuneError;
 use crate::tune::sample::{BLOCK, Sample};
@@ -25,6 +25,8 @@ pub struct CodecSpeed {
     pub speed: f64,
     /// Bytes after compression per plain byte.
     pub ratio: f64,
+    /// Memory in bytes that each thread needs for the codec.
+    pub memory: u64,
 }
 
 /// Measurements of this machine.
@@ -64,6 +66,7 @@ pub fn measure_machine(
             compress: algorithm.to_string(),
             speed: work.speed(),
             ratio: work.stored as f64 / work.of.max(1) as f64,
+            memory: codec_memory(Compression::Fixed(algorithm)),
         });
     }
     let seal = at_once(&blocks, threads, each, || {

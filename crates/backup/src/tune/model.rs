@@ -157,8 +157,14 @@ pub fn predict(
     let Choice { codec, chunk_size, parallel, memory } = *choice;
     let threads = machine.threads.max(1);
     let object_size = ObjectSize::new(chunk_size);
-    let put =
-        PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits: limits() })?;
+    let put = PackPlan::new(PackSizing {
+        memory,
+        codec_memory: codec.memory,
+        object_size,
+        threads,
+        parallel,
+        limits: limits(),
+    })?;
     let get = UnpackPlan::new(memory, threads, parallel)?;
     let stored = share(job.bytes, codec.ratio);
     let (layout, sealed) = (Layout::Packed, job.sealed);
@@ -210,7 +216,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn codec(speed: f64, ratio: f64) -> CodecSpeed {
-        CodecSpeed { compress: "zstd:1".into(), speed, ratio }
+        CodecSpeed { compress: "zstd:1".into(), speed, ratio, memory: 0 }
     }
 
     fn machine(read: f64) -> Machine {
@@ -228,6 +234,19 @@ mod tests {
         let choice = Choice { codec, chunk_size, parallel: 8, memory: 512 * MIB };
         let prediction = predict(&machine(read), link, &job, &choice).unwrap();
         (prediction.seconds, prediction.bottleneck)
+    }
+
+    #[test]
+    fn memory_of_a_codec_is_missing_to_the_buffers() {
+        let (machine, link) = (machine(1e9), Link::known(1e8, 0.0));
+        let job = Job { bytes: 10 * GIB, sealed: false, prices: None };
+        let requests = |memory| {
+            let codec = &CodecSpeed { memory, ..codec(4e8, 0.5) };
+            let choice = Choice { codec, chunk_size: 32 * MIB, parallel: 8, memory: 128 * MIB };
+            predict(&machine, &link, &job, &choice).unwrap().requests
+        };
+        // With 4 times 16 MiB less, objects no longer fit in one request.
+        assert!(requests(16 * MIB) > 2 * requests(0));
     }
 
     #[test]

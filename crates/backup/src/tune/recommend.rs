@@ -122,8 +122,12 @@ mod tests {
     }
 
     fn machine() -> Machine {
-        let codec =
-            |compress: &str, speed, ratio| CodecSpeed { compress: compress.into(), speed, ratio };
+        let codec = |compress: &str, speed, ratio| CodecSpeed {
+            compress: compress.into(),
+            speed,
+            ratio,
+            memory: 0,
+        };
         let codecs = vec![
             codec("none", 5e9, 1.0),
             codec("lz4", 8e8, 0.6),

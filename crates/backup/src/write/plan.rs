@@ -26,8 +26,9 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
     }
     let limits = part_limits(root.store().limits());
     let PutRequest { memory, object_size, threads, parallel, .. } = *request;
-    let sizing = PackSizing { memory, object_size, threads, parallel, limits };
-    let mut plan = PackPlan::beside_codecs(sizing, request.layout.codec_memory())?;
+    let codec_memory = request.layout.codec_memory();
+    let mut plan =
+        PackPlan::new(PackSizing { memory, codec_memory, object_size, threads, parallel, limits })?;
     if let PutLayout::Classic { fixed_size, transform, .. } = &request.layout {
         classic_layout(*fixed_size, transform.clone()).check(&plan)?;
         if *fixed_size {
@@ -54,14 +55,22 @@ pub struct PutSizing {
     pub fixed_size: bool,
 }
 
-/// Like [`plan`], without a request, for a store with the limits of S3.
+/// Like [`plan`], without a request, for a store with the limits of S3 and a codec that needs little
+/// memory.
 ///
 /// # Errors
 /// [`BackupError::Plan`] if the settings cannot work.
 pub fn put_plan(sizing: PutSizing) -> Result<PackPlan, BackupError> {
     let PutSizing { memory, object_size, threads, parallel, fixed_size } = sizing;
     let limits = limits();
-    let plan = PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })?;
+    let plan = PackPlan::new(PackSizing {
+        memory,
+        codec_memory: 0,
+        object_size,
+        threads,
+        parallel,
+        limits,
+    })?;
     if fixed_size {
         FIXED_SIZE.check(&plan)?;
     }

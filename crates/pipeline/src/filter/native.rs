@@ -157,7 +157,14 @@ fn put_plan(threads: usize) -> Result<PackPlan, PlanError> {
     let slabs = (threads.max(1) as u64).saturating_mul(3).saturating_add(1);
     let memory = slabs.saturating_mul(SLAB as u64).saturating_add(FOR_PARTS);
     let limits = PartLimits { min: 1, max: SLAB as u64, count: u64::MAX, equal: false };
-    PackPlan::new(PackSizing { memory, object_size: ONE_OBJECT, threads, parallel: 1, limits })
+    PackPlan::new(PackSizing {
+        memory,
+        codec_memory: 0,
+        object_size: ONE_OBJECT,
+        threads,
+        parallel: 1,
+        limits,
+    })
 }
 
 /// Options of [`open_file`].

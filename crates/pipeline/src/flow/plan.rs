@@ -100,6 +100,9 @@ impl ObjectSize {
 pub struct PackSizing {
     /// The whole budget in bytes.
     pub memory: u64,
+    /// Memory in bytes that the codec of each worker needs for itself; see
+    /// [`codec_memory`](crate::codec_memory).
+    pub codec_memory: u64,
     /// Size of the objects.
     pub object_size: ObjectSize,
     /// Worker threads.
@@ -130,28 +133,26 @@ pub struct PackPlan {
 }
 
 impl PackPlan {
-    /// Like [`new`](Self::new), for workers whose codecs need `codec_memory` bytes each. Buffers get
-    /// what these leave of the budget, and at least half of it. If no plan fits into that, they get
-    /// all of it: what works with one codec works with each.
-    ///
-    /// # Errors
-    /// [`PlanError`] with the numbers if the settings do not fit.
-    pub fn beside_codecs(sizing: PackSizing, codec_memory: u64) -> Result<Self, PlanError> {
-        let codecs = codec_memory.saturating_mul(sizing.threads.max(1) as u64);
-        let memory = sizing.memory - codecs.min(sizing.memory / 2);
-        Self::new(PackSizing { memory, ..sizing }).or_else(|_| Self::new(sizing))
-    }
-
     /// Derives a plan.
     ///
-    /// The budget holds the frames in work and at least two parts: one that fills while the other
-    /// is in flight. Stores bill each part, so an object of which the budget holds two is sent in
-    /// one request. A larger object is sent in parts of which the budget holds four.
+    /// The budget of the buffers is what the codecs leave of the whole, and at least half of it. If no
+    /// plan fits into that, it is all of it: what works with one codec works with each.
+    ///
+    /// It holds the frames in work and at least two parts: one that fills while the other is in
+    /// flight. Stores bill each part, so an object of which the budget holds two is sent in one
+    /// request. A larger object is sent in parts of which the budget holds four.
     ///
     /// # Errors
     /// [`PlanError`] with the numbers if the settings do not fit.
     pub fn new(sizing: PackSizing) -> Result<Self, PlanError> {
-        let PackSizing { memory, object_size, parallel, limits, .. } = sizing;
+        let codecs = sizing.codec_memory.saturating_mul(sizing.threads.max(1) as u64);
+        let left = sizing.memory - codecs.min(sizing.memory / 2);
+        Self::of_buffers(left, sizing).or_else(|_| Self::of_buffers(sizing.memory, sizing))
+    }
+
+    /// Derives a plan for buffers of `memory` bytes.
+    fn of_buffers(memory: u64, sizing: PackSizing) -> Result<Self, PlanError> {
+        let PackSizing { object_size, parallel, limits, .. } = sizing;
         let threads = sizing.threads.max(1);
         let object = object_size.get();
         let depth = threads * 2;
@@ -271,25 +272,27 @@ mod tests {
         limits: PartLimits,
     ) -> Result<PackPlan, PlanError> {
         let object_size = ObjectSize::new(object);
-        PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })
+        let codec_memory = 0;
+        PackPlan::new(PackSizing { memory, codec_memory, object_size, threads, parallel, limits })
     }
 
     #[test]
     fn buffers_leave_the_codecs_their_memory() {
         let sizing = PackSizing {
             memory: 128 * MIB,
+            codec_memory: 5 * MIB,
             object_size: ObjectSize::new(64 * MIB),
             threads: 4,
             parallel: 4,
             limits: S3,
         };
-        let plan = PackPlan::beside_codecs(sizing, 5 * MIB).unwrap();
+        let alone = |sizing| PackPlan::new(PackSizing { codec_memory: 0, ..sizing });
         let left = PackSizing { memory: 108 * MIB, ..sizing };
-        assert_eq!(Ok(plan), PackPlan::new(left));
-        let huge = PackPlan::beside_codecs(sizing, 1 << 40).unwrap();
+        assert_eq!(PackPlan::new(sizing), alone(left));
+        let huge = PackPlan::new(PackSizing { codec_memory: 1 << 40, ..sizing }).unwrap();
         assert_eq!(huge.memory, 64 * MIB);
         let few = PackSizing { memory: 30 * MIB, ..sizing };
-        assert_eq!(PackPlan::beside_codecs(few, 5 * MIB), PackPlan::new(few));
+        assert_eq!(PackPlan::new(few), alone(few));
     }
 
     #[test]
@@ -330,9 +333,14 @@ mod tests {
                 assert!((1..=cores).contains(&threads));
                 let object_size = ObjectSize::new(64 * MIB);
                 let plan = |threads| {
-                    let sizing =
-                        PackSizing { memory, object_size, threads, parallel: 4, limits: S3 };
-                    PackPlan::beside_codecs(sizing, codec_memory)
+                    PackPlan::new(PackSizing {
+                        memory,
+                        codec_memory,
+                        object_size,
+                        threads,
+                        parallel: 4,
+                        limits: S3,
+                    })
                 };
                 if plan(1).is_ok() {
                     assert!(plan(threads).is_ok(), "{memory}, {codec_memory}, {cores}");

@@ -30,7 +30,7 @@ pub(crate) fn pack_plan(
     limits: PartLimits,
 ) -> Result<PackPlan, PlanError> {
     let object_size = ObjectSize::new(object_size);
-    PackPlan::new(PackSizing { memory, object_size, threads, parallel, limits })
+    PackPlan::new(PackSizing { memory, codec_memory: 0, object_size, threads, parallel, limits })
 }
 
 pub(crate) type Objects = BTreeMap<String, Vec<u8>>;

@@ -32,8 +32,11 @@ use crate::session::progress::Progress;
 use crate::session::temp_dir::WorkFolder;
 use xb_wire::{Counters, Outgoing, TransferError};
 
-/// Memory for data in flight, in bytes.
+/// Least memory for data in flight, in bytes.
 const MEMORY: u64 = 96 << 20;
+/// Blocks for each worker: two frames wait or are in work, and four wait for the connection, by which
+/// `compress=auto` sees that it is busy.
+const BLOCKS_PER_WORKER: u64 = 6;
 /// Size of the blocks that are sent, in bytes.
 const BLOCK: u64 = 1 << 20;
 
@@ -131,13 +134,14 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         log: Some(context.layout.datadir.join("xbrs.backup.log")),
     };
     let threads = settings.compress_threads;
+    let memory = MEMORY.max((BLOCKS_PER_WORKER * threads as u64 + 2) * BLOCK);
     let plan = PackPlan {
         threads,
         depth: threads * 2,
         object_size: ObjectSize::new(u64::MAX),
         part_size: BLOCK,
         parallel: 1,
-        memory: MEMORY,
+        memory,
         // A connection has no part limits, unlike a store: all blocks have one size.
         limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
@@ -178,9 +182,9 @@ fn send_backup(
     let (backup, output) = run.stream(context.stop(), &context.settings.locks)?;
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
-    let outcome =
-        start_pack(output, put, &Budget::new(MEMORY), observer, move |part| taking.take(part))
-            .and_then(xb_pipeline::PackHandle::join);
+    let budget = Budget::new(put.plan.memory);
+    let outcome = start_pack(output, put, &budget, observer, move |part| taking.take(part))
+        .and_then(xb_pipeline::PackHandle::join);
     // A connection error is the cause of every error that follows from it.
     sink.check()?;
     match outcome {

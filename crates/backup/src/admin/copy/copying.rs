@@ -117,6 +117,7 @@ impl Copying<'_> {
         let limits = part_limits(self.to.store().limits());
         let put = PackPlan::new(PackSizing {
             memory,
+            codec_memory: 0,
             object_size: ObjectSize::new(largest),
             threads,
             parallel,

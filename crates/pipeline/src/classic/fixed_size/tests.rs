@@ -13,7 +13,14 @@ use crate::flow::plan::{ObjectSize, PackPlan, PackSizing, PartLimits, PlanError}
 
 fn plan(memory: u64, object: u64, limits: PartLimits) -> Result<PackPlan, PlanError> {
     let object_size = ObjectSize::new(object);
-    PackPlan::new(PackSizing { memory, object_size, threads: 2, parallel: 4, limits })
+    PackPlan::new(PackSizing {
+        memory,
+        codec_memory: 0,
+        object_size,
+        threads: 2,
+        parallel: 4,
+        limits,
+    })
 }
 
 /// Lengths of the parts of an object, and its bytes.

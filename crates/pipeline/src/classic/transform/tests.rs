@@ -74,6 +74,7 @@ fn put(
     let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
     let plan = PackPlan::new(PackSizing {
         memory,
+        codec_memory: 0,
         object_size: ObjectSize::new(10 << 20),
         threads: 2,
         parallel: 4,
@@ -286,6 +287,7 @@ fn too_little_memory_is_refused_with_a_number_that_does() {
     let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
     let plan = PackPlan::new(PackSizing {
         memory: 30 << 20,
+        codec_memory: 0,
         object_size: ObjectSize::new(10 << 20),
         threads: 2,
         parallel: 4,
@@ -300,6 +302,7 @@ fn too_little_memory_is_refused_with_a_number_that_does() {
         .check(
             &PackPlan::new(PackSizing {
                 memory: needed,
+                codec_memory: 0,
                 object_size: ObjectSize::new(10 << 20),
                 threads: 2,
                 parallel: 4,
@@ -315,6 +318,7 @@ fn a_sink_that_stops_stops_all() {
     let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
     let plan = PackPlan::new(PackSizing {
         memory: 40 << 20,
+        codec_memory: 0,
         object_size: ObjectSize::new(10 << 20),
         threads: 2,
         parallel: 4,
