@@ -47,8 +47,7 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
     Ok(builder.finish())
 }
 
-/// Fails if other backups depend on `name`, or may depend on it. Reads only manifests that are not
-/// yet `known`.
+/// Fails if `known` backups depend on `name`, or may depend on it.
 ///
 /// # Errors
 /// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
@@ -56,7 +55,7 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
 pub(crate) async fn refuse_needed(
     root: &Root,
     name: &BackupName,
-    known: &mut Known,
+    known: &Known,
 ) -> Result<(), BackupError> {
     let manifest = match root.manifest(name).await {
         Ok(Some(manifest)) => manifest,
@@ -66,7 +65,7 @@ pub(crate) async fn refuse_needed(
         }
         Err(error) => return Err(error),
     };
-    refuse_dependents(root, name, &manifest.run, known).await?;
+    refuse_dependents(name, &manifest.run, known)?;
     let possible = possible_dependents(root, &manifest, known.unread()).await?;
     match names(possible) {
         Some(by) => Err(BackupError::MayBeNeeded { name: name.to_string(), by }),
@@ -77,19 +76,17 @@ pub(crate) async fn refuse_needed(
 /// Fails if a readable manifest names this run as its base.
 ///
 /// # Errors
-/// [`BackupError::Needed`]; [`BackupError::Store`].
-pub(crate) async fn refuse_dependents(
-    root: &Root,
+/// [`BackupError::Needed`].
+pub(crate) fn refuse_dependents(
     name: &BackupName,
     run: &str,
-    known: &mut Known,
+    known: &Known,
 ) -> Result<(), BackupError> {
-    known.refresh(root).await?;
-    let goes_on = |other: &Manifest| {
+    let depends = |other: &Manifest| {
         let base = other.base.as_ref();
         base.is_some_and(|base| base.name == name.as_str() && base.run == run)
     };
-    let found = known.iter().filter(|(_, other)| goes_on(other)).map(|(name, _)| name.clone());
+    let found = known.iter().filter(|(_, other)| depends(other)).map(|(name, _)| name.clone());
     match names(found.collect()) {
         Some(by) => Err(BackupError::Needed { name: name.to_string(), by }),
         None => Ok(()),

@@ -250,12 +250,32 @@ async fn read(
     reading.buffered(AT_ONCE).try_collect().await
 }
 
-/// Cache of manifests for commands that remove many backups and check before each removal whether a
-/// new backup depends on the next one.
-#[derive(Debug, Default)]
+/// Manifests of a ROOT at one time, for commands that remove backups on which no other depends.
+#[derive(Debug)]
 pub(crate) struct Known(BTreeMap<BackupName, (Written, Found)>);
 
 impl Known {
+    /// Reads all manifests.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`].
+    pub(crate) async fn of(root: &Root) -> Result<Self, BackupError> {
+        let mut known = Self(BTreeMap::new());
+        known.refresh(root).await?;
+        Ok(known)
+    }
+
+    /// Forgets a backup that is about to be removed.
+    pub(crate) fn forget(&mut self, name: &BackupName) {
+        self.0.remove(name);
+    }
+
+    /// Adds a manifest that is about to be put back.
+    pub(crate) fn add(&mut self, name: &BackupName, manifest: Manifest) {
+        // The next listing shows another time, so it is read again then.
+        self.0.insert(name.clone(), ((i64::MIN, 0), Found::Sound(Box::new(manifest))));
+    }
+
     /// Reads new and changed manifests, and forgets deleted ones.
     ///
     /// # Errors
@@ -368,8 +388,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             put(name, 1).await;
         }
-        let mut known = Known::default();
-        known.refresh(&root).await.unwrap();
+        let mut known = Known::of(&root).await.unwrap();
         assert_eq!(known.iter().count(), 3);
         // If it were read again, it would be damaged.
         let facts = std::fs::metadata(file("a")).unwrap();

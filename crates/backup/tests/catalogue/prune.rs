@@ -6,7 +6,7 @@ use xb_backup::{
 use xb_pipeline::Observer;
 
 use super::common::{Store, block_on, stream_reader};
-use super::support::{before, line, manifest_of, name, plan, rewrite};
+use super::support::{before, every, line, manifest_of, name, plan, rewrite};
 
 #[test]
 fn prune_removes_what_goes_and_nothing_else() {
@@ -114,36 +114,128 @@ fn who_prunes_is_told_at_once_what_went_and_what_stays() {
     let outcome =
         block_on(xb_backup::prune(&store.root, &verdicts, |name, _| told.push(name.to_owned())));
     assert_eq!(outcome.unwrap(), ["b1"]);
-    assert_eq!(told, ["b1", "b0"]);
+    assert_eq!(told, ["b0", "b1"]);
 }
 
-/// Prune reads each manifest only once, but still notices backups that arrive while it removes.
+/// A backup that depends on another one of the store, and is still hidden.
+struct Hidden {
+    manifest: std::path::PathBuf,
+    aside: std::path::PathBuf,
+}
+
+impl Hidden {
+    /// Makes the backup `of` depend on `base`, and hides it.
+    fn new(store: &Store, of: &str, base: &str) -> Self {
+        let (manifest, aside) = (manifest_of(store, of), store.folder.path().join(of));
+        depends(store, of, base);
+        std::fs::rename(&manifest, &aside).unwrap();
+        Self { manifest, aside }
+    }
+
+    fn show(&self) {
+        std::fs::rename(&self.aside, &self.manifest).unwrap();
+    }
+}
+
+/// Makes the backup `of` depend on `base`.
+fn depends(store: &Store, of: &str, base: &str) {
+    let run = line(store, base).run.unwrap();
+    rewrite(store, of, |manifest| {
+        manifest["base"] = serde_json::json!({ "name": base, "run": run });
+    });
+}
+
+fn going(verdicts: &[xb_backup::Verdict]) -> Vec<&str> {
+    verdicts.iter().filter(|v| v.goes()).map(|v| v.name.as_str()).collect()
+}
+
+/// Prune lists the catalogue only once for several backups, but still notices backups that arrive
+/// while it removes.
 #[test]
 fn prune_sees_what_comes_while_it_removes() {
     let store = Store::new();
-    for of in ["b0", "b1", "b2", "b3", "late"] {
+    let names: Vec<String> = (0..35).map(|n| format!("b{n:02}")).collect();
+    for of in names.iter().map(String::as_str).chain(["late"]) {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
-    let late = manifest_of(&store, "late");
-    let hidden = store.folder.path().join("late");
-    let run = line(&store, "b0").run.unwrap();
-    rewrite(&store, "late", |manifest| {
-        manifest["base"] = serde_json::json!({ "name": "b0", "run": run });
-    });
-    std::fs::rename(&late, &hidden).unwrap();
+    let late = Hidden::new(&store, "late", "b00");
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
-    let going: Vec<&str> = verdicts.iter().filter(|v| v.goes()).map(|v| v.name.as_str()).collect();
-    assert_eq!(going, ["b2", "b1", "b0"]);
+    let expected: Vec<&str> = names[..34].iter().rev().map(String::as_str).collect();
+    assert_eq!(going(&verdicts), expected);
     let mut told = Vec::new();
     let gone = block_on(xb_backup::prune(&store.root, &verdicts, |name, _| {
         if told.is_empty() {
-            std::fs::rename(&hidden, &late).unwrap();
+            late.show();
         }
         told.push(name.to_owned());
     }));
-    assert_eq!(gone.unwrap(), ["b2", "b1"]);
-    assert_eq!(told, ["b2", "b1"]);
-    assert_eq!(store.state("b0"), Some(State::Complete));
+    assert_eq!(gone.unwrap(), expected[..33]);
+    assert_eq!(told, expected[..33]);
+    assert_eq!(store.state("b00"), Some(State::Complete));
+}
+
+/// Removing thousands of backups would take hours if the catalogue were listed for each.
+#[test]
+fn prune_lists_the_catalogue_once_for_many() {
+    let store = Store::new();
+    for n in 0..21 {
+        store.put(&format!("b{n:02}"), Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let lists = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = lists.clone();
+    let root = store.root.failing(std::sync::Arc::new(every("list", move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    })));
+    assert_eq!(block_on(xb_backup::prune(&root, &verdicts, |_, _| ())).unwrap().len(), 20);
+    // Two for the objects and the claims of each backup, and two of the catalogue.
+    assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 2 * 20 + 2);
+}
+
+/// An incremental backup is committed after `prune` has looked for dependants, and right before it
+/// removes the first manifest. The whole chain that it needs is put back; others go.
+#[test]
+fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        for of in ["full", "middle", "other", "late", "newest"] {
+            store.put(of, layout, 300, stream_reader()).unwrap();
+        }
+        depends(&store, "middle", "full");
+        let late = Hidden::new(&store, "late", "middle");
+        let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+        assert_eq!(going(&verdicts), ["other", "middle", "full"]);
+        let came = before("delete", 0, move || late.show());
+        let root = store.root.failing(std::sync::Arc::new(came));
+        let gone = block_on(xb_backup::prune(&root, &verdicts, |_, _| ())).unwrap();
+        assert_eq!(gone, ["other"]);
+        for of in ["full", "middle", "late"] {
+            assert_eq!(store.state(of), Some(State::Complete), "{of}");
+            assert_eq!(store.get(of).unwrap().len(), super::common::stream().len());
+        }
+        assert_eq!(store.state("other"), None);
+        // Without the late one, the chain goes as a whole.
+        block_on(xb_backup::delete(&store.root, &name("late"))).unwrap();
+        let gone = block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap();
+        assert_eq!(gone, ["middle", "full"]);
+    }
+}
+
+#[test]
+fn no_file_of_a_base_goes() {
+    let store = Store::new();
+    for of in ["base", "later"] {
+        store.put(of, Layout::Classic, 300, stream_reader()).unwrap();
+    }
+    depends(&store, "later", "base");
+    let before = store.files();
+    let files = ["xtrabackup_info".to_owned()];
+    let delete = || block_on(xb_backup::delete_files(&store.root, &name("base"), &files));
+    let refused = delete();
+    assert!(matches!(refused, Err(BackupError::Needed { .. })), "{refused:?}");
+    assert_eq!(store.files(), before);
+    block_on(xb_backup::delete(&store.root, &name("later"))).unwrap();
+    assert!(delete().unwrap() > 0);
 }
 
 #[test]
@@ -195,13 +287,8 @@ fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         for of in ["base", "late"] {
             store.put(of, layout, 300, stream_reader()).unwrap();
         }
-        let (late, hidden) = (manifest_of(&store, "late"), store.folder.path().join("late"));
-        let run = line(&store, "base").run.unwrap();
-        rewrite(&store, "late", |manifest| {
-            manifest["base"] = serde_json::json!({ "name": "base", "run": run });
-        });
-        std::fs::rename(&late, &hidden).unwrap();
-        let came = before("delete", 0, move || std::fs::rename(&hidden, &late).unwrap());
+        let late = Hidden::new(&store, "late", "base");
+        let came = before("delete", 0, move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
         let refused = block_on(xb_backup::delete_unless_needed(&root, &name("base")));
         assert!(matches!(refused, Err(BackupError::Needed { .. })), "{refused:?}");

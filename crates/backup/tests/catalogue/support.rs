@@ -91,8 +91,8 @@ pub(crate) fn plan(store: &Store, keep: Keep) -> Vec<xb_backup::Verdict> {
     plan_prune(&all, &keep, Timestamp::now())
 }
 
-/// Does something right before operation number `n` (from 0) of one kind.
-pub(crate) struct Before<F>(&'static str, std::sync::atomic::AtomicUsize, F);
+/// Does something right before operation number `n` (from 0) of one kind, or before each.
+pub(crate) struct Before<F>(&'static str, Option<std::sync::atomic::AtomicUsize>, F);
 
 impl<F> std::fmt::Debug for Before<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -103,7 +103,8 @@ impl<F> std::fmt::Debug for Before<F> {
 impl<F: Fn() + Send + Sync> xb_uploader::Faults for Before<F> {
     fn next(&self, operation: &'static str) -> Option<xb_uploader::Fault> {
         use std::sync::atomic::Ordering;
-        if operation == self.0 && self.1.fetch_sub(1, Ordering::AcqRel) == 0 {
+        let is_now = |n: &std::sync::atomic::AtomicUsize| n.fetch_sub(1, Ordering::AcqRel) == 0;
+        if operation == self.0 && self.1.as_ref().is_none_or(is_now) {
             (self.2)();
         }
         None
@@ -115,5 +116,12 @@ pub(crate) fn before(
     n: usize,
     act: impl Fn() + Send + Sync + 'static,
 ) -> Before<impl Fn()> {
-    Before(kind, n.into(), act)
+    Before(kind, Some(n.into()), act)
+}
+
+pub(crate) fn every(
+    kind: &'static str,
+    act: impl Fn() + Send + Sync + 'static,
+) -> Before<impl Fn()> {
+    Before(kind, None, act)
 }
