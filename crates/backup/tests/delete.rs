@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use common::{Store, block_on, stream, stream_reader, tree};
 use xb_backup::{
     BackupError, BackupName, Candidate, Deleted, Keep, Layout, Listing, Root, State, Timestamp,
-    plan_prune,
+    plan_prune, stopper,
 };
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
@@ -288,7 +288,7 @@ fn prune_keeps_what_other_objects_lie_in_and_removes_the_rest() {
     let candidates = Candidate::all(&lines);
     let plan = plan_prune(&candidates, &Keep { last: 1, ..Keep::default() }, Timestamp::now());
     let mut done = Vec::new();
-    let gone = block_on(xb_backup::prune(&store.root, &plan, |name, kept| {
+    let gone = block_on(xb_backup::prune(&store.root, &plan, &mut stopper().1, |name, kept| {
         done.push((name.to_owned(), kept.map(ToString::to_string)));
     }));
     assert_eq!(gone.unwrap(), ["b0"]);

@@ -320,7 +320,7 @@ fn prune(root: &Root) -> Result<Vec<String>, BackupError> {
         let all = Candidate::all(&listed);
         let keep = Keep { last: 1, ..Keep::default() };
         let plan = plan_prune(&all, &keep, xb_backup::Timestamp::now());
-        xb_backup::prune(root, &plan, |_, _| {}).await
+        xb_backup::prune(root, &plan, &mut stopper().1, |_, _| {}).await
     })
 }
 

@@ -73,8 +73,8 @@ pub(crate) struct RunOptions {
     /// Concurrent requests; fewer if --memory requires it [default: 8]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<usize>,
-    /// Memory for buffers, and codecs of the packed layout [default: 512M, a put with 2 cores and objects of 32M: 172M; at most a
-    /// quarter of RAM]
+    /// Memory for buffers, and codecs of the packed layout [default: 512M, a put with 2 cores and
+    /// objects of 32M: 172M; at most a quarter of RAM]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Worker threads [default: one per core, as far as --memory allows]

@@ -12,7 +12,15 @@ use crate::error::BackupError;
 /// [`BackupError::NotThere`], [`BackupError::Manifest`], [`BackupError::Store`].
 pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<Pin, BackupError> {
     let manifest = digest_of(root, name).await?;
-    write_pin(root, name, manifest, reason).await
+    let pin = write_pin(root, name, manifest.clone(), reason).await?;
+    // A `prune` that looked for pins before has removed the manifest by now.
+    match digest_of(root, name).await? == manifest {
+        true => Ok(pin),
+        false => {
+            let state = ": another backup has taken the name meanwhile";
+            Err(BackupError::NotThere { name: name.to_string(), state })
+        }
+    }
 }
 
 /// Removes the pin and returns it, if there was one.

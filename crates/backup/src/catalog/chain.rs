@@ -47,48 +47,50 @@ pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, BackupEr
     Ok(builder.finish())
 }
 
-/// Fails if `known` backups depend on `name`, or may depend on it.
+/// Fails if `known` backups depend on `name`, or may depend on it. Returns its manifest, if there is
+/// one.
 ///
 /// # Errors
-/// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
-/// be read; [`BackupError::Unclear`] if that of `name` cannot be read; [`BackupError::Store`].
+/// Those of [`refuse_dependents`]; [`BackupError::Unclear`] if the manifest of `name` cannot be read.
 pub(crate) async fn refuse_needed(
     root: &Root,
     name: &BackupName,
     known: &Known,
-) -> Result<(), BackupError> {
-    let manifest = match root.manifest(name).await {
-        Ok(Some(manifest)) => manifest,
-        Ok(None) => return Ok(()),
-        Err(error) if error.is_of_one_object() => {
-            return Err(BackupError::Unclear { name: name.to_string(), source: Box::new(error) });
+) -> Result<Option<Manifest>, BackupError> {
+    match root.manifest(name).await {
+        Ok(Some(manifest)) => {
+            refuse_dependents(root, name, &manifest, known).await?;
+            Ok(Some(manifest))
         }
-        Err(error) => return Err(error),
-    };
-    refuse_dependents(name, &manifest.run, known)?;
-    let possible = possible_dependents(root, &manifest, known.unread()).await?;
-    match names(possible) {
-        Some(by) => Err(BackupError::MayBeNeeded { name: name.to_string(), by }),
-        None => Ok(()),
+        Ok(None) => Ok(None),
+        Err(error) if error.is_of_one_object() => {
+            Err(BackupError::Unclear { name: name.to_string(), source: Box::new(error) })
+        }
+        Err(error) => Err(error),
     }
 }
 
-/// Fails if a readable manifest names this run as its base.
+/// Fails if `known` backups depend on the one with this manifest, or may depend on it.
 ///
 /// # Errors
-/// [`BackupError::Needed`].
-pub(crate) fn refuse_dependents(
+/// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
+/// be read; [`BackupError::Store`].
+pub(crate) async fn refuse_dependents(
+    root: &Root,
     name: &BackupName,
-    run: &str,
+    manifest: &Manifest,
     known: &Known,
 ) -> Result<(), BackupError> {
     let depends = |other: &Manifest| {
         let base = other.base.as_ref();
-        base.is_some_and(|base| base.name == name.as_str() && base.run == run)
+        base.is_some_and(|base| base.name == name.as_str() && base.run == manifest.run)
     };
     let found = known.iter().filter(|(_, other)| depends(other)).map(|(name, _)| name.clone());
-    match names(found.collect()) {
-        Some(by) => Err(BackupError::Needed { name: name.to_string(), by }),
+    if let Some(by) = names(found.collect()) {
+        return Err(BackupError::Needed { name: name.to_string(), by });
+    }
+    match names(possible_dependents(root, manifest, known.unread()).await?) {
+        Some(by) => Err(BackupError::MayBeNeeded { name: name.to_string(), by }),
         None => Ok(()),
     }
 }

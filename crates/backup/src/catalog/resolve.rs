@@ -252,7 +252,7 @@ async fn read(
 
 /// Manifests of a ROOT at one time, for commands that remove backups on which no other depends.
 #[derive(Debug)]
-pub(crate) struct Known(BTreeMap<BackupName, (Written, Found)>);
+pub(crate) struct Known(BTreeMap<BackupName, (Option<Written>, Found)>);
 
 impl Known {
     /// Reads all manifests.
@@ -271,9 +271,11 @@ impl Known {
     }
 
     /// Adds a manifest that is about to be put back.
-    pub(crate) fn add(&mut self, name: &BackupName, manifest: Manifest) {
-        // The next listing shows another time, so it is read again then.
-        self.0.insert(name.clone(), ((i64::MIN, 0), Found::Sound(Box::new(manifest))));
+    pub(crate) fn add(&mut self, name: &BackupName, manifest: Option<Manifest>) {
+        if let Some(manifest) = manifest {
+            // When it will be written is unknown, so it is read again after the next listing.
+            self.0.insert(name.clone(), (None, Found::Sound(Box::new(manifest))));
+        }
     }
 
     /// Reads new and changed manifests, and forgets deleted ones.
@@ -282,12 +284,13 @@ impl Known {
     /// [`BackupError::Store`].
     pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
         let there = catalogue(root).await?;
-        self.0.retain(|name, (written, _)| there.get(name) == Some(written));
+        self.0
+            .retain(|name, (written, _)| written.is_some() && there.get(name) == written.as_ref());
         let mut new = there.clone();
         new.retain(|name, _| !self.0.contains_key(name));
         for (name, found) in read(root, new).await? {
             if let Some(written) = there.get(&name) {
-                self.0.insert(name, (*written, found));
+                self.0.insert(name, (Some(*written), found));
             }
         }
         Ok(())

@@ -12,7 +12,7 @@
 //! around the data, one after the other.
 
 use serde::Serialize;
-use xb_pipeline::{ObjectSize, PackPlan, PackSizing, UnpackPlan};
+use xb_pipeline::{ObjectSize, PackPlan, PackSizing, UnpackPlan, worker_threads};
 
 use crate::admin::estimate::{EstimateRequest, estimate};
 use crate::catalog::manifest::Layout;
@@ -91,6 +91,8 @@ pub struct Job {
     pub sealed: bool,
     /// Prices of the store, if it has any.
     pub prices: Option<Prices>,
+    /// Value of `--threads`, if it is set.
+    pub threads: Option<usize>,
 }
 
 /// Stage that sets the pace.
@@ -155,7 +157,8 @@ pub fn predict(
     choice: &Choice<'_>,
 ) -> Result<Prediction, BackupError> {
     let Choice { codec, chunk_size, parallel, memory } = *choice;
-    let threads = machine.threads.max(1);
+    let fitting = || worker_threads(memory, codec.memory, machine.threads);
+    let threads = job.threads.unwrap_or_else(fitting).max(1);
     let object_size = ObjectSize::new(chunk_size);
     let put = PackPlan::new(PackSizing {
         memory,
@@ -230,7 +233,7 @@ mod tests {
         bytes: u64,
         chunk_size: u64,
     ) -> (f64, Bottleneck) {
-        let job = Job { bytes, sealed: true, prices: None };
+        let job = Job { bytes, sealed: true, prices: None, threads: None };
         let choice = Choice { codec, chunk_size, parallel: 8, memory: 512 * MIB };
         let prediction = predict(&machine(read), link, &job, &choice).unwrap();
         (prediction.seconds, prediction.bottleneck)
@@ -239,14 +242,19 @@ mod tests {
     #[test]
     fn memory_of_a_codec_is_missing_to_the_buffers() {
         let (machine, link) = (machine(1e9), Link::known(1e8, 0.0));
-        let job = Job { bytes: 10 * GIB, sealed: false, prices: None };
-        let requests = |memory| {
-            let codec = &CodecSpeed { memory, ..codec(4e8, 0.5) };
+        let predicted = |memory, threads| {
+            let job = Job { bytes: 10 * GIB, sealed: false, prices: None, threads };
+            let codec = &CodecSpeed { memory, ..codec(2e7, 0.5) };
             let choice = Choice { codec, chunk_size: 32 * MIB, parallel: 8, memory: 128 * MIB };
-            predict(&machine, &link, &job, &choice).unwrap().requests
+            predict(&machine, &link, &job, &choice).unwrap()
         };
         // With 4 times 16 MiB less, objects no longer fit in one request.
+        let requests = |memory| predicted(memory, Some(4)).requests;
         assert!(requests(16 * MIB) > 2 * requests(0));
+        // A run would have 3 threads, so that the codecs take at most half.
+        let seconds = |threads| predicted(16 * MIB, threads).seconds;
+        assert!(seconds(None) > 1.3 * seconds(Some(4)));
+        assert!((seconds(None) - seconds(Some(3))).abs() < 1e-9);
     }
 
     #[test]
@@ -270,7 +278,7 @@ mod tests {
     #[test]
     fn memory_that_is_too_small_is_refused() {
         let codec = codec(4e8, 0.5);
-        let job = Job { bytes: GIB, sealed: false, prices: None };
+        let job = Job { bytes: GIB, sealed: false, prices: None, threads: None };
         let choice = Choice { codec: &codec, chunk_size: 64 * MIB, parallel: 8, memory: MIB };
         let refused = predict(&machine(1e9), &Link::known(1e9, 0.0), &job, &choice);
         assert!(matches!(refused, Err(BackupError::Plan(_))));

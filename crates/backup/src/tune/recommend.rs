@@ -138,7 +138,12 @@ mod tests {
     }
 
     fn best(rate: f64) -> Recommendation {
-        let job = Job { bytes: 100 << 30, sealed: true, prices: Some(PRICE_TABLE[0].prices) };
+        let job = Job {
+            bytes: 100 << 30,
+            sealed: true,
+            prices: Some(PRICE_TABLE[0].prices),
+            threads: None,
+        };
         recommend(&machine(), &Link::known(rate, 0.02), &job, &candidates()).unwrap()
     }
 
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn without_room_it_says_so() {
-        let job = Job { bytes: 1 << 30, sealed: false, prices: None };
+        let job = Job { bytes: 1 << 30, sealed: false, prices: None, threads: None };
         let small = Candidates { memory: vec![MIB], ..candidates() };
         let refused = recommend(&machine(), &Link::known(1e9, 0.0), &job, &small);
         assert!(matches!(refused, Err(BackupError::Plan(_))));
@@ -176,7 +181,7 @@ mod tests {
             rate in 1e5..1e10_f64, latency in 0.0..1.0_f64, bytes in 1_u64..(1 << 44), sealed: bool,
             priced: bool,
         ) {
-            let job = Job { bytes, sealed, prices: priced.then_some(PRICE_TABLE[1].prices) };
+            let job = Job { bytes, sealed, prices: priced.then_some(PRICE_TABLE[1].prices), threads: None };
             let found = recommend(&machine(), &Link::known(rate, latency), &job, &candidates()).unwrap();
             for table in [&found.compress, &found.chunk_size, &found.parallel, &found.memory] {
                 prop_assert!(table.contains(&found.best));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, CopyRequest, FileEntry, Keep, Layout, Level, ShowRequest, State, Wanted,
+    BackupError, CopyRequest, FileEntry, Keep, Layout, Level, ShowRequest, State, Wanted, stopper,
 };
 
 use super::common::{Store, block_on, put_sealed, stream_reader};
@@ -129,7 +129,8 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
         assert_eq!(left.unwrap().unclear.len(), 1);
         // A full backup in the stock layout depends on none.
         let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
-        let gone = block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap();
+        let gone = block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ()))
+            .unwrap();
         assert_eq!(gone, ["c", "a"]);
         block_on(xb_backup::delete_unless_needed(&store.root, &name("d"))).unwrap();
         let refused = block_on(xb_backup::delete_unless_needed(&store.root, &name("b")));

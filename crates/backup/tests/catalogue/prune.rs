@@ -28,7 +28,10 @@ fn prune_removes_what_goes_and_nothing_else() {
     assert_eq!(goes(&verdicts), ["b1", "b0"]);
     // Pinned between the plan and its execution.
     block_on(xb_backup::pin(&store.root, &name("b0"), None)).unwrap();
-    assert_eq!(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap(), ["b1"]);
+    assert_eq!(
+        block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ())).unwrap(),
+        ["b1"]
+    );
     let left: Vec<_> =
         block_on(xb_backup::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
     assert_eq!(left, ["b0", "b2", "b3"]);
@@ -40,7 +43,11 @@ fn prune_removes_what_goes_and_nothing_else() {
     block_on(xb_backup::unpin(&store.root, &name("b0"))).unwrap();
     block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
     store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
-    assert!(block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap().is_empty());
+    assert!(
+        block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ()))
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(store.state("b0"), Some(State::Complete));
 }
 
@@ -112,7 +119,9 @@ fn who_prunes_is_told_at_once_what_went_and_what_stays() {
     std::fs::write(manifest_of(&store, "b0"), &bytes[1..]).unwrap();
     let mut told = Vec::new();
     let outcome =
-        block_on(xb_backup::prune(&store.root, &verdicts, |name, _| told.push(name.to_owned())));
+        block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |name, _| {
+            told.push(name.to_owned())
+        }));
     assert_eq!(outcome.unwrap(), ["b1"]);
     assert_eq!(told, ["b0", "b1"]);
 }
@@ -163,7 +172,7 @@ fn prune_sees_what_comes_while_it_removes() {
     let expected: Vec<&str> = names[..34].iter().rev().map(String::as_str).collect();
     assert_eq!(going(&verdicts), expected);
     let mut told = Vec::new();
-    let gone = block_on(xb_backup::prune(&store.root, &verdicts, |name, _| {
+    let gone = block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |name, _| {
         if told.is_empty() {
             late.show();
         }
@@ -187,7 +196,10 @@ fn prune_lists_the_catalogue_once_for_many() {
     let root = store.root.failing(std::sync::Arc::new(every("list", move || {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     })));
-    assert_eq!(block_on(xb_backup::prune(&root, &verdicts, |_, _| ())).unwrap().len(), 20);
+    assert_eq!(
+        block_on(xb_backup::prune(&root, &verdicts, &mut stopper().1, |_, _| ())).unwrap().len(),
+        20
+    );
     // Two for the objects and the claims of each backup, and two of the catalogue.
     assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 2 * 20 + 2);
 }
@@ -207,7 +219,8 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         assert_eq!(going(&verdicts), ["other", "middle", "full"]);
         let came = before("delete", 0, move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
-        let gone = block_on(xb_backup::prune(&root, &verdicts, |_, _| ())).unwrap();
+        let gone =
+            block_on(xb_backup::prune(&root, &verdicts, &mut stopper().1, |_, _| ())).unwrap();
         assert_eq!(gone, ["other"]);
         for of in ["full", "middle", "late"] {
             assert_eq!(store.state(of), Some(State::Complete), "{of}");
@@ -216,8 +229,39 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         assert_eq!(store.state("other"), None);
         // Without the late one, the chain goes as a whole.
         block_on(xb_backup::delete(&store.root, &name("late"))).unwrap();
-        let gone = block_on(xb_backup::prune(&store.root, &verdicts, |_, _| ())).unwrap();
+        let gone = block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ()))
+            .unwrap();
         assert_eq!(gone, ["middle", "full"]);
+    }
+}
+
+/// What is needed is back before anything else goes, even if the command is cancelled meanwhile.
+#[test]
+fn a_cancelled_prune_puts_back_what_is_needed() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        for of in ["full", "middle", "other", "late", "newest"] {
+            store.put(of, layout, 300, stream_reader()).unwrap();
+        }
+        depends(&store, "middle", "full");
+        let late = Hidden::new(&store, "late", "middle");
+        let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+        let (canceller, mut stop) = stopper();
+        let came = before("delete", 0, move || {
+            late.show();
+            canceller.stop(15);
+        });
+        let root = store.root.failing(std::sync::Arc::new(came));
+        let outcome = block_on(xb_backup::prune(&root, &verdicts, &mut stop, |_, _| ()));
+        assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
+        for of in ["full", "middle", "late"] {
+            assert_eq!(store.state(of), Some(State::Complete), "{of}");
+        }
+        // Cancelled before it begins, it removes nothing.
+        let before = store.files();
+        let outcome = block_on(xb_backup::prune(&store.root, &verdicts, &mut stop, |_, _| ()));
+        assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
+        assert_eq!(store.files(), before);
     }
 }
 

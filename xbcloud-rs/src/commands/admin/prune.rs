@@ -44,7 +44,7 @@ impl Context {
                         None => self.log.info(format!("removed {name}")),
                         Some(why) => self.log.warn(format!("kept {name}: {why}")),
                     };
-                    Some(stop.or(xb_backup::prune(&root, &plan, done)).await?)
+                    Some(xb_backup::prune(&root, &plan, &mut stop, done).await?)
                 }
                 false => None,
             };

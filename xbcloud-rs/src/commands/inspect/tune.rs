@@ -77,6 +77,7 @@ impl Context {
             bytes: args.size.map_or(sample.total, |size| size.bytes()),
             sealed: args.sealed,
             prices: prices.as_ref().map(|priced| priced.prices),
+            threads: args.common.run.threads,
         };
         let candidates = Candidates {
             chunk_sizes: CHUNK_SIZES.into(),

@@ -13,7 +13,7 @@ pub(crate) mod removal;
 use self::plan::plan;
 pub use self::plan::{DeletionPlan, DoomedObject};
 pub use self::removal::Deleted;
-use self::removal::{Removal, remove_unless_needed};
+use self::removal::{Removal, settle};
 use crate::catalog::chain::refuse_needed;
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::Known;
@@ -30,11 +30,24 @@ pub async fn doomed(
     name: &BackupName,
     unless_needed: bool,
 ) -> Result<DeletionPlan, BackupError> {
-    if unless_needed {
-        refuse_needed(root, name, &Known::of(root).await?).await?;
+    let known = known(root, unless_needed).await?;
+    doomed_unless(root, name, known.as_ref()).await
+}
+
+async fn known(root: &Root, unless_needed: bool) -> Result<Option<Known>, BackupError> {
+    Ok(if unless_needed { Some(Known::of(root).await?) } else { None })
+}
+
+async fn doomed_unless(
+    root: &Root,
+    name: &BackupName,
+    known: Option<&Known>,
+) -> Result<DeletionPlan, BackupError> {
+    if let Some(known) = known {
+        refuse_needed(root, name, known).await?;
     }
     let mut doomed = plan(root, name).await?;
-    doomed.how.unless_needed = unless_needed;
+    doomed.how.unless_needed = known.is_some();
     Ok(doomed)
 }
 
@@ -46,17 +59,7 @@ pub async fn doomed(
 pub async fn delete_unless_needed(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     let mut known = Known::of(root).await?;
     let begun = begin_unless_needed(root, name, &known).await?;
-    remove_one_unless_needed(root, begun, &mut known).await
-}
-
-async fn remove_one_unless_needed(
-    root: &Root,
-    begun: Removal,
-    known: &mut Known,
-) -> Result<Deleted, BackupError> {
-    let mut outcome = Err(BackupError::Bug("a removal has no outcome"));
-    remove_unless_needed(root, vec![begun], known, |_, of_it| outcome = of_it).await?;
-    outcome
+    remove_unless_needed(root, begun, &mut known).await
 }
 
 /// Begins the removal of the backup `name`, unless a `known` one depends on it.
@@ -68,8 +71,21 @@ pub(super) async fn begin_unless_needed(
     name: &BackupName,
     known: &Known,
 ) -> Result<Removal, BackupError> {
-    refuse_needed(root, name, known).await?;
-    Removal::begin(root, plan(root, name).await?).await
+    Removal::begin(root, doomed_unless(root, name, Some(known)).await?).await
+}
+
+async fn remove_unless_needed(
+    root: &Root,
+    begun: Removal,
+    known: &mut Known,
+) -> Result<Deleted, BackupError> {
+    let name = begun.name().to_string();
+    let mut settled = settle(root, vec![begun], known).await;
+    match (settled.failed, settled.kept.pop(), settled.unneeded.pop()) {
+        (Some(error), ..) | (None, Some((_, error)), _) => Err(error),
+        (None, None, Some(unneeded)) => unneeded.remove_objects().await,
+        (None, None, None) => Err(BackupError::Changed { name }),
+    }
 }
 
 /// Removes what [`doomed`] returned, if a delete would still remove the same.
@@ -78,14 +94,16 @@ pub(super) async fn begin_unless_needed(
 /// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
 pub async fn delete_shown(root: &Root, shown: &DeletionPlan) -> Result<Deleted, BackupError> {
     let name = BackupName::new(&shown.name)?;
-    if doomed(root, &name, shown.how.unless_needed).await? != *shown {
+    let mut known = known(root, shown.how.unless_needed).await?;
+    let doomed = doomed_unless(root, &name, known.as_ref()).await?;
+    if doomed != *shown {
         return Err(BackupError::Changed { name: shown.name.clone() });
     }
-    let begun = Removal::begin(root, shown.clone()).await?;
-    if !shown.how.unless_needed {
-        return begun.remove().await;
+    let begun = Removal::begin(root, doomed).await?;
+    match &mut known {
+        Some(known) => remove_unless_needed(root, begun, known).await,
+        None => begun.remove().await,
     }
-    remove_one_unless_needed(root, begun, &mut Known::of(root).await?).await
 }
 
 /// Removes the backup `name`, including a stock one without a manifest. Leaves packed runs of that

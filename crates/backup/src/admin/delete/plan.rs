@@ -44,6 +44,8 @@ pub struct DoomedObject {
 /// Conditions of a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct How {
+    /// RUN of the backup; `None` if the manifest is missing or damaged.
+    pub(super) run: Option<String>,
     /// Digest of the manifest; `None` if the manifest is missing or damaged.
     pub(super) digest: Option<String>,
     /// Whether the backup has objects without a RUN, so that the delete must claim its name.
@@ -58,7 +60,8 @@ pub(super) struct How {
 pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan, BackupError> {
     refuse_living(root, name).await?;
     let (stored, damaged) = stored_or_damaged(root, name).await?;
-    refuse_pinned(root, name, stored.as_ref()).await?;
+    let digest = stored.as_ref().map(StoredManifest::digest);
+    refuse_pinned(root, name, digest.as_deref()).await?;
     root.refuse_links(name)?;
     let contents = Contents::of(root, name).await?;
     if stored.is_none() && !damaged && contents.is_empty() {
@@ -96,7 +99,8 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
     }
     let manifest = (stored.is_some() || damaged).then(|| root.key(&manifest_key(name)));
     let how = How {
-        digest: stored.as_ref().map(StoredManifest::digest),
+        run: stored.as_ref().map(|stored| stored.manifest.run.clone()),
+        digest,
         claimed: run.is_none(),
         left: if damaged { left } else { 0 },
         unless_needed: false,
@@ -180,13 +184,13 @@ async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, Backup
     Ok(BackupError::NotThere { name: name.to_string(), state })
 }
 
-/// `stored`: the manifest, if it can be read; otherwise a pin of any manifest counts.
-async fn refuse_pinned(
+/// `digest`: that of the manifest, if it can be read; otherwise a pin of any manifest counts.
+pub(super) async fn refuse_pinned(
     root: &Root,
     name: &BackupName,
-    stored: Option<&StoredManifest>,
+    digest: Option<&str>,
 ) -> Result<(), BackupError> {
-    match records::pinned(root, name, stored.map(StoredManifest::digest).as_deref()).await? {
+    match records::pinned(root, name, digest).await? {
         Some(_) => Err(BackupError::Pinned { name: name.to_string() }),
         None => Ok(()),
     }

@@ -6,8 +6,9 @@
 
 use bytes::Bytes;
 use futures::future::join_all;
+use xb_uploader::StoreErrorKind;
 
-use crate::admin::delete::plan::{DeletionPlan, refuse_changed};
+use crate::admin::delete::plan::{DeletionPlan, refuse_changed, refuse_pinned};
 use crate::catalog::chain::refuse_dependents;
 use crate::catalog::manifest::{Manifest, StoredManifest};
 use crate::catalog::names::{BackupName, RunId};
@@ -25,13 +26,13 @@ pub struct Deleted {
     pub left: u64,
 }
 
-/// The removal of one backup.
+/// A removal that has begun: nothing is removed yet.
 pub(crate) struct Removal {
     name: BackupName,
     plan: DeletionPlan,
     /// ROOT for changes.
     root: Root,
-    /// Of a backup that has objects without a RUN.
+    /// Claim of a backup that has objects without a RUN.
     claim: Option<Claim>,
 }
 
@@ -56,7 +57,22 @@ impl Removal {
         Ok(Self { name, plan, root, claim: Some(claim) })
     }
 
-    /// Removes exactly what is planned.
+    /// Name of the backup.
+    pub(super) fn name(&self) -> &BackupName {
+        &self.name
+    }
+
+    /// RUN of the backup; `None` if its manifest is missing or damaged.
+    pub(crate) fn run(&self) -> Option<&str> {
+        self.plan.how.run.as_deref()
+    }
+
+    /// Number of objects to remove.
+    pub(crate) fn objects(&self) -> usize {
+        self.plan.objects.len()
+    }
+
+    /// Removes the backup, whether others depend on it or not.
     ///
     /// # Errors
     /// [`BackupError::Store`].
@@ -64,116 +80,257 @@ impl Removal {
         if let Some(key) = &self.plan.manifest {
             self.root.store().delete(key).await?;
         }
-        self.remove_objects().await
+        WithoutManifest { removal: self, manifest: None }.remove_objects().await
     }
 
-    /// Removes the manifest, and returns it.
-    async fn remove_manifest(self) -> Result<WithoutManifest, BackupError> {
-        let manifest = match &self.plan.manifest {
-            None => None,
-            Some(key) => {
-                let saved = self.root.store().get(key).await?;
-                self.root.store().delete(key).await?;
-                Some(saved)
-            }
+    /// Leaves the backup as it is.
+    pub(crate) async fn give_up(self) {
+        end(self.claim).await;
+    }
+
+    /// Removes the manifest, unless it has been replaced or removed.
+    async fn take_manifest(self) -> Taken {
+        let Some(key) = &self.plan.manifest else {
+            return Taken::Manifest(WithoutManifest { removal: self, manifest: None }, None);
         };
-        Ok(WithoutManifest { removal: self, manifest })
-    }
-
-    async fn remove_objects(self) -> Result<Deleted, BackupError> {
-        let Self { plan, root, claim, .. } = self;
-        let keys = plan.objects.iter().map(|object| object.key.clone()).collect();
-        root.store().delete_all(keys).await?;
-        end(claim).await;
-        Ok(Deleted { objects: plan.objects.len() as u64, left: plan.how.left })
+        let manifest = match self.root.store().get(key).await {
+            Ok(manifest) => manifest,
+            Err(error) if error.kind == StoreErrorKind::NotFound => {
+                return Taken::Nothing(self, None);
+            }
+            Err(error) => return Taken::Nothing(self, Some(error.into())),
+        };
+        let digest = Manifest::decode(&manifest).ok().map(|stored| stored.digest());
+        if digest != self.plan.how.digest {
+            return Taken::Nothing(self, None);
+        }
+        // After an error, it may be gone all the same.
+        let error = self.root.store().delete(key).await.err().map(BackupError::from);
+        Taken::Manifest(WithoutManifest { removal: self, manifest: Some(manifest) }, error)
     }
 }
 
+/// Outcome of the removal of a manifest, with the error, if any.
+enum Taken {
+    Manifest(WithoutManifest, Option<BackupError>),
+    Nothing(Removal, Option<BackupError>),
+}
+
 /// A removal that has removed the manifest, if there was one, and no object.
-struct WithoutManifest {
+pub(crate) struct WithoutManifest {
     removal: Removal,
     manifest: Option<Bytes>,
 }
 
 impl WithoutManifest {
-    /// Fails if a `known` backup depends on this one. In that case this one is known, too: what it
-    /// depends on must stay as well.
-    fn refuse_dependents(&self, known: &mut Known) -> Result<(), BackupError> {
-        let stored = self.manifest.as_ref().and_then(|saved| Manifest::decode(saved).ok());
-        let Some(StoredManifest { manifest, .. }) = stored else { return Ok(()) };
-        let name = &self.removal.name;
-        refuse_dependents(name, &manifest.run, known).inspect_err(|_| known.add(name, manifest))
+    /// Name of the backup.
+    pub(crate) fn name(&self) -> &BackupName {
+        &self.removal.name
+    }
+
+    fn decoded(&self) -> Option<Manifest> {
+        let stored = Manifest::decode(self.manifest.as_ref()?).ok();
+        stored.map(|StoredManifest { manifest, .. }| manifest)
+    }
+
+    /// Fails if the backup was pinned since the plan.
+    async fn refuse_pinned(&self) -> Result<(), BackupError> {
+        let Removal { name, plan, root, .. } = &self.removal;
+        refuse_pinned(root, name, plan.how.digest.as_deref()).await
+    }
+
+    /// Fails if `known` backups depend on this one.
+    async fn refuse_dependents(&self, known: &Known) -> Result<(), BackupError> {
+        let Some(manifest) = self.decoded() else { return Ok(()) };
+        refuse_dependents(&self.removal.root, self.name(), &manifest, known).await
     }
 
     async fn put_back(self) -> Result<(), BackupError> {
         let Removal { plan, root, claim, .. } = self.removal;
         if let Some((key, manifest)) = plan.manifest.as_ref().zip(self.manifest) {
-            root.store().create(key, manifest).await?;
+            match root.store().create(key, manifest.clone()).await {
+                // The store had not removed it.
+                Err(error)
+                    if error.kind == StoreErrorKind::AlreadyExists
+                        && root.store().get(key).await? == manifest => {}
+                outcome => outcome?,
+            }
         }
         end(claim).await;
         Ok(())
     }
+
+    /// Removes the objects.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`]. What is left can be deleted again, or by `gc`.
+    pub(crate) async fn remove_objects(self) -> Result<Deleted, BackupError> {
+        let Removal { plan, root, claim, .. } = self.removal;
+        let objects = plan.objects.len() as u64;
+        let keys = plan.objects.into_iter().map(|object| object.key).collect();
+        root.store().delete_all(keys).await?;
+        end(claim).await;
+        Ok(Deleted { objects, left: plan.how.left })
+    }
 }
 
-/// Gives the name free. After an error the claim stays: the objects that are left have no RUN.
+/// Frees the name. After an error the claim stays: the objects that are left have no RUN.
 async fn end(claim: Option<Claim>) {
     if let Some(claim) = claim {
         claim.end().await;
     }
 }
 
-/// Carries out removals that have begun, of which those come first that depend on others. Tells
-/// `done` the outcome of each at once: [`BackupError::Needed`] if a backup was put back because
-/// another one depends on it by now.
+/// Removals whose manifests are gone for good, and what became of the others.
+pub(crate) struct Settled {
+    /// Their objects can be removed.
+    pub(crate) unneeded: Vec<WithoutManifest>,
+    /// The backups that stay, and why.
+    pub(crate) kept: Vec<(BackupName, BackupError)>,
+    /// The first error of the store. The backups concerned stay, if the store allows.
+    pub(crate) failed: Option<BackupError>,
+}
+
+/// Removes the manifests, and puts back those of backups that were pinned since, or on which others
+/// depend by now. A backup that was replaced or removed since is left out. Of backups that depend on
+/// each other, the dependent one comes first.
 ///
-/// All manifests are removed before the catalogue is listed: with many backups, a listing costs more
-/// than a removal.
-///
-/// # Errors
-/// The first error of the store. Later backups are put back, as far as the store allows.
-pub(crate) async fn remove_unless_needed(
-    root: &Root,
-    begun: Vec<Removal>,
-    known: &mut Known,
-    mut done: impl FnMut(&BackupName, Result<Deleted, BackupError>),
-) -> Result<(), BackupError> {
+/// With many backups, listing the catalogue costs more than a removal, so it is done once for all. If
+/// this is interrupted, manifests may be missing on which new backups depend.
+pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) -> Settled {
+    let (mut without, mut back, mut untouched) = (Vec::new(), Vec::new(), Vec::new());
     let mut failed = None;
-    let mut without_manifest = Vec::new();
-    for removal in begun {
-        if failed.is_some() {
-            end(removal.claim).await;
-            continue;
-        }
-        match removal.remove_manifest().await {
-            Ok(removal) => without_manifest.push(removal),
-            Err(error) => failed = Some(error),
-        }
-    }
-    if let Err(error) = known.refresh(root).await {
-        put_back(without_manifest).await;
-        return Err(failed.unwrap_or(error));
-    }
-    let mut left = without_manifest.into_iter();
-    for next in left.by_ref() {
-        let name = next.removal.name.clone();
-        let outcome = match next.refuse_dependents(known) {
-            Ok(()) => next.removal.remove_objects().await,
-            Err(needed) => next.put_back().await.and(Err(needed)),
-        };
-        match outcome {
-            Ok(_) | Err(BackupError::Needed { .. }) => done(&name, outcome),
-            Err(error) => {
-                failed.get_or_insert(error);
-                break;
+    for taken in join_all(begun.into_iter().map(Removal::take_manifest)).await {
+        match taken {
+            Taken::Manifest(removal, None) => without.push(removal),
+            Taken::Manifest(removal, error) => {
+                back.push(removal);
+                failed = failed.or(error);
+            }
+            Taken::Nothing(removal, error) => {
+                untouched.push(removal);
+                failed = failed.or(error);
             }
         }
     }
-    put_back(left).await;
-    failed.map_or(Ok(()), Err)
+    let pinned = join_all(without.iter().map(WithoutManifest::refuse_pinned)).await;
+    let listed = known.refresh(root).await;
+    for removal in &back {
+        known.add(removal.name(), removal.decoded());
+    }
+    let (mut unneeded, mut kept) = (Vec::new(), Vec::new());
+    for (removal, pinned) in without.into_iter().zip(pinned) {
+        let why = match (&listed, pinned) {
+            (Err(_), _) => None,
+            (Ok(()), Err(pinned)) => Some(pinned),
+            (Ok(()), Ok(())) => match removal.refuse_dependents(known).await {
+                Ok(()) => {
+                    unneeded.push(removal);
+                    continue;
+                }
+                Err(needed) => Some(needed),
+            },
+        };
+        // What it depends on must stay, too.
+        known.add(removal.name(), removal.decoded());
+        match why {
+            Some(BackupError::Store(_)) | None => failed = failed.or(why),
+            Some(why) => kept.push((removal.name().clone(), why)),
+        }
+        back.push(removal);
+    }
+    failed = failed.or(listed.err());
+    let back = join_all(back.into_iter().map(WithoutManifest::put_back)).await;
+    join_all(untouched.into_iter().map(Removal::give_up)).await;
+    let lost = back.into_iter().find_map(Result::err);
+    Settled { unneeded, kept, failed: lost.or(failed) }
 }
 
-/// Puts backups back after an error, which is reported. What cannot be put back looks like an
-/// interrupted delete.
-async fn put_back(all: impl IntoIterator<Item = WithoutManifest>) {
-    join_all(all.into_iter().map(WithoutManifest::put_back)).await;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::delete::plan::plan;
+    use crate::admin::pin::pin;
+    use crate::catalog::manifest::{Base, sample};
+
+    /// A ROOT with the backup `old`, whose removal has begun.
+    async fn begun() -> (tempfile::TempDir, Root, Removal, Known) {
+        use xb_uploader::{Location, Place, Policy, StoreSettings};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        commit(&root, "old", |_| ()).await;
+        let known = Known::of(&root).await.unwrap();
+        let planned = plan(&root, &name("old")).await.unwrap();
+        let removal = Removal::begin(&root, planned).await.unwrap();
+        (folder, root, removal, known)
+    }
+
+    fn name(of: &str) -> BackupName {
+        BackupName::new(of).unwrap()
+    }
+
+    async fn commit(root: &Root, of: &str, change: impl FnOnce(&mut Manifest)) {
+        let mut manifest = sample();
+        manifest.name = of.to_owned();
+        change(&mut manifest);
+        root.commit(&name(of), &manifest, None).await.unwrap();
+    }
+
+    async fn is_there(root: &Root, run: &str) -> bool {
+        root.manifest(&name("old")).await.unwrap().is_some_and(|manifest| manifest.run == run)
+    }
+
+    #[tokio::test]
+    async fn the_planned_manifest_goes() {
+        let (_folder, root, removal, mut known) = begun().await;
+        let settled = settle(&root, vec![removal], &mut known).await;
+        assert_eq!((settled.unneeded.len(), settled.kept.len()), (1, 0));
+        assert!(settled.failed.is_none() && !is_there(&root, &sample().run).await);
+    }
+
+    #[tokio::test]
+    async fn a_manifest_that_was_replaced_or_removed_since_stays_as_it_is() {
+        for replaced in [true, false] {
+            let (folder, root, removal, mut known) = begun().await;
+            std::fs::remove_file(folder.path().join(".xb-catalog/old")).unwrap();
+            let run = "f".repeat(32);
+            if replaced {
+                commit(&root, "old", |manifest| manifest.run.clone_from(&run)).await;
+            }
+            let settled = settle(&root, vec![removal], &mut known).await;
+            assert_eq!((settled.unneeded.len(), settled.kept.len()), (0, 0));
+            assert!(settled.failed.is_none());
+            assert_eq!(is_there(&root, &run).await, replaced);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_pinned_or_needed_by_now_is_put_back() {
+        for pinned in [true, false] {
+            let (_folder, root, removal, mut known) = begun().await;
+            let run = sample().run;
+            if pinned {
+                pin(&root, &name("old"), None).await.unwrap();
+            } else {
+                let base = Base { name: "old".into(), run: run.clone() };
+                commit(&root, "late", |manifest| {
+                    manifest.run = "f".repeat(32);
+                    manifest.base = Some(base);
+                })
+                .await;
+            }
+            let settled = settle(&root, vec![removal], &mut known).await;
+            assert!(settled.unneeded.is_empty() && settled.failed.is_none());
+            let why: Vec<_> = settled.kept.into_iter().map(|(_, why)| why).collect();
+            match &why[..] {
+                [BackupError::Pinned { .. }] => assert!(pinned),
+                [BackupError::Needed { .. }] => assert!(!pinned),
+                other => panic!("{other:?}"),
+            }
+            assert!(is_there(&root, &run).await);
+        }
+    }
 }

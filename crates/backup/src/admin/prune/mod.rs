@@ -4,66 +4,100 @@ pub(crate) mod candidate;
 pub(crate) mod plan;
 pub(crate) mod verdict;
 
+use std::time::Duration;
+
+use futures::future::join_all;
+
 use crate::admin::delete::begin_unless_needed;
-use crate::admin::delete::removal::{Removal, remove_unless_needed};
+use crate::admin::delete::removal::{Removal, settle};
 use crate::admin::prune::verdict::Verdict;
+use crate::cancel::CancelToken;
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::Known;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
 /// Backups removed between two listings of the catalogue. More would save little, and leave more
-/// half-deleted ones if the command is killed.
+/// objects for `gc` if the command is cancelled.
 const BATCH: usize = 32;
+/// Objects of these backups, beyond which the batch ends: their keys are held in memory.
+const BATCH_OBJECTS: usize = 100_000;
+/// Time limit for freeing the names of a cancelled batch. After it, their claims count for an hour.
+const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// Removes the backups to be removed, in order, and returns their names. Each is checked again
 /// first: one that was pinned, replaced or removed since, or is needed now, is skipped.
 ///
-/// `done` is called with each name at once, and with the reason if a backup is kept because other
-/// objects exist below it. So the caller knows what is gone even if a later removal fails.
+/// `done` is called with the name of each removed backup at once, and with the reason if a backup is
+/// kept because other objects exist below it. So the caller knows what is gone even if a later removal
+/// fails.
 ///
 /// # Errors
-/// The error of the first removal that failed; earlier ones remain in effect.
+/// The first error of a batch of removals, and [`BackupError::Interrupted`]; removals whose names
+/// `done` got remain in effect. Objects of others may be left without a manifest; `gc` removes them.
 pub async fn prune(
     root: &Root,
     plan: &[Verdict],
+    stop: &mut CancelToken,
     mut done: impl FnMut(&str, Option<&BackupError>),
 ) -> Result<Vec<String>, BackupError> {
     let mut gone = Vec::new();
-    let mut known = Known::of(root).await?;
-    let going: Vec<&Verdict> = plan.iter().filter(|verdict| verdict.goes()).collect();
-    for (number, batch) in going.chunks(BATCH).enumerate() {
-        if number > 0 {
-            known.refresh(root).await?;
+    let mut going = plan.iter().filter(|verdict| verdict.goes()).peekable();
+    let mut known = stop.or(Known::of(root)).await?;
+    while going.peek().is_some() {
+        let (begun, began) = begin(root, &mut going, &mut known, stop, &mut done).await;
+        if let Err(BackupError::Interrupted(_)) = began {
+            let all = join_all(begun.into_iter().map(Removal::give_up));
+            let _ = tokio::time::timeout(GIVE_UP, all).await;
+            return began.map(|()| gone);
         }
-        let mut begun = Vec::new();
-        let mut failed = None;
-        for verdict in batch {
-            match begin(root, verdict, &mut known).await {
-                Ok(removal) => begun.extend(removal),
-                Err(error) if keeps(&error) => done(&verdict.name, Some(&error)),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
+        // Not interrupted: a base may be missing until it is put back.
+        let settled = settle(root, begun, &mut known).await;
+        for (name, why) in &settled.kept {
+            if keeps(why) {
+                done(name.as_str(), Some(why));
             }
         }
-        remove_unless_needed(root, begun, &mut known, |name, outcome| {
-            if outcome.is_ok() {
-                done(name.as_str(), None);
-                gone.push(name.to_string());
-            }
-        })
-        .await?;
-        if let Some(error) = failed {
-            return Err(error);
+        for unneeded in settled.unneeded {
+            let name = unneeded.name().to_string();
+            stop.or(unneeded.remove_objects()).await?;
+            done(&name, None);
+            gone.push(name);
+        }
+        settled.failed.map_or(began, Err)?;
+        if going.peek().is_some() {
+            stop.or(known.refresh(root)).await?;
         }
     }
     Ok(gone)
 }
 
-/// Begins a removal; `None` if the backup was replaced, removed or pinned, or is needed by now.
-async fn begin(
+/// Begins the removals of a batch. Stops at the first error that does not concern a single backup.
+async fn begin<'a>(
+    root: &Root,
+    going: &mut impl Iterator<Item = &'a Verdict>,
+    known: &mut Known,
+    stop: &mut CancelToken,
+    done: &mut impl FnMut(&str, Option<&BackupError>),
+) -> (Vec<Removal>, Result<(), BackupError>) {
+    let (mut begun, mut objects) = (Vec::new(), 0);
+    while begun.len() < BATCH && objects < BATCH_OBJECTS {
+        let Some(verdict) = going.next() else { break };
+        match stop.or(begin_one(root, verdict, known)).await {
+            Ok(Some(removal)) => {
+                objects += removal.objects();
+                begun.push(removal);
+            }
+            Ok(None) | Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
+            Err(error) if keeps(&error) => done(&verdict.name, Some(&error)),
+            Err(error) => return (begun, Err(error)),
+        }
+    }
+    (begun, Ok(()))
+}
+
+/// Begins a removal; `None` if the backup was replaced or removed.
+async fn begin_one(
     root: &Root,
     verdict: &Verdict,
     known: &mut Known,
@@ -77,15 +111,14 @@ async fn begin(
         }
         Err(error) => return Err(error),
     }
-    match begin_unless_needed(root, &name, known).await {
-        Ok(removal) => {
-            // What it depends on may go with it.
-            known.forget(&name);
-            Ok(Some(removal))
-        }
-        Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => Ok(None),
-        Err(error) => Err(error),
+    let begun = begin_unless_needed(root, &name, known).await?;
+    if begun.run() != Some(&verdict.run) {
+        begun.give_up().await;
+        return Ok(None);
     }
+    // What it depends on may go with it.
+    known.forget(&name);
+    Ok(Some(begun))
 }
 
 /// Whether an error concerns one backup only, which therefore stays.
