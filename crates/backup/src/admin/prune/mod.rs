@@ -58,13 +58,20 @@ pub async fn prune(
                 done(name.as_str(), Some(why));
             }
         }
+        let mut failed = settled.failed;
         for unneeded in settled.unneeded {
             let name = unneeded.name().to_string();
-            stop.or(unneeded.remove_objects()).await?;
-            done(&name, None);
-            gone.push(name);
+            match stop.or(unneeded.remove_objects()).await {
+                Ok(_) => {
+                    done(&name, None);
+                    gone.push(name);
+                }
+                // The manifests of the others are gone, too.
+                Err(error) if error.is_of_one_object() => failed = failed.or(Some(error)),
+                Err(error) => return Err(error),
+            }
         }
-        settled.failed.map_or(began, Err)?;
+        failed.map_or(began, Err)?;
         if going.peek().is_some() {
             stop.or(known.refresh(root)).await?;
         }
