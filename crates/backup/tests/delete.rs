@@ -46,7 +46,7 @@ fn all(store: &Store) -> BTreeMap<String, Vec<u8>> {
 fn refused(store: &Store, root: &Root, of: &str) -> BackupError {
     let (before, of) = (all(store), name(of));
     let shown = block_on(xb_backup::doomed(root, &of, true)).map(drop);
-    let careful = block_on(xb_backup::delete_unless_needed(root, &of)).map(drop);
+    let careful = block_on(xb_backup::delete_unless_needed(root, &of, &mut stopper().1)).map(drop);
     let forced = block_on(xb_backup::delete(root, &of)).map(drop).unwrap_err();
     for other in [shown.unwrap_err(), careful.unwrap_err()] {
         assert_eq!(other.to_string(), forced.to_string());
@@ -258,12 +258,13 @@ fn only_what_was_shown_is_removed() {
         block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
         store.put("n", layout, 500, stream_reader()).unwrap();
         let before = all(&store);
-        let outcome = block_on(xb_backup::delete_shown(&store.root, &shown));
+        let outcome = block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1));
         assert!(matches!(outcome, Err(BackupError::Changed { .. })), "{outcome:?}");
         assert_eq!(all(&store), before);
         let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
         let objects = shown.objects.len() as u64;
-        let deleted = block_on(xb_backup::delete_shown(&store.root, &shown)).unwrap();
+        let deleted =
+            block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1)).unwrap();
         assert_eq!(deleted, Deleted { objects, left: 0 });
         assert_eq!(store.files_but_claims(), Vec::<PathBuf>::new());
     }
@@ -272,7 +273,7 @@ fn only_what_was_shown_is_removed() {
     store.put("n", Layout::Packed, 500, stream_reader()).unwrap();
     let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
     block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
-    let outcome = block_on(xb_backup::delete_shown(&store.root, &shown));
+    let outcome = block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1));
     assert!(matches!(outcome, Err(BackupError::Pinned { .. })), "{outcome:?}");
     assert_eq!(store.get("n").unwrap(), stream());
 }

@@ -14,12 +14,13 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
     let manifest = digest_of(root, name).await?;
     let pin = write_pin(root, name, manifest.clone(), reason).await?;
     // A `prune` that looked for pins before has removed the manifest by now.
-    match digest_of(root, name).await? == manifest {
-        true => Ok(pin),
-        false => {
-            let state = ": another backup has taken the name meanwhile";
+    match digest_of(root, name).await {
+        Ok(again) if again == manifest => Ok(pin),
+        Ok(_) | Err(BackupError::NotThere { .. }) => {
+            let state = ": it was removed or replaced meanwhile; `unpin` removes the pin";
             Err(BackupError::NotThere { name: name.to_string(), state })
         }
+        Err(error) => Err(error),
     }
 }
 

@@ -132,8 +132,10 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
         let gone = block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ()))
             .unwrap();
         assert_eq!(gone, ["c", "a"]);
-        block_on(xb_backup::delete_unless_needed(&store.root, &name("d"))).unwrap();
-        let refused = block_on(xb_backup::delete_unless_needed(&store.root, &name("b")));
+        block_on(xb_backup::delete_unless_needed(&store.root, &name("d"), &mut stopper().1))
+            .unwrap();
+        let refused =
+            block_on(xb_backup::delete_unless_needed(&store.root, &name("b"), &mut stopper().1));
         assert!(matches!(refused, Err(BackupError::Unclear { .. })), "{refused:?}");
     }
 }
@@ -182,7 +184,8 @@ fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned()
     block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
     let good = std::fs::read(manifest_of(&store, "n")).unwrap();
     std::fs::write(manifest_of(&store, "n"), &good[..good.len() / 2]).unwrap();
-    let refused = block_on(xb_backup::delete_unless_needed(&store.root, &name("n")));
+    let refused =
+        block_on(xb_backup::delete_unless_needed(&store.root, &name("n"), &mut stopper().1));
     assert!(matches!(refused, Err(BackupError::Unclear { .. })), "{refused:?}");
     let refused = block_on(xb_backup::delete(&store.root, &name("n")));
     assert!(matches!(refused, Err(BackupError::Pinned { .. })), "{refused:?}");

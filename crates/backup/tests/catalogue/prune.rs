@@ -72,7 +72,8 @@ fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
     };
     let may_be = "base may be the base of new";
     refused(
-        block_on(xb_backup::delete_unless_needed(&store.root, &name("base"))).map(drop),
+        block_on(xb_backup::delete_unless_needed(&store.root, &name("base"), &mut stopper().1))
+            .map(drop),
         may_be,
     );
     refused(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop), may_be);
@@ -81,7 +82,8 @@ fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
     refused(block_on(xb_backup::delete(&store.root, &name("new"))).map(drop), newer);
     refused(block_on(xb_backup::doomed(&store.root, &name("new"), false)).map(drop), newer);
     // The others are not concerned.
-    block_on(xb_backup::delete_unless_needed(&store.root, &name("later"))).unwrap();
+    block_on(xb_backup::delete_unless_needed(&store.root, &name("later"), &mut stopper().1))
+        .unwrap();
 }
 
 #[test]
@@ -102,7 +104,8 @@ fn what_an_unreadable_incremental_backup_may_depend_on_stays() {
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     let older = verdicts.iter().find(|verdict| verdict.name == "older").unwrap();
     assert_eq!(older.kept, [xb_backup::Why::MayBeBaseOf("unread".into())]);
-    let refused = block_on(xb_backup::delete_unless_needed(&store.root, &name("older")));
+    let refused =
+        block_on(xb_backup::delete_unless_needed(&store.root, &name("older"), &mut stopper().1));
     assert!(matches!(refused, Err(BackupError::MayBeNeeded { .. })), "{refused:?}");
     block_on(xb_backup::delete(&store.root, &name("older"))).unwrap();
 }
@@ -334,7 +337,8 @@ fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         let late = Hidden::new(&store, "late", "base");
         let came = before("delete", 0, move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
-        let refused = block_on(xb_backup::delete_unless_needed(&root, &name("base")));
+        let refused =
+            block_on(xb_backup::delete_unless_needed(&root, &name("base"), &mut stopper().1));
         assert!(matches!(refused, Err(BackupError::Needed { .. })), "{refused:?}");
         assert_eq!(store.state("base"), Some(State::Complete));
         assert_eq!(store.get("base").unwrap().len(), super::common::stream().len());

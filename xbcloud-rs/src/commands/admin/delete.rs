@@ -29,9 +29,9 @@ impl Context {
         let (deleted, _) =
             self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
                 match (shown, args.force) {
-                    (Some(shown), _) => stop.or(xb_backup::delete_shown(&root, &shown)).await,
+                    (Some(shown), _) => xb_backup::delete_shown(&root, &shown, &mut stop).await,
                     (None, true) => stop.or(xb_backup::delete(&root, &name)).await,
-                    (None, false) => stop.or(xb_backup::delete_unless_needed(&root, &name)).await,
+                    (None, false) => xb_backup::delete_unless_needed(&root, &name, &mut stop).await,
                 }
             })?;
         if deleted.left > 0 {

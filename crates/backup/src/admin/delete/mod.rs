@@ -14,6 +14,7 @@ use self::plan::plan;
 pub use self::plan::{DeletionPlan, DoomedObject};
 pub use self::removal::Deleted;
 use self::removal::{Removal, settle};
+use crate::cancel::CancelToken;
 use crate::catalog::chain::refuse_needed;
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::Known;
@@ -30,36 +31,82 @@ pub async fn doomed(
     name: &BackupName,
     unless_needed: bool,
 ) -> Result<DeletionPlan, BackupError> {
-    let known = known(root, unless_needed).await?;
-    doomed_unless(root, name, known.as_ref()).await
+    Ok(doomed_with(root, name, unless_needed).await?.0)
 }
 
-async fn known(root: &Root, unless_needed: bool) -> Result<Option<Known>, BackupError> {
-    Ok(if unless_needed { Some(Known::of(root).await?) } else { None })
-}
-
-async fn doomed_unless(
+/// Also returns the manifests in ROOT, if others may depend on the backup and that counts.
+async fn doomed_with(
     root: &Root,
     name: &BackupName,
-    known: Option<&Known>,
-) -> Result<DeletionPlan, BackupError> {
-    if let Some(known) = known {
-        refuse_needed(root, name, known).await?;
+    unless_needed: bool,
+) -> Result<(DeletionPlan, Option<Known>), BackupError> {
+    let mut known = None;
+    // Without a manifest, a backup is no base, and reading all others would be in vain.
+    if unless_needed && !matches!(root.manifest(name).await, Ok(None)) {
+        refuse_needed(root, name, known.insert(Known::of(root).await?)).await?;
     }
     let mut doomed = plan(root, name).await?;
-    doomed.how.unless_needed = known.is_some();
-    Ok(doomed)
+    doomed.how.unless_needed = unless_needed;
+    if unless_needed && known.is_none() && doomed.manifest.is_some() {
+        return Err(BackupError::Changed { name: doomed.name });
+    }
+    Ok((doomed, known))
 }
 
 /// Removes the backup `name`, unless others depend on it.
 ///
 /// # Errors
 /// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
-/// be read; [`BackupError::Unclear`] if its own manifest cannot be read; otherwise as [`delete`].
-pub async fn delete_unless_needed(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
-    let mut known = Known::of(root).await?;
-    let begun = begin_unless_needed(root, name, &known).await?;
-    remove_unless_needed(root, begun, &mut known).await
+/// be read; [`BackupError::Unclear`] if its own manifest cannot be read;
+/// [`BackupError::Interrupted`], but never between the removal of the manifest and its return;
+/// otherwise as [`delete`].
+pub async fn delete_unless_needed(
+    root: &Root,
+    name: &BackupName,
+    stop: &mut CancelToken,
+) -> Result<Deleted, BackupError> {
+    let (doomed, known) = stop.or(doomed_with(root, name, true)).await?;
+    remove(root, doomed, known, stop).await
+}
+
+/// Removes what [`doomed`] returned, if a delete would still remove the same.
+///
+/// # Errors
+/// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
+pub async fn delete_shown(
+    root: &Root,
+    shown: &DeletionPlan,
+    stop: &mut CancelToken,
+) -> Result<Deleted, BackupError> {
+    let name = BackupName::new(&shown.name)?;
+    let unless_needed = shown.how.unless_needed;
+    let (doomed, known) = stop.or(doomed_with(root, &name, unless_needed)).await?;
+    if doomed != *shown {
+        return Err(BackupError::Changed { name: shown.name.clone() });
+    }
+    remove(root, doomed, known, stop).await
+}
+
+/// Removes what is planned. `known`: the manifests in ROOT, if the backup stays while others depend
+/// on it.
+async fn remove(
+    root: &Root,
+    doomed: DeletionPlan,
+    known: Option<Known>,
+    stop: &mut CancelToken,
+) -> Result<Deleted, BackupError> {
+    let name = doomed.name.clone();
+    let begun = stop.or(Removal::begin(root, doomed)).await?;
+    let Some(mut known) = known else { return stop.or(begun.remove()).await };
+    let mut settled = settle(root, vec![begun], &mut known).await;
+    if let Some(error) = settled.lost.or(settled.failed) {
+        return Err(error);
+    }
+    match (settled.kept.pop(), settled.unneeded.pop()) {
+        (Some((_, why)), _) => Err(why),
+        (None, Some(unneeded)) => stop.or(unneeded.remove_objects()).await,
+        (None, None) => Err(BackupError::Changed { name }),
+    }
 }
 
 /// Begins the removal of the backup `name`, unless a `known` one depends on it.
@@ -71,39 +118,8 @@ pub(super) async fn begin_unless_needed(
     name: &BackupName,
     known: &Known,
 ) -> Result<Removal, BackupError> {
-    Removal::begin(root, doomed_unless(root, name, Some(known)).await?).await
-}
-
-async fn remove_unless_needed(
-    root: &Root,
-    begun: Removal,
-    known: &mut Known,
-) -> Result<Deleted, BackupError> {
-    let name = begun.name().to_string();
-    let mut settled = settle(root, vec![begun], known).await;
-    match (settled.failed, settled.kept.pop(), settled.unneeded.pop()) {
-        (Some(error), ..) | (None, Some((_, error)), _) => Err(error),
-        (None, None, Some(unneeded)) => unneeded.remove_objects().await,
-        (None, None, None) => Err(BackupError::Changed { name }),
-    }
-}
-
-/// Removes what [`doomed`] returned, if a delete would still remove the same.
-///
-/// # Errors
-/// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
-pub async fn delete_shown(root: &Root, shown: &DeletionPlan) -> Result<Deleted, BackupError> {
-    let name = BackupName::new(&shown.name)?;
-    let mut known = known(root, shown.how.unless_needed).await?;
-    let doomed = doomed_unless(root, &name, known.as_ref()).await?;
-    if doomed != *shown {
-        return Err(BackupError::Changed { name: shown.name.clone() });
-    }
-    let begun = Removal::begin(root, doomed).await?;
-    match &mut known {
-        Some(known) => remove_unless_needed(root, begun, known).await,
-        None => begun.remove().await,
-    }
+    refuse_needed(root, name, known).await?;
+    Removal::begin(root, plan(root, name).await?).await
 }
 
 /// Removes the backup `name`, including a stock one without a manifest. Leaves packed runs of that

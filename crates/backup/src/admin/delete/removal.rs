@@ -57,11 +57,6 @@ impl Removal {
         Ok(Self { name, plan, root, claim: Some(claim) })
     }
 
-    /// Name of the backup.
-    pub(super) fn name(&self) -> &BackupName {
-        &self.name
-    }
-
     /// RUN of the backup; `None` if its manifest is missing or damaged.
     pub(crate) fn run(&self) -> Option<&str> {
         self.plan.how.run.as_deref()
@@ -182,13 +177,16 @@ async fn end(claim: Option<Claim>) {
 }
 
 /// Removals whose manifests are gone for good, and what became of the others.
+#[derive(Default)]
 pub(crate) struct Settled {
     /// Their objects can be removed.
     pub(crate) unneeded: Vec<WithoutManifest>,
     /// The backups that stay, and why.
     pub(crate) kept: Vec<(BackupName, BackupError)>,
-    /// The first error of the store. The backups concerned stay, if the store allows.
+    /// The first error of the store. The backups concerned stay.
     pub(crate) failed: Option<BackupError>,
+    /// The first error of putting one back, which leaves it without its manifest.
+    pub(crate) lost: Option<BackupError>,
 }
 
 /// Removes the manifests, and puts back those of backups that were pinned since, or on which others
@@ -212,6 +210,10 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
                 failed = failed.or(error);
             }
         }
+    }
+    if without.is_empty() && back.is_empty() {
+        join_all(untouched.into_iter().map(Removal::give_up)).await;
+        return Settled { failed, ..Settled::default() };
     }
     let pinned = join_all(without.iter().map(WithoutManifest::refuse_pinned)).await;
     let listed = known.refresh(root).await;
@@ -242,8 +244,7 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
     failed = failed.or(listed.err());
     let back = join_all(back.into_iter().map(WithoutManifest::put_back)).await;
     join_all(untouched.into_iter().map(Removal::give_up)).await;
-    let lost = back.into_iter().find_map(Result::err);
-    Settled { unneeded, kept, failed: lost.or(failed) }
+    Settled { unneeded, kept, failed, lost: back.into_iter().find_map(Result::err) }
 }
 
 #[cfg(test)]
@@ -288,7 +289,7 @@ mod tests {
         let (_folder, root, removal, mut known) = begun().await;
         let settled = settle(&root, vec![removal], &mut known).await;
         assert_eq!((settled.unneeded.len(), settled.kept.len()), (1, 0));
-        assert!(settled.failed.is_none() && !is_there(&root, &sample().run).await);
+        assert!(settled.failed.or(settled.lost).is_none() && !is_there(&root, &sample().run).await);
     }
 
     #[tokio::test]
@@ -302,7 +303,7 @@ mod tests {
             }
             let settled = settle(&root, vec![removal], &mut known).await;
             assert_eq!((settled.unneeded.len(), settled.kept.len()), (0, 0));
-            assert!(settled.failed.is_none());
+            assert!(settled.failed.or(settled.lost).is_none());
             assert_eq!(is_there(&root, &run).await, replaced);
         }
     }
@@ -323,7 +324,7 @@ mod tests {
                 .await;
             }
             let settled = settle(&root, vec![removal], &mut known).await;
-            assert!(settled.unneeded.is_empty() && settled.failed.is_none());
+            assert!(settled.unneeded.is_empty() && settled.failed.or(settled.lost).is_none());
             let why: Vec<_> = settled.kept.into_iter().map(|(_, why)| why).collect();
             match &why[..] {
                 [BackupError::Pinned { .. }] => assert!(pinned),

@@ -33,8 +33,8 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// fails.
 ///
 /// # Errors
-/// The first error of a batch of removals, and [`BackupError::Interrupted`]; removals whose names
-/// `done` got remain in effect. Objects of others may be left without a manifest; `gc` removes them.
+/// The first error of a batch of removals, and [`BackupError::Interrupted`]. What `done` got is gone;
+/// objects may be left without a manifest, which `gc` removes.
 pub async fn prune(
     root: &Root,
     plan: &[Verdict],
@@ -46,32 +46,35 @@ pub async fn prune(
     let mut known = stop.or(Known::of(root)).await?;
     while going.peek().is_some() {
         let (begun, began) = begin(root, &mut going, &mut known, stop, &mut done).await;
-        if let Err(BackupError::Interrupted(_)) = began {
+        if let Err(error) = began.as_ref()
+            && ends_all(error)
+        {
             let all = join_all(begun.into_iter().map(Removal::give_up));
             let _ = tokio::time::timeout(GIVE_UP, all).await;
             return began.map(|()| gone);
         }
         // Not interrupted: a base may be missing until it is put back.
         let settled = settle(root, begun, &mut known).await;
-        for (name, why) in &settled.kept {
-            if keeps(why) {
-                done(name.as_str(), Some(why));
-            }
+        for (name, why) in settled.kept.iter().filter(|(_, why)| keeps(why)) {
+            done(name.as_str(), Some(why));
         }
-        let mut failed = settled.failed;
+        let mut failed = settled.lost.or(began.err()).or(settled.failed);
+        let mut ended = false;
         for unneeded in settled.unneeded {
-            let name = unneeded.name().to_string();
-            match stop.or(unneeded.remove_objects()).await {
-                Ok(_) => {
-                    done(&name, None);
-                    gone.push(name);
-                }
-                // The manifests of the others are gone, too.
-                Err(error) if error.is_of_one_object() => failed = failed.or(Some(error)),
-                Err(error) => return Err(error),
+            // Without its manifest, it is no backup any more, even if objects are left for `gc`.
+            done(unneeded.name().as_str(), None);
+            gone.push(unneeded.name().to_string());
+            if ended {
+                continue;
+            }
+            if let Err(error) = stop.or(unneeded.remove_objects()).await {
+                ended = ends_all(&error);
+                failed.get_or_insert(error);
             }
         }
-        failed.map_or(began, Err)?;
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
         if going.peek().is_some() {
             stop.or(known.refresh(root)).await?;
         }
@@ -95,7 +98,15 @@ async fn begin<'a>(
                 objects += removal.objects();
                 begun.push(removal);
             }
-            Ok(None) | Err(BackupError::Pinned { .. } | BackupError::Needed { .. }) => {}
+            Ok(None) => {}
+            // Another `prune` may be removing it.
+            Err(
+                BackupError::Pinned { .. }
+                | BackupError::Needed { .. }
+                | BackupError::NotThere { .. }
+                | BackupError::Unrecognised { .. }
+                | BackupError::Changed { .. },
+            ) => {}
             Err(error) if keeps(&error) => done(&verdict.name, Some(&error)),
             Err(error) => return (begun, Err(error)),
         }
@@ -132,10 +143,20 @@ async fn begin_one(
 fn keeps(error: &BackupError) -> bool {
     matches!(
         error,
-        BackupError::Foreign { .. }
+        BackupError::Running { .. }
+            | BackupError::Foreign { .. }
             | BackupError::Linked { .. }
             | BackupError::Folder { .. }
             | BackupError::Unclear { .. }
             | BackupError::MayBeNeeded { .. }
     )
+}
+
+/// Whether an error makes further requests useless.
+fn ends_all(error: &BackupError) -> bool {
+    match error {
+        BackupError::Interrupted(_) => true,
+        BackupError::Store(_) => !error.is_of_one_object(),
+        _ => false,
+    }
 }
