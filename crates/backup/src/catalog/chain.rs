@@ -81,9 +81,15 @@ pub(crate) async fn refuse_dependents(
     manifest: &Manifest,
     known: &Known,
 ) -> Result<(), BackupError> {
-    let depends = |other: &Manifest| {
-        let base = other.base.as_ref();
-        base.is_some_and(|base| base.name == name.as_str() && base.run == manifest.run)
+    // As in a plan of `prune`: without a base in the manifest, the log positions decide.
+    let depends = |other: &Manifest| match &other.base {
+        Some(base) => base.name == name.as_str() && base.run == manifest.run,
+        None => {
+            other.is_incremental()
+                && other.run != manifest.run
+                && other.source.from_lsn == manifest.source.to_lsn
+                && same_server(other.server.as_deref(), manifest.server.as_deref())
+        }
     };
     let found = known.iter().filter(|(_, other)| depends(other)).map(|(name, _)| name.clone());
     if let Some(by) = names(found.collect()) {

@@ -75,6 +75,10 @@ pub fn recommend(
             .collect()
     };
     let compress = machine.codecs.iter().filter_map(|codec| {
+        // Among its codec's own, another prediction may be the best: the fastest one is slower there.
+        if codec.compress == best.compress {
+            return Some(best.clone());
+        }
         best_of(possible.iter().filter(|one| one.compress == codec.compress)).cloned()
     });
     Ok(Recommendation {
@@ -164,6 +168,14 @@ mod tests {
         for table in [&found.compress, &found.chunk_size, &found.parallel, &found.memory] {
             assert_eq!(table.iter().filter(|one| **one == found.best).count(), 1, "{table:?}");
         }
+    }
+
+    #[test]
+    fn the_table_of_codecs_holds_them_if_another_codec_is_faster() {
+        let job = Job { bytes: 88_088_554, sealed: false, prices: None, threads: None };
+        let link = Link::known(7_879_625_921.0, 0.924_365_590_769_649_3);
+        let found = recommend(&machine(), &link, &job, &candidates()).unwrap();
+        assert!(found.compress.contains(&found.best), "{found:?}");
     }
 
     #[test]

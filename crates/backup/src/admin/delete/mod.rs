@@ -34,14 +34,14 @@ pub async fn doomed(
     Ok(doomed_with(root, name, unless_needed).await?.0)
 }
 
-/// Also returns the manifests in ROOT, if others may depend on the backup and that counts.
+/// Also returns the manifests in ROOT, if dependants are checked.
 async fn doomed_with(
     root: &Root,
     name: &BackupName,
     unless_needed: bool,
 ) -> Result<(DeletionPlan, Option<Known>), BackupError> {
     let mut known = None;
-    // Without a manifest, a backup is no base, and reading all others would be in vain.
+    // Without a manifest, a backup is no base, and reading all others would be pointless.
     if unless_needed && !matches!(root.manifest(name).await, Ok(None)) {
         refuse_needed(root, name, known.insert(Known::of(root).await?)).await?;
     }
@@ -58,7 +58,7 @@ async fn doomed_with(
 /// # Errors
 /// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
 /// be read; [`BackupError::Unclear`] if its own manifest cannot be read;
-/// [`BackupError::Interrupted`], but never between the removal of the manifest and its return;
+/// [`BackupError::Interrupted`], but never between removing the manifest and putting it back;
 /// otherwise as [`delete`].
 pub async fn delete_unless_needed(
     root: &Root,

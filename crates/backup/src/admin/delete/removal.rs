@@ -83,32 +83,27 @@ impl Removal {
         end(self.claim).await;
     }
 
-    /// Removes the manifest, unless it has been replaced or removed.
-    async fn take_manifest(self) -> Taken {
+    /// Removes the manifest, unless it has been replaced or removed: then the removal is over. Also
+    /// returns the error, if any.
+    async fn take_manifest(self) -> (Option<WithoutManifest>, Option<BackupError>) {
         let Some(key) = &self.plan.manifest else {
-            return Taken::Manifest(WithoutManifest { removal: self, manifest: None }, None);
+            return (Some(WithoutManifest { removal: self, manifest: None }), None);
         };
         let manifest = match self.root.store().get(key).await {
             Ok(manifest) => manifest,
             Err(error) if error.kind == StoreErrorKind::NotFound => {
-                return Taken::Nothing(self, None);
+                return (None, None);
             }
-            Err(error) => return Taken::Nothing(self, Some(error.into())),
+            Err(error) => return (None, Some(error.into())),
         };
         let digest = Manifest::decode(&manifest).ok().map(|stored| stored.digest());
         if digest != self.plan.how.digest {
-            return Taken::Nothing(self, None);
+            return (None, None);
         }
         // After an error, it may be gone all the same.
         let error = self.root.store().delete(key).await.err().map(BackupError::from);
-        Taken::Manifest(WithoutManifest { removal: self, manifest: Some(manifest) }, error)
+        (Some(WithoutManifest { removal: self, manifest: Some(manifest) }), error)
     }
-}
-
-/// Outcome of the removal of a manifest, with the error, if any.
-enum Taken {
-    Manifest(WithoutManifest, Option<BackupError>),
-    Nothing(Removal, Option<BackupError>),
 }
 
 /// A removal that has removed the manifest, if there was one, and no object.
@@ -140,6 +135,7 @@ impl WithoutManifest {
         refuse_dependents(&self.removal.root, self.name(), &manifest, known).await
     }
 
+    /// Puts the manifest back.
     async fn put_back(self) -> Result<(), BackupError> {
         let Removal { plan, root, claim, .. } = self.removal;
         if let Some((key, manifest)) = plan.manifest.as_ref().zip(self.manifest) {
@@ -190,37 +186,36 @@ pub(crate) struct Settled {
 }
 
 /// Removes the manifests, and puts back those of backups that were pinned since, or on which others
-/// depend by now. A backup that was replaced or removed since is left out. Of backups that depend on
-/// each other, the dependent one comes first.
+/// depend now. A backup that was replaced or removed since is left out. In `begun`, a backup must come
+/// before its base.
 ///
-/// With many backups, listing the catalogue costs more than a removal, so it is done once for all. If
+/// With many backups, listing the catalogue costs more than a removal, so it is done once per batch. If
 /// this is interrupted, manifests may be missing on which new backups depend.
 pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) -> Settled {
-    let (mut without, mut back, mut untouched) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut without, mut back) = (Vec::new(), Vec::new());
     let mut failed = None;
     for taken in join_all(begun.into_iter().map(Removal::take_manifest)).await {
         match taken {
-            Taken::Manifest(removal, None) => without.push(removal),
-            Taken::Manifest(removal, error) => {
-                back.push(removal);
+            (Some(removal), None) => without.push(removal),
+            (Some(mut removal), error) => {
+                // The claim does not end: the request may still take effect after the return.
+                drop(removal.removal.claim.take());
+                back.push((removal, None));
                 failed = failed.or(error);
             }
-            Taken::Nothing(removal, error) => {
-                untouched.push(removal);
-                failed = failed.or(error);
-            }
+            // The claim does not end: the objects may have no manifest now.
+            (None, error) => failed = failed.or(error),
         }
     }
     if without.is_empty() && back.is_empty() {
-        join_all(untouched.into_iter().map(Removal::give_up)).await;
         return Settled { failed, ..Settled::default() };
     }
     let pinned = join_all(without.iter().map(WithoutManifest::refuse_pinned)).await;
     let listed = known.refresh(root).await;
-    for removal in &back {
+    for (removal, _) in &back {
         known.add(removal.name(), removal.decoded());
     }
-    let (mut unneeded, mut kept) = (Vec::new(), Vec::new());
+    let mut unneeded = Vec::new();
     for (removal, pinned) in without.into_iter().zip(pinned) {
         let why = match (&listed, pinned) {
             (Err(_), _) => None,
@@ -235,16 +230,24 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
         };
         // What it depends on must stay, too.
         known.add(removal.name(), removal.decoded());
-        match why {
-            Some(BackupError::Store(_)) | None => failed = failed.or(why),
-            Some(why) => kept.push((removal.name().clone(), why)),
-        }
-        back.push(removal);
+        let why = match why {
+            Some(BackupError::Store(_)) | None => {
+                failed = failed.or(why);
+                None
+            }
+            Some(why) => Some((removal.name().clone(), why)),
+        };
+        back.push((removal, why));
     }
-    failed = failed.or(listed.err());
-    let back = join_all(back.into_iter().map(WithoutManifest::put_back)).await;
-    join_all(untouched.into_iter().map(Removal::give_up)).await;
-    Settled { unneeded, kept, failed, lost: back.into_iter().find_map(Result::err) }
+    let mut settled = Settled { unneeded, failed: failed.or(listed.err()), ..Settled::default() };
+    let back = back.into_iter().map(|(removal, why)| async { (removal.put_back().await, why) });
+    for (outcome, why) in join_all(back).await {
+        match outcome {
+            Ok(()) => settled.kept.extend(why),
+            Err(error) => settled.lost = settled.lost.or(Some(error)),
+        }
+    }
+    settled
 }
 
 #[cfg(test)]
@@ -262,7 +265,7 @@ mod tests {
         let location = Location { place: Place::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
-        commit(&root, "old", |_| ()).await;
+        commit(&root, "old", |old| old.source.to_lsn = Some(20)).await;
         let known = Known::of(&root).await.unwrap();
         let planned = plan(&root, &name("old")).await.unwrap();
         let removal = Removal::begin(&root, planned).await.unwrap();
@@ -308,30 +311,38 @@ mod tests {
         }
     }
 
+    /// Makes the manifest that of an increment of `old`.
+    type Increment = fn(&mut Manifest);
+
     #[tokio::test]
-    async fn what_is_pinned_or_needed_by_now_is_put_back() {
-        for pinned in [true, false] {
+    async fn what_is_needed_by_now_is_put_back() {
+        let by_name: Increment =
+            |late| late.base = Some(Base { name: "old".into(), run: sample().run });
+        let by_position: Increment = |late| {
+            late.source.backup_type = Some("incremental".into());
+            late.source.from_lsn = Some(20);
+        };
+        for increment in [by_name, by_position] {
             let (_folder, root, removal, mut known) = begun().await;
-            let run = sample().run;
-            if pinned {
-                pin(&root, &name("old"), None).await.unwrap();
-            } else {
-                let base = Base { name: "old".into(), run: run.clone() };
-                commit(&root, "late", |manifest| {
-                    manifest.run = "f".repeat(32);
-                    manifest.base = Some(base);
-                })
-                .await;
-            }
+            commit(&root, "late", |late| {
+                late.run = "f".repeat(32);
+                increment(late);
+            })
+            .await;
             let settled = settle(&root, vec![removal], &mut known).await;
             assert!(settled.unneeded.is_empty() && settled.failed.or(settled.lost).is_none());
-            let why: Vec<_> = settled.kept.into_iter().map(|(_, why)| why).collect();
-            match &why[..] {
-                [BackupError::Pinned { .. }] => assert!(pinned),
-                [BackupError::Needed { .. }] => assert!(!pinned),
-                other => panic!("{other:?}"),
-            }
-            assert!(is_there(&root, &run).await);
+            assert!(matches!(settled.kept[..], [(_, BackupError::Needed { .. })]));
+            assert!(is_there(&root, &sample().run).await);
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_pinned_by_now_is_put_back() {
+        let (_folder, root, removal, mut known) = begun().await;
+        pin(&root, &name("old"), None).await.unwrap();
+        let settled = settle(&root, vec![removal], &mut known).await;
+        assert!(settled.unneeded.is_empty() && settled.failed.or(settled.lost).is_none());
+        assert!(matches!(settled.kept[..], [(_, BackupError::Pinned { .. })]));
+        assert!(is_there(&root, &sample().run).await);
     }
 }

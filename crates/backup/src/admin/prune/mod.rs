@@ -7,6 +7,7 @@ pub(crate) mod verdict;
 use std::time::Duration;
 
 use futures::future::join_all;
+use xb_uploader::StoreErrorKind;
 
 use crate::admin::delete::begin_unless_needed;
 use crate::admin::delete::removal::{Removal, settle};
@@ -28,9 +29,9 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// Removes the backups to be removed, in order, and returns their names. Each is checked again
 /// first: one that was pinned, replaced or removed since, or is needed now, is skipped.
 ///
-/// `done` is called with the name of each removed backup at once, and with the reason if a backup is
-/// kept because other objects exist below it. So the caller knows what is gone even if a later removal
-/// fails.
+/// `done` is called with the name of each removed backup at once, and with the name and the reason if
+/// one is kept because of a run, of other objects below it, or of a manifest that cannot be read. So the
+/// caller knows what is gone even if a later removal fails.
 ///
 /// # Errors
 /// The first error of a batch of removals, and [`BackupError::Interrupted`]. What `done` got is gone;
@@ -131,7 +132,7 @@ async fn begin_one(
     }
     let begun = begin_unless_needed(root, &name, known).await?;
     if begun.run() != Some(&verdict.run) {
-        begun.give_up().await;
+        // Its claim does not end: the objects may have no manifest now.
         return Ok(None);
     }
     // What it depends on may go with it.
@@ -156,7 +157,9 @@ fn keeps(error: &BackupError) -> bool {
 fn ends_all(error: &BackupError) -> bool {
     match error {
         BackupError::Interrupted(_) => true,
-        BackupError::Store(_) => !error.is_of_one_object(),
+        BackupError::Store(store) => {
+            store.kind != StoreErrorKind::Fenced && !error.is_of_one_object()
+        }
         _ => false,
     }
 }
