@@ -161,6 +161,20 @@ fn going(verdicts: &[xb_backup::Verdict]) -> Vec<&str> {
     verdicts.iter().filter(|v| v.goes()).map(|v| v.name.as_str()).collect()
 }
 
+/// The backups `full`, `middle` on top of it, and `other`, which a plan removes, and a hidden one on top
+/// of `middle`.
+fn doomed_chain(layout: Layout) -> (Store, Hidden, Vec<xb_backup::Verdict>) {
+    let store = Store::new();
+    for of in ["full", "middle", "other", "late", "newest"] {
+        store.put(of, layout, 300, stream_reader()).unwrap();
+    }
+    depends(&store, "middle", "full");
+    let late = Hidden::new(&store, "late", "middle");
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    assert_eq!(going(&verdicts), ["other", "middle", "full"]);
+    (store, late, verdicts)
+}
+
 /// Prune lists the catalogue only once for several backups, but still notices backups that arrive
 /// while it removes.
 #[test]
@@ -212,14 +226,7 @@ fn prune_lists_the_catalogue_once_for_many() {
 #[test]
 fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
     for layout in [Layout::Packed, Layout::Classic] {
-        let store = Store::new();
-        for of in ["full", "middle", "other", "late", "newest"] {
-            store.put(of, layout, 300, stream_reader()).unwrap();
-        }
-        depends(&store, "middle", "full");
-        let late = Hidden::new(&store, "late", "middle");
-        let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
-        assert_eq!(going(&verdicts), ["other", "middle", "full"]);
+        let (store, late, verdicts) = doomed_chain(layout);
         let came = before("delete", 0, move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
         let gone =
@@ -242,13 +249,7 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
 #[test]
 fn a_cancelled_prune_puts_back_what_is_needed() {
     for layout in [Layout::Packed, Layout::Classic] {
-        let store = Store::new();
-        for of in ["full", "middle", "other", "late", "newest"] {
-            store.put(of, layout, 300, stream_reader()).unwrap();
-        }
-        depends(&store, "middle", "full");
-        let late = Hidden::new(&store, "late", "middle");
-        let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+        let (store, late, verdicts) = doomed_chain(layout);
         let (canceller, mut stop) = stopper();
         let came = before("delete", 0, move || {
             late.show();

@@ -109,16 +109,11 @@ async fn remove(
     }
 }
 
-/// Begins the removal of the backup `name`, unless a `known` one depends on it.
+/// Begins the removal of the backup `name`, whether others depend on it or not.
 ///
 /// # Errors
-/// As [`delete_unless_needed`].
-pub(super) async fn begin_unless_needed(
-    root: &Root,
-    name: &BackupName,
-    known: &Known,
-) -> Result<Removal, BackupError> {
-    refuse_needed(root, name, known).await?;
+/// As [`delete`].
+pub(super) async fn begin(root: &Root, name: &BackupName) -> Result<Removal, BackupError> {
     Removal::begin(root, plan(root, name).await?).await
 }
 
@@ -133,5 +128,5 @@ pub(super) async fn begin_unless_needed(
 /// if an object could not be removed: the name no longer counts as a backup then, and can be
 /// deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
-    Removal::begin(root, plan(root, name).await?).await?.remove().await
+    begin(root, name).await?.remove().await
 }

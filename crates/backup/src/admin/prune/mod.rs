@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use xb_uploader::StoreErrorKind;
 
-use crate::admin::delete::begin_unless_needed;
+use crate::admin::delete;
 use crate::admin::delete::removal::{Removal, settle};
 use crate::admin::prune::verdict::Verdict;
 use crate::cancel::CancelToken;
+use crate::catalog::chain::refuse_needed;
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::Known;
 use crate::catalog::root::Root;
@@ -122,15 +123,11 @@ async fn begin_one(
     known: &mut Known,
 ) -> Result<Option<Removal>, BackupError> {
     let name = BackupName::new(&verdict.name)?;
-    match root.manifest(&name).await {
-        Ok(Some(manifest)) if manifest.run == verdict.run => {}
-        Ok(_) => return Ok(None),
-        Err(error) if error.is_of_one_object() => {
-            return Err(BackupError::Unclear { name: name.to_string(), source: Box::new(error) });
-        }
-        Err(error) => return Err(error),
+    match refuse_needed(root, &name, known).await? {
+        Some(manifest) if manifest.run == verdict.run => {}
+        _ => return Ok(None),
     }
-    let begun = begin_unless_needed(root, &name, known).await?;
+    let begun = delete::begin(root, &name).await?;
     if begun.run() != Some(&verdict.run) {
         // Its claim does not end: the objects may have no manifest now.
         return Ok(None);
