@@ -1,5 +1,6 @@
 //! Chains of backups: a full one, and the incremental ones on top of it.
 
+use crate::catalog::lineage::{Lineage, same_server};
 use crate::catalog::list::describe;
 use crate::catalog::list::unread::{Unread, possible_dependents};
 use crate::catalog::manifest::{Base, Manifest};
@@ -81,17 +82,10 @@ pub(crate) async fn refuse_dependents(
     manifest: &Manifest,
     known: &Known,
 ) -> Result<(), BackupError> {
-    // As in a plan of `prune`: without a base in the manifest, the log positions decide.
-    let depends = |other: &Manifest| match &other.base {
-        Some(base) => base.name == name.as_str() && base.run == manifest.run,
-        None => {
-            other.is_incremental()
-                && other.run != manifest.run
-                && other.source.from_lsn == manifest.source.to_lsn
-                && same_server(other.server.as_deref(), manifest.server.as_deref())
-        }
-    };
-    let found = known.iter().filter(|(_, other)| depends(other)).map(|(name, _)| name.clone());
+    let base = Lineage::of(name.as_str(), manifest);
+    let depends = |other: &BackupName, found| Lineage::of(other.as_str(), found).is_based_on(&base);
+    let found = known.iter().filter(|(other, found)| depends(other, found));
+    let found = found.map(|(name, _)| name.clone());
     if let Some(by) = names(found.collect()) {
         return Err(BackupError::Needed { name: name.to_string(), by });
     }
@@ -122,20 +116,14 @@ pub(crate) fn find_base<'a>(
     all: impl Iterator<Item = (&'a BackupName, &'a Manifest)>,
     increment: &Manifest,
 ) -> Option<Base> {
-    let from = increment.source.from_lsn.filter(|lsn| *lsn > 0)?;
-    all.filter(|(_, manifest)| {
-        manifest.source.to_lsn == Some(from)
-            && manifest.finished <= increment.started
-            && manifest.run != increment.run
-            && same_server(manifest.server.as_deref(), increment.server.as_deref())
+    increment.source.from_lsn.filter(|lsn| *lsn > 0)?;
+    let lineage = Lineage { base: None, ..Lineage::of(&increment.name, increment) };
+    all.filter(|(name, manifest)| {
+        manifest.finished <= increment.started
+            && lineage.is_based_on(&Lineage::of(name.as_str(), manifest))
     })
     .max_by_key(|(name, manifest)| (manifest.finished, *name))
     .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
-}
-
-/// Whether two backups can be of one server, as far as known.
-pub(crate) fn same_server(one: Option<&str>, other: Option<&str>) -> bool {
-    one.is_none() || other.is_none() || one == other
 }
 
 /// Assembles a chain from its end to its beginning.

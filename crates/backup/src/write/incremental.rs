@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use xb_encryptor::Keys;
 
-use crate::catalog::chain::{chain, same_server};
+use crate::catalog::chain::chain;
+use crate::catalog::lineage::same_server;
 use crate::catalog::manifest::{Base, Manifest, StoredManifest};
 use crate::catalog::names::{BackupName, RunId};
 use crate::catalog::resolve::{Resolved, Wanted, resolve};

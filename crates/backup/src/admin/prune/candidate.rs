@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 
-use crate::catalog::chain::same_server;
+use crate::catalog::lineage::Lineage;
 use crate::catalog::list::unread::is_later;
-use crate::catalog::list::{Listing, State};
+use crate::catalog::list::{BackupKind, Listing, State};
+use crate::catalog::manifest::Base;
 use crate::catalog::verification::Level;
 
 /// A complete backup, with the facts that pruning needs.
@@ -18,9 +19,11 @@ pub struct Candidate {
     pub server: Option<String>,
     /// When its run ended, UTC.
     pub finished: Timestamp,
-    /// Name and run of its base.
-    pub base: Option<(String, String)>,
-    /// Log sequence number from which the backup holds changes; above 0 in an incremental one.
+    /// The base that its manifest names.
+    pub base: Option<Base>,
+    /// Whether it is incremental.
+    pub is_incremental: bool,
+    /// Log sequence number from which the backup holds changes.
     pub from_lsn: Option<u64>,
     /// Log sequence number up to which the backup holds changes.
     pub to_lsn: Option<u64>,
@@ -65,7 +68,8 @@ impl Candidate {
             run: listing.run.clone()?,
             server: listing.server.clone(),
             finished: listing.finished?,
-            base: listing.base.as_ref().map(|base| (base.name.clone(), base.run.clone())),
+            base: listing.base.clone(),
+            is_incremental: listing.kind == Some(BackupKind::Incremental),
             from_lsn: listing.from_lsn,
             to_lsn: listing.to_lsn,
             proven: listing
@@ -79,21 +83,16 @@ impl Candidate {
         })
     }
 
-    pub(super) fn is_incremental(&self) -> bool {
-        self.base.is_some() || self.from_lsn.is_some_and(|lsn| lsn > 0)
-    }
-
-    /// Whether `other` may be its base. The manifest decides; if it names no base, the log
-    /// positions do.
-    pub(super) fn is_based_on(&self, other: &Self) -> bool {
-        match &self.base {
-            Some((name, run)) => *name == other.name && *run == other.run,
-            None => {
-                self.is_incremental()
-                    && same_server(self.server.as_deref(), other.server.as_deref())
-                    && self.from_lsn == other.to_lsn
-                    && self.name != other.name
-            }
+    /// What ties it to its base.
+    pub(super) fn lineage(&self) -> Lineage<'_> {
+        Lineage {
+            name: &self.name,
+            run: &self.run,
+            server: self.server.as_deref(),
+            base: self.base.as_ref(),
+            is_incremental: self.is_incremental,
+            from_lsn: self.from_lsn,
+            to_lsn: self.to_lsn,
         }
     }
 }

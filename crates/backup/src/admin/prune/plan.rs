@@ -142,11 +142,12 @@ fn bases(sorted: &[&Candidate]) -> Vec<Vec<usize>> {
     }
     let of = |(n, candidate): (usize, &&Candidate)| {
         let found = match &candidate.base {
-            Some((name, _)) => by_name.get(name.as_str()),
-            None if candidate.is_incremental() => by_lsn.get(&candidate.from_lsn),
+            Some(base) => by_name.get(base.name.as_str()),
+            None if candidate.is_incremental => by_lsn.get(&candidate.from_lsn),
             None => None,
         };
-        let is_base = |&base: &usize| base != n && candidate.is_based_on(sorted[base]);
+        let is_base =
+            |&base: &usize| base != n && candidate.lineage().is_based_on(&sorted[base].lineage());
         found.into_iter().flatten().copied().filter(is_base).collect()
     };
     sorted.iter().enumerate().map(of).collect()

@@ -318,6 +318,7 @@ fn age(time: Timestamp) -> i64 {
 
 fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.layout = Some(manifest.layout);
+    let incremental = manifest.is_incremental();
     listing.run = Some(manifest.run);
     listing.started = Some(manifest.started);
     listing.finished = Some(manifest.finished);
@@ -332,11 +333,10 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
         listing.problem = Some("content not inspected".to_owned());
     }
     let facts = manifest.source;
-    listing.kind = match (&manifest.base, facts.from_lsn) {
-        (Some(_), _) => Some(BackupKind::Incremental),
-        (None, Some(from)) if from > 0 => Some(BackupKind::Incremental),
-        (None, Some(_)) => Some(BackupKind::Full),
-        (None, None) => None,
+    listing.kind = match (incremental, facts.from_lsn) {
+        (true, _) => Some(BackupKind::Incremental),
+        (false, Some(_)) => Some(BackupKind::Full),
+        (false, None) => None,
     };
     listing.base = manifest.base;
     listing.server = manifest.server;
