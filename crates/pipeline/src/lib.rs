@@ -88,6 +88,8 @@ mod flow;
 mod inspect;
 mod pack;
 mod scan;
+#[cfg(test)]
+mod testing;
 mod unpack;
 
 pub use auto_codec::{AutoCodec, AutoReport, FrameCompression, Limit, codec_memory};

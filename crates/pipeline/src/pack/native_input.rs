@@ -12,7 +12,7 @@ use xb_frame::{
 };
 
 use crate::flow::budget::Budget;
-use crate::flow::checksum;
+use crate::flow::checksum::{self, Crc32c};
 use crate::flow::observer::{Observer, Wait};
 use crate::flow::plan::{PackPlan, SLAB};
 use crate::flow::slab::SlabPool;
@@ -119,14 +119,17 @@ impl StreamProof {
 /// Checks every frame of an unsealed stream.
 struct FrameChecker {
     reader: StreamReader,
-    sum: u32,
+    sum: Crc32c,
 }
 
 impl Default for FrameChecker {
     fn default() -> Self {
         // As large as our readers accept: a stored stream must be readable again.
         let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
-        Self { reader: StreamReader::new(Limits::default().with_max_plain(most)), sum: 0 }
+        Self {
+            reader: StreamReader::new(Limits::default().with_max_plain(most)),
+            sum: Crc32c::default(),
+        }
     }
 }
 
@@ -134,13 +137,10 @@ impl FrameChecker {
     fn check(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
         while let Some(event) = self.reader.next(&mut bytes)? {
             match event {
-                Event::Frame(_) => self.sum = 0,
-                Event::Payload(piece) => {
-                    let sum = checksum::crc32c(piece);
-                    self.sum = checksum::crc32c_combine(self.sum, sum, piece.len() as u64);
-                }
+                Event::Frame(_) => self.sum = Crc32c::default(),
+                Event::Payload(piece) => self.sum.update(piece),
                 Event::FrameEnd(header) if header.kind == Kind::Data => {
-                    header.check_payload_crc(self.sum)?;
+                    header.check_payload_crc(self.sum.finish())?;
                 }
                 _ => {}
             }

@@ -2,9 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Cursor;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use proptest::prelude::*;
@@ -14,6 +12,7 @@ use xb_encryptor::{Backend, KeyBytes};
 use xb_reader::{ChunkKind, ChunkReader, ChunkWriter, Dialect, Item, Limits, MapEntry, TargetDir};
 
 use super::*;
+use crate::testing::tree;
 use crate::{
     Budget, ClassicLayout, ClassicObjects, Decrypt, Durability, EndRule, ExtractOptions,
     ObjectLayout, ObjectSize, Observer, PackResult, PackSettings, PackSizing, Part, PartLimits,
@@ -65,22 +64,25 @@ fn mixed(files: &[(&str, Vec<u8>)], chunk: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
+fn plan(memory: u64) -> PackPlan {
+    PackPlan::new(PackSizing {
+        memory,
+        codec_memory: 0,
+        object_size: ObjectSize::new(10 << 20),
+        threads: 2,
+        parallel: 4,
+        limits: PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false },
+    })
+    .unwrap()
+}
+
 /// Packs a stream and returns its objects by key, and the result.
 fn put(
     stream: Vec<u8>,
     transform: Transform,
     memory: u64,
 ) -> (BTreeMap<String, Vec<u8>>, Result<PackResult, PackError>) {
-    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
-    let plan = PackPlan::new(PackSizing {
-        memory,
-        codec_memory: 0,
-        object_size: ObjectSize::new(10 << 20),
-        threads: 2,
-        parallel: 4,
-        limits,
-    })
-    .unwrap();
+    let plan = plan(memory);
     let settings = PackSettings { plan, layout: layout(transform) };
     let objects = Arc::new(Mutex::new(BTreeMap::<String, Vec<u8>>::new()));
     let taken = Arc::clone(&objects);
@@ -109,23 +111,6 @@ fn restore(stream: &[u8]) -> Files {
     let options = ExtractOptions { undo, durability: Durability::None, ..Default::default() };
     extract_from(stream, TargetDir::open(dir.path()).unwrap(), options).unwrap();
     tree(dir.path())
-}
-
-fn tree(dir: &Path) -> Files {
-    let mut found = BTreeMap::new();
-    let mut dirs = vec![dir.to_path_buf()];
-    while let Some(next) = dirs.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                dirs.push(path);
-            } else {
-                let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
-                found.insert(name, fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
 }
 
 /// Returns path and payload length of each chunk, after checking it.
@@ -284,47 +269,17 @@ fn what_does_not_go_is_refused() {
 
 #[test]
 fn too_little_memory_is_refused_with_a_number_that_does() {
-    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
-    let plan = PackPlan::new(PackSizing {
-        memory: 30 << 20,
-        codec_memory: 0,
-        object_size: ObjectSize::new(10 << 20),
-        threads: 2,
-        parallel: 4,
-        limits,
-    })
-    .unwrap();
+    let small = plan(30 << 20);
     let transform = transform(zstd(), Some(65_536));
-    let Err(PlanError::Memory { needed, .. }) = files(transform.clone()).check(&plan) else {
+    let Err(PlanError::Memory { needed, .. }) = files(transform.clone()).check(&small) else {
         panic!()
     };
-    files(transform)
-        .check(
-            &PackPlan::new(PackSizing {
-                memory: needed,
-                codec_memory: 0,
-                object_size: ObjectSize::new(10 << 20),
-                threads: 2,
-                parallel: 4,
-                limits,
-            })
-            .unwrap(),
-        )
-        .unwrap();
+    files(transform).check(&plan(needed)).unwrap();
 }
 
 #[test]
 fn a_sink_that_stops_stops_all() {
-    let limits = PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false };
-    let plan = PackPlan::new(PackSizing {
-        memory: 40 << 20,
-        codec_memory: 0,
-        object_size: ObjectSize::new(10 << 20),
-        threads: 2,
-        parallel: 4,
-        limits,
-    })
-    .unwrap();
+    let plan = plan(40 << 20);
     let settings = PackSettings { plan, layout: layout(transform(None, Some(65_536))) };
     let source = Cursor::new(mixed(&[("x", content(1, 50 << 20))], 1 << 20));
     let sink = |_: Part| Err(crate::Closed);

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -13,7 +12,8 @@ use xb_encryptor::{Backend, KeyBytes};
 use xb_reader::{ChunkWriter, TargetDir};
 
 use super::*;
-use crate::{Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor};
+use crate::testing::{extract, tree};
+use crate::{Durability, ExtractCause, ExtractOptions, Extractor};
 
 fn cipher() -> Cipher {
     let key = KeyBytes::new(&[3; 24]).unwrap();
@@ -92,38 +92,6 @@ fn options(threads: usize, memory: u64) -> ExtractOptions {
     }
 }
 
-fn run(
-    dir: &Path,
-    bytes: &[u8],
-    step: usize,
-    options: ExtractOptions,
-) -> Result<ExtractReport, ExtractError> {
-    let mut extractor = Extractor::new(TargetDir::open(dir).unwrap(), options)?;
-    for piece in bytes.chunks(step) {
-        if extractor.feed(Bytes::copy_from_slice(piece)).is_err() {
-            break;
-        }
-    }
-    extractor.finish()
-}
-
-fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut dirs = vec![dir.to_path_buf()];
-    while let Some(next) = dirs.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                dirs.push(path);
-            } else {
-                let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
-                found.insert(name, fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
-}
-
 #[test]
 fn pieces_of_every_size_give_the_same_files() {
     let files = samples(30_000);
@@ -133,7 +101,8 @@ fn pieces_of_every_size_give_the_same_files() {
         [(1 << 20, usize::MAX, 1), (9_973, 1, 2), (1, 4096, 3), (777, 13, 1), (9_000, 65_537, 4)]
     {
         let dir = tempfile::tempdir().unwrap();
-        let report = run(dir.path(), &stream(&files, chunk), step, options(threads, 0)).unwrap();
+        let report =
+            extract(dir.path(), &stream(&files, chunk), step, options(threads, 0)).unwrap();
         assert!(tree(dir.path()) == want, "chunks of {chunk}, steps of {step}");
         assert_eq!((report.files, report.decrypted), (7, 4));
     }
@@ -178,7 +147,7 @@ fn cut_layers_are_errors_though_the_stream_is_whole() {
         for cut in [1, 20, 4_321, stored.len() - 1] {
             let file = vec![(name.clone(), stored[..cut].to_vec(), String::new(), Vec::new())];
             let dir = tempfile::tempdir().unwrap();
-            let error = run(dir.path(), &stream(&file, 1000), 999, options(2, 0)).unwrap_err();
+            let error = extract(dir.path(), &stream(&file, 1000), 999, options(2, 0)).unwrap_err();
             assert!(matches!(error.cause, ExtractCause::Undo { .. }), "{name} {cut}: {error}");
             assert!(error.to_string().starts_with(&name), "{error}");
             assert_eq!(tree(dir.path()).len(), 0);
@@ -200,7 +169,7 @@ fn a_panic_ends_the_extraction_with_its_cause() {
         let (done, waiting) = std::sync::mpsc::channel();
         let path = dir.path().to_owned();
         std::thread::spawn(move || {
-            let _ = done.send(run(&path, &bytes, 1 << 20, options(threads, 0)).unwrap_err());
+            let _ = done.send(extract(&path, &bytes, 1 << 20, options(threads, 0)).unwrap_err());
         });
         let error = waiting.recv_timeout(std::time::Duration::from_secs(120));
         let error = error.expect("the extraction hangs");
@@ -219,11 +188,11 @@ fn large_encrypted_chunks_want_their_memory() {
     // Decoded directly if there is memory, from disk if there is just enough, otherwise an error.
     for memory in [400, 120] {
         let dir = tempfile::tempdir().unwrap();
-        run(dir.path(), &bytes, 1 << 20, options(1, memory << 20)).unwrap();
+        extract(dir.path(), &bytes, 1 << 20, options(1, memory << 20)).unwrap();
         assert!(tree(dir.path())["f"] == plain);
     }
     let dir = tempfile::tempdir().unwrap();
-    let error = run(dir.path(), &bytes, 1 << 20, options(1, 100 << 20)).unwrap_err();
+    let error = extract(dir.path(), &bytes, 1 << 20, options(1, 100 << 20)).unwrap_err();
     let source = FileDecodeError::Memory { needed: 0, allowed: 0 };
     assert!(
         matches!(&error.cause, ExtractCause::Undo { source: found, .. }
@@ -240,7 +209,7 @@ fn bombs_cost_no_memory_and_no_disk() {
     assert!(bomb.len() < 10_000);
     let file = vec![("bomb.ibd.zst.zst".to_owned(), bomb, String::new(), Vec::new())];
     let dir = tempfile::tempdir().unwrap();
-    run(dir.path(), &stream(&file, 1 << 20), 1 << 20, options(2, 64 << 20)).unwrap();
+    extract(dir.path(), &stream(&file, 1 << 20), 1 << 20, options(2, 64 << 20)).unwrap();
     let found = fs::metadata(dir.path().join("bomb.ibd")).unwrap();
     assert_eq!(found.len(), 200 * (4 << 20));
     assert_eq!(std::os::unix::fs::MetadataExt::blocks(&found), 0);
@@ -266,7 +235,7 @@ fn renames_and_removals_reach_files_that_are_undone() {
     writer.end("b").unwrap();
     let bytes = writer.finish().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let report = run(dir.path(), &bytes, 1 << 20, options(2, 0)).unwrap();
+    let report = extract(dir.path(), &bytes, 1 << 20, options(2, 0)).unwrap();
     assert_eq!(report.files, 4);
     assert_eq!(
         tree(dir.path()).into_keys().collect::<Vec<_>>(),
@@ -278,7 +247,7 @@ fn renames_and_removals_reach_files_that_are_undone() {
     writer.end("a.lz4").unwrap();
     writer.rename("a.lz4", "a").unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let error = run(dir.path(), &writer.finish().unwrap(), 1 << 20, options(2, 0)).unwrap_err();
+    let error = extract(dir.path(), &writer.finish().unwrap(), 1 << 20, options(2, 0)).unwrap_err();
     assert!(error.to_string().contains("different suffixes"), "{error}");
 }
 
@@ -306,7 +275,7 @@ fn a_cut_stream_keeps_the_files_that_were_undone() {
     let bytes = writer.finish().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let options = ExtractOptions { allow_truncated: true, ..options(2, 0) };
-    let report = run(dir.path(), &bytes[..bytes.len() - 100], 4096, options).unwrap();
+    let report = extract(dir.path(), &bytes[..bytes.len() - 100], 4096, options).unwrap();
     assert_eq!((report.files, report.decrypted), (6, 3));
     assert_eq!(report.truncated.unwrap().dropped.len(), 1);
 }
@@ -326,7 +295,7 @@ proptest! {
         let at = at.index(stored.len());
         stored[at] ^= 1_u8 << bit;
         let dir = tempfile::tempdir().unwrap();
-        let result = run(dir.path(), &stream(&files, chunk), 1 << 20, options(threads, 0));
+        let result = extract(dir.path(), &stream(&files, chunk), 1 << 20, options(threads, 0));
         let found = tree(dir.path());
         for (name, bytes) in &found {
             let plain = files.iter().find(|(.., known, _)| known == name).map(|(.., plain)| plain);

@@ -29,7 +29,7 @@ fn all_files_come_out() {
     {
         let (bytes, files) = groups(900, group);
         let dir = TempDir::new().unwrap();
-        let report = run(dir.path(), &bytes, step, options(threads)).unwrap();
+        let report = extract(dir.path(), &bytes, step, options(threads)).unwrap();
         assert_eq!(report.files, 900);
         assert!(tree(dir.path()) == files, "groups of {group}");
     }
@@ -49,7 +49,7 @@ fn the_first_failure_in_the_stream_is_reported() {
         let mut bytes = good.clone();
         damaged.iter().for_each(|at| bytes[*at] ^= 1);
         let dir = TempDir::new().unwrap();
-        let error = run(dir.path(), &bytes, 1 << 20, options(3)).unwrap_err();
+        let error = extract(dir.path(), &bytes, 1 << 20, options(3)).unwrap_err();
         let ExtractCause::Decode(DecodeError::Checksum { position, path, .. }) = &error.cause
         else {
             panic!("{error}")
@@ -70,7 +70,7 @@ fn a_name_that_is_taken_fails_and_keeps_the_other_file() {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("d0")).unwrap();
         fs::write(dir.path().join("d0/f0011"), "by another").unwrap();
-        let error = run(dir.path(), &bytes, 1 << 20, options(threads)).unwrap_err();
+        let error = extract(dir.path(), &bytes, 1 << 20, options(threads)).unwrap_err();
         assert!(error.to_string().starts_with("d0/f0011: already exists"), "{error}");
         assert_eq!(fs::read(dir.path().join("d0/f0011")).unwrap(), b"by another");
         assert!(!dir.path().join(".xb-partial").exists());

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use xb_reader::{ChunkWriter, DecodeError, FLAG_REWRITE, MapEntry, TargetDir, TargetError};
 
+use crate::testing::{extract, tree};
 use crate::{
     Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor, Observer,
     OnFailure, extract_from,
@@ -32,41 +33,6 @@ fn content(seed: usize, len: usize) -> Vec<u8> {
 
 fn options(threads: usize) -> ExtractOptions {
     ExtractOptions { threads, durability: Durability::None, ..ExtractOptions::default() }
-}
-
-/// Extracts a stream that is fed `step` bytes at a time.
-fn run(
-    dir: &Path,
-    bytes: &[u8],
-    step: usize,
-    options: ExtractOptions,
-) -> Result<ExtractReport, ExtractError> {
-    let mut extractor = Extractor::new(TargetDir::open(dir).unwrap(), options)?;
-    for piece in bytes.chunks(step) {
-        if extractor.feed(Bytes::copy_from_slice(piece)).is_err() {
-            break;
-        }
-    }
-    extractor.finish()
-}
-
-/// Reads all files, including unfinished ones.
-fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut dirs = vec![dir.to_path_buf()];
-    while let Some(next) = dirs.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                dirs.push(path);
-            } else {
-                // A damaged name may not be text.
-                let name = path.strip_prefix(dir).unwrap().to_string_lossy().into_owned();
-                found.insert(name, fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
 }
 
 fn names(dir: &TempDir) -> Vec<String> {
@@ -127,7 +93,7 @@ fn files_come_out_whole_with_any_number_of_threads() {
         let dir = tempfile::tempdir().unwrap();
         let observer = Observer::default();
         let options = ExtractOptions { observer: observer.clone(), ..options(threads) };
-        let report = run(dir.path(), &bytes, step, options).unwrap();
+        let report = extract(dir.path(), &bytes, step, options).unwrap();
         assert!(tree(dir.path()) == files, "{threads} threads, steps of {step}");
         assert_eq!((report.files, report.bytes), (files.len() as u64, bytes.len() as u64));
         assert!(report.truncated.is_none());
@@ -186,7 +152,7 @@ fn the_first_error_in_the_stream_counts_and_whole_files_stay() {
     bytes.extend_from_slice(b"not a chunk at all");
     for (threads, step) in [(1, 4096), (2, 1 << 20), (4, usize::MAX)] {
         let dir = tempfile::tempdir().unwrap();
-        let error = run(dir.path(), &bytes, step, options(threads)).unwrap_err();
+        let error = extract(dir.path(), &bytes, step, options(threads)).unwrap_err();
         assert!(
             matches!(error.cause, ExtractCause::Decode(DecodeError::Checksum { .. })),
             "{threads} threads, steps of {step}: {error}"
@@ -223,7 +189,7 @@ fn errors_tell_file_and_offsets() {
     for (bytes, want) in table {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("there"), "").unwrap();
-        let error = run(dir.path(), &bytes, 1 << 20, options(2)).unwrap_err().to_string();
+        let error = extract(dir.path(), &bytes, 1 << 20, options(2)).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     }
 }
@@ -248,7 +214,7 @@ fn nothing_that_was_there_is_touched() {
         }),
         stream(|w| w.remove("old")),
     ] {
-        let error = run(dir.path(), &bytes, 7, options(2)).unwrap_err();
+        let error = extract(dir.path(), &bytes, 7, options(2)).unwrap_err();
         let exists =
             matches!(error.cause, ExtractCause::Target { source: TargetError::Exists { .. }, .. });
         assert!(exists, "{error}");
@@ -257,7 +223,7 @@ fn nothing_that_was_there_is_touched() {
     let mut bytes = stream(|w| w.payload("old", 0, b"new"));
     bytes[8] = FLAG_REWRITE;
     bytes.extend(stream(|w| w.end("old")));
-    run(dir.path(), &bytes, 1 << 20, options(1)).unwrap_err();
+    extract(dir.path(), &bytes, 1 << 20, options(1)).unwrap_err();
     assert_eq!(fs::read(dir.path().join("old")).unwrap(), b"old");
 }
 
@@ -293,7 +259,7 @@ fn names_change_in_the_order_of_the_stream() {
     bytes[rewrite + 8] = FLAG_REWRITE;
     for (threads, step) in [(1, 1), (2, 1 << 20), (4, 61)] {
         let dir = tempfile::tempdir().unwrap();
-        let report = run(dir.path(), &bytes, step, options(threads)).unwrap();
+        let report = extract(dir.path(), &bytes, step, options(threads)).unwrap();
         let want = [
             ("a", &b"second a"[..]),
             ("b", b"second b"),
@@ -327,7 +293,7 @@ fn pieces_that_overlap_keep_their_order() {
     }
     for threads in [1, 4] {
         let dir = tempfile::tempdir().unwrap();
-        run(dir.path(), &bytes, 1 << 20, options(threads)).unwrap();
+        extract(dir.path(), &bytes, 1 << 20, options(threads)).unwrap();
         assert!(tree(dir.path())["f"] == want);
     }
 }
@@ -342,11 +308,13 @@ fn a_cut_stream_is_salvaged_only_where_that_is_allowed() {
     });
     for cut in [bytes.len(), bytes.len() - 1, bytes.len() - 38] {
         let dir = tempfile::tempdir().unwrap();
-        assert!(run(dir.path(), &bytes[..cut], 1 << 20, options(2)).unwrap_err().cause.is_cut());
+        assert!(
+            extract(dir.path(), &bytes[..cut], 1 << 20, options(2)).unwrap_err().cause.is_cut()
+        );
         assert_eq!(names(&dir), ["whole"]);
         let dir = tempfile::tempdir().unwrap();
         let options = ExtractOptions { allow_truncated: true, ..options(2) };
-        let report = run(dir.path(), &bytes[..cut], 1 << 20, options).unwrap();
+        let report = extract(dir.path(), &bytes[..cut], 1 << 20, options).unwrap();
         assert_eq!((report.files, names(&dir)), (1, vec!["whole".to_owned()]));
         let dropped: Vec<_> = report
             .truncated
@@ -364,7 +332,7 @@ fn a_cut_stream_is_salvaged_only_where_that_is_allowed() {
     for bytes in [&wrong[..], b""] {
         let dir = tempfile::tempdir().unwrap();
         let options = ExtractOptions { allow_truncated: true, ..options(1) };
-        run(dir.path(), bytes, 1 << 20, options).unwrap_err();
+        extract(dir.path(), bytes, 1 << 20, options).unwrap_err();
         assert_eq!(names(&dir), Vec::<String>::new());
     }
 }
@@ -424,7 +392,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= 1_u8 << bit;
         let dir = tempfile::tempdir().unwrap();
-        let _ = run(dir.path(), &bytes, step, options(threads));
+        let _ = extract(dir.path(), &bytes, step, options(threads));
         for (name, bytes) in tree(dir.path()) {
             // Checksums cover the contents, but not the names.
             let empty = bytes.is_empty();
@@ -472,11 +440,11 @@ fn small_files_are_counted_as_they_are_named() {
     bad[middle] ^= 1;
     for threads in [1, 4] {
         let dir = TempDir::new().unwrap();
-        let report = run(dir.path(), &good, 1 << 20, options(threads)).unwrap();
+        let report = extract(dir.path(), &good, 1 << 20, options(threads)).unwrap();
         assert_eq!((report.files, tree(dir.path()).len()), (2000, 2000));
 
         let dir = TempDir::new().unwrap();
-        let error = run(dir.path(), &bad, 1 << 20, options(threads)).unwrap_err();
+        let error = extract(dir.path(), &bad, 1 << 20, options(threads)).unwrap_err();
         let files = tree(dir.path());
         assert_eq!(error.report.files, files.len() as u64);
         for (name, bytes) in files {

@@ -93,7 +93,7 @@ fn same(bytes: &[u8], options: &ExtractOptions) {
         fs::create_dir(dir).unwrap();
     }
     let (_, file) = input(&folder, 0, bytes);
-    let expected = run(&fed, bytes, 1 << 20, options.clone());
+    let expected = extract(&fed, bytes, 1 << 20, options.clone());
     let got = run_stored(&stored, file, options.clone());
     match (expected, got) {
         (Ok(expected), Ok(got)) => {
