@@ -1,19 +1,17 @@
 //! Classic runs of one name: concurrent, in sequence, and after a run was considered dead.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use common::{Store, block_on, put_request, stream_reader};
 use xb_backup::{
     BackupError, BackupName, Layout, Level, PutReport, Root, State, VerifyRequest, stopper,
 };
 use xb_pipeline::Observer;
 use xb_reader::ChunkWriter;
+
+use crate::common::{Store, block_on, put_request, stream_reader};
 
 /// A stream with fixed files, chunks and sizes, filled with the given byte.
 fn stream_of(byte: u8) -> Vec<u8> {

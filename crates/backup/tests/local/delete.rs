@@ -1,19 +1,17 @@
 //! A delete removes the named backup, and nothing else.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::{Store, block_on, stream, stream_reader, tree};
 use xb_backup::{
     BackupError, BackupName, Candidate, Deleted, Keep, Layout, Listing, Root, State, Timestamp,
     plan_prune, stopper,
 };
 use xb_uploader::{Location, Place, Policy, StoreSettings};
+
+use crate::common::{Store, block_on, stream, stream_reader, tree};
 
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Classic];
 const N: &str = "00000000000000000000";

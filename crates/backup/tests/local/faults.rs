@@ -1,15 +1,11 @@
 //! Every operation of a store fails once, in every command: each run ends in a success that its
 //! content proves, or in an error that leaves nothing half-made. No failure looks like success.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use common::{Collected, Store, block_on, put_request, request, stream, unpacked};
 use xb_backup::{
     BackupError, Candidate, CopyRequest, Keep, Layout, RestoreOptions, Root, State, plan_prune,
     stopper,
@@ -17,6 +13,8 @@ use xb_backup::{
 use xb_pipeline::{Durability, Observer};
 use xb_reader::ChunkWriter;
 use xb_uploader::{Fault, Faults, Location, Place, Policy, StoreSettings};
+
+use crate::common::{Collected, Store, block_on, put_request, request, stream, unpacked};
 
 /// Fails operation number `n` (from 0) of one kind, and counts all.
 #[derive(Debug, Default)]

@@ -1,7 +1,4 @@
 //! What only a directory as a store can hold: symbolic links, and names that no key can have.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,8 +6,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::{Store, block_on, stream, stream_reader};
 use xb_backup::{BackupError, BackupName, Layout, State};
+
+use crate::common::{Store, block_on, stream, stream_reader};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

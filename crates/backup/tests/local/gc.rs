@@ -1,13 +1,11 @@
 //! `gc` finds and removes what dead runs have left, and nothing else.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::{Store, block_on, stream, stream_reader};
 use xb_backup::{Layout, Leftovers, State};
+
+use crate::common::{Store, block_on, stream, stream_reader};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

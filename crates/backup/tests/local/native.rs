@@ -1,13 +1,7 @@
 //! Input that is a native stream or raw bytes, and backups with several key slots.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::io::Cursor;
 
-use common::{
-    Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,
-};
 use xb_backup::{
     Accept, BackupError, BackupName, End, GetRequest, KeySlots, Keys, Layout, PutLayout, PutReport,
     PutRequest, RewrapRequest, rewrap, stopper,
@@ -15,6 +9,10 @@ use xb_backup::{
 use xb_compressor::Compression;
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Content, Observer};
+
+use crate::common::{
+    Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,
+};
 
 const KEY: [u8; 32] = [7; 32];
 

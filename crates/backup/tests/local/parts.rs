@@ -1,17 +1,15 @@
 //! Reads single files of a packed backup without reading the rest.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::io::Cursor;
 
-use common::*;
 use sha2::{Digest, Sha256};
 use xb_backup::{
     GetReport, GetRequest, KeySlots, Keys, Layout, PutLayout, PutRequest, Selection, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
+
+use crate::common::*;
 
 fn get_files(
     store: &Store,

@@ -1,12 +1,8 @@
 //! An interrupted restore is resumed where it stopped.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use common::*;
 use xb_backup::{
     BackupError, GetRequest, KeySlots, Keys, Layout, PutLayout, PutRequest, RestoreOptions,
     RestoreReport, Selection, stopper,
@@ -14,6 +10,8 @@ use xb_backup::{
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Durability, Observer, Transform};
 use xb_reader::ChunkWriter;
+
+use crate::common::*;
 
 fn restore(
     store: &Store,

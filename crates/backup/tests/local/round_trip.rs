@@ -1,18 +1,16 @@
 //! Backups in a local directory: damage is detected, and failures leave nothing behind.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{
-    Store, block_on, get_sealed, get_watched, put_request, put_sealed, request, stream,
-    stream_reader,
-};
 use xb_backup::{
     BackupError, BackupName, Layout, PutLayout, PutRequest, RestoreOptions, State, stopper,
 };
 use xb_pipeline::{Durability, Observer};
+
+use crate::common::{
+    Store, block_on, get_sealed, get_watched, put_request, put_sealed, request, stream,
+    stream_reader,
+};
 
 #[test]
 fn a_sealed_backup_opens_with_its_key_alone() {

@@ -1,17 +1,15 @@
 //! `verify` finds every fault on the level that can find it, and reports where it is.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Store, block_on, put_sealed, stream, stream_reader};
 use xb_backup::{
     Authenticity, BackupError, BackupName, CopyRequest, Keys, Layout, Level, Manifest,
     VerifyReport, VerifyRequest, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
+
+use crate::common::{Store, block_on, put_sealed, stream, stream_reader};
 
 const KEY: [u8; 32] = [7; 32];
 

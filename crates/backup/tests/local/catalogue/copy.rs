@@ -2,8 +2,8 @@
 
 use xb_backup::{BackupError, CopyRequest, Layout, Level, State};
 
-use super::common::{Store, block_on, put_sealed, stream_reader};
 use super::support::{KEY, copy, keys, line, manifest_of, name, rewrite, unverified, verify};
+use crate::common::{Store, block_on, put_sealed, stream_reader};
 
 #[test]
 fn every_layout_is_copied_bit_for_bit_and_under_another_name_too() {

@@ -6,8 +6,8 @@ use xb_backup::{
     BackupError, CopyRequest, FileEntry, Keep, Layout, Level, ShowRequest, State, Wanted, stopper,
 };
 
-use super::common::{Store, block_on, put_sealed, stream_reader};
 use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, verify};
+use crate::common::{Store, block_on, put_sealed, stream_reader};
 
 #[test]
 fn results_are_listed_until_the_name_is_that_of_another_backup() {
@@ -165,7 +165,7 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
         let other = if layout == Layout::Packed { Layout::Classic } else { Layout::Packed };
         store.put("n", other, 300, stream_reader()).unwrap();
         assert_eq!(line(&store, "n").state, State::Complete);
-        let files = |of: &str| super::common::unpacked(&store.get(of).unwrap());
+        let files = |of: &str| crate::common::unpacked(&store.get(of).unwrap());
         assert!(files("n") == files("older"));
         // With only some of its objects, it is damaged, and the name is not free.
         let one = store.files().into_iter().find(|path| {

@@ -1,8 +1,5 @@
-//! Records beside the manifests (verification, pins), copies, retention and deletion.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+//! Records beside the manifests (verification, pins), copies, retention and new key slots.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod copy;
 mod listing;
 mod prune;

@@ -5,8 +5,8 @@ use xb_backup::{
 };
 use xb_pipeline::Observer;
 
-use super::common::{Store, block_on, stream_reader};
 use super::support::{before, every, line, manifest_of, name, plan, rewrite};
+use crate::common::{Store, block_on, stream_reader};
 
 #[test]
 fn prune_removes_what_goes_and_nothing_else() {
@@ -234,7 +234,7 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         assert_eq!(gone, ["other"]);
         for of in ["full", "middle", "late"] {
             assert_eq!(store.state(of), Some(State::Complete), "{of}");
-            assert_eq!(store.get(of).unwrap().len(), super::common::stream().len());
+            assert_eq!(store.get(of).unwrap().len(), crate::common::stream().len());
         }
         assert_eq!(store.state("other"), None);
         // Without the late one, the chain goes as a whole.
@@ -295,7 +295,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
         let base = Base { name: "full".into(), run: full.run.clone() };
         let request = xb_backup::PutRequest {
             since: Some(xb_backup::IncrementalBase { base, lsn: 10 }),
-            ..super::common::put_request(of, Layout::Packed, 300)
+            ..crate::common::put_request(of, Layout::Packed, 300)
         };
         let observer = Observer::default();
         block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
@@ -342,7 +342,7 @@ fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
             block_on(xb_backup::delete_unless_needed(&root, &name("base"), &mut stopper().1));
         assert!(matches!(refused, Err(BackupError::Needed { .. })), "{refused:?}");
         assert_eq!(store.state("base"), Some(State::Complete));
-        assert_eq!(store.get("base").unwrap().len(), super::common::stream().len());
+        assert_eq!(store.get("base").unwrap().len(), crate::common::stream().len());
     }
 }
 
@@ -360,7 +360,7 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     let base = Base { name: "full".into(), run: full.run };
     let request = xb_backup::PutRequest {
         since: Some(xb_backup::IncrementalBase { base, lsn: 10 }),
-        ..super::common::put_request("i1", Layout::Packed, 300)
+        ..crate::common::put_request("i1", Layout::Packed, 300)
     };
     let observer = Observer::default();
     let put = xb_backup::put(&root, &request, stream_reader(), &observer, &mut stop);

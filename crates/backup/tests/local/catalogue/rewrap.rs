@@ -2,8 +2,8 @@
 
 use xb_backup::{BackupError, KeySlots, RewrapRequest, rewrap};
 
-use super::common::{Store, block_on, get_sealed, put_sealed};
 use super::support::{KEY, before, keys, name};
+use crate::common::{Store, block_on, get_sealed, put_sealed};
 
 /// Replaces all key slots by one for `new`.
 fn replace(root: &xb_backup::Root, new: u8) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {

@@ -7,7 +7,7 @@ use xb_backup::{
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
 
-use super::common::{Store, block_on};
+use crate::common::{Store, block_on};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
 

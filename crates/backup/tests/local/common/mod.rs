@@ -1,5 +1,4 @@
 //! A store in a local directory, and a small stream to put there.
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
 use std::io::Read;
