@@ -60,7 +60,7 @@ pub(crate) fn file_cipher(
     };
     let algorithm = match (asked, &key) {
         (None | Some(Algorithm::None), None) => {
-            return match put.encrypt_chunk_size {
+            return match put.classic.encrypt_chunk_size {
                 Some(_) => {
                     Err(Failure::usage("--encrypt-chunk-size is given, but nothing is encrypted"))
                 }
@@ -81,7 +81,7 @@ pub(crate) fn file_cipher(
             cipher.algorithm()
         ));
     }
-    let chunk = match put.encrypt_chunk_size {
+    let chunk = match put.classic.encrypt_chunk_size {
         None => ChunkSize::default(),
         Some(size) => {
             ChunkSize::new(size.bytes()).map_err(|error| refused("--encrypt-chunk-size", &error))?

@@ -23,7 +23,7 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
         "put", "backup", "run", "get", "restore", "list", "delete", "gc", "plan", "tune", "rewrap",
         "verify", "show", "copy", "pin", "unpin", "prune", "monitor", "check", "init",
     ] {
-        for (help, lines) in [("-h", 60), ("--help", 75)] {
+        for (help, lines) in [("-h", 55), ("--help", 65)] {
             let text = run(&[command, help], b"").expect(0).stdout_text().to_string();
             let count = text.lines().count();
             assert!(count <= lines, "{command} {help} has {count} lines");

@@ -38,7 +38,7 @@ pub(crate) struct VerifyArgs {
 
 /// Options of a trial restore.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Trial restore (--level=restore)")]
+#[command(next_help_heading = "Trial restore")]
 pub(crate) struct ServerOptions {
     /// Parent of the scratch directory, which is removed at the end [default: the directory for
     /// temporary files]

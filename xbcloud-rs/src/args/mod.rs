@@ -1,5 +1,6 @@
 //! The command line. Stock options have their stock names and meaning.
 
+pub(crate) mod backup;
 pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
 mod examples;
@@ -8,14 +9,13 @@ pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::Size;
-use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
-use xb_reader::Dialect;
+use xb_keyring::{IdentityOptions, KeyOptions};
 
+pub(crate) use self::backup::{BackupOptions, ProducerOptions, PutOptions, StreamOptions};
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
 pub(crate) use self::shared::{
@@ -213,48 +213,6 @@ pub(crate) struct InitArgs {
     pub(crate) common: CommonOptions,
 }
 
-/// How a backup is made.
-#[derive(Debug, Args)]
-pub(crate) struct BackupOptions {
-    /// Take an incremental backup on top of backup NAME in the same ROOT; `latest` is the newest
-    #[arg(long, value_name = "NAME")]
-    pub(crate) incremental_from: Option<String>,
-    /// With --incremental-from and a key: accept a base that is not sealed
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unsealed: bool,
-    /// Directory where this host records its own backups [default: /var/lib/xbcloud-rs, or
-    /// ~/.local/state/xbcloud-rs]
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// File for the producer's messages; `-` passes them on [default: NAME.log in producer-logs of
-    /// --state-dir]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) producer_log: Option<PathBuf>,
-    /// Directory for output that the store cannot accept while the producer holds locks; `none` for
-    /// no spool [default: /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) spool_dir: Option<PathBuf>,
-    /// Maximum size of the spool
-    #[arg(hide_short_help = true, long, value_name = "SIZE", default_value = "1G")]
-    pub(crate) spool_size: Size,
-    /// Seconds that a locked server may wait once the spool is full, before the producer is ended;
-    /// 0: no limit
-    #[arg(hide_short_help = true, long, value_name = "S", default_value_t = 30)]
-    pub(crate) lock_stall: u64,
-    /// Backup program and its arguments, started without a shell
-    #[arg(last = true, value_name = "PRODUCER")]
-    pub(crate) producer: Vec<OsString>,
-    /// The producer in an option file: program and arguments, quoted as in a shell
-    #[arg(long = "producer", value_name = "COMMAND", hide_short_help = true)]
-    pub(crate) producer_command: Option<String>,
-    #[command(flatten)]
-    pub(crate) retain: RetainOptions,
-    #[command(flatten)]
-    pub(crate) put: PutOptions,
-    #[command(flatten)]
-    pub(crate) keys: KeyOptions,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     #[command(flatten)]
@@ -340,76 +298,6 @@ pub(crate) struct ReadyOptions {
     /// Fail if this donor's gcache no longer covers the backup
     #[arg(long, value_name = "HOST|SOCKET")]
     pub(crate) check_donor: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PutOptions {
-    /// Object size, exact to the byte [default: 32M; classic: one object per chunk, like the stock
-    /// tool]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) chunk_size: Option<Size>,
-    /// packed: objects of equal size; classic: objects per file, readable by stock xbcloud
-    /// [default: packed]
-    #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
-    pub(crate) layout: Option<LayoutArg>,
-    /// lz4 or zstd[:LEVEL]; packed layout also auto, snappy, gzip[:LEVEL]
-    #[arg(long, value_name = "CODEC")]
-    pub(crate) compress: Option<String>,
-    /// packed layout: aes-256-gcm; classic: AES128, AES192 or AES256
-    #[arg(long, value_name = "CIPHER")]
-    pub(crate) encrypt: Option<String>,
-    /// Plain bytes per xbcrypt chunk (classic) [default: 64K]
-    #[arg(hide_short_help = true, long, value_name = "N")]
-    pub(crate) encrypt_chunk_size: Option<Size>,
-    /// Default for --threads; the larger of this and --encrypt-threads wins
-    #[arg(hide_short_help = true, long, value_name = "N")]
-    pub(crate) compress_threads: Option<usize>,
-    /// Default for --threads; the larger of this and --compress-threads wins
-    #[arg(hide_short_help = true, long, value_name = "N")]
-    pub(crate) encrypt_threads: Option<usize>,
-    /// Treat the stream as complete if it contains a file that matches GLOB
-    #[arg(long, value_name = "GLOB", conflicts_with = "unsafe_any_end")]
-    pub(crate) last_file: Option<String>,
-    /// Do not check that the producer's last file is in the stream
-    #[arg(long)]
-    pub(crate) unsafe_any_end: bool,
-    /// Store any input unchecked, even if it was cut short (packed)
-    #[arg(long, conflicts_with_all = ["last_file", "unsafe_any_end", "md5"])]
-    pub(crate) raw: bool,
-    /// Name of the server, if ROOT holds backups of several [default: with `backup`, this host's
-    /// name]
-    #[arg(hide_short_help = true, long, value_name = "ID")]
-    pub(crate) server: Option<String>,
-    /// Meaning of chunk type S: auto, percona or mariadb
-    #[arg(long, value_enum, default_value = "auto", hide_possible_values = true)]
-    #[arg(hide_short_help = true)]
-    pub(crate) dialect: DialectArg,
-    /// Also store a list of MD5 checksums as NAME.md5 (classic)
-    #[arg(hide_short_help = true, long)]
-    pub(crate) md5: bool,
-    /// Take over the name from a run that still looks alive but that you know is dead (classic)
-    #[arg(long)]
-    pub(crate) take_over: bool,
-    // Last, because its help heading also applies to the options that follow.
-    #[command(flatten)]
-    pub(crate) recipients: RecipientOptions,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DialectArg {
-    Auto,
-    Percona,
-    Mariadb,
-}
-
-impl From<DialectArg> for Dialect {
-    fn from(arg: DialectArg) -> Self {
-        match arg {
-            DialectArg::Auto => Self::Auto,
-            DialectArg::Percona => Self::Percona,
-            DialectArg::Mariadb => Self::MariaDb,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

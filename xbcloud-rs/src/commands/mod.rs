@@ -16,11 +16,26 @@ use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
 /// Options that the help of a command shows only on request.
-const TOPICS: [HelpTopic; 4] = [
+const TOPICS: [HelpTopic; 7] = [
     HelpTopic {
         name: "backup",
-        headings: &["Backup", "Level restore", "Keys of the run"],
-        about: "how the backup is made, verified and opened",
+        headings: &["Backup", "Keys of the run"],
+        about: "how the backup is made and opened",
+    },
+    HelpTopic {
+        name: "producer",
+        headings: &["Producer"],
+        about: "messages of the backup program, its locks, spool",
+    },
+    HelpTopic {
+        name: "input",
+        headings: &["Input", "Classic layout"],
+        about: "end and dialect of the stream, options of the classic layout",
+    },
+    HelpTopic {
+        name: "trial",
+        headings: &["Trial restore"],
+        about: "the trial restore of level `restore`",
     },
     HelpTopic {
         name: "stores",

@@ -42,7 +42,7 @@ pub(crate) fn folded(command: &Command, args: &[OsString], topics: &[HelpTopic])
     let more: Vec<String> = topics
         .iter()
         .filter(used)
-        .map(|topic| format!("  --help {:8} {}", topic.name, topic.about))
+        .map(|topic| format!("  --help {:9} {}", topic.name, topic.about))
         .collect();
     let own = scope.get_after_help().or(scope.get_after_long_help()).map(ToString::to_string);
     let is_long = asked == "--help";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use xb_backup::{Producer, ProducerLog};
 use xb_cli::{Failure, Level, Log, OrFail as _, env_first};
 
-use crate::args::BackupOptions;
+use crate::args::{BackupOptions, ProducerOptions};
 use crate::commands::context::Context;
 use crate::report;
 
@@ -14,7 +14,7 @@ impl Context {
     /// The file for the producer's messages, unless they are passed on.
     pub(crate) fn producer_log(
         &self,
-        args: &BackupOptions,
+        args: &ProducerOptions,
         name: &str,
     ) -> Result<Option<ProducerLog>, Failure> {
         if let Some(path) = &args.producer_log {
@@ -77,7 +77,7 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
     if !args.producer.is_empty() {
         return Ok(args.producer.clone());
     }
-    let text = args.producer_command.as_deref().unwrap_or_default();
+    let text = args.producer_options.producer_command.as_deref().unwrap_or_default();
     let words = shlex::split(text).ok_or_else(|| {
         Failure::usage("--producer: a quote or an escape is not closed")
             .hint("quote words with spaces as in a shell; the producer is one line")

@@ -18,7 +18,10 @@ use xb_pipeline::{
 };
 use xb_uploader::Lock;
 
-use crate::args::{BackupArgs, BackupOptions, LayoutArg, PutArgs, PutOptions, RunOptions};
+use crate::args::{
+    BackupArgs, BackupOptions, LayoutArg, ProducerOptions, PutArgs, PutOptions, RunOptions,
+    StreamOptions,
+};
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, put_memory};
 use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
 use crate::limits::default_threads;
@@ -56,7 +59,7 @@ impl Context {
         let (root, name) =
             new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
         self.reporting.name(&name);
-        let root = self.taking_over(root, args.put.take_over);
+        let root = self.taking_over(root, args.put.classic.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let lock = args.retain.lock()?;
         // The names of the FIFOs are removed at the end of this function.
@@ -118,16 +121,16 @@ impl Context {
     ) -> Result<PutReport, Failure> {
         self.reporting.name(&name);
         let fifos = fifos(run, &args.put)?;
-        let root = self.taking_over(root, args.put.take_over);
+        let root = self.taking_over(root, args.put.classic.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, run)?;
         request.server = request.server.or_else(host_name);
-        let guard = lock_guard(args);
+        let guard = lock_guard(&args.producer_options);
         // Refused before any request.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
         let lock = args.retain.lock()?;
         let since = self.goes_on_from(args, &command)?;
-        let own = state_dir(args.state_dir.as_deref()).map(LocalRunLog::new);
-        let messages = self.producer_log(args, request.name.as_str())?;
+        let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
+        let messages = self.producer_log(&args.producer_options, request.name.as_str())?;
         let heard = messages.clone();
         let traffic = root.store().traffic().clone();
         let outcome =
@@ -212,7 +215,7 @@ impl Context {
             None if self.stock => Layout::Classic,
             None => Layout::Packed,
         };
-        if layout == Layout::Packed && put.md5 {
+        if layout == Layout::Packed && put.classic.md5 {
             return Err(Failure::usage("--md5 works only in the classic layout")
                 .hint("remove --md5; the manifest of a packed backup has its own checksums"));
         }
@@ -233,7 +236,7 @@ impl Context {
         let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
         let threads = threads.unwrap_or_else(|| default_threads(memory, codec_memory));
         let layout = match layout {
-            Layout::Packed if put.encrypt_chunk_size.is_some() => {
+            Layout::Packed if put.classic.encrypt_chunk_size.is_some() => {
                 return Err(Failure::usage(
                     "--encrypt-chunk-size works only in the classic layout",
                 )
@@ -246,10 +249,11 @@ impl Context {
             Layout::Classic => PutLayout::Classic {
                 fixed_size: put.chunk_size.is_some(),
                 transform: self.transform(put, keys, compress, threads)?,
-                md5: put.md5,
+                md5: put.classic.md5,
             },
         };
-        let content = if put.raw { Content::Raw } else { xbstream(put, self.stock)? };
+        let content =
+            if put.stream.raw { Content::Raw } else { xbstream(&put.stream, self.stock)? };
         Ok(PutRequest {
             name,
             layout,
@@ -321,7 +325,7 @@ async fn lock_all(
     locked.map(drop)
 }
 
-pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
+pub(crate) fn lock_guard(args: &ProducerOptions) -> LockGuard {
     let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
     let spool_dir = match &args.spool_dir {
         None => usual(),
@@ -336,8 +340,8 @@ pub(crate) fn lock_guard(args: &BackupOptions) -> LockGuard {
 
 /// The FIFOs to read from, if there are several streams.
 fn fifos(run: &RunOptions, put: &PutOptions) -> Result<Option<Fifos>, Failure> {
-    let fifos = run.fifo.fifos(put.dialect.into())?;
-    if fifos.is_some() && put.raw {
+    let fifos = run.fifo.fifos(put.stream.dialect.into())?;
+    if fifos.is_some() && put.stream.raw {
         return Err(Failure::usage("--raw works only with one stream")
             .hint("remove --fifo-streams, or --raw"));
     }
@@ -345,8 +349,8 @@ fn fifos(run: &RunOptions, put: &PutOptions) -> Result<Option<Fifos>, Failure> {
 }
 
 /// An xbstream, and its end rule.
-fn xbstream(put: &PutOptions, stock: bool) -> Result<Content, Failure> {
-    let rule = match (&put.last_file, put.unsafe_any_end) {
+fn xbstream(stream: &StreamOptions, stock: bool) -> Result<Content, Failure> {
+    let rule = match (&stream.last_file, stream.unsafe_any_end) {
         (Some(pattern), _) => EndRule::LastFile(
             LastFile::new(pattern)
                 .map_err(|error| Failure::usage(format!("--last-file: {error}")))?,
@@ -356,7 +360,7 @@ fn xbstream(put: &PutOptions, stock: bool) -> Result<Content, Failure> {
         (None, false) if stock => EndRule::KnownProducerOrPart,
         (None, false) => EndRule::KnownProducer,
     };
-    Ok(Content::Xbstream(XbstreamInput { rule, dialect: put.dialect.into() }))
+    Ok(Content::Xbstream(XbstreamInput { rule, dialect: stream.dialect.into() }))
 }
 
 #[cfg(test)]

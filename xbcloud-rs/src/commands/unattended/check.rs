@@ -6,7 +6,7 @@ use std::path::Path;
 use xb_backup::{CancelToken, CheckLine, CheckState, check_keys, check_producer, check_store};
 use xb_cli::{Exit, Failure, format_size};
 
-use crate::args::{BackupOptions, CheckArgs, RunOptions};
+use crate::args::{BackupOptions, CheckArgs, ProducerOptions, RunOptions};
 use crate::commands::context::Context;
 use crate::commands::transfer::producer::{producer_command, state_dir};
 use crate::commands::transfer::put::lock_guard;
@@ -39,7 +39,7 @@ impl Context {
             }
         }
         lines.extend(self.check_the_producer(&args.backup, run)?);
-        lines.extend(folders(&args.backup));
+        lines.extend(folders(&args.backup.producer_options));
         report::printed(print(&lines, run.json))?;
         let failed = lines.iter().filter(|line| line.state == CheckState::Failed).count();
         match failed {
@@ -89,7 +89,7 @@ fn line_of(what: &'static str, failure: &Failure, fix: &str) -> CheckLine {
 }
 
 /// Room for the spool, and a place for notes and the producer's messages.
-fn folders(args: &BackupOptions) -> Vec<CheckLine> {
+fn folders(args: &ProducerOptions) -> Vec<CheckLine> {
     let guard = lock_guard(args);
     let mut lines = Vec::new();
     lines.push(match &guard.spool_dir {
