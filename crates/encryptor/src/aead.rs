@@ -1,5 +1,6 @@
 //! AES-256-GCM over two implementations with identical output.
 
+use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
 
 /// Length of an authentication tag in bytes.
@@ -105,6 +106,35 @@ impl Aead {
         opened
     }
 
+    /// Decrypts `sealed`, ciphertext and tag, to the front of `plain`. Returns the number of plain
+    /// bytes. `None` when they are not authentic, or when `plain` is too short for them; what was
+    /// written there is then zeroed.
+    pub(crate) fn open_into(
+        &self,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        sealed: &[u8],
+        plain: &mut [u8],
+    ) -> Option<usize> {
+        let (text, tag) = sealed.split_last_chunk::<TAG_LEN>()?;
+        let plain = plain.get_mut(..text.len())?;
+        let opened = match self {
+            Aead::Portable(key) => InOutBuf::new(text, plain).ok().and_then(|buf| {
+                key.decrypt_inout_detached(nonce.into(), aad, buf, &(*tag).into()).ok()
+            }),
+            #[cfg(feature = "aws-lc")]
+            Aead::AwsLc(key) => {
+                use aws_lc_rs::aead::{Aad, Nonce};
+                let nonce = Nonce::assume_unique_for_key(*nonce);
+                key.open_separate_gather(nonce, Aad::from(aad), text, tag, plain).ok()
+            }
+        };
+        if opened.is_none() {
+            plain.fill(0);
+        }
+        opened.map(|()| text.len())
+    }
+
     fn try_open(&self, nonce: &[u8; 12], aad: &[u8], buf: &mut [u8]) -> Option<usize> {
         match self {
             Aead::Portable(key) => {
@@ -146,6 +176,14 @@ mod tests {
                     let aead = Aead::new(backend, key);
                     let mut buf = sealed.clone();
                     let opened = aead.open(nonce, &test.aad, &mut buf);
+                    let mut apart = vec![1; test.ct.len() + 3];
+                    assert_eq!(
+                        aead.open_into(nonce, &test.aad, &sealed, &mut apart),
+                        opened,
+                        "{case}"
+                    );
+                    assert_eq!(apart[..test.ct.len()], buf[..test.ct.len()], "{case}");
+                    assert_eq!(apart[test.ct.len()..], [1; 3], "{case}");
                     if test.result == TestResult::Valid {
                         assert_eq!(opened.map(|len| &buf[..len]), Some(&test.pt[..]), "{case}");
                         let mut buf = [&test.pt[..], &[0; TAG_LEN]].concat();
@@ -171,6 +209,7 @@ mod tests {
             for len in 0..TAG_LEN {
                 assert_eq!(aead.seal(&[0; 12], b"", &mut vec![0; len]), None);
                 assert_eq!(aead.open(&[0; 12], b"", &mut vec![0; len]), None);
+                assert_eq!(aead.open_into(&[0; 12], b"", &vec![0; len], &mut [0; 99]), None);
             }
         }
     }
@@ -183,7 +222,14 @@ mod tests {
                     let plain: Vec<u8> = (0..len).map(|n| (n * 31 % 251) as u8).collect();
                     let mut buf = [&plain[..], &[0; TAG_LEN]].concat();
                     Aead::new(from, &[7; 32]).seal(&[9; 12], b"x", &mut buf).unwrap();
-                    let opened = Aead::new(to, &[7; 32]).open(&[9; 12], b"x", &mut buf).unwrap();
+                    let aead = Aead::new(to, &[7; 32]);
+                    let mut apart = vec![0; len];
+                    let opened = aead.open_into(&[9; 12], b"x", &buf, &mut apart);
+                    assert_eq!((opened, &apart), (Some(len), &plain));
+                    if let Some(short) = apart.get_mut(1..) {
+                        assert_eq!(aead.open_into(&[9; 12], b"x", &buf, short), None);
+                    }
+                    let opened = aead.open(&[9; 12], b"x", &mut buf).unwrap();
                     assert_eq!(buf[..opened], plain);
                 }
             }

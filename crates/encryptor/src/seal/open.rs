@@ -45,12 +45,37 @@ impl Opener {
         opened
     }
 
+    /// Opens segment `index` like [`Opener::open_segment`], but from `sealed` to the front of
+    /// `plain`, which needs room for the segment without its tag.
+    ///
+    /// # Errors
+    /// As [`Opener::open_segment`]; what was written to `plain` is then zeroed.
+    pub fn open_segment_into(
+        &self,
+        index: u64,
+        last: bool,
+        sealed: &[u8],
+        plain: &mut [u8],
+    ) -> Result<usize, SealError> {
+        let nonce = self.checked_nonce(index, last, sealed.len())?;
+        let opened = self.segments.aead.open_into(&nonce, &[], sealed, plain);
+        opened.ok_or_else(|| self.not_authentic(index))
+    }
+
     fn try_open(&self, index: u64, last: bool, buf: &mut [u8]) -> Result<usize, SealError> {
+        let nonce = self.checked_nonce(index, last, buf.len())?;
+        self.segments.aead.open(&nonce, &[], buf).ok_or_else(|| self.not_authentic(index))
+    }
+
+    /// Nonce of a segment of `len` bytes, once its length has been checked.
+    fn checked_nonce(&self, index: u64, last: bool, len: usize) -> Result<[u8; 12], SealError> {
         let number = u32::try_from(index).map_err(|_| SealError::TooLong)?;
-        self.segments.check_len(number, last, buf.len())?;
-        let nonce = self.segments.nonce(number, last);
-        let offset = self.layout().sealed_start(index);
-        self.segments.aead.open(&nonce, &[], buf).ok_or(SealError::Segment { index, offset })
+        self.segments.check_len(number, last, len)?;
+        Ok(self.segments.nonce(number, last))
+    }
+
+    fn not_authentic(&self, index: u64) -> SealError {
+        SealError::Segment { index, offset: self.layout().sealed_start(index) }
     }
 
     /// The layout of the segments.

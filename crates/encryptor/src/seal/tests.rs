@@ -187,13 +187,18 @@ fn segments_open_in_any_order_and_only_as_what_they_are() {
                 for last in [false, true] {
                     let mut buf = bytes.clone();
                     let result = opener.open_segment(as_index, last, &mut buf);
+                    let mut apart = vec![0; bytes.len()];
+                    let into = opener.open_segment_into(as_index, last, &bytes, &mut apart);
+                    assert_eq!(into.ok(), result.as_ref().ok().copied());
                     if (as_index, last) == (index, index == 2) {
                         let range = layout.plain_range(index, plain.len() as u64);
                         let want = &plain[range.start as usize..range.end as usize];
-                        assert_eq!(&buf[..result.unwrap()], want);
+                        let opened = result.unwrap();
+                        assert_eq!((&buf[..opened], &apart[..opened]), (want, want));
                     } else {
                         assert!(result.is_err(), "{index} as {as_index}, {last}");
-                        assert!(buf.iter().all(|&byte| byte == 0), "bytes were output");
+                        let mut all = buf.iter().chain(&apart);
+                        assert!(all.all(|&byte| byte == 0), "bytes were output");
                     }
                 }
             }

@@ -24,6 +24,7 @@ use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
 use crate::unpack::error::{Stop, UnpackError};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
+use crate::unpack::unseal::open_segment;
 
 /// Length in bytes of the start of a stored stream that [`Body::open`] needs.
 pub const FRONT_LEN: usize = STREAM_HEADER_LEN + SEAL_HEAD_LEN;
@@ -135,10 +136,11 @@ impl Body {
                 for segment in self.segments(&span) {
                     let (now, later) = rest.split_at_checked(segment.len).ok_or_else(cut)?;
                     rest = later;
-                    let mut segment_bytes = now.to_vec();
-                    let len =
-                        opener.open_segment(segment.index, segment.last, &mut segment_bytes)?;
-                    plain.extend_from_slice(segment_bytes.get(..len).ok_or_else(cut)?);
+                    let begin = plain.len();
+                    plain.resize(begin + segment.len, 0);
+                    let room = plain.get_mut(begin..).unwrap_or_default();
+                    let len = opener.open_segment_into(segment.index, segment.last, now, room)?;
+                    plain.truncate(begin + len);
                 }
             }
         }
@@ -252,11 +254,8 @@ fn open(job: Job) -> Result<Positioned, SealError> {
     match job {
         Job::Plain(piece) => Ok(piece),
         Job::Segment { opener, segment, bytes, pool } => {
-            let mut slab = pool.take(None);
-            bytes.iter().for_each(|piece| slab.fill_from(&mut &piece[..]));
-            let plain = opener.open_segment(segment.index, segment.last, &mut slab)?;
-            slab.truncate(plain);
-            Ok((segment.start, slab.freeze()))
+            let plain = open_segment(&opener, segment.index, segment.last, &bytes, &pool)?;
+            Ok((segment.start, plain))
         }
     }
 }

@@ -80,21 +80,35 @@ impl Iterator for Unsealed {
     }
 }
 
-/// Opens one segment; called by a worker. It is opened in place, so it is copied first, to a slab
-/// that is still in the processor's cache when it is opened.
+/// Opens one segment; called by a worker.
 fn open(job: Job, pool: &SlabPool) -> Result<Bytes, SealError> {
     match job {
         Job::Plain(bytes) => Ok(bytes),
         Job::Segment { opener, index, last, pieces } => {
-            let mut slab = pool.take(None);
-            for piece in pieces {
-                slab.fill_from(&mut &piece[..]);
-            }
-            let plain = opener.open_segment(index, last, &mut slab)?;
-            slab.truncate(plain);
-            Ok(slab.freeze())
+            open_segment(&opener, index, last, &pieces, pool)
         }
     }
+}
+
+/// Opens a segment that has arrived in `pieces`, to a slab of `pool`. Only a segment that lies in
+/// two ranges is copied first.
+pub(crate) fn open_segment(
+    opener: &Opener,
+    index: u64,
+    last: bool,
+    pieces: &[Bytes],
+    pool: &SlabPool,
+) -> Result<Bytes, SealError> {
+    let mut slab = pool.take(None);
+    if let [whole] = pieces {
+        let plain = opener.open_segment_into(index, last, whole, slab.room())?;
+        slab.advance(plain);
+    } else {
+        pieces.iter().for_each(|piece| slab.fill_from(&mut &piece[..]));
+        let plain = opener.open_segment(index, last, &mut slab)?;
+        slab.truncate(plain);
+    }
+    Ok(slab.freeze())
 }
 
 /// Finds the segments. The end of the stream is not known in advance, so the splitter always holds
