@@ -157,6 +157,15 @@ impl RangeBuffer for Zeroed {
     }
 }
 
+/// Bytes to copy before their checksums are computed: half of a processor's first cache, or less, so
+/// that they are still there.
+const BLOCK: usize = 16 << 10;
+
+/// Bytes to copy at a time. The C library copies longer runs with an instruction that is a quarter
+/// slower where source and destination lie differently within a page (Zen 4), and here they do:
+/// the head of the response precedes the first piece.
+const COPY: usize = 2 << 10;
+
 /// Fills `buffer` from its front with the bytes of an answer, and returns their number.
 async fn collect<B: RangeBuffer>(
     answer: GetResult,
@@ -182,11 +191,15 @@ async fn collect<B: RangeBuffer>(
     let mut pieces = answer.into_stream();
     while let Some(piece) = pieces.try_next().await? {
         let room = buffer.room();
-        let Some(place) = room.get_mut(..piece.len()) else {
+        if piece.len() > room.len() {
             return Err(Excess::Bytes((received + room.len()) as u64).into());
-        };
-        place.copy_from_slice(&piece);
-        buffer.advance(piece.len());
+        }
+        for block in piece.chunks(BLOCK) {
+            let room = buffer.room().chunks_mut(COPY);
+            room.zip(block.chunks(COPY))
+                .for_each(|(to, from)| to[..from.len()].copy_from_slice(from));
+            buffer.advance(block.len());
+        }
         received += piece.len();
     }
     Ok((received, buffer))
