@@ -195,7 +195,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
     let stream = small_backup(1, 1000);
     for (options, said) in [
         (["--chunk-size=4095", "--memory=64M"], "at least 4096"),
-        (["--chunk-size=64M", "--memory=12M"], "bytes of memory"),
+        (["--chunk-size=64M", "--memory=12M"], "of memory"),
     ] {
         let put = [&["put", "--layout=classic"][..], &options, &[&place]].concat();
         let ran = run(&put, &stream).expect_failure();

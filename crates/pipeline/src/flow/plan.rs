@@ -27,7 +27,7 @@ pub fn worker_threads(memory: u64, codec_memory: u64, cores: usize) -> usize {
 #[non_exhaustive]
 pub enum PlanError {
     /// The budget is too small.
-    #[error("{memory} bytes of memory are not enough: {threads} threads need at least {needed}")]
+    #[error("{} of memory is not enough: {threads} thread{} at least {}", mib(*memory), if *threads == 1 { " needs" } else { "s need" }, mib(*needed))]
     Memory {
         /// Budget requested, in bytes.
         memory: u64,
@@ -38,7 +38,7 @@ pub enum PlanError {
     },
     /// Objects of this size are too small for the chunks that each must hold.
     #[error(
-        "objects of {object_size} bytes are too small for the classic layout: at least {least}"
+        "objects of {} are too small for the classic layout: at least {}", mib(*object_size), mib(*least)
     )]
     Object {
         /// Object size requested, in bytes.
@@ -48,7 +48,8 @@ pub enum PlanError {
     },
     /// Objects of this size need parts that do not fit into the budget.
     #[error(
-        "objects of {object_size} bytes need two parts of at least {part} bytes in memory: at least {needed} bytes, but only {memory} are allowed"
+        "objects of {} need two parts of at least {} in memory: at least {}, but only {} is allowed",
+        mib(*object_size), mib(*part), mib(*needed), mib(*memory)
     )]
     Part {
         /// Object size requested, in bytes.
@@ -60,6 +61,19 @@ pub enum PlanError {
         /// Budget requested, in bytes.
         memory: u64,
     },
+}
+
+/// An amount for people, in MiB with at most one decimal, rounded up; below 1 MiB in bytes.
+fn mib(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    if bytes < MIB {
+        return format!("{bytes} bytes");
+    }
+    let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(MIB));
+    match tenths % 10 {
+        0 => format!("{} MiB", tenths / 10),
+        decimal => format!("{}.{decimal} MiB", tenths / 10),
+    }
 }
 
 /// Limits of a store on the parts of an object.
@@ -308,6 +322,16 @@ mod tests {
         assert!(large.part_size < 128 * MIB && large.part_size * 2 < 512 * MIB);
         // Equal parts: the last one is not much shorter.
         assert!((1 << 30) - large.part_size * ((1 << 30) / large.part_size) < large.part_size);
+    }
+
+    #[test]
+    fn errors_name_amounts_that_people_read() {
+        let error = pack(8 * MIB, 64 * MIB, 1, 4, S3).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "8 MiB of memory is not enough: 1 thread needs at least 16 MiB"
+        );
+        assert_eq!([mib(0), mib(MIB + 1), mib(u64::MAX)].map(|text| text.len()), [7, 7, 18]);
     }
 
     #[test]
