@@ -370,6 +370,12 @@ fn a_plan_tells_what_a_backup_will_cost() {
     let refused = plan(&["--size=1T", "--chunk-size=6T"]).expect_failure();
     assert!(refused.stderr_text().contains("--memory"), "{refused:?}");
     let _ = plan(&[]).expect(2);
+    // Settings that `put` refuses, and one that costs the list of checksums.
+    let _ = plan(&["--size=0"]).expect(2);
+    let _ = plan(&["--size=1T", "--chunk-size=0"]).expect(2);
+    let listed = |size| plan(&[size, "--chunk-size=32M"]).expect(0).stdout_text();
+    assert!(listed("--size=33T").contains("no checksum list"));
+    assert!(!listed("--size=32T").contains("no checksum list"));
 }
 
 #[test]
@@ -383,6 +389,8 @@ fn a_plan_knows_prices_and_the_likelihood_of_failure() {
     assert!(said.contains("cost, backup       $0.16 for requests"), "{said}");
     assert!(said.contains("AWS S3 Standard") && said.contains("as of 20"), "{said}");
     assert!(said.contains("with 10 retries per request, 100.0 % without"), "{said}");
+    let said = plan(&["--failure-rate=0.001", "--max-retries=0"]).expect(0).stdout_text();
+    assert!(said.contains("run fails          100.0 % without retries, if"), "{said}");
     let json = |options: &[&str]| -> serde_json::Value {
         serde_json::from_slice(&plan(&[options, &["--json"]].concat()).expect(0).stdout).unwrap()
     };
@@ -399,6 +407,8 @@ fn a_plan_knows_prices_and_the_likelihood_of_failure() {
     assert_eq!(failure["run_failure"], failure["run_failure_without_retries"]);
     assert!(json(&["--prices=none"])["cost"].is_null());
     assert_eq!(json(&["--root=gs://bucket/shop"])["prices"]["provider"], "gcs");
+    let elsewhere = ["--root=s3://bucket/shop", "--s3-endpoint=https://s3.example.com"];
+    assert!(json(&elsewhere)["prices"].is_null());
     for bad in [&["--prices=ibm"][..], &["--price-get=-1"], &["--failure-rate=2"]] {
         let _ = plan(bad).expect(2);
     }

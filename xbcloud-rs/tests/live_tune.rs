@@ -114,7 +114,7 @@ fn a_bucket_is_measured_and_stays_as_it_was() {
     let stream = small_backup(4, 4 << 20);
     let report = tune()
         .args(bucket.options())
-        .args(["--json", "--sealed", "--size=2T", &bucket.url("shop")])
+        .args(["--json", "--sealed", "--size=2T", "--prices=aws", &bucket.url("shop")])
         .stdin_bytes(stream.clone())
         .run()
         .expect(0);
@@ -171,7 +171,7 @@ fn a_store_that_fails_is_named_and_a_sample_is_needed() {
     let empty = format!("--sample={}", scratch.join("empty").display());
     let said = tune().args([&empty, "--link=1M"]).run().expect(1).stderr_text();
     assert!(said.contains("the sample is empty"), "{said}");
-    std::fs::write(scratch.join("none"), small_backup(7, 100_000)).unwrap();
+    std::fs::write(scratch.join("none"), small_backup(7, 1 << 20)).unwrap();
     let _ = tune().args([&sample]).run().expect(2);
     let _ = tune().args([&sample, "--link=1M", "file:///tmp"]).run().expect(2);
     let absent = format!("file://{}", scratch.join("absent").display());
@@ -183,4 +183,48 @@ fn a_store_that_fails_is_named_and_a_sample_is_needed() {
     };
     let (thin, fat) = (on("--link=100K"), on("--link=1G"));
     assert!(thin > fat * 2.0, "{thin} {fat}");
+}
+
+#[test]
+fn what_would_lead_to_wrong_advice_is_refused() {
+    let scratch = Scratch::new();
+    let (file, short) = (scratch.join("stream"), scratch.join("short"));
+    std::fs::write(&file, small_backup(8, 2 << 20)).unwrap();
+    std::fs::write(&short, small_backup(8, 100_000)).unwrap();
+    let sample = format!("--sample={}", file.display());
+    // The size of a pipe's stream is unknown; that of a file is not.
+    let piped = tune().args(["--link=1M"]).stdin_bytes(small_backup(8, 2 << 20)).run();
+    let said = piped.expect(2).stderr_text();
+    assert!(said.contains("add --size"), "{said}");
+    let read = tune().args(["--link=1M", "--json"]).stdin_file(&file).run().expect(0);
+    let len = std::fs::metadata(&file).unwrap().len();
+    assert_eq!(json(&read.stdout)["size"], len);
+    // Too little data, and settings that no backup can have.
+    let short = format!("--sample={}", short.display());
+    let said = tune().args([&short, "--link=1M"]).run().expect(1).stderr_text();
+    assert!(said.contains("the sample has only 9") && said.contains("1.00 MiB"), "{said}");
+    for wrong in ["--link=0", "--size=0", "--sample-size=0", "--max-memory=1M"] {
+        let _ = tune().args([&sample, "--link=1M", wrong]).run().expect(2);
+    }
+    // A known link is planned within the same limit as a measured one.
+    let few = tune().args([&sample, "--link=1M", "--max-parallel=2", "--json"]).run().expect(0);
+    assert_eq!(json(&few.stdout)["recommended"]["parallel"], 2);
+    let folder = format!("--sample={}", scratch.dir("folder").display());
+    let said = tune().args([&folder, "--link=1M"]).run().expect(1).stderr_text();
+    assert!(said.contains("use --data-dir"), "{said}");
+}
+
+#[test]
+fn a_store_of_another_provider_has_no_built_in_prices() {
+    let store = Sink::start(Duration::ZERO);
+    let scratch = Scratch::new();
+    let file = scratch.join("stream");
+    std::fs::write(&file, small_backup(9, 1 << 20)).unwrap();
+    let report = tune()
+        .args(s3::options_for(&store.endpoint()))
+        .args(["--json", &format!("--sample={}", file.display()), "s3://any/shop"])
+        .run()
+        .expect(0);
+    assert!(json(&report.stdout)["prices"].is_null());
+    assert_eq!(store.keys(), Vec::<String>::new());
 }

@@ -10,7 +10,7 @@ use crate::args::shared::{CommonOptions, LayoutArg};
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// Size of the backup as stored, such as 8T
-    #[arg(long, value_name = "SIZE", required_unless_present = "like")]
+    #[arg(long, value_name = "SIZE", required_unless_present = "like", value_parser = some)]
     pub(crate) size: Option<Size>,
     /// Use size, file count, layout and seal of this backup
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "files", "layout", "sealed"])]
@@ -19,7 +19,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) files: u64,
     /// Object size [default: 32M; classic: one object per chunk, like the stock tool]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = some)]
     pub(crate) chunk_size: Option<Size>,
     /// packed or classic [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT")]
@@ -49,17 +49,17 @@ pub(crate) struct TuneArgs {
     /// Take the sample from this data directory
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Size of the sample, which is held in memory
-    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    /// Size of the sample, which is held in memory; at least 1M
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = mebibytes)]
     pub(crate) sample_size: Size,
-    /// Size of the backup before compression [default: size of the data directory or sample]
-    #[arg(long, value_name = "SIZE")]
+    /// Size of the backup before compression [default: size of the data directory or file]
+    #[arg(long, value_name = "SIZE", value_parser = some)]
     pub(crate) size: Option<Size>,
     /// Recommend for sealed backups
     #[arg(long)]
     pub(crate) sealed: bool,
     /// Throughput of the link in bytes per second, instead of measuring it
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = some)]
     pub(crate) link: Option<Size>,
     /// With --link: latency of a request, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 20)]
@@ -88,8 +88,8 @@ pub(crate) struct TuneArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Prices")]
 pub(crate) struct PriceOptions {
-    /// Built-in list prices: aws, gcs, azure, or none [default: by the kind of store; plan without a
-    /// store: aws]
+    /// Built-in list prices: aws, gcs, azure, or none [default: by the provider of the store; plan
+    /// without a store: aws]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) prices: Option<String>,
     /// Dollars for 1,000 requests that write
@@ -107,6 +107,20 @@ pub(crate) struct PriceOptions {
     /// Dollars for one GiB read from outside the provider's network
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub(crate) price_egress: Option<f64>,
+}
+
+/// A size that is not 0.
+fn some(text: &str) -> Result<Size, String> {
+    at_least(text, 1, "1")
+}
+
+fn mebibytes(text: &str) -> Result<Size, String> {
+    at_least(text, 1 << 20, "1M")
+}
+
+fn at_least(text: &str, least: u64, shown: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|error: xb_cli::SizeError| error.to_string())?;
+    if size.bytes() < least { Err(format!("must be at least {shown}")) } else { Ok(size) }
 }
 
 fn dollars(text: &str) -> Result<f64, String> {
@@ -136,5 +150,7 @@ mod tests {
             assert!(dollars(bad).is_err() && likelihood(bad).is_err(), "{bad}");
         }
         assert!(likelihood("1.1").is_err());
+        assert!(some("0").is_err() && some("x").is_err() && some("1").is_ok());
+        assert!(mebibytes("1023K").is_err() && mebibytes("1M").is_ok());
     }
 }

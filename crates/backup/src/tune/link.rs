@@ -11,7 +11,7 @@ use crate::cancel::CancelToken;
 use crate::catalog::names::{CATALOG, RunId};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::tune::model::{Link, LinkPoint};
+use crate::tune::model::{Link, LinkPoint, counts};
 
 /// Folder of the objects, below the catalogue.
 const FOLDER: &str = "@tune";
@@ -230,15 +230,6 @@ impl Probe {
     }
 }
 
-/// Numbers of parallel requests to measure: powers of two up to `most`, and `most`.
-fn counts(most: usize) -> Vec<usize> {
-    let most = most.max(1);
-    let powers = std::iter::successors(Some(1_usize), |n| n.checked_mul(2));
-    let mut counts: Vec<usize> = powers.take_while(|n| *n < most).collect();
-    counts.push(most);
-    counts
-}
-
 /// Size of the objects: so small that each connection sends several in time, within `most`.
 fn object_size(each: f64, slice: Duration, most: u64) -> u64 {
     // `as` saturates.
@@ -268,13 +259,6 @@ mod tests {
         {
             assert!(!is_probe(foreign), "{foreign}");
         }
-    }
-
-    #[test]
-    fn parallel_requests_double_up_to_the_limit() {
-        assert_eq!(counts(16), [1, 2, 4, 8, 16]);
-        assert_eq!(counts(6), [1, 2, 4, 6]);
-        assert_eq!(counts(0), [1]);
     }
 
     #[test]

@@ -13,6 +13,10 @@ use crate::tune::sample::{BLOCK, Sample};
 /// Levels of zstd that are measured. Those between differ little from their neighbours.
 const ZSTD_LEVELS: [u8; 6] = [1, 2, 3, 5, 7, 9];
 
+/// Rounds in which all codecs take turns; the median of their speeds counts. Other work on the machine
+/// comes and goes, and should not hit one codec alone.
+const ROUNDS: u32 = 3;
+
 /// Blocks that every codec compresses, however slow it is: only of the same data are ratios comparable.
 const FOR_RATIO: usize = 32;
 
@@ -52,24 +56,22 @@ pub fn measure_machine(
     each: Duration,
 ) -> Result<Machine, TuneError> {
     let blocks = spread(sample);
-    let mut codecs = Vec::new();
-    for algorithm in algorithms() {
-        let work = at_once(&blocks, threads, each, || {
-            let mut encoder = BlockEncoder::new(algorithm)?;
-            let mut out = vec![0; encoder.max_encoded_len(BLOCK)];
-            Ok(move |plain: &[u8]| {
-                std::hint::black_box((sums::crc32(plain), sums::crc64(plain)));
-                Ok(encoder.encode(plain, &mut out)?.unwrap_or(plain.len()))
-            })
-        })?;
-        codecs.push(CodecSpeed {
-            compress: algorithm.to_string(),
-            speed: work.speed(),
-            ratio: work.stored as f64 / work.of.max(1) as f64,
-            memory: codec_memory(Compression::Fixed(algorithm)),
-        });
+    let mut works = vec![Vec::new(); algorithms().len()];
+    for round in 0..ROUNDS {
+        // The ratio is the same in every round.
+        let needed = if round == 0 { blocks.len().min(FOR_RATIO) } else { 0 };
+        for (algorithm, works) in algorithms().into_iter().zip(&mut works) {
+            works.push(encode(algorithm, &blocks, threads, (each / ROUNDS, needed))?);
+        }
     }
-    let seal = at_once(&blocks, threads, each, || {
+    let codecs = algorithms().into_iter().zip(works).map(|(algorithm, works)| CodecSpeed {
+        compress: algorithm.to_string(),
+        speed: median(works.iter().map(Work::speed).collect()),
+        ratio: works.first().map_or(1.0, Work::ratio),
+        memory: codec_memory(Compression::Fixed(algorithm)),
+    });
+    let codecs = codecs.collect();
+    let seal = at_once(&blocks, threads, (each, 0), || {
         let stream_id = new_stream_id()?;
         let fresh = FreshKey::generate()?;
         let commitment = fresh.key().commitment(&stream_id);
@@ -83,6 +85,29 @@ pub fn measure_machine(
         })
     })?;
     Ok(Machine { threads: threads.max(1), read: sample.read, codecs, seal: seal.speed() })
+}
+
+/// Measures one codec once.
+fn encode(
+    algorithm: Algorithm,
+    blocks: &[&[u8]],
+    threads: usize,
+    bounds: (Duration, usize),
+) -> Result<Work, TuneError> {
+    at_once(blocks, threads, bounds, || {
+        let mut encoder = BlockEncoder::new(algorithm)?;
+        let mut out = vec![0; encoder.max_encoded_len(BLOCK)];
+        Ok(move |plain: &[u8]| {
+            std::hint::black_box((sums::crc32(plain), sums::crc64(plain)));
+            Ok(encoder.encode(plain, &mut out)?.unwrap_or(plain.len()))
+        })
+    })
+}
+
+/// The middle one of some numbers, or 1.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(1.0)
 }
 
 fn algorithms() -> Vec<Algorithm> {
@@ -122,13 +147,19 @@ impl Work {
     fn speed(&self) -> f64 {
         (self.plain as f64 / self.busy.max(1e-9)).max(1.0)
     }
+
+    /// Bytes after compression per plain byte.
+    fn ratio(&self) -> f64 {
+        self.stored as f64 / self.of.max(1) as f64
+    }
 }
 
-/// Lets `threads` threads work on the blocks in turn for about `each`, and on all for the ratio.
+/// Lets `threads` threads work on the blocks in turn for about `each`, and on the first `needed`, for
+/// the ratio, however long they take.
 fn at_once<F>(
     blocks: &[&[u8]],
     threads: usize,
-    each: Duration,
+    (each, needed): (Duration, usize),
     make: impl Fn() -> Result<F, TuneError> + Sync,
 ) -> Result<Work, TuneError>
 where
@@ -139,7 +170,6 @@ where
         let mut encode = make()?;
         let mut work = Work::default();
         let begin = Instant::now();
-        let needed = blocks.len().min(FOR_RATIO);
         for (n, plain) in blocks.iter().cycle().enumerate().skip(thread).step_by(threads) {
             if n >= needed && begin.elapsed() >= each && work.plain > 0 {
                 break;

@@ -8,8 +8,8 @@
 //! - link: stored bytes at the speed of the link, and the latency of each request, shared by the
 //!   parallel ones.
 //!
-//! Time that overlaps with nothing is added: the last part on one connection, and the few requests
-//! around the data, one after the other.
+//! A part is sent once it is full, so the link starts one part late, and the last part leaves after
+//! everything has been read and encoded. The few requests around the data are added.
 
 use serde::Serialize;
 use xb_pipeline::{ObjectSize, PackPlan, PackSizing, UnpackPlan, worker_threads};
@@ -49,11 +49,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link of which the user knows the throughput, whatever the number of requests.
+    /// A link of which the user knows the throughput, whatever the number of requests, up to `most`
+    /// parallel ones.
     #[must_use]
-    pub fn known(rate: f64, latency: f64) -> Self {
-        let points = [1, 2, 4, 8, 16].map(|parallel| LinkPoint { parallel, rate, measured: rate });
-        Self { latency, points: points.into(), uploaded: 0, requests: 0 }
+    pub fn known(rate: f64, latency: f64, most: usize) -> Self {
+        let point = |parallel| LinkPoint { parallel, rate, measured: rate };
+        let points = counts(most).into_iter().map(point).collect();
+        Self { latency, points, uploaded: 0, requests: 0 }
     }
 
     /// Throughput with `parallel` requests in bytes per second, at least 1.
@@ -67,6 +69,15 @@ impl Link {
         };
         rate.max(1.0)
     }
+}
+
+/// Numbers of parallel requests to consider: powers of two up to `most`, and `most`.
+pub(crate) fn counts(most: usize) -> Vec<usize> {
+    let most = most.max(1);
+    let powers = std::iter::successors(Some(1_usize), |n| n.checked_mul(2));
+    let mut counts: Vec<usize> = powers.take_while(|n| *n < most).collect();
+    counts.push(most);
+    counts
 }
 
 /// Settings of a backup.
@@ -134,6 +145,8 @@ pub struct Prediction {
     pub seconds: f64,
     /// Stage that sets the pace.
     pub bottleneck: Bottleneck,
+    /// Seconds of CPU time for codec and cipher.
+    pub cpu: f64,
     /// Bytes in the store.
     pub stored: u64,
     /// Data objects.
@@ -177,23 +190,28 @@ pub fn predict(
     let plain = job.bytes as f64;
     let read = plain / machine.read.max(1.0);
     let seal = if sealed { stored as f64 / machine.seal.max(1.0) } else { 0.0 };
-    let cpu = (plain / codec.speed.max(1.0) + seal) / threads as f64;
+    let work = plain / codec.speed.max(1.0) + seal;
+    let cpu = work / threads as f64;
     let rate = link.rate(put.parallel);
     let waiting = numbers.backup_requests as f64 * link.latency / put.parallel as f64;
     let sending = stored as f64 / rate + waiting;
     let stages = [(read, Bottleneck::Read), (cpu, Bottleneck::Cpu), (sending, Bottleneck::Link)];
     let slowest =
         stages.into_iter().fold(stages[0], |most, one| if one.0 > most.0 { one } else { most });
-    let last_part = put.part_size.min(stored) as f64 * put.parallel as f64 / rate;
-    let around = last_part + IN_TURN * link.latency;
+    let encoding = read.max(cpu);
+    let part = put.part_size.min(stored) as f64;
+    let last_part = part / link.rate(1);
+    let first_part = encoding * part / stored.max(1) as f64;
+    let seconds = (encoding + last_part).max(first_part + sending);
     let cost = job.prices.map(|prices| numbers.cost(&prices));
     Ok(Prediction {
         compress: codec.compress.clone(),
         chunk_size,
         parallel,
         memory,
-        seconds: slowest.0 + around,
+        seconds: seconds + IN_TURN * link.latency,
         bottleneck: slowest.1,
+        cpu: work,
         stored,
         objects: numbers.objects,
         requests: numbers.backup_requests,
@@ -241,7 +259,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_codec_is_missing_to_the_buffers() {
-        let (machine, link) = (machine(1e9), Link::known(1e8, 0.0));
+        let (machine, link) = (machine(1e9), Link::known(1e8, 0.0, 16));
         let predicted = |memory, threads| {
             let job = Job { bytes: 10 * GIB, sealed: false, prices: None, threads };
             let codec = &CodecSpeed { memory, ..codec(2e7, 0.5) };
@@ -260,7 +278,7 @@ mod tests {
     #[test]
     fn the_slowest_stage_sets_the_pace() {
         // 100 GiB that halve: 50 GiB on a link of 100 MB/s are 537 s.
-        let link = Link::known(1e8, 0.0);
+        let link = Link::known(1e8, 0.0, 16);
         let (took, by) = seconds(&link, 1e9, &codec(4e8, 0.5), 100 * GIB, 64 * MIB);
         assert!((537.0..545.0).contains(&took) && by == Bottleneck::Link, "{took}");
         // A codec of 40 MB/s on each of 4 threads: 671 s, and a little for the cipher.
@@ -270,9 +288,33 @@ mod tests {
         let (took, by) = seconds(&link, 5e7, &codec(4e8, 0.5), 100 * GIB, 64 * MIB);
         assert!((2147.0..2160.0).contains(&took) && by == Bottleneck::Read, "{took}");
         // Latency weighs on small objects: 6400 requests of 1 s, 8 at a time, are 800 s.
-        let far = Link::known(1e9, 1.0);
+        let far = Link::known(1e9, 1.0, 16);
         let (took, by) = seconds(&far, 1e9, &codec(4e8, 0.5), 100 * GIB, 8 * MIB);
         assert!((850.0..880.0).contains(&took) && by == Bottleneck::Link, "{took}");
+    }
+
+    #[test]
+    fn a_small_backup_takes_no_longer_than_one_stage_after_the_other() {
+        // 100 MB at 20 MB/s are 5 s, whether it is one object or several.
+        let link = Link::known(2e7, 0.0, 16);
+        let job = Job { bytes: 100_000_000, sealed: false, prices: None, threads: None };
+        let codec = codec(1e9, 1.0);
+        for memory in [128 * MIB, 512 * MIB] {
+            for chunk_size in [16 * MIB, 64 * MIB, GIB] {
+                let choice = Choice { codec: &codec, chunk_size, parallel: 8, memory };
+                let took = predict(&machine(1e9), &link, &job, &choice).unwrap().seconds;
+                assert!((5.0..=5.1 + 1e-9).contains(&took), "{memory} {chunk_size}: {took}");
+            }
+        }
+    }
+
+    #[test]
+    fn parallel_requests_double_up_to_the_limit() {
+        assert_eq!(counts(16), [1, 2, 4, 8, 16]);
+        assert_eq!(counts(6), [1, 2, 4, 6]);
+        assert_eq!(counts(0), [1]);
+        let points = Link::known(1e6, 0.0, 3).points;
+        assert_eq!(points.iter().map(|point| point.parallel).collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]
@@ -280,7 +322,7 @@ mod tests {
         let codec = codec(4e8, 0.5);
         let job = Job { bytes: GIB, sealed: false, prices: None, threads: None };
         let choice = Choice { codec: &codec, chunk_size: 64 * MIB, parallel: 8, memory: MIB };
-        let refused = predict(&machine(1e9), &Link::known(1e9, 0.0), &job, &choice);
+        let refused = predict(&machine(1e9), &Link::known(1e9, 0.0, 16), &job, &choice);
         assert!(matches!(refused, Err(BackupError::Plan(_))));
     }
 
@@ -301,13 +343,13 @@ mod tests {
             speed in 1e6..1e10_f64, ratio in 0.0..=1.0_f64, bytes in 0_u64..(64 << 40),
             chunk in 1_u64..(5 << 30), better in 1.0..100.0_f64,
         ) {
-            let link = Link::known(rate, latency);
+            let link = Link::known(rate, latency, 16);
             let (took, _) = seconds(&link, read, &codec(speed, ratio), bytes, chunk);
             prop_assert!(took.is_finite() && took >= 0.0);
             let tolerance = took * 1e-9 + 1e-9;
             let others = [
-                seconds(&Link::known(rate * better, latency), read, &codec(speed, ratio), bytes, chunk),
-                seconds(&Link::known(rate, latency / better), read, &codec(speed, ratio), bytes, chunk),
+                seconds(&Link::known(rate * better, latency, 16), read, &codec(speed, ratio), bytes, chunk),
+                seconds(&Link::known(rate, latency / better, 16), read, &codec(speed, ratio), bytes, chunk),
                 seconds(&link, read * better, &codec(speed, ratio), bytes, chunk),
                 seconds(&link, read, &codec(speed * better, ratio), bytes, chunk),
                 seconds(&link, read, &codec(speed, ratio), bytes / 2, chunk),

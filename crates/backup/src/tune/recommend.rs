@@ -27,7 +27,8 @@ pub struct Candidates {
 pub struct Recommendation {
     /// The recommended settings.
     pub best: Prediction,
-    /// Each codec, with the best of the other settings for it.
+    /// Each codec, the other settings as recommended; or if its memory does not allow these, the best
+    /// for it.
     pub compress: Vec<Prediction>,
     /// Each object size, the other settings as recommended.
     pub chunk_size: Vec<Prediction>,
@@ -38,8 +39,9 @@ pub struct Recommendation {
 }
 
 /// Recommends settings: of all that take at most 5 % longer than the fastest ones, those that cost
-/// least (without prices: that store least); of those within 1 % of that, those with the least memory,
-/// then the fewest parallel requests, then the fewest requests in all.
+/// least for the requests of one backup and a month of storage (without prices: that store least); of
+/// those within 1 % of that, those with the least memory, then the fewest parallel requests, then the
+/// least CPU time, then the fewest requests in all.
 ///
 /// # Errors
 /// [`BackupError::Plan`] if no setting fits into the memory.
@@ -74,12 +76,11 @@ pub fn recommend(
             .cloned()
             .collect()
     };
+    let settings = |one: &Prediction| (one.chunk_size, one.parallel, one.memory);
     let compress = machine.codecs.iter().filter_map(|codec| {
-        // Among its codec's own, another prediction may be the best: the fastest one is slower there.
-        if codec.compress == best.compress {
-            return Some(best.clone());
-        }
-        best_of(possible.iter().filter(|one| one.compress == codec.compress)).cloned()
+        let own = || possible.iter().filter(|one| one.compress == codec.compress);
+        let like_best = own().find(|one| settings(one) == settings(&best));
+        like_best.or_else(|| best_of(own())).cloned()
     });
     Ok(Recommendation {
         compress: compress.collect(),
@@ -96,8 +97,11 @@ fn best_of<'a>(all: impl Iterator<Item = &'a Prediction> + Clone) -> Option<&'a 
     let fastest = least(&mut all.clone().map(|one| one.seconds));
     let fast = all.filter(move |one| one.seconds <= fastest * AS_FAST);
     let cheapest = least(&mut fast.clone().map(price));
-    fast.filter(move |one| price(one) <= cheapest * AS_CHEAP)
-        .min_by_key(|one| (one.memory, one.parallel, one.requests, one.stored))
+    let rest = |one: &Prediction| (one.requests, one.stored);
+    fast.filter(move |one| price(one) <= cheapest * AS_CHEAP).min_by(|a, b| {
+        let modest = (a.memory, a.parallel).cmp(&(b.memory, b.parallel));
+        modest.then(a.cpu.total_cmp(&b.cpu)).then_with(|| rest(a).cmp(&rest(b)))
+    })
 }
 
 /// Cost of a backup, or without prices the bytes that it stores.
@@ -148,7 +152,7 @@ mod tests {
             prices: Some(PRICE_TABLE[0].prices),
             threads: None,
         };
-        recommend(&machine(), &Link::known(rate, 0.02), &job, &candidates()).unwrap()
+        recommend(&machine(), &Link::known(rate, 0.02, 16), &job, &candidates()).unwrap()
     }
 
     #[test]
@@ -171,9 +175,24 @@ mod tests {
     }
 
     #[test]
+    fn of_codecs_as_fast_and_as_cheap_the_one_with_less_work_wins() {
+        let codec = |compress: &str, speed, ratio| CodecSpeed {
+            compress: compress.into(),
+            speed,
+            ratio,
+            memory: 0,
+        };
+        let codecs = vec![codec("zstd:3", 2e8, 0.500), codec("zstd:5", 1e8, 0.499)];
+        let machine = Machine { codecs, ..machine() };
+        let job = Job { bytes: 100 << 30, sealed: false, prices: None, threads: None };
+        let found = recommend(&machine, &Link::known(1e7, 0.02, 16), &job, &candidates()).unwrap();
+        assert_eq!(found.best.compress, "zstd:3");
+    }
+
+    #[test]
     fn the_table_of_codecs_holds_them_if_another_codec_is_faster() {
         let job = Job { bytes: 88_088_554, sealed: false, prices: None, threads: None };
-        let link = Link::known(7_879_625_921.0, 0.924_365_590_769_649_3);
+        let link = Link::known(7_879_625_921.0, 0.924_365_590_769_649_3, 16);
         let found = recommend(&machine(), &link, &job, &candidates()).unwrap();
         assert!(found.compress.contains(&found.best), "{found:?}");
     }
@@ -182,7 +201,7 @@ mod tests {
     fn without_room_it_says_so() {
         let job = Job { bytes: 1 << 30, sealed: false, prices: None, threads: None };
         let small = Candidates { memory: vec![MIB], ..candidates() };
-        let refused = recommend(&machine(), &Link::known(1e9, 0.0), &job, &small);
+        let refused = recommend(&machine(), &Link::known(1e9, 0.0, 16), &job, &small);
         assert!(matches!(refused, Err(BackupError::Plan(_))));
     }
 
@@ -194,7 +213,7 @@ mod tests {
             priced: bool,
         ) {
             let job = Job { bytes, sealed, prices: priced.then_some(PRICE_TABLE[1].prices), threads: None };
-            let found = recommend(&machine(), &Link::known(rate, latency), &job, &candidates()).unwrap();
+            let found = recommend(&machine(), &Link::known(rate, latency, 16), &job, &candidates()).unwrap();
             for table in [&found.compress, &found.chunk_size, &found.parallel, &found.memory] {
                 prop_assert!(table.contains(&found.best));
                 for other in table {

@@ -56,6 +56,15 @@ impl Sample {
     /// [`TuneError::Read`], [`TuneError::Empty`].
     pub fn of_file(path: &Path, limit: u64) -> Result<Self, TuneError> {
         let file = File::open(path).map_err(|source| cannot_read(path, source))?;
+        Self::of_input(file, path, limit)
+    }
+
+    /// Like [`Sample::of_file`], from an open file, or from the beginning of a pipe. `path` names it
+    /// in errors.
+    ///
+    /// # Errors
+    /// [`TuneError::Read`], [`TuneError::Empty`].
+    pub fn of_input(file: File, path: &Path, limit: u64) -> Result<Self, TuneError> {
         let meta = file.metadata().map_err(|source| cannot_read(path, source))?;
         if !meta.is_file() {
             return Self::of_stream(file, path, limit);

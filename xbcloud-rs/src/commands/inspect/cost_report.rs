@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 use xb_backup::{Estimate, Requests, run_failure};
 use xb_cli::{format_count, format_size};
+use xb_pipeline::MAX_SUMS;
 
 use crate::args::RunOptions;
 use crate::commands::inspect::price_options::{Priced, dollars};
@@ -77,6 +78,14 @@ impl PlanReport {
         let (stored, object) = (format_size(e.stored), format_size(e.object_bytes));
         writeln!(out, "in the store       {stored} in {} of {object}{parts}", objects(e.objects))?;
         writeln!(out, "                   (stock tool: about {})", objects(e.stock_objects))?;
+        if e.objects > MAX_SUMS as u64 {
+            let most = objects(MAX_SUMS as u64);
+            writeln!(
+                out,
+                "                   no checksum list: with more than {most}, `verify` cannot name a damaged\n\
+                 \x20                  object without a key; a larger --chunk-size makes fewer"
+            )?;
+        }
         let Requests { put, list, get } = e.backup_kinds;
         writeln!(
             out,
@@ -114,15 +123,17 @@ impl PlanReport {
 
     fn failures(&self, out: &mut impl Write) -> io::Result<()> {
         let Some(failure) = &self.failure else { return Ok(()) };
+        let retries = match failure.retries {
+            0 => "without retries".to_owned(),
+            n => {
+                let number = if n == 1 { "1 retry".to_owned() } else { format!("{n} retries") };
+                format!("with {number} per request, {} without", percent(failure.without))
+            }
+        };
         writeln!(
             out,
-            "run fails          {} with {}, {} without, if {} of the tries fail independently",
+            "run fails          {} {retries}, if {} of the tries fail independently",
             percent(failure.with_retries),
-            match failure.retries {
-                1 => "1 retry per request".to_owned(),
-                n => format!("{n} retries per request"),
-            },
-            percent(failure.without),
             percent(failure.rate),
         )
     }

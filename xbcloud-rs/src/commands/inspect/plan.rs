@@ -56,7 +56,7 @@ impl Context {
         let estimate = xb_backup::estimate(&request);
         let plan = PlanReport {
             estimate,
-            prices: priced(&args.prices, price_default(args))?,
+            prices: priced(&args.prices, price_default(args)?)?,
             failure: args.failure_rate.map(|rate| Failures::of(&estimate, rate, &args.common.run)),
         };
         report::printed(plan.print(args.common.run.json))
@@ -64,12 +64,15 @@ impl Context {
 }
 
 /// The prices that apply if no option names any: by the kind of the store, if one is named.
-fn price_default(args: &PlanArgs) -> Option<&'static str> {
+fn price_default(args: &PlanArgs) -> Result<Option<&'static str>, Failure> {
     let store = &args.common.store;
     let place = match (&args.like, &store.root, &store.storage) {
         (Some(like), _, _) => like,
-        (None, None, None) => return Some("aws"),
+        (None, None, None) => return Ok(Some("aws")),
         _ => "",
     };
-    locate(place, store).map_or(Some("aws"), |location| provider_of(&location.place))
+    match locate(place, store) {
+        Ok(location) => provider_of(&location.place, &args.common),
+        Err(_) => Ok(Some("aws")),
+    }
 }

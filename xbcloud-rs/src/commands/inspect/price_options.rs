@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use xb_backup::{PRICE_TABLE, PriceFacts, Prices};
 use xb_cli::Failure;
-use xb_uploader::Place;
+use xb_uploader::{Place, Provider};
 
-use crate::args::PriceOptions;
+use crate::args::{CommonOptions, PriceOptions};
+use crate::settings::settings;
 
 /// Prices, and where they come from.
 pub(crate) struct Priced {
@@ -16,14 +17,25 @@ pub(crate) struct Priced {
     options: Vec<&'static str>,
 }
 
-/// The built-in prices for a kind of store.
-pub(crate) fn provider_of(place: &Place) -> Option<&'static str> {
-    match place {
-        Place::S3 { .. } => Some("aws"),
+/// The built-in prices for a store, if there are any for its provider.
+pub(crate) fn provider_of(
+    place: &Place,
+    CommonOptions { run, store }: &CommonOptions,
+) -> Result<Option<&'static str>, Failure> {
+    Ok(match place {
+        Place::S3 { .. } => {
+            let s3 = settings(store, run)?.s3;
+            let by_endpoint = || Provider::of_endpoint(s3.endpoint.as_deref());
+            match s3.provider.unwrap_or_else(by_endpoint) {
+                Provider::Aws => Some("aws"),
+                Provider::Google => Some("gcs"),
+                _ => None,
+            }
+        }
         Place::Google { .. } => Some("gcs"),
         Place::Azure { .. } => Some("azure"),
         _ => None,
-    }
+    })
 }
 
 /// The prices that apply; `default` is used if no provider is named.

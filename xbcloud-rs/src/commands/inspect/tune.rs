@@ -1,13 +1,17 @@
 //! `tune`: measures this machine and the link to a store, and recommends options.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::FileType;
 use xb_backup::{
-    CancelToken, Candidates, Job, LinkBounds, Sample, StoreLink, TuneError, measure_link,
-    measure_machine, recommend,
+    CancelToken, Candidates, Job, LinkBounds, PutSizing, Root, Sample, StoreLink, TuneError,
+    measure_link, measure_machine, put_plan, recommend,
 };
-use xb_cli::Failure;
+use xb_cli::{Failure, format_size};
+use xb_pipeline::ObjectSize;
 
 use crate::args::TuneArgs;
 use crate::commands::context::{Context, threads};
@@ -25,6 +29,8 @@ const MEMORY: [u64; 4] = [128 << 20, 256 << 20, 512 << 20, 1 << 30];
 const LEAST_PARALLEL: usize = 4;
 /// Time to measure one codec.
 const CODEC_TIME: Duration = Duration::from_millis(400);
+/// Smallest sample that says anything about codecs: one frame.
+const LEAST_SAMPLE: u64 = 1 << 20;
 /// Retries of a request: a store that is not there should be reported soon.
 const RETRIES: u32 = 2;
 
@@ -45,7 +51,7 @@ impl Context {
         let place = args.place.as_deref().unwrap_or_default();
         let default = match args.link {
             Some(_) if !named => None,
-            _ => provider_of(&locate(place, store)?.place),
+            _ => provider_of(&locate(place, store)?.place, &args.common)?,
         };
         let prices = priced(&args.prices, default)?;
         // Opened first: a wrong place should not show only after everything else.
@@ -53,26 +59,35 @@ impl Context {
             None => Some(root_place(args.place.as_deref(), &args.common)?),
             Some(_) => None,
         };
-        let sample = sample(args)?;
+        let memory = budgets(args.max_memory.map_or_else(default_memory, |size| size.bytes()));
+        check_memory(&memory)?;
+        let source = source(args)?;
+        // A producer on standard input waits, so that it is not ended if the store fails.
+        let (sample, link) = match source {
+            Source::Stdin(file) => {
+                let link = self.link(args, root)?;
+                let name = Path::new("standard input");
+                (Sample::of_input(file, name, args.sample_size.bytes()), link)
+            }
+            Source::Files => {
+                let sample = sample(args);
+                let link = sample.is_ok().then(|| self.link(args, root)).transpose()?;
+                (sample, link.unwrap_or_else(|| StoreLink::known(1.0, 0.0, 1)))
+            }
+        };
+        let sample = sample.map_err(failure)?;
+        if sample.len() < LEAST_SAMPLE {
+            return Err(Failure::new(format!(
+                "the sample has only {}, at least {} are needed",
+                format_size(sample.len()),
+                format_size(LEAST_SAMPLE)
+            ))
+            .stage("sample")
+            .hint("sample a data directory or a longer stream"));
+        }
         let threads = threads(&args.common.run);
         self.log.verbose(format!("measuring codecs and cipher with {threads} threads"));
         let machine = measure_machine(&sample, threads, CODEC_TIME).map_err(failure)?;
-        let link = match (root, args.link) {
-            (Some(root), _) => {
-                let bounds = LinkBounds {
-                    bytes: args.upload_size.bytes(),
-                    time: Duration::from_secs(args.upload_time),
-                    parallel: usize::from(args.max_parallel),
-                };
-                let measure =
-                    |_, stop: CancelToken| async move { measure_link(&root, bounds, stop).await };
-                self.with_progress("tune", &args.common.run, None, measure)?.0
-            }
-            (None, rate) => {
-                let rate = rate.map_or(0.0, |rate| rate.bytes() as f64);
-                StoreLink::known(rate, Duration::from_millis(args.latency).as_secs_f64())
-            }
-        };
         let job = Job {
             bytes: args.size.map_or(sample.total, |size| size.bytes()),
             sealed: args.sealed,
@@ -82,12 +97,36 @@ impl Context {
         let candidates = Candidates {
             chunk_sizes: CHUNK_SIZES.into(),
             parallel: enough(link.points.iter().map(|point| point.parallel).collect()),
-            memory: budgets(args.max_memory.map_or_else(default_memory, |size| size.bytes())),
+            memory,
         };
         let found = recommend(&machine, &link, &job, &candidates).map_err(report::failure)?;
         let report = TuneReport { sample: &sample, machine, link, job, prices, found };
         report::printed(report.print(args.common.run.json))
     }
+
+    /// Measures the link to `root`, or takes it as given.
+    fn link(&self, args: &TuneArgs, root: Option<Root>) -> Result<StoreLink, Failure> {
+        let most = usize::from(args.max_parallel);
+        let Some(root) = root else {
+            let rate = args.link.map_or(1.0, |rate| rate.bytes() as f64);
+            let latency = Duration::from_millis(args.latency).as_secs_f64();
+            return Ok(StoreLink::known(rate, latency, most));
+        };
+        let bounds = LinkBounds {
+            bytes: args.upload_size.bytes(),
+            time: Duration::from_secs(args.upload_time),
+            parallel: most,
+        };
+        let measure = |_, stop: CancelToken| async move { measure_link(&root, bounds, stop).await };
+        Ok(self.with_progress("tune", &args.common.run, None, measure)?.0)
+    }
+}
+
+/// Source of the sample.
+enum Source {
+    /// `--sample` or `--data-dir`.
+    Files,
+    Stdin(File),
 }
 
 /// Leaves out numbers of requests so small that one slow request would hold up everything.
@@ -103,35 +142,61 @@ fn budgets(most: u64) -> Vec<u64> {
     below.chain([most]).collect()
 }
 
-fn sample(args: &TuneArgs) -> Result<Sample, Failure> {
-    let limit = args.sample_size.bytes();
-    let sample = match (&args.sample, &args.data_dir) {
-        (Some(file), _) => Sample::of_file(file, limit),
-        (None, Some(folder)) => Sample::of_folder(folder, limit),
-        (None, None) if has_input() => {
-            Sample::of_stream(std::io::stdin().lock(), Path::new("standard input"), limit)
+/// Refuses budgets that are too small for any setting, before anything is measured.
+fn check_memory(budgets: &[u64]) -> Result<(), Failure> {
+    let memory = budgets.iter().copied().max().unwrap_or_default();
+    let object_size = ObjectSize::new(CHUNK_SIZES[0]);
+    let sizing = PutSizing { memory, object_size, threads: 1, parallel: 1, fixed_size: false };
+    let refused = |error: xb_backup::BackupError| {
+        Failure::usage(error.to_string()).hint("raise --max-memory")
+    };
+    put_plan(sizing).map(|_| ()).map_err(refused)
+}
+
+/// Finds out where the sample is to come from.
+fn source(args: &TuneArgs) -> Result<Source, Failure> {
+    if args.sample.is_some() || args.data_dir.is_some() {
+        return Ok(Source::Files);
+    }
+    let stdin = rustix::stdio::stdin();
+    let kind = rustix::fs::fstat(stdin).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        Ok(FileType::RegularFile) => {}
+        Ok(FileType::Fifo | FileType::Socket) if args.size.is_some() => {}
+        Ok(FileType::Fifo | FileType::Socket) => {
+            return Err(Failure::usage("the size of the backup is unknown").hint(
+                "add --size: `tune` reads only the beginning of a pipe, for example --size=2T",
+            ));
         }
-        (None, None) => {
+        _ => {
             return Err(Failure::usage("no sample of the data is given").hint(
                 "give a data directory with --data-dir or a stream with --sample, or pipe a stream into it",
             ));
         }
-    };
-    sample.map_err(failure)
+    }
+    let file = stdin.try_clone_to_owned().map_err(|error| {
+        Failure::new(format!("cannot read standard input: {error}")).stage("sample")
+    })?;
+    Ok(Source::Stdin(File::from(file)))
 }
 
-/// Whether standard input is a pipe, a socket or a file.
-fn has_input() -> bool {
-    use rustix::fs::FileType;
-    rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|stat| {
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        matches!(kind, FileType::Fifo | FileType::Socket | FileType::RegularFile)
-    })
+fn sample(args: &TuneArgs) -> Result<Sample, TuneError> {
+    let limit = args.sample_size.bytes();
+    match (&args.sample, &args.data_dir) {
+        (Some(file), _) => Sample::of_file(file, limit),
+        (None, folder) => Sample::of_folder(folder.as_deref().unwrap_or(Path::new(".")), limit),
+    }
 }
 
 fn failure(error: TuneError) -> Failure {
     let hint = match &error {
-        TuneError::Read { .. } => "run `tune` as a user who may read it, or sample something else",
+        TuneError::Read { source, .. } => match source.kind() {
+            ErrorKind::NotFound => "correct the path",
+            ErrorKind::IsADirectory => "use --data-dir for a directory",
+            ErrorKind::NotADirectory => "use --sample for a file",
+            ErrorKind::PermissionDenied => "run `tune` as a user who may read it",
+            _ => "sample something else",
+        },
         TuneError::Empty { .. } => {
             "give a data directory with --data-dir or a stream with --sample"
         }
