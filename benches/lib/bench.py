@@ -123,7 +123,8 @@ class Bench:
         """Writes the machine and all measurements, one JSON object a line."""
         path = self.options.out
         path.parent.mkdir(parents=True, exist_ok=True)
-        options = {key: getattr(self.options, key) for key in ("size", "rounds", "seed", "store") if key in self.options}
+        given = vars(self.options)
+        options = {key: given[key] for key in ("size", "rounds", "seed", "store") if key in given}
         head = {"bench": self.name, **options, **machine()}
         path.write_text("".join(json.dumps(row) + "\n" for row in [head, *self.rows]))
         print(f"\n{path}")

@@ -37,7 +37,8 @@ def machine(head, rows, limit=""):
         last[work] = max(row["round"], last.get(work, 0))
     rounds = min(last.values()) + 1
     return (f"{head['date'].replace('T', ' ').replace('Z', ' UTC')}, {head['cores']} cores ({head['cpu']}), "
-            f"{head['ram'] / (1 << 30):.0f} GiB, load {head['load']:.0f} at the start, {limit}{head['size'] // MIB} MiB, "
+            f"{head['ram'] / (1 << 30):.0f} GiB, load {head['load']:.0f} at the start, "
+            f"{limit}{head['size'] // MIB} MiB, "
             f"{rounds} {'round' if rounds == 1 else 'rounds'}, seed {head['seed']}"
             f"{', store: ' + STORES[head['store']] if 'store' in head else ''}.")
 
