@@ -18,7 +18,9 @@ from pathlib import Path
 from . import peers
 from .measure import Failed, raise_open_files, run
 
+# What the documents show. A run by hand leaves it alone, unless --out says otherwise.
 RESULTS = peers.ROOT / "benches" / "results"
+OWN_RESULTS = peers.TARGET / "bench-results"
 GIB = 1 << 30
 
 
@@ -31,18 +33,22 @@ def size_of(text):
 
 
 class Bench:
-    """One run of one bench: its options, a scratch folder, and its results."""
+    """One run of one bench: its options, a scratch folder, and its results. A `fixed` bench decides on
+    its amounts of data itself and measures each once; `size` is then what its scratch folder must hold."""
 
-    def __init__(self, name, doc, size="1G", rounds=3, more=None):
+    def __init__(self, name, doc, size="1G", rounds=3, more=None, fixed=False):
         parser = argparse.ArgumentParser(prog=f"benches/{name}", description=doc,
                                          formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("--size", type=size_of, default=size_of(size), help=f"bytes of data (default {size})")
-        parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds; medians count (default {rounds})")
+        if not fixed:
+            parser.add_argument("--size", type=size_of, default=size, help=f"bytes of data (default {size})")
+            parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds; medians count (default {rounds})")
+            parser.add_argument("--at-most", type=float, default=0, metavar="S",
+                                help="begin no further round after so many seconds (default: no limit)")
         parser.add_argument("--seed", type=int, default=1, help="another seed gives other data")
-        parser.add_argument("--at-most", type=float, default=0, metavar="S",
-                            help="begin no further round after so many seconds (default: no limit)")
         parser.add_argument("--dir", help="scratch folder (default: /dev/shm if there is room)")
-        parser.add_argument("--out", help=f"file for the results (default: benches/results/{name}.jsonl)")
+        parser.add_argument("--out", type=Path, default=OWN_RESULTS / f"{name}.jsonl",
+                            help=f"file for all measurements (default: target/bench-results/{name}.jsonl; "
+                                 "the documents show those in benches/results)")
         parser.add_argument("--no-build", action="store_true", help="use target/release as it is")
         if more:
             more(parser)
@@ -53,7 +59,7 @@ class Bench:
         peers.find("time") or sys.exit("the benches need the program time")
         if not self.options.no_build:
             peers.build()
-        self.scratch = Path(tempfile.mkdtemp(prefix="xb-bench.", dir=self.options.dir or self._scratch()))
+        self.scratch = Path(tempfile.mkdtemp(prefix="xb-bench.", dir=self.options.dir or self._scratch(size)))
 
     def __enter__(self):
         return self
@@ -72,9 +78,10 @@ class Bench:
             for turn in range(len(works)):
                 yield number, works[(turn + number) % len(works)]
 
-    def _scratch(self):
+    def _scratch(self, size):
         shm = Path("/dev/shm")
-        return shm if shm.is_dir() and shutil.disk_usage(shm).free > 6 * self.options.size else None
+        size = getattr(self.options, "size", size_of(size))
+        return shm if shm.is_dir() and shutil.disk_usage(shm).free > 6 * size else None
 
     def stream(self, name="stream", size=None, files=16, kind="mixed"):
         """Generates a stream and returns its path and length."""
@@ -114,12 +121,11 @@ class Bench:
 
     def save(self):
         """Writes the machine and all measurements, one JSON object a line."""
-        path = Path(self.options.out) if self.options.out else RESULTS / f"{self.name}.jsonl"
+        path = self.options.out
         path.parent.mkdir(parents=True, exist_ok=True)
-        head = {"bench": self.name, "size": self.options.size, "rounds": self.options.rounds,
-                "seed": self.options.seed, **machine()}
-        if "store" in self.options:
-            head["store"] = self.options.store
+        given = vars(self.options)
+        options = {key: given[key] for key in ("size", "rounds", "seed", "store") if key in given}
+        head = {"bench": self.name, **options, **machine()}
         path.write_text("".join(json.dumps(row) + "\n" for row in [head, *self.rows]))
         print(f"\n{path}")
 

@@ -19,9 +19,9 @@ STYLE = """
     text { fill: #e6edf3; } .note, .tick { fill: #9ea7b3; }
   }
 """
-# Ours, auto: strong colours. Others: quieter ones that differ in lightness, too.
+# Ours, auto: a strong colour. Others: quieter ones that differ in lightness, too.
 OURS = "#d9480f"
-PALETTE = ["#6b7785", "#2f9e77", "#7fb800", "#8ab6e8", "#4f8fd6", "#2b67b1", "#6a4fb0", OURS]
+PALETTE = ["#6b7785", "#2f9e77", "#7fb800", "#8ab6e8", "#4f8fd6", "#2b67b1", "#6a4fb0", "#b56ba8", "#9a7b2d"]
 
 
 class Drawing:

@@ -99,7 +99,11 @@ class Seaweed:
         self.http = f"http://127.0.0.1:{ports['s3.port']}"
         self.https = f"https://127.0.0.1:{ports['s3.port.https']}"
         self.metrics = f"http://127.0.0.1:{ports['metricsPort']}/metrics"
-        self._wait_ready()
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self):
         return self

@@ -13,9 +13,14 @@ def replace(path, name, lines):
     begin, end = f"<!-- benches/draw: {name} -->\n", "<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
     if not pattern.search(text):
-        raise SystemExit(f"{path} has no place for {name}")
+        raise ValueError(f"{path} has no place for {name}")
     block = begin + "\n" + "\n".join(lines) + "\n\n" + end
     path.write_text(pattern.sub(lambda _: block, text), encoding="utf-8")
+
+
+def size(number):
+    """Bytes in words: 64 MiB, 12 GiB."""
+    return f"{number / MIB:.0f} MiB" if number < 1 << 30 else f"{number / (1 << 30):.0f} GiB"
 
 
 def middle(rows, value, **wanted):
@@ -24,7 +29,7 @@ def middle(rows, value, **wanted):
     return statistics.median(found) if found else None
 
 
-def machine(head, rows):
+def machine(head, rows, limit=""):
     """The machine and the data. A bench may end before the rounds that were asked for (--at-most)."""
     last = {}
     for row in rows:
@@ -32,7 +37,8 @@ def machine(head, rows):
         last[work] = max(row["round"], last.get(work, 0))
     rounds = min(last.values()) + 1
     return (f"{head['date'].replace('T', ' ').replace('Z', ' UTC')}, {head['cores']} cores ({head['cpu']}), "
-            f"{head['ram'] / (1 << 30):.0f} GiB, load {head['load']:.0f} at the start, {head['size'] // MIB} MiB, "
+            f"{head['ram'] / (1 << 30):.0f} GiB, load {head['load']:.0f} at the start, "
+            f"{limit}{head['size'] // MIB} MiB, "
             f"{rounds} {'round' if rounds == 1 else 'rounds'}, seed {head['seed']}"
             f"{', store: ' + STORES[head['store']] if 'store' in head else ''}.")
 
@@ -63,10 +69,11 @@ def peers(results):
 
 
 def links(head, rows):
-    """What auto took on each link, beside the best fixed choice."""
-    lines = [machine(head, rows), "",
+    """What auto took on each link, beside the best fixed choice. Links without either are left out."""
+    lines = [machine(head, rows, "up to "), "",
              "| link | fastest codec | s | auto s | ratio | strongest as fast | MB | auto MB | ratio | auto used |",
              "|---|---|---:|---:|---:|---|---:|---:|---:|---|"]
+    start = len(lines)
     for link in dict.fromkeys(row["link"] for row in rows):
         here = [row for row in rows if row["link"] == link]
         fixed = {who: (middle(here, "wall", who=who), middle(here, "stored", who=who)) for who in {r["who"] for r in here} - {"auto"}}
@@ -78,7 +85,7 @@ def links(head, rows):
         used = next((row["codecs"] for row in here if row["who"] == "auto" and "codecs" in row), "")
         lines.append(f"| {link} | {best} | {fixed[best][0]:.2f} | {auto[0]:.2f} | {auto[0] / fixed[best][0]:.2f} | {strong} "
                      f"| {fixed[strong][1] / 1e6:.0f} | {auto[1] / 1e6:.0f} | {auto[1] / fixed[strong][1]:.3f} | {used} |")
-    return lines
+    return lines if len(lines) > start else []
 
 
 def instructions(before, now):
@@ -102,7 +109,9 @@ def scale(head, rows, part, names):
     """Wall seconds and peak memory of each kind of work, by amount."""
     mine = [row for row in rows if row["work"] == part and "wall" in row]
     amounts = sorted({row["amount"] for row in mine})
-    label = (lambda n: f"{n >> 30} GiB") if part == "bytes" else (lambda n: f"{n:,}")
+    if not amounts:
+        return []
+    label = size if part == "bytes" else "{:,}".format
     lines = ["| | " + " | ".join(f"{label(n)}: s | MiB" for n in amounts) + " |", "|---" + "|---:|---:" * len(amounts) + "|"]
     for what in names:
         cells = []
