@@ -284,14 +284,18 @@ pub(crate) fn leftovers(
     if uploads > 0 {
         writeln!(out, "{}", format_count(uploads, "unfinished upload"))?;
     }
+    let measurements = leftovers.measurements;
+    if measurements > 0 {
+        writeln!(out, "{} of a measurement by tune", objects(measurements))?;
+    }
     let total = format!(
         "{}, {}, and {}",
-        objects(number),
+        objects(number + measurements),
         format_size(bytes),
         format_count(uploads, "unfinished upload")
     );
     let dead = format_count(runs as u64, "dead run");
-    log.info(match (runs as u64 + uploads, removed) {
+    log.info(match (runs as u64 + uploads + measurements, removed) {
         (0, _) => "nothing to remove".to_owned(),
         (_, true) => format!("removed what {dead} left: {total}"),
         (_, false) => format!("{dead} left {total}; --yes removes it"),

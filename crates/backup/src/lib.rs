@@ -34,7 +34,9 @@ pub use admin::delete::{
 };
 pub use admin::delete_files::delete_files;
 pub use admin::estimate::{Estimate, EstimateRequest, estimate};
-pub use admin::gc::{LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove};
+pub use admin::gc::{
+    LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove, remove_measurements,
+};
 pub use admin::object_lock::lock;
 pub use admin::pin::{pin, unpin};
 pub use admin::prune::candidate::Candidate;

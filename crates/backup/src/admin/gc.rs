@@ -21,6 +21,7 @@ use crate::catalog::root::Root;
 use crate::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
+use crate::tune::link::dead_probes;
 use crate::write::{Foreign, claim_emptied};
 
 /// Smallest accepted age: a claim misses some refreshes when a store fails for an hour.
@@ -58,6 +59,10 @@ pub struct Leftovers {
     pub unlisted: Option<String>,
     #[serde(skip)]
     unfinished: Vec<Unfinished>,
+    /// Objects that killed measurements of `tune` left.
+    pub measurements: u64,
+    #[serde(skip)]
+    probes: Vec<String>,
     /// Names with an unreadable manifest, and the reason. Which of their objects are needed cannot
     /// be determined, so `gc` does not touch them.
     pub unclear: Vec<(String, String)>,
@@ -115,6 +120,9 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
             Err(unclear) => all.unclear.push(unclear),
         }
     }
+    let probes = dead_probes(root, dead_before).await?;
+    all.measurements = probes.len() as u64;
+    all.probes = probes.into_iter().map(|object| object.key).collect();
     all.uploads = ours.len() as u64;
     all.unfinished = ours.into_iter().collect();
     Ok(all)
@@ -129,6 +137,14 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
         root.store().abort(upload).await?;
     }
     Ok(())
+}
+
+/// Removes the objects of measurements.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub async fn remove_measurements(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
+    Ok(root.store().delete_all(leftovers.probes.clone()).await?)
 }
 
 /// Findings under one name.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use xb_uploader::{Store, StoreError, StoreErrorKind};
+use xb_uploader::{Listed, Store, StoreError, StoreErrorKind};
 
 use crate::cancel::CancelToken;
 use crate::catalog::names::{CATALOG, RunId};
@@ -58,13 +58,12 @@ pub async fn measure_link(
         what: "no random numbers",
         source: error.into(),
     };
-    let all = root.key(&format!("{CATALOG}/{FOLDER}"));
-    let folder = format!("{all}/{}", RunId::random().map_err(no_random)?);
+    let folder = format!("{}/{}", probes_folder(root), RunId::random().map_err(no_random)?);
     let mut block = vec![0; 1 << 20];
     // Random, so that nothing between here and the disk can compress it.
     getrandom::fill(&mut block).map_err(no_random)?;
     let store = root.store().clone();
-    stop.or(async { Ok(remove_dead(&store, &all).await?) }).await?;
+    stop.or(async { Ok(remove_dead(root).await?) }).await?;
     let limit = bounds.time.saturating_mul(3).saturating_add(SLOW);
     let mut probe = Probe { store, folder, block: block.into(), limit, begun: 0, uploaded: 0 };
     let measured = probe.run(bounds, &mut stop).await;
@@ -73,13 +72,24 @@ pub async fn measure_link(
 }
 
 /// Removes the objects of measurements that were killed.
-async fn remove_dead(store: &Store, all: &str) -> Result<(), StoreError> {
-    let listed = store.list(all).await?;
-    let before = store.now().saturating_sub(DEAD);
-    let dead = listed.into_iter().filter(|object| {
-        object.modified < before && object.key.strip_prefix(all).is_some_and(is_probe)
+async fn remove_dead(root: &Root) -> Result<(), StoreError> {
+    let store = root.store();
+    let dead = dead_probes(root, store.now().saturating_sub(DEAD)).await?;
+    store.delete_all(dead.into_iter().map(|object| object.key).collect()).await
+}
+
+/// Lists the objects of measurements that are older than `before`, in Unix seconds.
+pub(crate) async fn dead_probes(root: &Root, before: i64) -> Result<Vec<Listed>, StoreError> {
+    let all = probes_folder(root);
+    let mut listed = root.store().list(&all).await?;
+    listed.retain(|object| {
+        object.modified < before && object.key.strip_prefix(&all).is_some_and(is_probe)
     });
-    store.delete_all(dead.map(|object| object.key).collect()).await
+    Ok(listed)
+}
+
+fn probes_folder(root: &Root) -> String {
+    root.key(&format!("{CATALOG}/{FOLDER}"))
 }
 
 /// Whether a key, without the folder of all measurements, is an object of one: `/RUN/NUMBER`.

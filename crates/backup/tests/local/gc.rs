@@ -29,6 +29,7 @@ fn remove_all(store: &Store) {
         block_on(xb_backup::remove(&store.root, dead)).unwrap();
     }
     block_on(xb_backup::abort_uploads(&store.root, &found)).unwrap();
+    block_on(xb_backup::remove_measurements(&store.root, &found)).unwrap();
 }
 
 fn below(store: &Store, path: &str) -> PathBuf {
@@ -69,6 +70,25 @@ fn only_old_runs_without_a_manifest_go() {
     remove_all(&store);
     assert_eq!(store.get("n").unwrap(), stream());
     assert_eq!(store.state("young"), None);
+}
+
+#[test]
+fn objects_of_a_killed_measurement_go() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 700, stream_reader()).unwrap();
+    let run = "0be3c127b562c689b4984278b99fc896";
+    let [dead, young, foreign] = [format!("{run}/0"), format!("{run}/1"), "notes/0".to_owned()]
+        .map(|name| below(&store, &format!(".xb-catalog/@tune/{name}")));
+    for file in [&dead, &young, &foreign] {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, b"random").unwrap();
+    }
+    age(&dead, 2 * DAY);
+    age(&foreign, 2 * DAY);
+    assert_eq!(find(&store).measurements, 1);
+    remove_all(&store);
+    assert_eq!([&dead, &young, &foreign].map(|file| file.exists()), [false, true, true]);
+    assert_eq!(store.get("n").unwrap(), stream());
 }
 
 #[test]

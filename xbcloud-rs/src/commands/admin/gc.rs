@@ -24,6 +24,7 @@ impl Context {
                         }
                     }
                     stop.or(xb_backup::abort_uploads(&root, &found)).await?;
+                    stop.or(xb_backup::remove_measurements(&root, &found)).await?;
                 }
                 Ok(found)
             })?;
