@@ -153,6 +153,24 @@ fn a_failure_shows_its_cause_and_the_next_step() {
 }
 
 #[test]
+fn no_stage_is_blamed_for_a_small_share_of_the_time() {
+    let report = begin("shop");
+    let observer = Observer::default();
+    let options = SectionOptions { direction: Direction::Up, encode: None, threads: 1 };
+    drop(report.watch("upload", options, &observer, Traffic::default));
+    report.with_section(|section| {
+        for n in 1..=10_u64 {
+            let lane = LaneCount { bytes: n, limiting: SECOND.mul_f64(0.05) };
+            let lanes = [lane; 4];
+            let at = SECOND * u32::try_from(n).unwrap();
+            section.recorder.push(Sample { at, lanes, retries: 0 });
+        }
+    });
+    let page = report.page(&end(None));
+    assert!(page.contains("No stage held up the others") && !page.contains("data-slowest="));
+}
+
+#[test]
 fn a_run_that_failed_before_it_began_has_a_page() {
     let cause = Cause { message: "no key".into(), hint: None };
     let page = begin("shop").page(&end(Some(cause)));
