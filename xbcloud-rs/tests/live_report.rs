@@ -202,6 +202,15 @@ fn the_page_of_a_failed_run_shows_why() {
     assert!(cause.split("</p>").next().unwrap().ends_with(message), "{document}");
     assert_eq!(number(&document, "exit"), 6);
     assert_eq!(number(&document, "stream-bytes"), 3_000_000);
+    // The producer's exit status is the last thing to arrive.
+    assert_eq!(number(&document, "objects"), 1);
+    assert!(number(&document, "sent-bytes") >= number(&document, "backup-3-bytes"));
+    for text in ["sent before the end", "input incomplete or producer failed", "<dt>part size</dt>"]
+    {
+        assert!(document.contains(text), "{text}\n{document}");
+    }
+    let (_, hint) = document.split_once("<p class=\"hint\" id=\"hint\">").unwrap();
+    assert!(hint.contains("read the producer's messages, then take a new backup"), "{hint}");
     for text in ["✗ failed", "class=\"phase failed\"", "skipped", "id=\"hint\""] {
         let wanted = text != "id=\"hint\"" || !result["error"]["hint"].is_null();
         assert_eq!(document.contains(text), wanted, "{text}\n{document}");

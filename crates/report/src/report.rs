@@ -108,10 +108,12 @@ impl Report {
         }
     }
 
-    /// Adds a setting of the run.
+    /// Sets a setting of the run: adds it, or replaces its value.
     pub fn setting(&self, name: &str, value: impl Into<String>) {
         let mut state = self.state();
-        if state.settings.len() < MAX_ROWS {
+        if let Some((_, old)) = state.settings.iter_mut().find(|(known, _)| known == name) {
+            *old = value.into();
+        } else if state.settings.len() < MAX_ROWS {
             state.settings.push((name.to_owned(), value.into()));
         }
     }

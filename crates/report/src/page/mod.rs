@@ -48,7 +48,7 @@ pub(crate) fn page(state: &State, end: &End) -> String {
     }
     if let Some(section) = tiles::main_section(state) {
         html += &objects::objects(section);
-        html += &tables::tables(section);
+        html += &tables::tables(section, end.error.is_some());
     }
     html += &retries(state);
     html += &settings(state);

@@ -152,6 +152,42 @@ fn a_failure_shows_its_cause_and_the_next_step() {
     }
 }
 
+/// A page must not say that bytes were stored which it does not count as stored.
+#[test]
+fn what_a_failed_run_sent_is_not_called_stored() {
+    let cause = || Cause { message: "cut".into(), hint: None };
+    let report = upload("shop");
+    let page = report.page(&end(Some(cause())));
+    assert_nested(&page);
+    for text in [
+        "sent before the end",
+        "<data id=\"sent-bytes\" value=\"4100\">",
+        "<data id=\"objects\" value=\"2\">2 complete objects</data>",
+        "<th class=\"n\">packed</th>",
+    ] {
+        assert!(page.contains(text), "{text}\n{page}");
+    }
+    for text in ["stored-bytes", "stream to stored", "<th class=\"n\">stored</th>"] {
+        assert!(!page.contains(text), "{text}\n{page}");
+    }
+    // What failed was a later stage: the backup is there.
+    report.totals(Totals { stored_bytes: Some(5000), ..Totals::default() });
+    let page = report.page(&end(Some(cause())));
+    assert!(page.contains("<data id=\"stored-bytes\" value=\"5000\">"), "{page}");
+    assert!(!page.contains("sent before the end") && page.contains("<th class=\"n\">stored</th>"));
+}
+
+#[test]
+fn a_setting_has_one_value() {
+    let report = begin("shop");
+    report.setting("sealed", "no");
+    report.setting("layout", "packed");
+    report.setting("sealed", "yes");
+    let page = report.page(&end(None));
+    let sealed = "<div><dt>sealed</dt><dd><bdi>yes</bdi></dd></div>";
+    assert!(page.contains(sealed) && page.matches("sealed").count() == 1, "{page}");
+}
+
 #[test]
 fn no_stage_is_blamed_for_a_small_share_of_the_time() {
     let report = begin("shop");
