@@ -225,7 +225,9 @@ fn the_way_back_has_a_page_too() {
     let site = Site::new(&server.backup_command().join(" "));
     let option = |name: &str| format!("--report={}", site.page(name).display());
     let _ = site.xbcloud(&["backup", "@shop/monday", &option("backup")]).expect(0);
-    let stored = number(&shown(&site.page("backup")), "stored-bytes");
+    let stored = shown(&site.page("backup"));
+    let objects = number(&stored, "sized-objects");
+    let stored = number(&stored, "stored-bytes");
     let target = format!("--target-dir={}", site.scratch.join("data").display());
     let _ = site.xbcloud(&["restore", "@shop/latest", &target, &option("restore")]).expect(0);
     let restored = shown(&site.page("restore"));
@@ -234,6 +236,7 @@ fn the_way_back_has_a_page_too() {
     assert_eq!(number(&restored, "stream-bytes"), number(&got, "stream-bytes"));
     for (document, section) in [(&restored, "restore"), (&got, "download")] {
         assert_eq!(number(document, "stored-bytes"), stored, "{section}");
+        assert_eq!(number(document, "sized-objects"), objects, "{section}");
         for stage in [0, 2, 3] {
             assert!(
                 number(document, &format!("{section}-{stage}-bytes")) > 0,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_backup::{
-    BackupName, GetReport, PutLayout, PutReport, PutRequest, ReadyReport, Root, Timestamp,
+    BackupName, GetReport, Manifest, PutLayout, PutReport, PutRequest, ReadyReport, Root, Timestamp,
 };
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
@@ -256,6 +256,7 @@ impl Reporting {
     pub(crate) fn get(&self, got: &GetReport) {
         if let Some(report) = self.report() {
             report.totals(read([got]));
+            report.objects(object_sizes(got));
         }
     }
 
@@ -266,6 +267,8 @@ impl Reporting {
         let files = restored.clone().map(|restored| restored.files).sum();
         let totals = read(restored.map(|restored| &restored.get));
         report.totals(Totals { files: Some(files), ..totals });
+        let read = ready.restored.iter().map(|(_, restored)| &restored.get);
+        report.objects(read.flat_map(object_sizes));
     }
 }
 
@@ -275,6 +278,27 @@ fn planned(report: &Report, plan: &PackPlan) {
     report.setting("requests at a time", plan.parallel.to_string());
     report.setting("worker threads", plan.threads.to_string());
     report.setting("memory for buffers", format_size(plan.memory));
+}
+
+/// Sizes of the objects that were read, with the number of each. They are known if all objects of a
+/// packed backup were.
+fn object_sizes(got: &GetReport) -> Vec<(u64, u64)> {
+    let whole = |manifest: &&Manifest| {
+        (manifest.objects, manifest.stored_bytes) == (got.objects, got.stored_bytes)
+    };
+    let Some(manifest) = got.manifest.as_ref().filter(whole) else { return Vec::new() };
+    let Some(packed) = &manifest.packed else { return Vec::new() };
+    packed_sizes(manifest.objects, manifest.stored_bytes, packed.chunk_size)
+}
+
+/// Sizes of `objects` of which all have one size, except that the last may be shorter.
+fn packed_sizes(objects: u64, bytes: u64, size: u64) -> Vec<(u64, u64)> {
+    let Some(full) = objects.checked_sub(1) else { return Vec::new() };
+    match full.checked_mul(size).and_then(|whole| bytes.checked_sub(whole)) {
+        Some(last) if last <= size => vec![(size, full), (last, 1)],
+        // No such objects.
+        _ => Vec::new(),
+    }
 }
 
 /// Sums over the backups of a chain. The requests are those of the whole run in each of them.
@@ -353,5 +377,14 @@ mod tests {
             assert!(meaning(exit).starts_with(words), "{words}: {}", meaning(exit));
         }
         assert_eq!(meaning(Exit::Interrupted(15)), "ended by signal 15");
+    }
+
+    #[test]
+    fn packed_objects_have_one_size_but_the_last() {
+        assert_eq!(packed_sizes(3, 25, 10), [(10, 2), (5, 1)]);
+        assert_eq!(packed_sizes(1, 4, 10), [(10, 0), (4, 1)]);
+        for (objects, bytes) in [(0, 0), (3, 31), (3, 19), (u64::MAX, 5)] {
+            assert_eq!(packed_sizes(objects, bytes, 10), [], "{objects} {bytes}");
+        }
     }
 }

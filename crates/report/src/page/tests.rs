@@ -189,6 +189,19 @@ fn a_setting_has_one_value() {
 }
 
 #[test]
+fn objects_that_were_read_have_sizes_and_no_parts() {
+    let report = begin("shop");
+    let options = SectionOptions { direction: Direction::Restore, encode: None, threads: 1 };
+    drop(report.watch("download", options, &Observer::default(), Traffic::default));
+    assert!(!report.page(&end(None)).contains("id=\"objects\""));
+    report.objects([(64, 3), (13, 1)]);
+    let page = report.page(&end(None));
+    assert_nested(&page);
+    assert!(page.contains("<data id=\"sized-objects\" value=\"4\">4</data>"), "{page}");
+    assert!(!page.contains("id=\"parts\""), "{page}");
+}
+
+#[test]
 fn no_stage_is_blamed_for_a_small_share_of_the_time() {
     let report = begin("shop");
     let observer = Observer::default();
