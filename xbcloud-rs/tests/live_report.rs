@@ -174,6 +174,21 @@ fn the_page_of_a_run_shows_what_the_result_says() {
     pictures(&page, "run");
 }
 
+/// The buffers hold all of it, so nothing but the upload takes any time.
+#[test]
+fn a_slow_link_is_the_slowest_stage_of_an_upload() {
+    let site = Site::new("head -c 12000000 /dev/urandom");
+    let report = format!("--report={}", site.page("put").display());
+    for (name, chunk) in [("buffered", "--chunk-size=2M"), ("blocked", "--chunk-size=64K")] {
+        let options = ["--raw", "--limit-rate=8M", "--compress=none", chunk, &report];
+        let name = format!("@shop/{name}");
+        let words = [&["backup", &*name], &options[..]].concat();
+        let _ = site.xbcloud(&words).expect(0);
+        let document = shown(&site.page("put"));
+        assert!(document.contains("data-slowest=\"upload\""), "{chunk}\n{document}");
+    }
+}
+
 #[test]
 fn the_page_of_a_failed_run_shows_why() {
     let site = Site::new("sh -c 'head -c 3000000 /dev/zero; exit 3'");
@@ -187,6 +202,15 @@ fn the_page_of_a_failed_run_shows_why() {
     assert!(cause.split("</p>").next().unwrap().ends_with(message), "{document}");
     assert_eq!(number(&document, "exit"), 6);
     assert_eq!(number(&document, "stream-bytes"), 3_000_000);
+    // The producer's exit status is the last thing to arrive.
+    assert_eq!(number(&document, "objects"), 1);
+    assert!(number(&document, "sent-bytes") >= number(&document, "backup-3-bytes"));
+    for text in ["sent before the end", "input incomplete or producer failed", "<dt>part size</dt>"]
+    {
+        assert!(document.contains(text), "{text}\n{document}");
+    }
+    let (_, hint) = document.split_once("<p class=\"hint\" id=\"hint\">").unwrap();
+    assert!(hint.contains("read the producer's messages, then take a new backup"), "{hint}");
     for text in ["✗ failed", "class=\"phase failed\"", "skipped", "id=\"hint\""] {
         let wanted = text != "id=\"hint\"" || !result["error"]["hint"].is_null();
         assert_eq!(document.contains(text), wanted, "{text}\n{document}");
@@ -201,7 +225,9 @@ fn the_way_back_has_a_page_too() {
     let site = Site::new(&server.backup_command().join(" "));
     let option = |name: &str| format!("--report={}", site.page(name).display());
     let _ = site.xbcloud(&["backup", "@shop/monday", &option("backup")]).expect(0);
-    let stored = number(&shown(&site.page("backup")), "stored-bytes");
+    let stored = shown(&site.page("backup"));
+    let objects = number(&stored, "sized-objects");
+    let stored = number(&stored, "stored-bytes");
     let target = format!("--target-dir={}", site.scratch.join("data").display());
     let _ = site.xbcloud(&["restore", "@shop/latest", &target, &option("restore")]).expect(0);
     let restored = shown(&site.page("restore"));
@@ -210,6 +236,7 @@ fn the_way_back_has_a_page_too() {
     assert_eq!(number(&restored, "stream-bytes"), number(&got, "stream-bytes"));
     for (document, section) in [(&restored, "restore"), (&got, "download")] {
         assert_eq!(number(document, "stored-bytes"), stored, "{section}");
+        assert_eq!(number(document, "sized-objects"), objects, "{section}");
         for stage in [0, 2, 3] {
             assert!(
                 number(document, &format!("{section}-{stage}-bytes")) > 0,

@@ -458,7 +458,7 @@ impl BackupError {
             Self::WhichServer { .. } => Some("choose one with --server, or name the backup"),
             Self::Keys(what) => Some(keys_hint(what)),
             Self::LockStall { .. } => Some(
-                "no backup was made; find out why the store was slow or stalled. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
+                "find out why the store was slow or stalled, and take a new backup: none was made. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
             ),
             Self::Unvouched { .. } => Some(
                 "if the backup was stored that way, add --accept-unvouched, and check what it contains",
@@ -474,7 +474,7 @@ impl BackupError {
                 "run `list` when the store responds again: either the backup is complete, or `gc` removes its data",
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
-            Self::Producer { .. } => Some("no backup was made; read the producer's messages above"),
+            Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
             Self::Program { .. } => {
                 Some("read its messages above; do not start a server on these files")
             }

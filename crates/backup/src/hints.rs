@@ -15,17 +15,17 @@ pub(crate) fn keys_hint(what: &str) -> &'static str {
 pub(crate) fn stream_hint(error: &StreamError) -> &'static str {
     match error {
         StreamError::NotWhole(_) => {
-            "no backup was made; read the producer's messages. If another program made the stream, name its last file with --last-file=GLOB, or accept any end with --unsafe-any-end"
+            "read the producer's messages, and take a new backup: none was made. If another program made the stream, name its last file with --last-file=GLOB, or accept any end with --unsafe-any-end"
         }
         StreamError::Unfinished(_) => {
-            "no backup was made, because the producer stopped early; read its messages"
+            "read the producer's messages, because it stopped early, and take a new backup: none was made"
         }
         StreamError::Decode(DecodeError::Magic { .. }) => {
             "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout"
         }
         StreamError::Name { .. } => {
-            "no backup was made, because it could not be restored; store the input unchecked with --raw if you need it"
+            "store the input unchecked with --raw if you need it; no backup was made, because it could not be restored"
         }
-        _ => "no backup was made; take a new one",
+        _ => "take a new backup, because none was made",
     }
 }

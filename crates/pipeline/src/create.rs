@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use xb_reader::{ChunkWriter, PathError, Printable, RelPath};
 
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+
+use crate::flow::observer::Observer;
 use crate::flow::slab::Buffer;
 
 /// Payload length of every chunk except a file's last: 10 MiB, as in `xbstream -c` and `mbstream

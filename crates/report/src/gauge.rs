@@ -86,9 +86,9 @@ impl Gauge {
             _ => [Work::Open, Work::Decode],
         };
         Reading {
-            source: self.observer.waited_so_far(Wait::Source),
-            workers: self.observer.waited_so_far(Wait::Workers),
-            sink: self.observer.waited_so_far(Wait::Sink),
+            source: self.observer.held_up(Wait::Source),
+            workers: self.observer.held_up(Wait::Workers),
+            sink: self.observer.held_up(Wait::Sink),
             busy: steps.map(|step| self.observer.worked(step).busy),
         }
     }

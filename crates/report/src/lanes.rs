@@ -33,6 +33,8 @@ const READ: &str = "The producer could not deliver more: let it copy more files 
     own --parallel, and check the server's disks.";
 const ENCODE: &str =
     "More --threads, a lighter --compress, or --compress=auto would make this run faster.";
+/// Nothing is compressed.
+const ENCODE_ONLY: &str = "More --threads would make this run faster.";
 const SEAL: &str = "More --threads would make this run faster.";
 const UPLOAD: &str = "The store, or the link to it, could not accept more: try a higher --parallel \
     or a stronger --compress, and check --limit-rate.";
@@ -62,7 +64,10 @@ impl Direction {
         match self {
             Self::Up => vec![
                 lane("read", READ),
-                lane(encode.unwrap_or("compress"), ENCODE),
+                match encode.unwrap_or("compress") {
+                    name if name.starts_with("compress") => lane(name, ENCODE),
+                    name => lane(name, ENCODE_ONLY),
+                },
                 lane("seal", SEAL),
                 lane("upload", UPLOAD),
             ],
@@ -124,5 +129,16 @@ mod tests {
             assert_eq!(direction.lanes(None).len(), direction.len(), "{direction:?}");
         }
         assert_eq!(Direction::Up.lanes(Some("checksum"))[1].name, "checksum");
+    }
+
+    #[test]
+    fn what_does_not_compress_is_not_told_to_compress_less() {
+        let advice = |encode| Direction::Up.lanes(encode)[1].advice;
+        for encode in ["checksum", "encrypt"] {
+            assert!(!advice(Some(encode)).contains("--compress"), "{encode}");
+        }
+        for encode in [None, Some("compress"), Some("compress and encrypt")] {
+            assert!(advice(encode).contains("lighter --compress"), "{encode:?}");
+        }
     }
 }

@@ -108,10 +108,20 @@ impl Report {
         }
     }
 
-    /// Adds a setting of the run.
+    /// States the sizes of the objects that the newest section has read, with the number of each.
+    pub fn objects(&self, sizes: impl IntoIterator<Item = (u64, u64)>) {
+        if let Some(section) = self.state().sections.last_mut() {
+            let sizes = sizes.into_iter();
+            sizes.for_each(|(size, objects)| section.content.objects.add_many(size, objects));
+        }
+    }
+
+    /// Sets a setting of the run: adds it, or replaces its value.
     pub fn setting(&self, name: &str, value: impl Into<String>) {
         let mut state = self.state();
-        if state.settings.len() < MAX_ROWS {
+        if let Some((_, old)) = state.settings.iter_mut().find(|(known, _)| known == name) {
+            *old = value.into();
+        } else if state.settings.len() < MAX_ROWS {
             state.settings.push((name.to_owned(), value.into()));
         }
     }

@@ -75,6 +75,17 @@ impl Section {
         }
     }
 
+    /// Whether the run ended before the transfer was complete: then it never stated what it has stored.
+    pub(crate) fn is_cut_off(&self, failed: bool) -> bool {
+        failed && self.stated == Totals::default()
+    }
+
+    /// Returns the bytes that were passed to the last stage.
+    pub(crate) fn sent(&self) -> u64 {
+        let last = self.recorder.samples().last();
+        last.and_then(|sample| sample.lanes.last()).map_or(0, |lane| lane.bytes)
+    }
+
     /// Returns the totals, as far as anything is known.
     pub(crate) fn totals(&self) -> Totals {
         let (stated, counted) = (&self.stated, &self.counted);

@@ -11,8 +11,9 @@ const MAX_BINS: u32 = 120;
 /// Length of a part at least. In a shorter one, a single buffer makes a rate that nothing has.
 const MIN_BIN: Duration = Duration::from_millis(50);
 
-/// Share of the time that a stage must have held up the others to count as the slowest.
-const NOTABLE: f64 = 0.05;
+/// Share of the time for which a stage must have held up the others to count as the slowest, of a part
+/// and of the whole.
+const NOTABLE: f64 = 0.25;
 
 /// One part of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +45,7 @@ pub(crate) struct Timeline {
     pub(crate) length: Duration,
     pub(crate) bins: Vec<Bin>,
     pub(crate) lanes: [LaneTotal; MAX_LANES],
-    /// The stage that was the slowest for the longest.
+    /// The stage that was the slowest for the longest, if that was a notable share of the time.
     pub(crate) slowest: Option<usize>,
 }
 
@@ -65,7 +66,7 @@ impl Timeline {
             a.slowest.total_cmp(&b.slowest)
         };
         let slowest = lanes.iter().enumerate().max_by(most);
-        let slowest = slowest.filter(|(_, lane)| lane.slowest > 0.0).map(|(lane, _)| lane);
+        let slowest = slowest.filter(|(_, lane)| lane.slowest >= NOTABLE).map(|(lane, _)| lane);
         Self { length, bins, lanes, slowest }
     }
 
@@ -112,7 +113,7 @@ fn bin(from: &Sample, to: &Sample) -> Bin {
     let held = |lane: usize| to.lanes[lane].limiting.saturating_sub(from.lanes[lane].limiting);
     let slowest = (0..MAX_LANES)
         .max_by_key(|lane| held(*lane))
-        .filter(|lane| held(*lane).as_secs_f64() > NOTABLE * seconds);
+        .filter(|lane| held(*lane).as_secs_f64() >= NOTABLE * seconds);
     let retries = to.retries.saturating_sub(from.retries);
     Bin { from: from.at, to: to.at, rates: std::array::from_fn(rate), slowest, retries }
 }
@@ -164,6 +165,20 @@ mod tests {
         assert_eq!(line.bins[1].retries, 3);
         let stretches: Vec<Option<usize>> = line.stretches().iter().map(|s| s.2).collect();
         assert_eq!(stretches, [Some(0), Some(1), None]);
+    }
+
+    #[test]
+    fn a_stage_that_was_rarely_slow_is_no_slowest_stage() {
+        // In every part, the first stage held up the others for a tenth of the time.
+        let samples: Vec<Sample> = (0..=10).map(|n| sample(n * 10, [n, n], [n, 0], 0)).collect();
+        let line = Timeline::new(&samples);
+        assert_eq!((line.slowest, line.lanes[0].slowest), (None, 0.0));
+        // In one of five parts, it did so all the time.
+        let samples: Vec<Sample> =
+            (0..=5).map(|n| sample(n * 10, [n, n], [10.min(n * 10), 0], 0)).collect();
+        let line = Timeline::new(&samples);
+        assert_eq!((line.slowest, line.lanes[0].slowest), (None, 0.2));
+        assert_eq!(line.bins[0].slowest, Some(0));
     }
 
     #[test]

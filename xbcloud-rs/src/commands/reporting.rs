@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use xb_backup::{BackupName, GetReport, PutReport, ReadyReport, Timestamp};
+use xb_backup::{
+    BackupName, GetReport, Manifest, PutLayout, PutReport, PutRequest, ReadyReport, Root, Timestamp,
+};
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
     write_whole,
 };
 use xb_job::StageStatus;
-use xb_pipeline::Observer;
+use xb_pipeline::{Observer, PackPlan};
 use xb_report::{
     Cause, Direction, End, Head, Report, SectionOptions, StageEnd, Totals, Traffic, Watch,
 };
@@ -163,7 +165,7 @@ impl Reporting {
         let end = End {
             finished: Timestamp::now(),
             exit: exit.code(personality),
-            meaning: meaning(exit).to_owned(),
+            meaning: meaning(exit),
             error: failure.map(|failure| Cause {
                 message: match failure.stage_name() {
                     Some(stage) => format!("{stage}: {}", failure.line()),
@@ -205,6 +207,26 @@ impl Reporting {
         }
     }
 
+    /// Notes what a put will work with. If it fails, this is all that is known of it.
+    pub(crate) fn putting(&self, root: &Root, request: &PutRequest) {
+        let Some(report) = self.report() else { return };
+        match &request.layout {
+            PutLayout::Classic { .. } => report.setting("layout", "classic"),
+            PutLayout::Packed { compress, ways_in } => {
+                report.setting("layout", "packed");
+                report.setting("compress", compress.to_string());
+                report.setting("object size", format_size(request.object_size.get()));
+                if !ways_in.is_empty() {
+                    report.setting("sealed", "yes");
+                }
+            }
+        }
+        // What cannot be planned fails with the same error soon.
+        if let Ok(plan) = xb_backup::plan(root, request) {
+            planned(report, &plan);
+        }
+    }
+
     /// Notes what was stored.
     pub(crate) fn put(&self, put: &PutReport) {
         let Some(report) = self.report() else { return };
@@ -226,10 +248,7 @@ impl Reporting {
             }
         }
         report.setting("sealed", if manifest.is_sealed() { "yes" } else { "no" });
-        report.setting("part size", format_size(plan.part_size));
-        report.setting("requests at a time", plan.parallel.to_string());
-        report.setting("worker threads", plan.threads.to_string());
-        report.setting("memory for buffers", format_size(plan.memory));
+        planned(report, plan);
         report.setting("protection in transit", put.protection);
     }
 
@@ -237,6 +256,7 @@ impl Reporting {
     pub(crate) fn get(&self, got: &GetReport) {
         if let Some(report) = self.report() {
             report.totals(read([got]));
+            report.objects(object_sizes(got));
         }
     }
 
@@ -247,6 +267,37 @@ impl Reporting {
         let files = restored.clone().map(|restored| restored.files).sum();
         let totals = read(restored.map(|restored| &restored.get));
         report.totals(Totals { files: Some(files), ..totals });
+        let read = ready.restored.iter().map(|(_, restored)| &restored.get);
+        report.objects(read.flat_map(object_sizes));
+    }
+}
+
+/// Notes the sizes of a plan.
+fn planned(report: &Report, plan: &PackPlan) {
+    report.setting("part size", format_size(plan.part_size));
+    report.setting("requests at a time", plan.parallel.to_string());
+    report.setting("worker threads", plan.threads.to_string());
+    report.setting("memory for buffers", format_size(plan.memory));
+}
+
+/// Sizes of the objects that were read, with the number of each. They are known if all objects of a
+/// packed backup were.
+fn object_sizes(got: &GetReport) -> Vec<(u64, u64)> {
+    let whole = |manifest: &&Manifest| {
+        (manifest.objects, manifest.stored_bytes) == (got.objects, got.stored_bytes)
+    };
+    let Some(manifest) = got.manifest.as_ref().filter(whole) else { return Vec::new() };
+    let Some(packed) = &manifest.packed else { return Vec::new() };
+    packed_sizes(manifest.objects, manifest.stored_bytes, packed.chunk_size)
+}
+
+/// Sizes of `objects` of which all have one size, except that the last may be shorter.
+fn packed_sizes(objects: u64, bytes: u64, size: u64) -> Vec<(u64, u64)> {
+    let Some(full) = objects.checked_sub(1) else { return Vec::new() };
+    match full.checked_mul(size).and_then(|whole| bytes.checked_sub(whole)) {
+        Some(last) if last <= size => vec![(size, full), (last, 1)],
+        // No such objects.
+        _ => Vec::new(),
     }
 }
 
@@ -273,19 +324,22 @@ pub(crate) fn exit_of(failure: Option<&Failure>) -> Exit {
     }
 }
 
-/// Meaning of an exit code, in words.
-fn meaning(exit: Exit) -> &'static str {
+/// Meaning of an exit code: the words of `--help`, and which of several things they stand for.
+fn meaning(exit: Exit) -> String {
     match exit {
         Exit::Done => "done and proven",
-        Exit::Usage => "wrong option or setting",
-        Exit::NotFound => "the backup, object or bucket does not exist",
-        Exit::NotPermitted => "credentials or keys are missing, wrong, or not sufficient",
-        Exit::Unreachable => "the store cannot be reached or keeps failing",
-        Exit::Input => "the input is not whole, or the producer failed",
-        Exit::Damaged => "what is stored is damaged, or could not be verified",
-        Exit::Interrupted(_) => "ended by a signal",
+        Exit::Usage => "usage: wrong option or setting",
+        Exit::NotFound => "not found: backup, object or bucket",
+        Exit::NotPermitted => {
+            "not permitted: credentials or keys are missing, wrong, or not sufficient"
+        }
+        Exit::Unreachable => "store unreachable, or it kept failing",
+        Exit::Input => "input incomplete or producer failed",
+        Exit::Damaged => "damaged or not verified",
+        Exit::Interrupted(signal) => return format!("ended by signal {signal}"),
         _ => "failed",
     }
+    .to_owned()
 }
 
 #[cfg(test)]
@@ -301,5 +355,36 @@ mod tests {
         assert_eq!(place("shop/n", None), "shop/n");
         assert_eq!(place("s3://key:secret@b/shop/n@1", None), "s3://***@b/shop/n@1");
         assert_eq!(place("@2026-11-20", Some("s3://key@b/shop")), "s3://***@b/shop/@2026-11-20");
+    }
+
+    #[test]
+    fn the_meaning_of_an_exit_status_is_that_of_the_help() {
+        let help = <crate::args::Line as clap::CommandFactory>::command();
+        let help = help.get_after_help().unwrap().to_string();
+        let (_, list) = help.split_once("Exit status: ").unwrap();
+        for exit in [
+            Exit::Done,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::NotFound,
+            Exit::NotPermitted,
+            Exit::Unreachable,
+            Exit::Input,
+            Exit::Damaged,
+        ] {
+            let code = format!("{} ", exit.code(Personality::Ours));
+            let words = list.split(", ").find_map(|status| status.strip_prefix(&code)).unwrap();
+            assert!(meaning(exit).starts_with(words), "{words}: {}", meaning(exit));
+        }
+        assert_eq!(meaning(Exit::Interrupted(15)), "ended by signal 15");
+    }
+
+    #[test]
+    fn packed_objects_have_one_size_but_the_last() {
+        assert_eq!(packed_sizes(3, 25, 10), [(10, 2), (5, 1)]);
+        assert_eq!(packed_sizes(1, 4, 10), [(10, 0), (4, 1)]);
+        for (objects, bytes) in [(0, 0), (3, 31), (3, 19), (u64::MAX, 5)] {
+            assert_eq!(packed_sizes(objects, bytes, 10), [], "{objects} {bytes}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
     AutoCodec, Budget, Closed, Content, EndProof, FifoError, FrameCompression, NativeStream,
     ObjectLayout, Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings,
-    Part, start_pack, start_pack_native,
+    Part, Wait, start_pack, start_pack_native,
 };
 use xb_uploader::{PartData, PartSender, Uploaded};
 
@@ -261,9 +261,12 @@ impl RunFolder {
             while let Some(part) = arriving.recv().await {
                 books.part(&part);
                 let key = format!("{folder}/{}", part.object).into();
+                // Blocks while as many parts as allowed are on their way.
+                let full = observer.wait(Wait::Sink);
                 sender
                     .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
                     .await?;
+                drop(full);
                 books.stored(&folder, sender);
                 counted = observe(observer, sender, counted);
             }
@@ -271,7 +274,10 @@ impl RunFolder {
             let put = tokio::task::spawn_blocking(move || putting.join())
                 .await
                 .map_err(|_| BackupError::Bug("the pipeline thread panicked"))??;
+            // Only the store has work left.
+            let rest = observer.wait(Wait::Sink);
             let uploaded = sender.finish().await?;
+            drop(rest);
             books.stored(&folder, sender);
             observe(observer, sender, counted);
             Ok::<_, BackupError>((put, uploaded))

@@ -10,7 +10,8 @@ use xb_compressor::Algorithm;
 use super::controller::{Choice, Controller, Limit, Sample};
 use super::levels::{Encoding, RUNGS, Rung};
 use super::processors::Processors;
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+use crate::flow::observer::Observer;
 
 /// Time after which a waiting worker looks again.
 pub(super) const HOLD: Duration = Duration::from_millis(1);

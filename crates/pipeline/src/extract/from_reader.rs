@@ -6,7 +6,7 @@ use xb_reader::TargetDir;
 
 use super::extractor::Extractor;
 use super::report::{ExtractError, ExtractOptions, ExtractReport};
-use crate::flow::observer::Wait;
+use crate::flow::hold_ups::Wait;
 use crate::flow::plan::SLAB;
 use crate::flow::slab::SlabPool;
 

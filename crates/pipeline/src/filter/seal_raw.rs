@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use xb_encryptor::{SealError, Sealer, SegmentToSeal, TAG_LEN};
 use xb_frame::{Codec, FRAME_HEADER_LEN, StreamHeader, StreamWriter, Summary, Tail};
 
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Results, Submit, WorkerDied, ordered};
 use crate::flow::plan::SLAB;
 use crate::flow::slab::{Slab, SlabPool};

@@ -4,6 +4,7 @@
 pub(crate) mod budget;
 pub mod checksum;
 pub(crate) mod globs;
+pub(crate) mod hold_ups;
 pub(crate) mod observer;
 pub(crate) mod ordered_pool;
 pub(crate) mod plan;

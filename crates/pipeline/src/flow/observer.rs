@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::flow::hold_ups::{HoldUps, WAITS, Wait};
 use crate::flow::work::{Done, Watcher, Work, WorkCounters};
 
 /// Counters of one run. Clones share them.
@@ -17,8 +18,7 @@ struct Counters {
     files: AtomicU64,
     parts: AtomicU64,
     waits: [AtomicU64; 3],
-    /// Begin of a wait that has not ended, in microseconds since the process began to count, or 0.
-    waiting: [AtomicU64; 3],
+    hold_ups: HoldUps,
     work: WorkCounters,
     watcher: OnceLock<Watching>,
     phases: Mutex<Phases>,
@@ -33,18 +33,6 @@ impl std::fmt::Debug for Watching {
     }
 }
 
-/// Stage that the pipeline waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// Bytes from the producer or the store.
-    Source = 0,
-    /// A worker.
-    Workers = 1,
-    /// The last stage: on the way into the store, for memory, which is returned when bytes were sent;
-    /// on the way back, for whatever takes the bytes.
-    Sink = 2,
-}
-
 /// Values of the counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,7 +43,7 @@ pub struct Snapshot {
     pub stored: u64,
     /// Files that are complete.
     pub files: u64,
-    /// The longest of the waits in the current phase, if there was any.
+    /// The stage that has held up the others for the longest time in the current phase, if one has.
     pub bottleneck: Option<Wait>,
 }
 
@@ -105,7 +93,7 @@ struct Current {
     name: &'static str,
     begun: Instant,
     bytes: u64,
-    waited: [Duration; 3],
+    held: [Duration; 3],
     later: u64,
     total: Option<u64>,
 }
@@ -138,15 +126,15 @@ impl Observer {
     /// Begins the next phase.
     pub fn begin_phase(&self, name: &'static str) {
         let bytes = self.0.bytes.load(Ordering::Relaxed);
-        let waited = WAITS.map(|what| self.waited(what));
         let mut phases = self.phases();
         phases.number += 1;
         phases.of = phases.of.max(phases.number);
         let begun = Instant::now();
+        let held = self.0.hold_ups.held(begun);
         if phases.begun.len() < MAX_PHASES {
             phases.begun.push(PhaseBegin { name, at: begun });
         }
-        phases.current = Some(Current { name, begun, bytes, waited, later: 0, total: None });
+        phases.current = Some(Current { name, begun, bytes, held, later: 0, total: None });
     }
 
     /// States that the current phase will process `next` more bytes of the stream, and then those
@@ -195,27 +183,23 @@ impl Observer {
 
     /// Runs `step` and counts its duration as a wait for `what`.
     pub fn waiting<T>(&self, what: Wait, step: impl FnOnce() -> T) -> T {
-        let begin = Instant::now();
-        let running = self.0.waiting.get(what as usize);
-        if let Some(running) = running {
-            running.store(clock(begin), Ordering::Relaxed);
-        }
-        let value = step();
-        self.add_wait(what, begin.elapsed());
-        if let Some(running) = running {
-            running.store(0, Ordering::Relaxed);
-        }
-        value
+        let _wait = self.wait(what);
+        step()
     }
 
-    /// Returns how long the pipeline has waited for `what`, including a wait that has not ended.
-    /// While one ends, the result may be too large for a moment.
+    /// Begins a wait for `what`, which lasts until the result is dropped.
+    pub fn wait(&self, what: Wait) -> Waiting {
+        let begun = Instant::now();
+        self.0.hold_ups.begin(what, begun);
+        Waiting { observer: self.clone(), what, begun }
+    }
+
+    /// Returns for how long `what` has held up the others, including a wait that has not ended.
+    /// Unlike [`Observer::waited`], every moment counts for one stage at most: a stage that is
+    /// blocked by a later one holds up nothing.
     #[must_use]
-    pub fn waited_so_far(&self, what: Wait) -> Duration {
-        let begun = self.0.waiting.get(what as usize);
-        let begun = begun.map_or(0, |begun| begun.load(Ordering::Relaxed));
-        let running = if begun == 0 { 0 } else { clock(Instant::now()).saturating_sub(begun) };
-        self.waited(what) + Duration::from_micros(running)
+    pub fn held_up(&self, what: Wait) -> Duration {
+        self.0.hold_ups.held(Instant::now())[what as usize]
     }
 
     /// Runs a `step` of a worker on `bytes` bytes, and counts bytes and time.
@@ -262,20 +246,21 @@ impl Observer {
         self.0.stored.load(Ordering::Relaxed)
     }
 
-    /// Returns how long the pipeline has waited for `what`.
+    /// Returns how long threads of the pipeline have waited for `what`. A wait counts at its end.
     #[must_use]
     pub fn waited(&self, what: Wait) -> Duration {
         let waited = self.0.waits.get(what as usize);
         Duration::from_micros(waited.map_or(0, |micros| micros.load(Ordering::Relaxed)))
     }
 
-    /// Returns the longest wait of the current phase.
+    /// Returns the stage that has held up the others for the longest time in the current phase.
     fn bottleneck(&self) -> Option<Wait> {
         let phases = self.phases();
-        let before = phases.current.as_ref().map_or([Duration::ZERO; 3], |current| current.waited);
+        let before = phases.current.as_ref().map_or([Duration::ZERO; 3], |current| current.held);
+        let held = self.0.hold_ups.held(Instant::now());
         WAITS
             .into_iter()
-            .map(|what| (self.waited(what).saturating_sub(before[what as usize]), what))
+            .map(|what| (held[what as usize].saturating_sub(before[what as usize]), what))
             .max_by_key(|(time, _)| *time)
             .filter(|(time, _)| !time.is_zero())
             .map(|(_, what)| what)
@@ -293,15 +278,22 @@ impl Observer {
     }
 }
 
-/// Microseconds since the first call, and at least 1.
-fn clock(now: Instant) -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = *START.get_or_init(|| now);
-    let micros = now.saturating_duration_since(start).as_micros();
-    u64::try_from(micros).unwrap_or(u64::MAX).saturating_add(1)
+/// A wait for a stage. It ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the wait ends when this is dropped"]
+pub struct Waiting {
+    observer: Observer,
+    what: Wait,
+    begun: Instant,
 }
 
-const WAITS: [Wait; 3] = [Wait::Source, Wait::Workers, Wait::Sink];
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        self.observer.0.hold_ups.end(self.what, now);
+        self.observer.add_wait(self.what, now.saturating_duration_since(self.begun));
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -337,15 +329,27 @@ mod tests {
     #[test]
     fn a_wait_that_has_not_ended_counts_too() {
         let observer = Observer::default();
-        observer.waiting(Wait::Sink, || {
-            let begin = Instant::now();
-            while begin.elapsed() < Duration::from_millis(2) {
-                std::thread::yield_now();
-            }
-            assert_eq!(observer.waited(Wait::Sink), Duration::ZERO);
-            assert!(observer.waited_so_far(Wait::Sink) >= Duration::from_millis(1));
+        let wait = observer.wait(Wait::Sink);
+        pass(2);
+        assert_eq!(observer.waited(Wait::Sink), Duration::ZERO);
+        assert!(observer.held_up(Wait::Sink) >= Duration::from_millis(2));
+        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Sink));
+        drop(wait);
+        assert!(observer.waited(Wait::Sink) >= Duration::from_millis(2));
+        assert_eq!(observer.held_up(Wait::Sink), observer.held_up(Wait::Sink));
+    }
+
+    #[test]
+    fn the_stage_that_blocks_the_others_is_the_bottleneck() {
+        let observer = Observer::default();
+        observer.waiting(Wait::Source, || pass(1));
+        observer.waiting(Wait::Workers, || {
+            pass(1);
+            // Meanwhile, what the workers wait for does not move.
+            observer.waiting(Wait::Sink, || pass(4));
         });
-        assert_eq!(observer.waited(Wait::Sink), observer.waited_so_far(Wait::Sink));
+        assert!(observer.waited(Wait::Workers) > observer.waited(Wait::Sink));
+        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Sink));
     }
 
     #[test]
@@ -360,11 +364,19 @@ mod tests {
     #[test]
     fn a_phase_has_its_own_bottleneck() {
         let observer = Observer::default();
-        observer.add_wait(Wait::Source, Duration::from_secs(20));
+        observer.waiting(Wait::Source, || pass(4));
         assert_eq!(observer.snapshot().bottleneck, Some(Wait::Source));
         observer.begin_phase("check");
         assert_eq!(observer.snapshot().bottleneck, None);
-        observer.add_wait(Wait::Workers, Duration::from_secs(2));
+        observer.waiting(Wait::Workers, || pass(1));
         assert_eq!(observer.snapshot().bottleneck, Some(Wait::Workers));
+    }
+
+    /// Lets some milliseconds pass.
+    fn pass(milliseconds: u64) {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(milliseconds) {
+            std::thread::yield_now();
+        }
     }
 }

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use xb_reader::{ChunkHead, PieceCheck};
 
 use crate::flow::ordered_pool::{Closed, Results};
-use crate::pack::encode::{Encoded, SlabContent};
+use crate::pack::encode::{Encoded, SlabContent, StreamEnd};
 use crate::pack::error::PackError;
 use crate::pack::file_shares::FileShares;
 use crate::pack::result::{PackOutput, PackResult};
-use crate::scan::scanner::{ChunkCheck, Entry, Scanned, Step, StreamError};
+use crate::scan::scanner::{ChunkCheck, Entry, Step, StreamError};
 
 /// A layout of objects, which receives the chunks of a stream, or its slabs, in order.
 pub(crate) trait ChunkSink {
@@ -51,7 +51,11 @@ pub(crate) fn drive(
     mut sink: impl ChunkSink,
 ) -> Result<PackResult, PackError> {
     match take_all(encoded, &mut shares, &mut sink) {
-        Ok(scanned) => Ok(PackResult { scanned, output: sink.finish()? }),
+        Ok(StreamEnd { scanned, rest }) => {
+            let output = sink.finish()?;
+            drop(rest);
+            Ok(PackResult { scanned, output })
+        }
         // Closed is a consequence.
         Err(PackError::Closed(_)) => Err(sink.cause()),
         Err(cause) => Err(cause),
@@ -62,7 +66,7 @@ fn take_all(
     mut encoded: Results<Encoded>,
     shares: &mut FileShares,
     sink: &mut impl ChunkSink,
-) -> Result<Scanned, PackError> {
+) -> Result<StreamEnd, PackError> {
     let mut check = ChunkCheck::default();
     sink.begin()?;
     while let Some(slab) = encoded.recv() {
@@ -87,8 +91,8 @@ fn take_all(
         }
         shares.slab_end(&slab.content);
         sink.slab_end(slab.content, &slab.notes.entries)?;
-        if let Some(scanned) = slab.end {
-            return Ok(*scanned);
+        if let Some(end) = slab.end {
+            return Ok(*end);
         }
     }
     // The reader stopped before the end and has the cause.

@@ -9,6 +9,7 @@ use xb_reader::PieceCheck;
 
 use crate::auto_codec::{AutoEncoder, FrameCompression};
 use crate::flow::checksum;
+use crate::flow::observer::Waiting;
 use crate::flow::plan::SLAB;
 use crate::flow::slab::Slab;
 use crate::scan::scanner::{Notes, Scanned, sum_pieces};
@@ -18,8 +19,16 @@ pub(crate) struct ScannedSlab {
     /// The slab; `None` after the last byte.
     pub(crate) slab: Option<Slab>,
     pub(crate) notes: Notes,
-    /// Result of scanning the whole stream; only at its end.
-    pub(crate) end: Option<Box<Scanned>>,
+    /// Only at the end of the stream.
+    pub(crate) end: Option<Box<StreamEnd>>,
+}
+
+/// End of a complete stream.
+pub(crate) struct StreamEnd {
+    /// Result of scanning the whole stream.
+    pub(crate) scanned: Scanned,
+    /// The run waits for the stages after the reader until they have passed on everything.
+    pub(crate) rest: Waiting,
 }
 
 impl ScannedSlab {
@@ -38,8 +47,8 @@ pub(crate) struct EncodedSlab {
     /// Checksums of the pieces of chunks, in order.
     pub(crate) sums: Vec<PieceCheck>,
     pub(crate) notes: Notes,
-    /// Result of scanning the whole stream; only at its end.
-    pub(crate) end: Option<Box<Scanned>>,
+    /// Only at the end of the stream.
+    pub(crate) end: Option<Box<StreamEnd>>,
 }
 
 /// Bytes of a slab in the form that the layout needs.

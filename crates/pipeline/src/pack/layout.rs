@@ -9,7 +9,7 @@ use crate::auto_codec::FrameCompression;
 use crate::classic::fixed_size::idle_limit;
 use crate::classic::transform::{MemorySplit, Transform};
 use crate::flow::budget::Budget;
-use crate::flow::observer::Wait;
+use crate::flow::hold_ups::Wait;
 use crate::flow::plan::{PackPlan, PlanError};
 use crate::pack::encode::Encoding;
 use crate::scan::end_rule::EndRule;

@@ -45,7 +45,7 @@ use crate::pack::error::PackError;
 use crate::pack::file_shares::{FileShares, PlainSlabs};
 use crate::pack::frame_sink::FrameSink;
 use crate::pack::layout::{ClassicLayout, ClassicObjects, ObjectLayout};
-use crate::pack::packer::{Packer, PartSink};
+use crate::pack::packer::{Packer, PartSink, watched};
 use crate::pack::result::PackHandle;
 use crate::pack::slab_reader::{InputScanner, SlabReader};
 
@@ -75,6 +75,7 @@ where
 {
     let PackSettings { plan, layout } = settings;
     let memory = layout.memory(&plan, budget)?;
+    let sink = watched(sink, observer);
 
     // Read: fill slabs from the source and find the chunks in them.
     let slabs = SlabPool::for_memory(SLAB, plan.memory);
@@ -173,4 +174,68 @@ fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PackError> + Send + 'static,
 ) -> Result<JoinHandle<Result<T, PackError>>, PackError> {
     std::thread::Builder::new().name(name.into()).spawn(work).map_err(PackError::Thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use xb_compressor::Algorithm;
+    use xb_frame::{StreamHeader, StreamId};
+
+    use super::*;
+    use crate::flow::hold_ups::Wait;
+    use crate::flow::plan::{ObjectSize, PackSizing, PartLimits};
+    use crate::pack::layout::{Content, NativeStream};
+    use crate::pack::packer::Part;
+
+    /// Packs `len` bytes in objects of 1 MiB with one worker and far more memory than they need.
+    /// Every object takes the sink this long.
+    fn packed(len: usize, compress: &str, sink_takes: Duration) -> Observer {
+        let limits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
+        let plan = PackPlan::new(PackSizing {
+            memory: 256 << 20,
+            codec_memory: 0,
+            object_size: ObjectSize::new(1 << 20),
+            threads: 1,
+            parallel: 8,
+            limits,
+        })
+        .unwrap();
+        let mut stream = NativeStream::plain(StreamHeader::new(StreamId([7; 16])));
+        stream.compress = compress.parse::<Algorithm>().unwrap().into();
+        let layout = ObjectLayout::Packed { content: Content::Raw, stream };
+        let (budget, observer) = (Budget::new(plan.memory), Observer::default());
+        let sink = move |_: Part| {
+            let begin = Instant::now();
+            while begin.elapsed() < sink_takes {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        // Bytes that a codec has to work on.
+        let bytes = (0..len).map(|n| u8::try_from((n * n / 77) % 251).unwrap());
+        let source = std::io::Cursor::new(bytes.collect::<Vec<u8>>());
+        let settings = PackSettings { plan, layout };
+        start_pack(source, settings, &budget, &observer, sink).unwrap().join().unwrap();
+        observer
+    }
+
+    /// The reader waits for a place in the workers' queue, because the packer takes nothing out.
+    #[test]
+    fn a_slow_sink_holds_up_the_run_and_not_the_workers_it_blocks() {
+        let observer = packed(12 << 20, "none", Duration::from_millis(10));
+        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Sink));
+        assert!(observer.held_up(Wait::Sink) >= Duration::from_millis(120));
+        assert!(observer.held_up(Wait::Workers) < observer.held_up(Wait::Sink) / 2);
+    }
+
+    /// The queue of the workers has room for the whole source, so the reader never waits for them.
+    #[test]
+    fn workers_hold_up_the_run_after_the_last_byte_is_read() {
+        let observer = packed(1 << 20, "zstd:19", Duration::ZERO);
+        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Workers));
+        let busy = observer.worked(Work::Encode).busy;
+        assert!(observer.held_up(Wait::Workers) > busy / 2, "{busy:?}");
+    }
 }

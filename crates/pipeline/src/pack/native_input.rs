@@ -13,11 +13,12 @@ use xb_frame::{
 
 use crate::flow::budget::Budget;
 use crate::flow::checksum::{self, Crc32c};
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+use crate::flow::observer::Observer;
 use crate::flow::plan::{PackPlan, SLAB};
 use crate::flow::slab::SlabPool;
 use crate::pack::error::PackError;
-use crate::pack::packer::{Packer, PartSink};
+use crate::pack::packer::{Packer, PartSink, watched};
 use crate::pack::result::{PackHandle, PackOutput, PackResult};
 use crate::scan::end_rule::EndProof;
 use crate::scan::scanner::Scanned;
@@ -38,6 +39,7 @@ where
     R: Read + Send + 'static,
     S: PartSink + Send + 'static,
 {
+    let sink = watched(sink, observer);
     let (budget, observer) = (budget.clone(), observer.clone());
     let packer = std::thread::Builder::new()
         .name("pack".into())

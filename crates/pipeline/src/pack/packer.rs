@@ -8,6 +8,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::flow::checksum;
+use crate::flow::hold_ups::Wait;
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Closed;
 use crate::flow::plan::ObjectSize;
 
@@ -37,6 +39,12 @@ impl<F: FnMut(Part) -> Result<(), Closed>> PartSink for F {
     fn part(&mut self, part: Part) -> Result<(), Closed> {
         self(part)
     }
+}
+
+/// Counts the time for which `sink` blocks: whatever waits meanwhile is not slow itself.
+pub(crate) fn watched<S: PartSink>(mut sink: S, observer: &Observer) -> impl PartSink + use<S> {
+    let observer = observer.clone();
+    move |part: Part| observer.waiting(Wait::Sink, || sink.part(part))
 }
 
 /// SHA-256 over the list of objects: the length and the CRC-64/NVME of each object, in order, both

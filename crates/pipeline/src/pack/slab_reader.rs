@@ -3,11 +3,12 @@
 use std::io::Read;
 
 use crate::flow::budget::Budget;
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Submit;
 use crate::flow::plan::SLAB;
 use crate::flow::slab::SlabPool;
-use crate::pack::encode::{Encoded, ScannedSlab};
+use crate::pack::encode::{Encoded, ScannedSlab, StreamEnd};
 use crate::pack::error::PackError;
 use crate::pack::layout::{Content, XbstreamInput};
 use crate::scan::end_rule::EndProof;
@@ -88,7 +89,8 @@ impl<R: Read> SlabReader<R> {
             self.watching.waiting(Wait::Workers, || submit.send(scanned))?;
         }
         let (notes, scanned) = scanner.finish()?;
-        submit.send(ScannedSlab { slab: None, notes, end: Some(Box::new(scanned)) })?;
+        let end = StreamEnd { scanned, rest: self.watching.wait(Wait::Workers) };
+        submit.send(ScannedSlab { slab: None, notes, end: Some(Box::new(end)) })?;
         Ok(())
     }
 }

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use xb_reader::{ChunkHead, Dialect, RelPath};
 
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+
+use crate::flow::observer::Observer;
 use crate::scan::end_rule::EndRule;
 use crate::scan::scanner::{ChunkCheck, Scanned, Scanner, StreamError, sum_pieces};
 

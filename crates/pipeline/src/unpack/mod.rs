@@ -23,7 +23,8 @@ use xb_encryptor::DataKey;
 use xb_frame::{Event, FrameHeader, Kind, Limits, StreamReader, Summary};
 
 use crate::flow::checksum;
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::received::Received;

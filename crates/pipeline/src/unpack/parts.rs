@@ -17,7 +17,9 @@ use xb_frame::{
     StreamHeader, TRAILER_LEN,
 };
 
-use crate::flow::observer::{Observer, Wait};
+use crate::flow::hold_ups::Wait;
+
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;

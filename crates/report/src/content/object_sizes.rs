@@ -43,15 +43,23 @@ impl Default for ObjectSizes {
 impl ObjectSizes {
     /// Adds an object.
     pub(crate) fn add(&mut self, size: u64) {
-        self.objects += 1;
-        self.bytes += size;
+        self.add_many(size, 1);
+    }
+
+    /// Adds so many objects of one size.
+    pub(crate) fn add_many(&mut self, size: u64, objects: u64) {
+        if objects == 0 {
+            return;
+        }
+        self.objects += objects;
+        self.bytes = self.bytes.saturating_add(size.saturating_mul(objects));
         self.smallest = self.smallest.min(size);
         self.largest = self.largest.max(size);
         if let Some(class) = self.classes.get_mut((u64::BITS - size.leading_zeros()) as usize) {
-            *class += 1;
+            *class += objects;
         }
         if let Some(exact) = &mut self.exact {
-            *exact.entry(size).or_default() += 1;
+            *exact.entry(size).or_default() += objects;
         }
         self.exact.take_if(|exact| exact.len() > MAX_EXACT);
     }
@@ -106,6 +114,17 @@ mod tests {
         let class = |size, objects| Class { sizes: size..=size, objects };
         assert_eq!(sizes.histogram(), [class(13, 1), class(64, 3)]);
         assert_eq!((sizes.smallest, sizes.largest, sizes.bytes), (13, 64, 205));
+    }
+
+    #[test]
+    fn objects_of_one_size_are_added_at_once() {
+        let mut sizes = ObjectSizes::default();
+        sizes.add_many(64, 3);
+        sizes.add_many(13, 1);
+        sizes.add_many(1, 0);
+        let class = |size, objects| Class { sizes: size..=size, objects };
+        assert_eq!(sizes.histogram(), [class(13, 1), class(64, 3)]);
+        assert_eq!((sizes.smallest, sizes.objects, sizes.bytes), (13, 4, 205));
     }
 
     #[test]

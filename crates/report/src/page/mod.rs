@@ -48,7 +48,7 @@ pub(crate) fn page(state: &State, end: &End) -> String {
     }
     if let Some(section) = tiles::main_section(state) {
         html += &objects::objects(section);
-        html += &tables::tables(section);
+        html += &tables::tables(section, end.error.is_some());
     }
     html += &retries(state);
     html += &settings(state);
@@ -141,7 +141,7 @@ fn course(section: &Section) -> String {
         1 => (String::new(), "The rate over time."),
         _ => (
             stages::verdict(section, &line),
-            "Each line shows how many bytes entered one stage per second. The band below names the stage that the others waited for; where it is empty, none waited.",
+            "Each line shows how many bytes entered one stage per second. The band below names the stage that the others waited for, or that alone had work left; where it is empty, none held up the others for long.",
         ),
     };
     card(&id, &title, about, &format!("{verdict}{chart}{legend}{table}"))

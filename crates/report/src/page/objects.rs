@@ -7,7 +7,7 @@ use crate::page::text::{card, data};
 use crate::section::Section;
 use crate::units::{grouped, percent, real, size};
 
-/// Returns the card, or nothing if no object was stored.
+/// Returns the card, or nothing if no object was stored or read.
 pub(crate) fn objects(section: &Section) -> String {
     let sizes = &section.content.objects;
     if sizes.objects == 0 {
@@ -35,15 +35,23 @@ pub(crate) fn objects(section: &Section) -> String {
     // At most the largest size, so the conversion cannot fail.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let mean = mean as u64;
+    let (parts, about) = match section.direction.packs() {
+        true => {
+            let parts = data("parts", section.parts, &grouped(section.parts));
+            (
+                format!("<div><dt>parts</dt><dd>{parts}</dd></div>"),
+                "The data objects that the store has acknowledged. A large object is sent in parts, each with a request of its own.",
+            )
+        }
+        false => (String::new(), "The data objects that were read, whole."),
+    };
     let body = format!(
-        "<dl class=\"facts\"><div><dt>objects</dt><dd>{}</dd></div><div><dt>smallest</dt><dd>{}</dd></div><div><dt>mean</dt><dd>{}</dd></div><div><dt>largest</dt><dd>{}</dd></div><div><dt>parts</dt><dd>{}</dd></div></dl>\
+        "<dl class=\"facts\"><div><dt>objects</dt><dd>{}</dd></div><div><dt>smallest</dt><dd>{}</dd></div><div><dt>mean</dt><dd>{}</dd></div><div><dt>largest</dt><dd>{}</dd></div>{parts}</dl>\
          <table><thead><tr><th>size</th><th class=\"n\">objects</th><th class=\"n\">share</th><th></th></tr></thead><tbody>{rows}</tbody></table>",
         data("sized-objects", sizes.objects, &grouped(sizes.objects)),
         size(sizes.smallest),
         size(mean),
         size(sizes.largest),
-        data("parts", section.parts, &grouped(section.parts)),
     );
-    let about = "The data objects that the store has acknowledged. A large object is sent in parts, each with a request of its own.";
     card("objects", "Objects", about, &body)
 }

@@ -10,7 +10,7 @@ use crate::units::{percent, rate, size};
 /// Which stage was the slowest, and what helps.
 pub(crate) fn verdict(section: &Section, line: &Timeline) -> String {
     let Some(slowest) = line.slowest else {
-        return "<p class=\"verdict\">No stage held up the others.</p>".to_owned();
+        return "<p class=\"verdict\">No stage held up the others for long.</p>".to_owned();
     };
     let lane = &section.lanes[slowest];
     format!(

@@ -11,8 +11,9 @@ use crate::units::{count, percent, ratio, size};
 /// Number of tables with a row of their own.
 const ROWS: usize = 50;
 
-/// Returns the card, or nothing if the run does not know the tables.
-pub(crate) fn tables(section: &Section) -> String {
+/// Returns the card, or nothing if the run does not know the tables. A run that has `failed` may not have
+/// stored all of them.
+pub(crate) fn tables(section: &Section, failed: bool) -> String {
     let largest = section.content.tables.largest(ROWS);
     if largest.tables.is_empty() {
         return String::new();
@@ -28,6 +29,10 @@ pub(crate) fn tables(section: &Section) -> String {
     }
     row(&mut rows, "sum", "all tables", largest.all, largest.all, 0);
     let (there, about) = match section.direction.has_store() {
+        // What was encoded last may never have been sent.
+        true if section.is_cut_off(failed) => {
+            ("packed", "packed its share of the bytes made from them, of which not all were sent")
+        }
         true => ("stored", "stored its share of the bytes in the store"),
         false => ("sent", "sent its share of the bytes on the wire"),
     };

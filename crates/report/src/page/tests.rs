@@ -152,6 +152,73 @@ fn a_failure_shows_its_cause_and_the_next_step() {
     }
 }
 
+/// A page must not say that bytes were stored which it does not count as stored.
+#[test]
+fn what_a_failed_run_sent_is_not_called_stored() {
+    let cause = || Cause { message: "cut".into(), hint: None };
+    let report = upload("shop");
+    let page = report.page(&end(Some(cause())));
+    assert_nested(&page);
+    for text in [
+        "sent before the end",
+        "<data id=\"sent-bytes\" value=\"4100\">",
+        "<data id=\"objects\" value=\"2\">2 complete objects</data>",
+        "<th class=\"n\">packed</th>",
+    ] {
+        assert!(page.contains(text), "{text}\n{page}");
+    }
+    for text in ["stored-bytes", "stream to stored", "<th class=\"n\">stored</th>"] {
+        assert!(!page.contains(text), "{text}\n{page}");
+    }
+    // What failed was a later stage: the backup is there.
+    report.totals(Totals { stored_bytes: Some(5000), ..Totals::default() });
+    let page = report.page(&end(Some(cause())));
+    assert!(page.contains("<data id=\"stored-bytes\" value=\"5000\">"), "{page}");
+    assert!(!page.contains("sent before the end") && page.contains("<th class=\"n\">stored</th>"));
+}
+
+#[test]
+fn a_setting_has_one_value() {
+    let report = begin("shop");
+    report.setting("sealed", "no");
+    report.setting("layout", "packed");
+    report.setting("sealed", "yes");
+    let page = report.page(&end(None));
+    let sealed = "<div><dt>sealed</dt><dd><bdi>yes</bdi></dd></div>";
+    assert!(page.contains(sealed) && page.matches("sealed").count() == 1, "{page}");
+}
+
+#[test]
+fn objects_that_were_read_have_sizes_and_no_parts() {
+    let report = begin("shop");
+    let options = SectionOptions { direction: Direction::Restore, encode: None, threads: 1 };
+    drop(report.watch("download", options, &Observer::default(), Traffic::default));
+    assert!(!report.page(&end(None)).contains("id=\"objects\""));
+    report.objects([(64, 3), (13, 1)]);
+    let page = report.page(&end(None));
+    assert_nested(&page);
+    assert!(page.contains("<data id=\"sized-objects\" value=\"4\">4</data>"), "{page}");
+    assert!(!page.contains("id=\"parts\""), "{page}");
+}
+
+#[test]
+fn no_stage_is_blamed_for_a_small_share_of_the_time() {
+    let report = begin("shop");
+    let observer = Observer::default();
+    let options = SectionOptions { direction: Direction::Up, encode: None, threads: 1 };
+    drop(report.watch("upload", options, &observer, Traffic::default));
+    report.with_section(|section| {
+        for n in 1..=10_u64 {
+            let lane = LaneCount { bytes: n, limiting: SECOND.mul_f64(0.05) };
+            let lanes = [lane; 4];
+            let at = SECOND * u32::try_from(n).unwrap();
+            section.recorder.push(Sample { at, lanes, retries: 0 });
+        }
+    });
+    let page = report.page(&end(None));
+    assert!(page.contains("No stage held up the others") && !page.contains("data-slowest="));
+}
+
 #[test]
 fn a_run_that_failed_before_it_began_has_a_page() {
     let cause = Cause { message: "no key".into(), hint: None };

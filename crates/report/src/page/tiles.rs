@@ -33,9 +33,12 @@ pub(crate) fn tiles(state: &State, length: Duration, failed: bool) -> String {
 
 fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
     let totals = section.totals();
+    let cut_off = section.is_cut_off(failed);
     let (packs, has_store) = (section.direction.packs(), section.direction.has_store());
     let (stream, stored) =
         (totals.stream_bytes.unwrap_or_default(), totals.stored_bytes.unwrap_or_default());
+    // Objects that were not complete are no backup, but they were sent.
+    let lost = (packs && has_store && cut_off).then(|| section.sent().max(stored));
     let files = totals.files.filter(|files| *files > 0);
     let mut tiles = vec![
         Tile {
@@ -46,27 +49,38 @@ fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
                 format!("in {}", data("files", files, &shown))
             }),
         },
-        Tile {
-            label: match (packs, has_store) {
-                // These bytes are no backup.
-                (true, true) if failed => "sent before the end",
-                (true, true) => "stored",
-                (false, true) => "read from the store",
-                (_, false) => "on the wire",
+        match lost {
+            Some(sent) => Tile {
+                label: "sent before the end",
+                value: data("sent-bytes", sent, &size(sent)),
+                note: totals.objects.map_or(String::new(), |objects| {
+                    let shown = count(objects, "complete object", "complete objects");
+                    data("objects", objects, &shown)
+                }),
             },
-            value: data("stored-bytes", stored, &size(stored)),
-            note: totals.objects.map_or(String::new(), |objects| {
-                let shown = count(objects, "object", "objects");
-                format!("in {}", data("objects", objects, &shown))
-            }),
+            None => Tile {
+                label: match (packs, has_store) {
+                    (true, true) => "stored",
+                    (false, true) => "read from the store",
+                    (_, false) => "on the wire",
+                },
+                value: data("stored-bytes", stored, &size(stored)),
+                note: totals.objects.map_or(String::new(), |objects| {
+                    let shown = count(objects, "object", "objects");
+                    format!("in {}", data("objects", objects, &shown))
+                }),
+            },
         },
-        Tile {
+    ];
+    // What was read and what was sent are not the same bytes if some were still on their way.
+    if lost.is_none() {
+        tiles.push(Tile {
             label: "compressed",
             value: ratio(stream, stored),
             note: if has_store { "stream to stored" } else { "stream to wire" }.to_owned(),
-        },
-        Tile { label: "duration", value: duration(length), note: String::new() },
-    ];
+        });
+    }
+    tiles.push(Tile { label: "duration", value: duration(length), note: String::new() });
     let seconds = section.length.as_secs_f64();
     if seconds > 0.0 {
         tiles.push(Tile {

@@ -117,7 +117,8 @@ fn full(context: &Context) -> Result<(), SstError> {
             return Err(error);
         }
     };
-    sink.finish()?;
+    // The joiner still has to store what it received.
+    observer.waiting(Wait::Sink, || sink.finish())?;
     // The last progress line; after `done` the server reads no more. This call does not block.
     progress.finish(format_args!("sent {files} files"));
     done(context)
@@ -263,9 +264,7 @@ impl Sink {
 
     fn take(&self, part: Part) -> Result<(), Closed> {
         let len: usize = part.payload.iter().map(bytes::Bytes::len).sum();
-        let sent = self.observer.waiting(Wait::Sink, || {
-            self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload))
-        });
+        let sent = self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload));
         if !matches!(sent, Some(Ok(()))) {
             // Cancel, because the backup may be waiting for something else at this moment.
             self.stop.ask(CancelReason::Elsewhere);

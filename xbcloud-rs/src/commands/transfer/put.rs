@@ -61,6 +61,7 @@ impl Context {
         self.reporting.name(&name);
         let root = self.taking_over(root, args.put.classic.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        self.reporting.putting(&root, &request);
         let lock = args.retain.lock()?;
         // The names of the FIFOs are removed at the end of this function.
         let (source, _names): (Box<dyn Read + Send>, _) = match fifos {
@@ -127,6 +128,7 @@ impl Context {
         let guard = lock_guard(&args.producer_options);
         // Refused before any request.
         xb_backup::plan(&root, &request).map_err(report::failure)?;
+        self.reporting.putting(&root, &request);
         let lock = args.retain.lock()?;
         let since = self.goes_on_from(args, &command)?;
         let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);

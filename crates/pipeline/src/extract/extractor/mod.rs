@@ -23,7 +23,7 @@ use super::report::{
 use super::work::{Outcome, Step, WorkOptions, Worker};
 use crate::extract::decode::{DecodeWorkers, FileDecodeError, Names, may_have_holes};
 use crate::flow::budget::{Budget, Permit};
-use crate::flow::observer::Wait;
+use crate::flow::hold_ups::Wait;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};
 use crate::flow::plan::SLAB;
 
