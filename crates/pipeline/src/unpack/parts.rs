@@ -18,7 +18,6 @@ use xb_frame::{
 };
 
 use crate::flow::hold_ups::Wait;
-
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};

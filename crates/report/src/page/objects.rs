@@ -53,5 +53,5 @@ pub(crate) fn objects(section: &Section) -> String {
         size(mean),
         size(sizes.largest),
     );
-    card("objects", "Objects", about, &body)
+    card("object-sizes", "Objects", about, &body)
 }

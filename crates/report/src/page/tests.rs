@@ -193,7 +193,7 @@ fn objects_that_were_read_have_sizes_and_no_parts() {
     let report = begin("shop");
     let options = SectionOptions { direction: Direction::Restore, encode: None, threads: 1 };
     drop(report.watch("download", options, &Observer::default(), Traffic::default));
-    assert!(!report.page(&end(None)).contains("id=\"objects\""));
+    assert!(!report.page(&end(None)).contains("id=\"object-sizes\""));
     report.objects([(64, 3), (13, 1)]);
     let page = report.page(&end(None));
     assert_nested(&page);
