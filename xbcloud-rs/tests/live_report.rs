@@ -174,21 +174,6 @@ fn the_page_of_a_run_shows_what_the_result_says() {
     pictures(&page, "run");
 }
 
-/// The buffers hold all of it, so nothing but the upload takes any time.
-#[test]
-fn a_slow_link_is_the_slowest_stage_of_an_upload() {
-    let site = Site::new("head -c 12000000 /dev/urandom");
-    let report = format!("--report={}", site.page("put").display());
-    for (name, chunk) in [("buffered", "--chunk-size=2M"), ("blocked", "--chunk-size=64K")] {
-        let options = ["--raw", "--limit-rate=8M", "--compress=none", chunk, &report];
-        let name = format!("@shop/{name}");
-        let words = [&["backup", &*name], &options[..]].concat();
-        let _ = site.xbcloud(&words).expect(0);
-        let document = shown(&site.page("put"));
-        assert!(document.contains("data-slowest=\"upload\""), "{chunk}\n{document}");
-    }
-}
-
 #[test]
 fn the_page_of_a_failed_run_shows_why() {
     let site = Site::new("sh -c 'head -c 3000000 /dev/zero; exit 3'");
