@@ -88,7 +88,7 @@ mod tests {
         waits.begin(Wait::Sink, begin + 2 * S);
         waits.end(Wait::Sink, begin + 8 * S);
         waits.end(Wait::Workers, begin + 10 * S);
-        // Then the source is read, while nobody waits for anything else.
+        // Then the reader waits for the source, and no other thread waits.
         waits.begin(Wait::Source, begin + 12 * S);
         assert_eq!(waits.held(begin + 13 * S), [S, 4 * S, 6 * S]);
         waits.end(Wait::Source, begin + 15 * S);
