@@ -67,15 +67,11 @@ impl Context {
             Source::Stdin(file) => {
                 let link = self.link(args, root)?;
                 let name = Path::new("standard input");
-                (Sample::of_input(file, name, args.sample_size.bytes()), link)
+                let sample = Sample::of_input(file, name, args.sample_size.bytes());
+                (sample.map_err(failure)?, link)
             }
-            Source::Files => {
-                let sample = sample(args);
-                let link = sample.is_ok().then(|| self.link(args, root)).transpose()?;
-                (sample, link.unwrap_or_else(|| StoreLink::known(1.0, 0.0, 1)))
-            }
+            Source::Files => (sample(args).map_err(failure)?, self.link(args, root)?),
         };
-        let sample = sample.map_err(failure)?;
         if sample.len() < LEAST_SAMPLE {
             return Err(Failure::new(format!(
                 "the sample has only {}, at least {} are needed",
