@@ -12,7 +12,8 @@
 
 use std::time::Duration;
 
-use super::levels::{Encoding, Levels, RUNGS, Rung, mix};
+use super::bound::Bound;
+use super::levels::{Encoding, Levels, RUNGS, Rung};
 use super::machine::MachineCosts;
 use super::processors::Ticks;
 
@@ -36,10 +37,10 @@ const SAME_SIZE: f64 = 0.99;
 /// The source usually shares the processor: beyond this share of it, more work would slow the
 /// source.
 const FAIR_SHARE: f64 = 0.65;
-/// Growth of a limit per window in which it was not measured.
+/// Growth of the limits of the source and the workers per window in which they are not the limit.
 const GROWTH: f64 = 1.02;
-/// Weight of a new measurement of a limit.
-const MEASUREMENT: f64 = 0.4;
+/// That of the link: links seldom change, and a rate that is too high fills all memory with bytes for it.
+const LINK_GROWTH: f64 = 1.007;
 /// Share of the workers' time for probes of other rungs.
 const PROBING: f64 = 0.02;
 /// Maximum distance of probes from the current rung, and of the next rung if that is stronger.
@@ -98,26 +99,6 @@ pub(crate) struct Choice {
     pub(crate) probe: Option<Rung>,
 }
 
-/// Highest rate that something allows, in bytes per second; infinite while unknown.
-#[derive(Debug, Clone, Copy)]
-struct Bound(f64);
-
-impl Bound {
-    const UNKNOWN: Self = Self(f64::INFINITY);
-
-    fn is_known(self) -> bool {
-        self.0.is_finite()
-    }
-
-    fn measured(&mut self, rate: f64) {
-        if self.is_known() { mix(&mut self.0, rate, MEASUREMENT) } else { self.0 = rate }
-    }
-
-    fn at_least(&mut self, rate: f64) {
-        self.0 = self.0.max(rate) * GROWTH;
-    }
-}
-
 /// The controller of one run.
 #[derive(Debug)]
 pub(crate) struct Controller {
@@ -132,6 +113,8 @@ pub(crate) struct Controller {
     rung: Rung,
     limit: Option<Limit>,
     link: Bound,
+    /// Rate at which bytes have left lately, while the link has been busy without a break.
+    leaving: Bound,
     source: Bound,
     workers: [Bound; RUNGS],
     /// What the run costs this machine, if its load is known.
@@ -165,9 +148,10 @@ impl Controller {
             enough: batch + 2 * turns,
             rung: Rung::FIRST,
             limit: None,
-            link: Bound::UNKNOWN,
-            source: Bound::UNKNOWN,
-            workers: [Bound::UNKNOWN; RUNGS],
+            link: Bound::unknown(LINK_GROWTH),
+            leaving: Bound::unknown(1.0),
+            source: Bound::unknown(GROWTH),
+            workers: [Bound::unknown(GROWTH); RUNGS],
             machine: processors.map(|(count, ticks)| MachineCosts::new(count, threads, ticks)),
             last: Sample::default(),
             latest_sent: 0,
@@ -272,29 +256,33 @@ impl Controller {
             None if source_wait > SOURCE_WAITS * seconds => Limit::Source,
             None => Limit::Workers,
         };
-        self.measure(limit, full, read, sent);
+        self.measure(limit, full, seconds, read, sent);
         self.busy_since = self.busy_since.and(Some(now));
         self.credit = (self.credit + seconds * self.threads * PROBING).min(1.0);
         self.rung = self.best();
         self.plan_probe();
     }
 
-    fn measure(&mut self, limit: Limit, full: bool, read: f64, sent: f64) {
+    fn measure(&mut self, limit: Limit, full: bool, seconds: f64, read: f64, sent: f64) {
         self.limit = Some(limit);
+        match self.busy_since {
+            Some(_) => self.leaving.measured(sent, seconds),
+            None => self.leaving = Bound::unknown(1.0),
+        }
         match limit {
-            Limit::Link => self.link.measured(sent),
+            Limit::Link => self.link.measured(sent, seconds),
             // How fast a busy link is, only shows when a processor is idle.
-            _ if self.busy_since.is_some() => self.link.0 = self.link.0.max(sent),
+            _ if self.busy_since.is_some() => self.link.no_less_than(self.leaving.rate()),
             _ => self.link.at_least(sent),
         }
         match limit {
-            Limit::Source => self.source.measured(read),
+            Limit::Source => self.source.measured(read, seconds),
             Limit::Link | Limit::Workers => self.source.at_least(read),
         }
         for (index, workers) in self.workers.iter_mut().enumerate() {
             let is_used = index == self.rung.index();
             match limit {
-                Limit::Workers if is_used && !full => workers.measured(read),
+                Limit::Workers if is_used && !full => workers.measured(read, seconds),
                 _ => workers.at_least(if is_used { read } else { 0.0 }),
             }
         }
@@ -304,12 +292,12 @@ impl Controller {
     fn throughput(&self, rung: Rung) -> f64 {
         let (worker, ratio) = (self.levels.seconds(rung), self.levels.ratio(rung));
         let predicted = self.threads / worker.max(1e-12);
-        let observed = self.workers.get(rung.index()).map_or(f64::INFINITY, |bound| bound.0);
+        let observed = self.workers.get(rung.index()).map_or(f64::INFINITY, Bound::rate);
         let machine = self.machine.as_ref();
         let machine = machine.map_or(f64::INFINITY, |costs| costs.throughput(worker, ratio));
         let workers = predicted.min(observed).min(machine);
-        let link = self.link.0 / ratio;
-        let source = self.source.0;
+        let link = self.link.rate() / ratio;
+        let source = self.source.rate();
         if source < link && source > workers * FAIR_SHARE {
             return workers * FAIR_SHARE;
         }
@@ -364,7 +352,8 @@ mod tests {
     fn observe(controller: &mut Controller, at: u64, produced: u64, sent: u64) {
         for _ in 0..4 {
             let rung = controller.choose().rung;
-            let encoding = Encoding { rung, plain: 1 << 20, stored: 1 << 19, seconds: 2e-3 };
+            let seconds = 2e-3 * 1.4_f64.powf(rung.index() as f64 - Rung::FIRST.index() as f64);
+            let encoding = Encoding { rung, plain: 1 << 20, stored: 1 << 19, seconds };
             controller.encoded(&encoding, 1e-4);
         }
         let [read, produced, sent] = [2 * produced, produced, sent].map(|mib| mib * MIB);
@@ -381,9 +370,9 @@ mod tests {
             let (batches, since) = (at / 300, at % 300);
             let sent = batches * 64 + since.saturating_sub(200) * 64 / 100;
             observe(&mut controller, at, 70 + at * 64 / 300, sent);
-            assert!(controller.link.0 > 190e6, "{at} ms: {}", controller.link.0);
+            assert!(controller.link.rate() > 190e6, "{at} ms: {}", controller.link.rate());
         }
-        assert!(controller.rung <= Rung::FIRST.stronger(1), "{:?}", controller.rung);
+        assert!(controller.rung <= Rung::FIRST.stronger(2), "{:?}", controller.rung);
     }
 
     #[test]
@@ -392,7 +381,7 @@ mod tests {
         for at in (0..3000_u64).step_by(10) {
             observe(&mut controller, at, 64 + at / 10, at / 100);
         }
-        assert!((controller.link.0 / (10 * MIB) as f64 - 1.0).abs() < 0.1);
+        assert!((controller.link.rate() / (10 * MIB) as f64 - 1.0).abs() < 0.1);
         assert_eq!(controller.limit(), Some(Limit::Link));
         assert!(controller.rung > Rung::FIRST.stronger(2), "{:?}", controller.rung);
     }

@@ -2,6 +2,8 @@
 
 use xb_compressor::{Algorithm, ZstdLevel};
 
+use super::mean::Mean;
+
 /// Number of rungs.
 pub(super) const RUNGS: usize = 11;
 
@@ -69,8 +71,8 @@ const TYPICAL: [(f64, f64); RUNGS] = [
     (6.50, 1.165),
 ];
 
-/// Weight of a new frame in the averages.
-const FRAME: f64 = 0.1;
+/// Frames that count.
+const FRAMES: f64 = 30.0;
 /// Weight of a new comparison of two rungs on the same frame.
 const COMPARISON: f64 = 0.5;
 /// A frame that shrinks less than this reveals nothing about the relation of two rungs.
@@ -103,18 +105,19 @@ impl Encoding {
 pub(super) struct Levels {
     relative: [(f64, f64); RUNGS],
     /// Seconds per byte and logarithm of the ratio of zstd:1, without random frames.
-    base: Option<(f64, f64)>,
+    base: (Mean, Mean),
     /// Share of the frames that look random, which no rung compresses.
-    random: f64,
+    random: Mean,
     /// Seconds per byte of the work apart from the codec, without the test for random frames.
-    other: f64,
+    other: Mean,
     /// Seconds per byte of that test, which stored frames do without.
-    test: f64,
+    test: Mean,
 }
 
 impl Levels {
     pub(super) fn new() -> Self {
-        Self { relative: TYPICAL, base: None, random: 0.0, other: 0.0, test: 0.0 }
+        let [time, log_ratio, random, other, test] = [Mean::new(0.0, FRAMES); 5];
+        Self { relative: TYPICAL, base: (time, log_ratio), random, other, test }
     }
 
     /// Learns from a frame that was encoded. `other` is the time that the worker spent on it apart
@@ -126,36 +129,30 @@ impl Levels {
         if rung == Rung::STORED || plain == 0 {
             return;
         }
-        mix(&mut self.random, 0.0, FRAME);
-        let measured = (seconds / plain as f64 / cost, encoding.log_ratio() / exponent);
-        match &mut self.base {
-            None => self.base = Some(measured),
-            Some((time, log_ratio)) => {
-                mix(time, measured.0, FRAME);
-                mix(log_ratio, measured.1, FRAME);
-            }
-        }
+        self.random.add(0.0, 1.0);
+        self.base.0.add(seconds / plain as f64 / cost, 1.0);
+        self.base.1.add(encoding.log_ratio() / exponent, 1.0);
     }
 
     /// Learns from a frame that looked random and was stored.
     pub(super) fn random_frame(&mut self, plain: usize, other: f64) {
-        mix(&mut self.random, 1.0, FRAME);
+        self.random.add(1.0, 1.0);
         self.work(plain, other);
     }
 
     /// Learns the seconds that the test for random frames took.
     pub(super) fn tested(&mut self, plain: usize, seconds: f64) {
-        mix(&mut self.test, seconds / plain.max(1) as f64, FRAME);
+        self.test.add(seconds / plain.max(1) as f64, 1.0);
     }
 
     fn work(&mut self, plain: usize, other: f64) {
-        mix(&mut self.other, other / plain.max(1) as f64, FRAME);
+        self.other.add(other / plain.max(1) as f64, 1.0);
     }
 
     /// Learns the relation of two rungs that encoded the same frame.
     pub(super) fn compare(&mut self, probe: &Encoding, chosen: &Encoding) {
         if chosen.rung == Rung::STORED {
-            let other = self.other * probe.plain as f64;
+            let other = self.other.value() * probe.plain as f64;
             return self.frame(probe, other);
         }
         if probe.rung == Rung::STORED || !chosen.shrinks() || chosen.seconds <= 0.0 {
@@ -174,20 +171,19 @@ impl Levels {
 
     /// Compression ratio of a rung: stored bytes per plain byte.
     pub(super) fn ratio(&self, rung: Rung) -> f64 {
-        let log_ratio = self.base.map_or(0.0, |(_, log_ratio)| log_ratio);
-        self.random + (1.0 - self.random) * (log_ratio * self.relative(rung).1).exp()
+        let random = self.random.value();
+        random + (1.0 - random) * (self.base.1.value() * self.relative(rung).1).exp()
     }
 
     /// Seconds that a worker takes for a byte with a rung.
     pub(super) fn seconds(&self, rung: Rung) -> f64 {
-        let test = if rung == Rung::STORED { 0.0 } else { self.test };
-        self.other + test + self.codec_seconds(rung)
+        let test = if rung == Rung::STORED { 0.0 } else { self.test.value() };
+        self.other.value() + test + self.codec_seconds(rung)
     }
 
     /// Seconds per byte of the codec alone.
     pub(super) fn codec_seconds(&self, rung: Rung) -> f64 {
-        let time = self.base.map_or(0.0, |(time, _)| time);
-        (1.0 - self.random) * time * self.relative(rung).0
+        (1.0 - self.random.value()) * self.base.0.value() * self.relative(rung).0
     }
 
     fn relative(&self, rung: Rung) -> (f64, f64) {
@@ -196,7 +192,7 @@ impl Levels {
 }
 
 /// Moves an average towards `new`.
-pub(super) fn mix(average: &mut f64, new: f64, weight: f64) {
+fn mix(average: &mut f64, new: f64, weight: f64) {
     *average += (new - *average) * weight;
 }
 

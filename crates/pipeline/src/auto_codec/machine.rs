@@ -8,7 +8,7 @@
 //! and one factor on both is learned: a sender works on a batch before and after it leaves, so
 //! windows do not tell the two apart.
 
-use super::levels::mix;
+use super::mean::Mean;
 use super::processors::Ticks;
 
 /// Share of idle time below which the processors count as fully used.
@@ -16,8 +16,10 @@ const IDLE: f64 = 0.20;
 /// Threads apart from the workers that lack time if the processors are fully used: one of the
 /// sender or the store, and part of another one.
 const STARVING: f64 = 1.5;
-/// Weight of a new window in the shares of time: a tick is a large part of a window.
-const WINDOW: f64 = 0.5;
+/// Windows that count for the shares of time: a tick is a large part of a window.
+const SHARES: f64 = 4.0;
+/// Seconds of windows that count for the idle time that remains.
+const SPARE: f64 = 1.0;
 /// Typical processor seconds per byte read and sent.
 const READ: f64 = 0.5e-9;
 const SENT: f64 = 1.0e-9;
@@ -44,7 +46,9 @@ pub(super) struct MachineCosts {
     /// Share of the processors that other threads must use for the processors to be their limit.
     fair: f64,
     /// Shares of idle time, of the producer, the sender and the store, and of other programs lately.
-    shares: Option<[f64; 3]>,
+    shares: [Mean; 3],
+    /// Share of idle time while the processors were the limit: no codec can use it.
+    spare: Mean,
 }
 
 impl MachineCosts {
@@ -59,7 +63,8 @@ impl MachineCosts {
             typical: WEIGHT,
             // Besides the workers, there are the source, the sender and the store.
             fair: STARVING / (threads + 3) as f64,
-            shares: None,
+            shares: [Mean::new(0.0, SHARES); 3],
+            spare: Mean::new(0.0, SPARE),
         }
     }
 
@@ -86,17 +91,21 @@ impl MachineCosts {
         self.typical = self.typical * MEMORY + bytes.0 as f64 * READ + bytes.1 as f64 * SENT;
         let foreign = (busy - worked - apart).max(0.0);
         let now = [idle, apart / available, foreign / available];
-        let shares = self.shares.get_or_insert(now);
-        shares.iter_mut().zip(now).for_each(|(share, now)| mix(share, now, WINDOW));
-        shares[0] < IDLE && shares[1] > self.fair
+        self.shares.iter_mut().zip(now).for_each(|(share, now)| share.add(now, 1.0));
+        let [idle, apart, _] = self.shares.map(|share| share.value());
+        let full = idle < IDLE && apart > self.fair;
+        if full {
+            self.spare.add(idle, seconds);
+        }
+        full
     }
 
     /// Throughput in plain bytes per second that the processors allow, if a worker takes
     /// `worker` seconds for a byte and makes `ratio` bytes of it.
     pub(super) fn throughput(&self, worker: f64, ratio: f64) -> f64 {
         let factor = self.apart / self.typical;
-        let foreign = self.shares.map_or(0.0, |[_, _, foreign]| foreign);
-        let processors = self.processors * (1.0 - foreign).max(LEAST);
+        let [_, _, foreign] = self.shares.map(|share| share.value());
+        let processors = self.processors * (1.0 - foreign - self.spare.value()).max(LEAST);
         processors / (worker + factor * (READ + SENT * ratio)).max(1e-12)
     }
 }

@@ -5,11 +5,13 @@
 //! whether the store and the producer share its processors ([`machine`]). Frames of one stream may have
 //! different codecs, so a choice takes effect with the next frame.
 
+mod bound;
 mod controller;
 mod encoder;
 mod frame_compression;
 mod levels;
 mod machine;
+mod mean;
 mod processors;
 mod run;
 #[cfg(test)]

@@ -13,6 +13,11 @@ use super::{DATA, Data, FRAME, MIB, OTHER, Outcome, SPEED, Spread, TEST};
 
 /// Seconds of a step.
 const STEP: f64 = 0.001;
+/// Steps after which the rate of a link may change.
+const PERIOD: u64 = 20;
+/// Bytes per second of links, and the bursts in which they carry them.
+const LINKS: [(f64, f64); 5] =
+    [(37e6, 0.0), (312e6, 0.0), (625e6, 0.5), (1.25e9, 0.5), (1e11, 0.0)];
 /// Bytes per second of a link that counts as thin.
 const THIN: f64 = 50e6;
 /// Limit on the duration relative to that of the best rung. Where both a link and a demanding store
@@ -34,8 +39,9 @@ struct Machine {
     store: f64,
     /// Threads of the sender and the store.
     store_threads: usize,
-    /// Bytes per second.
+    /// Bytes per second, and how far it differs from that in every period.
     link: f64,
+    bursts: f64,
     /// Bytes that the sender collects before it sends any, and bytes that may be under way.
     batch: u64,
     budget: u64,
@@ -55,7 +61,11 @@ struct Run<'a> {
     fixed: Option<Rung>,
     controller: Controller,
     spread: Spread,
+    weather: Spread,
     now: f64,
+    steps: u64,
+    /// Rate of the link in this period.
+    rate: f64,
     idle: f64,
     /// Processor time of this program.
     own: f64,
@@ -110,7 +120,11 @@ impl Run<'_> {
         let (turn, memory) = (depth.min(total) - self.read, machine.budget as f64 - held);
         let free = turn.min(memory).max(0.0);
         let producer = (free * machine.producer).min(STEP);
-        let can_send = self.queued().min(machine.link * STEP).max(0.0);
+        if self.steps.is_multiple_of(PERIOD) {
+            self.rate = machine.link * self.weather.around(machine.bursts);
+        }
+        self.steps += 1;
+        let can_send = self.queued().min(self.rate * STEP).max(0.0);
         let store = (can_send * machine.store / machine.store_threads as f64).min(STEP);
         let mut waiting = (self.read - taken) as u64 / FRAME;
         let mut demands = vec![producer];
@@ -237,7 +251,10 @@ fn run(machine: &Machine, fixed: Option<Rung>) -> Outcome {
             Some((machine.processors, Ticks::default())),
         ),
         spread: Spread::new(),
+        weather: Spread::new(),
         now: 0.0,
+        steps: 0,
+        rate: machine.link,
         idle: 0.0,
         own: 0.0,
         read: 0.0,
@@ -273,9 +290,9 @@ fn check(machine: &Machine) -> Option<String> {
     let slow = auto.seconds > fastest.seconds * SLOWER + start;
     let large = thin && auto.stored as f64 > smallest.stored as f64 * 1.10;
     (slow || large).then(|| {
-        let Machine { data, processors, producer, store, store_threads, link, .. } = machine;
+        let Machine { data, processors, producer, store, store_threads, link, bursts, .. } = machine;
         format!(
-            "{} x{processors}, producer {:.1}, store {:.1} ns/B x{store_threads}, link {:.0} MB/s: {:.2} s, best {} {:.2} ({:.3}); {} MB, {} has {}",
+            "{} x{processors}, producer {:.1}, store {:.1} ns/B x{store_threads}, link {:.0} MB/s (bursts {bursts}): {:.2} s, best {} {:.2} ({:.3}); {} MB, {} has {}",
             data.name, producer * 1e9, store * 1e9, link / 1e6, auto.seconds, best.algorithm(),
             fastest.seconds, auto.seconds / fastest.seconds, auto.stored / 1_000_000,
             strongest.algorithm(), smallest.stored / 1_000_000,
@@ -291,9 +308,10 @@ fn as_fast_as_the_best_rung_where_the_store_shares_the_processors() {
         for processors in [2, 4] {
             for producer in [0.3e-9, 1e-9] {
                 for (store, store_threads) in [(0.7e-9, 2), (2e-9, 2), (6e-9, 8)] {
-                    for link in [37e6, 312e6, 1e11] {
-                        // The store does not matter for a thin link.
-                        if link < THIN && store_threads == 2 {
+                    for (link, bursts) in LINKS {
+                        // The store does not matter for a thin link. A demanding one is not behind a link
+                        // with bursts.
+                        if link < THIN && store_threads == 2 || bursts > 0.0 && store_threads > 2 {
                             continue;
                         }
                         let (batch, budget, frames) = (16 * MIB, 256 * MIB, 4096);
@@ -304,6 +322,7 @@ fn as_fast_as_the_best_rung_where_the_store_shares_the_processors() {
                             store,
                             store_threads,
                             link,
+                            bursts,
                             batch,
                             budget,
                             frames,
