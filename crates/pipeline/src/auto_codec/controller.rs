@@ -42,7 +42,7 @@ const GROWTH: f64 = 1.02;
 /// That of the link: links seldom change, and a rate that is too high fills all memory with bytes for it.
 const LINK_GROWTH: f64 = 1.007;
 /// Share of the workers' time for probes of other rungs.
-const PROBING: f64 = 0.02;
+const PROBING: f64 = 0.01;
 /// Maximum distance of probes from the current rung, and of the next rung if that is stronger.
 const PROBE_STEPS: usize = 2;
 
