@@ -8,7 +8,7 @@
 //!
 //! A link may seem busy because the store runs on the same machine and finds no processor free. Then
 //! the processors are the limit, and a rung is judged by what it costs the whole machine
-//! ([`super::machine`]).
+//! ([`super::machine`]). The limit of the link does not grow meanwhile, unless more has left.
 
 use std::time::Duration;
 
@@ -39,11 +39,14 @@ const SAME_SIZE: f64 = 0.99;
 const FAIR_SHARE: f64 = 0.65;
 /// Growth of the limits of the source and the workers per window in which they are not the limit.
 const GROWTH: f64 = 1.02;
-/// That of the link: links seldom change, and a rate that is too high fills all memory with bytes for it.
+/// Growth of the link's limit per window. It is smaller, because links seldom change, and because too
+/// high a rate fills all memory with bytes for the link.
 const LINK_GROWTH: f64 = 1.007;
 /// Share of the workers' time for probes of other rungs.
 const PROBING: f64 = 0.01;
-/// Maximum distance of probes from the current rung, and of the next rung if that is stronger.
+/// Seconds of probing that can be saved up.
+const MOST_CREDIT: f64 = 1.0;
+/// Probes try rungs at most this far from the current one. One decision moves up no further.
 const PROBE_STEPS: usize = 2;
 
 /// Totals of a run at one moment.
@@ -113,7 +116,7 @@ pub(crate) struct Controller {
     rung: Rung,
     limit: Option<Limit>,
     link: Bound,
-    /// Rate at which bytes have left lately, while the link has been busy without a break.
+    /// Rate at which bytes have left lately, while the link has been busy without a break. Never grows.
     leaving: Bound,
     source: Bound,
     workers: [Bound; RUNGS],
@@ -219,7 +222,7 @@ impl Controller {
     }
 
     /// Checks the totals, and decides again if enough has happened since the last decision. Only
-    /// then it reads the `ticks` of the processors.
+    /// then does it read the `ticks` of the processors.
     pub(crate) fn observe(&mut self, now: Sample, ticks: impl FnOnce() -> Option<Ticks>) {
         // Samples of several workers may come out of order.
         let moves = now.sent > self.latest_sent;
@@ -245,7 +248,8 @@ impl Controller {
         self.frames = 0;
         let seconds = now.seconds_since(&last);
         let read = now.read_rate(&last);
-        let sent = now.sent_rate(&self.busy_since.unwrap_or(last));
+        let since = self.busy_since.unwrap_or(last);
+        let sent = (now.sent_rate(&since), now.seconds_since(&since));
         let bytes = (now.read.saturating_sub(last.read), now.sent.saturating_sub(last.sent));
         let machine = self.machine.as_mut();
         let full = machine.is_some_and(|machine| machine.window(ticks(), seconds, bytes));
@@ -256,33 +260,42 @@ impl Controller {
             None if source_wait > SOURCE_WAITS * seconds => Limit::Source,
             None => Limit::Workers,
         };
-        self.measure(limit, full, seconds, read, sent);
+        self.measure(limit, full, (read, seconds), sent);
         self.busy_since = self.busy_since.and(Some(now));
-        self.credit = (self.credit + seconds * self.threads * PROBING).min(1.0);
+        self.credit = (self.credit + seconds * self.threads * PROBING).min(MOST_CREDIT);
         self.rung = self.best();
         self.plan_probe();
     }
 
-    fn measure(&mut self, limit: Limit, full: bool, seconds: f64, read: f64, sent: f64) {
+    fn measure(
+        &mut self,
+        limit: Limit,
+        full: bool,
+        (read, read_seconds): (f64, f64),
+        (sent, sent_seconds): (f64, f64),
+    ) {
         self.limit = Some(limit);
         match self.busy_since {
-            Some(_) => self.leaving.measured(sent, seconds),
+            Some(_) => self.leaving.measured(sent, sent_seconds),
             None => self.leaving = Bound::unknown(1.0),
         }
         match limit {
-            Limit::Link => self.link.measured(sent, seconds),
-            // How fast a busy link is, only shows when a processor is idle.
+            Limit::Link => self.link.measured(sent, sent_seconds),
+            // If no processor is idle, the sender may lack time. Its rate is then the least that the link
+            // can carry.
             _ if self.busy_since.is_some() => self.link.no_less_than(self.leaving.rate()),
             _ => self.link.at_least(sent),
         }
         match limit {
-            Limit::Source => self.source.measured(read, seconds),
+            Limit::Source => self.source.measured(read, read_seconds),
             Limit::Link | Limit::Workers => self.source.at_least(read),
         }
         for (index, workers) in self.workers.iter_mut().enumerate() {
             let is_used = index == self.rung.index();
             match limit {
-                Limit::Workers if is_used && !full => workers.measured(read, seconds),
+                Limit::Workers if is_used && !full && read > 0.0 => {
+                    workers.measured(read, read_seconds);
+                }
                 _ => workers.at_least(if is_used { read } else { 0.0 }),
             }
         }
@@ -328,15 +341,16 @@ impl Controller {
         if faster || smaller { best.min(self.rung.stronger(PROBE_STEPS)) } else { self.rung }
     }
 
-    /// Plans the next probe: the neighbours take turns, as far as the credit allows.
+    /// Plans the next probe. The neighbours take turns, and each waits until the credit pays for it.
     fn plan_probe(&mut self) {
         let neighbours: Vec<Rung> =
             self.rung.neighbours(PROBE_STEPS).filter(|rung| *rung != Rung::STORED).collect();
         let Some(&rung) = neighbours.get(self.next_probe % neighbours.len().max(1)) else { return };
-        self.next_probe += 1;
         let cost = self.levels.codec_seconds(rung) * crate::flow::plan::SLAB as f64;
+        let cost = cost.min(MOST_CREDIT);
         if cost <= self.credit {
             self.credit -= cost;
+            self.next_probe += 1;
             self.probe = Some(rung);
         }
     }
@@ -416,6 +430,24 @@ mod tests {
         assert_eq!(controller.rung, Rung::FIRST);
         observe(&mut controller, 41, 70, 16);
         assert_eq!(controller.rung, Rung::STORED);
+    }
+
+    #[test]
+    fn costly_neighbours_have_their_turn() {
+        let mut controller = Controller::new(1, MIB, None);
+        let encoding =
+            Encoding { rung: Rung::FIRST, plain: 1 << 20, stored: 1 << 19, seconds: 2e-3 };
+        controller.encoded(&encoding, 1e-4);
+        let mut probes = [0; RUNGS];
+        for _ in 0..1000 {
+            controller.credit = (controller.credit + 1e-3).min(MOST_CREDIT);
+            controller.plan_probe();
+            if let Some(rung) = controller.choose().probe {
+                probes[rung.index()] += 1;
+            }
+        }
+        let neighbours = Rung::FIRST.neighbours(PROBE_STEPS).map(|rung| probes[rung.index()]);
+        assert!(neighbours.into_iter().all(|number| number > 50), "{probes:?}");
     }
 
     #[test]

@@ -71,7 +71,8 @@ const TYPICAL: [(f64, f64); RUNGS] = [
     (6.50, 1.165),
 ];
 
-/// Frames that count.
+/// Latest frames that the estimates remember. With fewer, the share of random frames would be noisy; with
+/// more, changed data would be noticed too late.
 const FRAMES: f64 = 30.0;
 /// Weight of a new comparison of two rungs on the same frame.
 const COMPARISON: f64 = 0.5;
@@ -124,6 +125,10 @@ impl Levels {
     /// from the codec, in seconds.
     pub(super) fn frame(&mut self, encoding: &Encoding, other: f64) {
         self.work(encoding.plain, other);
+        self.codec(encoding);
+    }
+
+    fn codec(&mut self, encoding: &Encoding) {
         let Encoding { rung, plain, seconds, .. } = *encoding;
         let (cost, exponent) = self.relative(rung);
         if rung == Rung::STORED || plain == 0 {
@@ -152,8 +157,7 @@ impl Levels {
     /// Learns the relation of two rungs that encoded the same frame.
     pub(super) fn compare(&mut self, probe: &Encoding, chosen: &Encoding) {
         if chosen.rung == Rung::STORED {
-            let other = self.other.value() * probe.plain as f64;
-            return self.frame(probe, other);
+            return self.codec(probe);
         }
         if probe.rung == Rung::STORED || !chosen.shrinks() || chosen.seconds <= 0.0 {
             return;

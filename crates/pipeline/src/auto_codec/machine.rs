@@ -6,7 +6,8 @@
 //! reader) and to those that were sent (our sender and the store), up to a multiple of what this
 //! process itself used; the rest belongs to other programs. Bytes read and sent have typical costs,
 //! and one factor on both is learned: a sender works on a batch before and after it leaves, so
-//! windows do not tell the two apart.
+//! windows do not tell the two apart. Some time stays idle even if the processors are the limit; it is
+//! not promised to any codec.
 
 use super::mean::Mean;
 use super::processors::Ticks;
@@ -18,19 +19,21 @@ const IDLE: f64 = 0.20;
 const STARVING: f64 = 1.5;
 /// Windows that count for the shares of time: a tick is a large part of a window.
 const SHARES: f64 = 4.0;
-/// Seconds of windows that count for the idle time that remains.
+/// Seconds of windows that [`MachineCosts::spare`] remembers.
 const SPARE: f64 = 1.0;
+/// Seconds after which most of it is forgotten if the processors are not the limit.
+const FORGET: f64 = 10.0;
 /// Typical processor seconds per byte read and sent.
 const READ: f64 = 0.5e-9;
 const SENT: f64 = 1.0e-9;
-/// Weight of the typical costs in seconds.
+/// Processor seconds for which the typical costs count as measured at the start.
 const WEIGHT: f64 = 0.1;
 /// Time of the producer, the sender and the store relative to what this process spends on them, at
 /// most: beyond that, the processors work for something else.
 const OTHERS: f64 = 2.0;
 /// Share of the processors that this run gets, however busy other programs are.
 const LEAST: f64 = 0.5;
-/// Weight of what was known at each new window.
+/// Factor by which earlier windows count less at each new one.
 const MEMORY: f64 = 0.95;
 
 /// Costs of a run on this machine.
@@ -47,7 +50,7 @@ pub(super) struct MachineCosts {
     fair: f64,
     /// Shares of idle time, of the producer, the sender and the store, and of other programs lately.
     shares: [Mean; 3],
-    /// Share of idle time while the processors were the limit: no codec can use it.
+    /// Share of time for which processors stay idle although they are the limit.
     spare: Mean,
 }
 
@@ -96,6 +99,8 @@ impl MachineCosts {
         let full = idle < IDLE && apart > self.fair;
         if full {
             self.spare.add(idle, seconds);
+        } else {
+            self.spare.set(self.spare.value() * (-seconds / FORGET).exp());
         }
         full
     }

@@ -1,6 +1,6 @@
 //! Mean of the latest measurements.
 
-/// Mean of measurements, each with a weight, in which new ones replace old ones.
+/// Weighted mean that forgets old measurements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mean {
     value: f64,
@@ -10,8 +10,9 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// Creates a mean without measurements, with this value. It will remember the latest ones, of
-    /// a weight of about `memory` together. Fewer count in proportion to their weights.
+    /// Creates a mean without measurements. Its value is `value` until the first one. All count by their
+    /// weight until their weights add up to `memory`; then a new one replaces a share of
+    /// `weight / memory`.
     pub(super) fn new(value: f64, memory: f64) -> Self {
         Self { value, weight: 0.0, memory }
     }

@@ -13,9 +13,9 @@ use super::{DATA, Data, FRAME, MIB, OTHER, Outcome, SPEED, Spread, TEST};
 
 /// Seconds of a step.
 const STEP: f64 = 0.001;
-/// Steps after which the rate of a link may change.
+/// Steps for which the rate of a link stays the same.
 const PERIOD: u64 = 20;
-/// Bytes per second of links, and the bursts in which they carry them.
+/// Bytes per second of each link, and the largest deviation from it, as a share.
 const LINKS: [(f64, f64); 5] =
     [(37e6, 0.0), (312e6, 0.0), (625e6, 0.5), (1.25e9, 0.5), (1e11, 0.0)];
 /// Bytes per second of a link that counts as thin.
@@ -39,8 +39,9 @@ struct Machine {
     store: f64,
     /// Threads of the sender and the store.
     store_threads: usize,
-    /// Bytes per second, and how far it differs from that in every period.
+    /// Bytes per second on average.
     link: f64,
+    /// Largest deviation from that in a period, as a share.
     bursts: f64,
     /// Bytes that the sender collects before it sends any, and bytes that may be under way.
     batch: u64,
@@ -61,6 +62,7 @@ struct Run<'a> {
     fixed: Option<Rung>,
     controller: Controller,
     spread: Spread,
+    /// Deviations of the link.
     weather: Spread,
     now: f64,
     steps: u64,
@@ -251,7 +253,7 @@ fn run(machine: &Machine, fixed: Option<Rung>) -> Outcome {
             Some((machine.processors, Ticks::default())),
         ),
         spread: Spread::new(),
-        weather: Spread::new(),
+        weather: Spread(2),
         now: 0.0,
         steps: 0,
         rate: machine.link,
