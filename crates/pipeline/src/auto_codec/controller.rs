@@ -46,6 +46,8 @@ const LINK_GROWTH: f64 = 1.007;
 const PROBING: f64 = 0.01;
 /// Seconds of probing that can be saved up.
 const MOST_CREDIT: f64 = 1.0;
+/// Number of times that a probe encodes its frame.
+const ENCODINGS: f64 = 2.0;
 /// Probes try rungs at most this far from the current one. One decision moves up no further.
 const PROBE_STEPS: usize = 2;
 
@@ -211,7 +213,7 @@ impl Controller {
 
     /// Learns from a probe.
     pub(crate) fn compared(&mut self, probe: &Encoding, chosen: &Encoding) {
-        self.worked(probe.seconds);
+        self.worked(ENCODINGS * probe.seconds);
         self.levels.compare(probe, chosen);
     }
 
@@ -290,10 +292,12 @@ impl Controller {
             Limit::Source => self.source.measured(read, read_seconds),
             Limit::Link | Limit::Workers => self.source.at_least(read),
         }
+        // A shorter window may have ended while the reader waited for the first frames to leave.
+        let is_whole = read_seconds >= WINDOW.as_secs_f64();
         for (index, workers) in self.workers.iter_mut().enumerate() {
             let is_used = index == self.rung.index();
             match limit {
-                Limit::Workers if is_used && !full && read > 0.0 => {
+                Limit::Workers if is_used && is_whole && !full && read > 0.0 => {
                     workers.measured(read, read_seconds);
                 }
                 _ => workers.at_least(if is_used { read } else { 0.0 }),
@@ -346,7 +350,7 @@ impl Controller {
         let neighbours: Vec<Rung> =
             self.rung.neighbours(PROBE_STEPS).filter(|rung| *rung != Rung::STORED).collect();
         let Some(&rung) = neighbours.get(self.next_probe % neighbours.len().max(1)) else { return };
-        let cost = self.levels.codec_seconds(rung) * crate::flow::plan::SLAB as f64;
+        let cost = ENCODINGS * self.levels.codec_seconds(rung) * crate::flow::plan::SLAB as f64;
         let cost = cost.min(MOST_CREDIT);
         if cost <= self.credit {
             self.credit -= cost;
@@ -431,6 +435,8 @@ mod tests {
         assert_eq!(controller.rung, Rung::FIRST);
         observe(&mut controller, 41, 70, 16);
         assert_eq!(controller.rung, Rung::STORED);
+        let [_, _, _, used, ..] = controller.workers;
+        assert!(!used.is_known(), "the window was short: {used:?}");
     }
 
     #[test]
