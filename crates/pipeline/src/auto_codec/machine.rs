@@ -2,18 +2,17 @@
 //!
 //! A store, a joiner or a producer on the same machine shares its processors, so a codec that saves
 //! bytes takes time from them and saves them time. Each window shows how long all processors were
-//! busy. What the workers did not use belongs to the bytes that were read (the producer and our
-//! reader) and to those that were sent (our sender and the store), up to a multiple of what this
-//! process itself used; the rest belongs to other programs. Bytes read and sent have typical costs,
-//! and one factor on both is learned: a sender works on a batch before and after it leaves, so
-//! windows do not tell the two apart. Some time stays idle even if the processors are the limit; it is
-//! not promised to any codec.
+//! busy, and for how long of that the workers and the reader ran. What they did not use belongs to the
+//! bytes that were sent (our sender and the store), up to a multiple of what this process itself used; the
+//! rest belongs to other programs. The time of a producer on this machine thus counts for the bytes sent:
+//! nothing tells it from the store's, which is usually longer. Some time stays idle even if the processors
+//! are the limit; it is not promised to any codec.
 
 use super::mean::Mean;
 use super::processors::Ticks;
 
 /// Share of idle time below which the processors count as fully used.
-const IDLE: f64 = 0.20;
+const IDLE: f64 = 0.15;
 /// Threads apart from the workers that lack time if the processors are fully used: one of the
 /// sender or the store, and part of another one.
 const STARVING: f64 = 1.5;
@@ -21,13 +20,14 @@ const STARVING: f64 = 1.5;
 const SHARES: f64 = 4.0;
 /// Seconds of windows that [`MachineCosts::spare`] remembers.
 const SPARE: f64 = 1.0;
-/// Seconds after which most of it is forgotten if the processors are not the limit.
-const FORGET: f64 = 10.0;
+/// Seconds after which most of it is forgotten if the processors are not the limit: idle time of a busy
+/// link may have been taken for it.
+const FORGET: f64 = 1.5;
 /// Typical processor seconds per byte read and sent.
-const READ: f64 = 0.5e-9;
+const READ: f64 = 0.2e-9;
 const SENT: f64 = 1.0e-9;
 /// Processor seconds for which the typical costs count as measured at the start.
-const WEIGHT: f64 = 0.1;
+const WEIGHT: f64 = 0.03;
 /// Time of the producer, the sender and the store relative to what this process spends on them, at
 /// most: beyond that, the processors work for something else.
 const OTHERS: f64 = 2.0;
@@ -43,9 +43,10 @@ pub(super) struct MachineCosts {
     last: Option<Ticks>,
     /// Seconds of the workers in this window.
     worked: f64,
-    /// Seconds of all other threads lately, and those that are typical for the same bytes.
-    apart: f64,
-    typical: f64,
+    /// The reader.
+    read: Cost,
+    /// All other threads that this run keeps busy.
+    sent: Cost,
     /// Share of the processors that other threads must use for the processors to be their limit.
     fair: f64,
     /// Shares of idle time, of the producer, the sender and the store, and of other programs lately.
@@ -62,8 +63,8 @@ impl MachineCosts {
             processors: processors.max(1) as f64,
             last: Some(ticks),
             worked: 0.0,
-            apart: WEIGHT,
-            typical: WEIGHT,
+            read: Cost::new(READ),
+            sent: Cost::new(SENT),
             // Besides the workers, there are the source, the sender and the store.
             fair: STARVING / (threads + 3) as f64,
             shares: [Mean::new(0.0, SHARES); 3],
@@ -90,8 +91,9 @@ impl MachineCosts {
         let own = now.own.saturating_sub(last.own).as_secs_f64();
         let busy = available * (1.0 - idle.min(1.0));
         let apart = (busy - worked).min(OTHERS * (own - worked)).max(0.0);
-        self.apart = self.apart * MEMORY + apart;
-        self.typical = self.typical * MEMORY + bytes.0 as f64 * READ + bytes.1 as f64 * SENT;
+        let reader = now.reader.saturating_sub(last.reader).as_secs_f64();
+        self.read.add(reader, bytes.0);
+        self.sent.add((apart - reader).max(0.0), bytes.1);
         let foreign = (busy - worked - apart).max(0.0);
         let now = [idle, apart / available, foreign / available];
         self.shares.iter_mut().zip(now).for_each(|(share, now)| share.add(now, 1.0));
@@ -108,10 +110,32 @@ impl MachineCosts {
     /// Throughput in plain bytes per second that the processors allow, if a worker takes
     /// `worker` seconds for a byte and makes `ratio` bytes of it.
     pub(super) fn throughput(&self, worker: f64, ratio: f64) -> f64 {
-        let factor = self.apart / self.typical;
         let [_, _, foreign] = self.shares.map(|share| share.value());
         let processors = self.processors * (1.0 - foreign - self.spare.value()).max(LEAST);
-        processors / (worker + factor * (READ + SENT * ratio)).max(1e-12)
+        processors / (worker + self.read.per_byte() + self.sent.per_byte() * ratio).max(1e-12)
+    }
+}
+
+/// Processor time that bytes have taken lately.
+#[derive(Debug)]
+struct Cost {
+    seconds: f64,
+    bytes: f64,
+}
+
+impl Cost {
+    /// Creates a cost of `typical` seconds per byte.
+    fn new(typical: f64) -> Self {
+        Self { seconds: WEIGHT, bytes: WEIGHT / typical }
+    }
+
+    fn add(&mut self, seconds: f64, bytes: u64) {
+        self.seconds = self.seconds * MEMORY + seconds;
+        self.bytes = self.bytes * MEMORY + bytes as f64;
+    }
+
+    fn per_byte(&self) -> f64 {
+        self.seconds / self.bytes
     }
 }
 
@@ -124,15 +148,19 @@ mod tests {
     const BYTES: (u64, u64) = (60_000_000, 50_000_000);
 
     /// Windows of 0.1 s on 2 processors of 1000 ticks a second each. `busy` of them were used, `own`
-    /// of these by this process.
-    fn windows(costs: &mut MachineCosts, number: u64, busy: f64, own: f64) -> bool {
+    /// of these by this process, and `reader` of these by its reader.
+    fn windows(costs: &mut MachineCosts, number: u64, [busy, own, reader]: [f64; 3]) -> bool {
         let mut full = false;
         for _ in 0..number {
             let last = *costs.last.get_or_insert_default();
             let idle = Duration::from_secs_f64((2.0 - busy) * 0.1).as_millis();
-            let idle = last.idle + u64::try_from(idle).unwrap();
-            let own = last.own + Duration::from_secs_f64(own * 0.1);
-            full = costs.window(Some(Ticks { all: last.all + 200, idle, own }), 0.1, BYTES);
+            let now = Ticks {
+                all: last.all + 200,
+                idle: last.idle + u64::try_from(idle).unwrap(),
+                own: last.own + Duration::from_secs_f64(own * 0.1),
+                reader: last.reader + Duration::from_secs_f64(reader * 0.1),
+            };
+            full = costs.window(Some(now), 0.1, BYTES);
         }
         full
     }
@@ -141,9 +169,9 @@ mod tests {
         MachineCosts::new(2, 2, Ticks::default())
     }
 
-    /// Asserts that bytes cost this much, relative to typical ones, on so many processors.
-    fn assert_costs(costs: &MachineCosts, factor: f64, processors: f64) {
-        let expected = processors / (1e-9 + factor * (READ + SENT * 0.5));
+    /// Asserts that bytes read and sent cost so many seconds each, on so many processors.
+    fn assert_costs(costs: &MachineCosts, (read, sent): (f64, f64), processors: f64) {
+        let expected = processors / (1e-9 + read + sent * 0.5);
         let throughput = costs.throughput(1e-9, 0.5);
         assert!((throughput / expected - 1.0).abs() < 0.05, "{throughput} {expected}");
     }
@@ -151,37 +179,35 @@ mod tests {
     #[test]
     fn costs_follow_what_other_threads_use() {
         let mut costs = costs();
-        let typical = (60e6 * READ + 50e6 * SENT) / 0.1;
         for _ in 0..80 {
             costs.worked(0.02);
-            windows(&mut costs, 1, 0.2 + 0.5 * typical, 0.2 + 0.4 * typical);
+            windows(&mut costs, 1, [0.2 + 0.18 + 0.25, 0.2 + 0.18 + 0.2, 0.18]);
         }
-        assert_costs(&costs, 0.5, 2.0);
+        assert_costs(&costs, (0.3e-9, 0.5e-9), 2.0);
     }
 
     #[test]
     fn other_programs_count_only_up_to_a_limit() {
         let mut costs = costs();
-        let typical = (60e6 * READ + 50e6 * SENT) / 0.1;
-        let foreign = 0.6;
-        windows(&mut costs, 80, 0.4 * OTHERS * typical + foreign, 0.4 * typical);
-        assert_costs(&costs, 0.4 * OTHERS, 2.0 - foreign);
+        let (reader, own, foreign) = (0.18, 0.38, 0.6);
+        windows(&mut costs, 80, [OTHERS * own + foreign, own, reader]);
+        assert_costs(&costs, (0.3e-9, (OTHERS * own - reader) / 500e6), 2.0 - foreign);
     }
 
     #[test]
     fn processors_are_the_limit_if_none_is_idle_and_not_only_workers_use_them() {
-        assert!(windows(&mut costs(), 20, 1.8, 1.0));
-        assert!(!windows(&mut costs(), 20, 1.5, 1.0));
-        assert!(!windows(&mut costs(), 20, 2.0, 0.1));
+        assert!(windows(&mut costs(), 20, [1.8, 1.0, 0.1]));
+        assert!(!windows(&mut costs(), 20, [1.5, 1.0, 0.1]));
+        assert!(!windows(&mut costs(), 20, [2.0, 0.1, 0.0]));
         let mut costs = costs();
         costs.worked(0.19);
-        assert!(!windows(&mut costs, 1, 2.0, 2.0));
+        assert!(!windows(&mut costs, 1, [2.0, 2.0, 0.0]));
     }
 
     #[test]
     fn without_ticks_nothing_is_known() {
         let mut costs = costs();
-        assert!(windows(&mut costs, 20, 2.0, 2.0));
+        assert!(windows(&mut costs, 20, [2.0, 2.0, 0.0]));
         assert!(!costs.window(None, 0.1, BYTES));
         let same = Some(Ticks { all: 7, idle: 7, ..Ticks::default() });
         assert!(!costs.window(same, 0.1, BYTES));

@@ -24,13 +24,23 @@ pub(crate) struct Ticks {
     pub(crate) idle: u64,
     /// Time for which this process has run on any processor.
     pub(crate) own: Duration,
+    /// Part of `own` for which the thread that reads the source has run.
+    pub(crate) reader: Duration,
 }
 
-/// Reader of the ticks of a machine of which this process may use all processors.
+/// Where Linux counts the time of the thread that opens it: the first number is the time for which it has
+/// run, in nanoseconds.
+const OF_THREAD: &str = "/proc/thread-self/schedstat";
+/// Bytes that hold its three numbers.
+const THREE_NUMBERS: usize = 64;
+
+/// The ticks of a machine of which this process may use all processors.
 #[derive(Debug)]
 pub(super) struct Processors {
     counts: File,
     count: usize,
+    /// The counts of the thread that reads the source.
+    reader: Option<File>,
 }
 
 impl Processors {
@@ -42,7 +52,12 @@ impl Processors {
         (&counts).take(MAX_LEN).read_to_string(&mut text).ok()?;
         let count = count(&text);
         let usable = available_parallelism().map_or(0, NonZero::get);
-        (count > 0 && usable >= count).then_some(Self { counts, count })
+        (count > 0 && usable >= count).then_some(Self { counts, count, reader: None })
+    }
+
+    /// The calling thread reads the source.
+    pub(super) fn read_here(&mut self) {
+        self.reader = File::open(OF_THREAD).ok();
     }
 
     /// Number of processors, at least 1.
@@ -55,8 +70,17 @@ impl Processors {
         let mut line = [0; FIRST_LINE];
         let len = self.counts.read_at(&mut line, 0).ok()?;
         let own = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
-        Some(Ticks { own, ..parse(line.get(..len)?)? })
+        let reader = self.reader.as_ref().and_then(ran).unwrap_or_default();
+        Some(Ticks { own, reader, ..parse(line.get(..len)?)? })
     }
+}
+
+/// Time for which a thread has run.
+fn ran(counts: &File) -> Option<Duration> {
+    let mut text = [0; THREE_NUMBERS];
+    let len = counts.read_at(&mut text, 0).ok()?;
+    let first = std::str::from_utf8(text.get(..len)?).ok()?.split_ascii_whitespace().next()?;
+    first.parse().ok().map(Duration::from_nanos)
 }
 
 /// Counts the lines of single processors, such as `cpu0`.
@@ -78,11 +102,13 @@ fn parse(text: &[u8]) -> Option<Ticks> {
     let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
     let [_, _, _, idle, waiting, ..] = ticks[..] else { return None };
     let all = ticks.iter().try_fold(0_u64, |sum, ticks| sum.checked_add(*ticks))?;
-    Some(Ticks { all, idle: idle.checked_add(waiting)?, own: Duration::ZERO })
+    Some(Ticks { all, idle: idle.checked_add(waiting)?, ..Ticks::default() })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     const TEXT: &str = "cpu  10 20 30 400 50 6 7 8 9 10\ncpu0 5 10 15 200 25 3 3 4 0 0\n\
@@ -90,14 +116,11 @@ mod tests {
 
     #[test]
     fn ticks_are_the_first_eight_numbers() {
-        let ticks = Ticks { all: 531, idle: 450, own: Duration::ZERO };
+        let ticks = Ticks { all: 531, idle: 450, ..Ticks::default() };
         assert_eq!(parse(TEXT.as_bytes()), Some(ticks));
         assert_eq!(count(TEXT), 2);
         // Old kernels counted less.
-        assert_eq!(
-            parse(b"cpu 1 2 3 4 5\n"),
-            Some(Ticks { all: 15, idle: 9, own: Duration::ZERO })
-        );
+        assert_eq!(parse(b"cpu 1 2 3 4 5\n"), Some(Ticks { all: 15, idle: 9, ..Ticks::default() }));
     }
 
     #[test]
@@ -119,5 +142,18 @@ mod tests {
             let ticks = processors.ticks().unwrap();
             assert!(processors.count() > 0 && ticks.idle <= ticks.all);
         }
+    }
+    #[test]
+    fn the_time_of_the_reader_is_counted_apart() {
+        let Some(mut processors) = Processors::open() else { return };
+        assert_eq!(processors.ticks().unwrap().reader, Duration::ZERO);
+        processors.read_here();
+        let begin = Instant::now();
+        // The kernel adds up the time of a running thread at its next tick.
+        while processors.ticks().unwrap().reader.is_zero() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "this thread has not run");
+        }
+        let ticks = processors.ticks().unwrap();
+        assert!(ticks.reader <= ticks.own, "{ticks:?}");
     }
 }

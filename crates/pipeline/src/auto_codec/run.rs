@@ -76,6 +76,13 @@ impl AutoCodec {
         run.controller = Controller::new(threads, batch, processors);
     }
 
+    /// The calling thread will read the source.
+    pub(crate) fn read_here(&self) {
+        if let Some(processors) = &mut self.run().processors {
+            processors.read_here();
+        }
+    }
+
     /// Returns the codecs used so far.
     #[must_use]
     pub fn report(&self) -> AutoReport {

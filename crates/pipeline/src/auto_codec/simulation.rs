@@ -179,6 +179,7 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
                 all: (all * 100.0) as u64,
                 idle: (idle * 100.0) as u64,
                 own: Duration::from_secs_f64(work),
+                reader: Duration::ZERO,
             };
             controller.observe(sample, || world.observed.then_some(ticks));
             if fixed.is_some() || !controller.holds(sample) {
@@ -206,7 +207,7 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
             {
                 let probe = encode(probe);
                 controller.compared(&probe, &chosen);
-                busy += probe.seconds;
+                busy += 2.0 * probe.seconds;
             }
             chosen.stored as u64
         };

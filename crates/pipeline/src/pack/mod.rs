@@ -86,12 +86,21 @@ where
 
     // Encode: compute checksums of chunk pieces; run the codec and the checksum of a frame.
     let encoding = layout.encoding();
-    if let Encoding::Frame { compress: FrameCompression::Auto(codec), .. } = &encoding {
-        codec.start(plan.threads, plan.part_size, observer);
+    let auto = match &encoding {
+        Encoding::Frame { compress: FrameCompression::Auto(codec), .. } => Some(codec.clone()),
+        _ => None,
+    };
+    if let Some(auto) = &auto {
+        auto.start(plan.threads, plan.part_size, observer);
     }
     let transformed = memory.transform.is_some();
     let (to_workers, encoded) = encoders(encoding, &plan, (!transformed).then_some(observer));
-    let reader = spawn("read", move || reader.read_all(scanner, &to_workers))?;
+    let reader = spawn("read", move || {
+        if let Some(auto) = auto {
+            auto.read_here();
+        }
+        reader.read_all(scanner, &to_workers)
+    })?;
 
     let plain = if transformed { PlainSlabs::Transformed } else { PlainSlabs::Stored };
     let shares = FileShares::new(observer, plain);
