@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use super::bound::Bound;
-use super::levels::{Encoding, Levels, RUNGS, Rung};
+use super::levels::{Encoding, Levels, Probe, RUNGS, Rung};
 use super::machine::MachineCosts;
 use super::processors::Ticks;
 
@@ -212,9 +212,9 @@ impl Controller {
     }
 
     /// Learns from a probe.
-    pub(crate) fn compared(&mut self, probe: &Encoding, chosen: &Encoding) {
-        self.worked(ENCODINGS * probe.seconds);
-        self.levels.compare(probe, chosen);
+    pub(crate) fn compared(&mut self, probe: &Probe, chosen: &Encoding) {
+        self.worked(probe.seconds);
+        self.levels.compare(&probe.encoding, chosen);
     }
 
     fn worked(&mut self, seconds: f64) {

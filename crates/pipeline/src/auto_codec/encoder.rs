@@ -3,7 +3,7 @@
 use rustix::time::ClockId;
 use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError, RandomnessTest};
 
-use super::levels::{Encoding, Rung};
+use super::levels::{Encoding, Probe, Rung};
 use super::run::AutoCodec;
 use super::stopwatch::Stopwatch;
 use crate::flow::plan::SLAB;
@@ -67,22 +67,24 @@ impl AutoEncoder {
                 return Ok(None);
             }
         }
-        let probe = choice.probe.map(|rung| self.probe(rung, plain)).transpose()?;
+        // Before the probe, which takes the tables of the codec in use from the processor's cache.
         let (len, chosen) = self.run(choice.rung, plain, out)?;
+        let probe = choice.probe.map(|rung| self.probe(rung, plain)).transpose()?;
         self.codec.encoded(&chosen, probe.as_ref(), other);
         Ok(len.zip(choice.rung.algorithm().block_codec()))
     }
 
     /// Encodes a frame twice, and counts the shorter time. The first time, the codec's tables are not in the
     /// processor's cache, where a codec in use finds them; and either time may include interrupts.
-    fn probe(&mut self, rung: Rung, plain: &[u8]) -> Result<Encoding, CodecError> {
+    fn probe(&mut self, rung: Rung, plain: &[u8]) -> Result<Probe, CodecError> {
         let mut discarded = std::mem::take(&mut self.discarded);
         discarded.resize(self.room(), 0);
         let first = self.run(rung, plain, &mut discarded);
         let second = self.run(rung, plain, &mut discarded);
         self.discarded = discarded;
-        let (first, second) = (first?.1, second?.1);
-        Ok(Encoding { seconds: first.seconds.min(second.seconds), ..second })
+        let (first, second) = (first?.1.seconds, second?.1);
+        let seconds = first + second.seconds;
+        Ok(Probe { encoding: Encoding { seconds: first.min(second.seconds), ..second }, seconds })
     }
 
     fn run(

@@ -90,6 +90,15 @@ pub(crate) struct Encoding {
     pub(crate) seconds: f64,
 }
 
+/// A frame as a rung that is not in use encoded it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Probe {
+    /// The result, and the time that a codec in use would take.
+    pub(crate) encoding: Encoding,
+    /// Seconds that the probe took.
+    pub(crate) seconds: f64,
+}
+
 impl Encoding {
     /// Natural logarithm of the compression ratio, at most 0.
     fn log_ratio(&self) -> f64 {

@@ -2,11 +2,11 @@
 //!
 //! A store, a joiner or a producer on the same machine shares its processors, so a codec that saves
 //! bytes takes time from them and saves them time. Each window shows how long all processors were
-//! busy, and for how long of that the workers and the reader ran. What they did not use belongs to the
-//! bytes that were sent (our sender and the store), up to a multiple of what this process itself used; the
-//! rest belongs to other programs. The time of a producer on this machine thus counts for the bytes sent:
-//! nothing tells it from the store's, which is usually longer. Some time stays idle even if the processors
-//! are the limit; it is not promised to any codec.
+//! busy, and for how long the workers and the reader ran. The remaining time belongs to the bytes that were
+//! sent (our sender and the store), up to a multiple of what this process used besides its workers; the
+//! rest belongs to other programs. The time of a producer on this machine counts for the bytes sent, too,
+//! because nothing tells it from the store's. Some time stays idle even if the processors are the limit;
+//! it is not promised to any codec.
 
 use super::mean::Mean;
 use super::processors::Ticks;
@@ -20,16 +20,16 @@ const STARVING: f64 = 1.5;
 const SHARES: f64 = 4.0;
 /// Seconds of windows that [`MachineCosts::spare`] remembers.
 const SPARE: f64 = 1.0;
-/// Seconds after which most of it is forgotten if the processors are not the limit: idle time of a busy
-/// link may have been taken for it.
+/// Seconds after which most of it is forgotten if the processors are not the limit. A busy link leaves
+/// processors idle, too, and some of that time may have been counted.
 const FORGET: f64 = 1.5;
 /// Typical processor seconds per byte read and sent.
 const READ: f64 = 0.2e-9;
 const SENT: f64 = 1.0e-9;
 /// Processor seconds for which the typical costs count as measured at the start.
 const WEIGHT: f64 = 0.03;
-/// Time of the producer, the sender and the store relative to what this process spends on them, at
-/// most: beyond that, the processors work for something else.
+/// Time of the producer, the reader, the sender and the store relative to what this process spends on them,
+/// at most: beyond that, the processors work for something else.
 const OTHERS: f64 = 2.0;
 /// Share of the processors that this run gets, however busy other programs are.
 const LEAST: f64 = 0.5;
@@ -43,13 +43,13 @@ pub(super) struct MachineCosts {
     last: Option<Ticks>,
     /// Seconds of the workers in this window.
     worked: f64,
-    /// The reader.
+    /// Cost of bytes read: the reader's.
     read: Cost,
-    /// All other threads that this run keeps busy.
+    /// Cost of bytes sent: the sender's, the store's, and that of a producer on this machine.
     sent: Cost,
     /// Share of the processors that other threads must use for the processors to be their limit.
     fair: f64,
-    /// Shares of idle time, of the producer, the sender and the store, and of other programs lately.
+    /// Shares of idle time, of the producer, the reader, the sender and the store, and of other programs lately.
     shares: [Mean; 3],
     /// Share of time for which processors stay idle although they are the limit.
     spare: Mean,
@@ -91,7 +91,10 @@ impl MachineCosts {
         let own = now.own.saturating_sub(last.own).as_secs_f64();
         let busy = available * (1.0 - idle.min(1.0));
         let apart = (busy - worked).min(OTHERS * (own - worked)).max(0.0);
-        let reader = now.reader.saturating_sub(last.reader).as_secs_f64();
+        let reader = match now.reader.zip(last.reader) {
+            Some((now, last)) => now.saturating_sub(last).as_secs_f64(),
+            None => bytes.0 as f64 * READ,
+        };
         self.read.add(reader, bytes.0);
         self.sent.add((apart - reader).max(0.0), bytes.1);
         let foreign = (busy - worked - apart).max(0.0);
@@ -135,7 +138,7 @@ impl Cost {
     }
 
     fn per_byte(&self) -> f64 {
-        self.seconds / self.bytes
+        self.seconds / self.bytes.max(1.0)
     }
 }
 
@@ -158,7 +161,9 @@ mod tests {
                 all: last.all + 200,
                 idle: last.idle + u64::try_from(idle).unwrap(),
                 own: last.own + Duration::from_secs_f64(own * 0.1),
-                reader: last.reader + Duration::from_secs_f64(reader * 0.1),
+                reader: Some(
+                    last.reader.unwrap_or_default() + Duration::from_secs_f64(reader * 0.1),
+                ),
             };
             full = costs.window(Some(now), 0.1, BYTES);
         }
@@ -197,11 +202,32 @@ mod tests {
     #[test]
     fn processors_are_the_limit_if_none_is_idle_and_not_only_workers_use_them() {
         assert!(windows(&mut costs(), 20, [1.8, 1.0, 0.1]));
-        assert!(!windows(&mut costs(), 20, [1.5, 1.0, 0.1]));
+        assert!(!windows(&mut costs(), 20, [1.66, 1.0, 0.1]));
         assert!(!windows(&mut costs(), 20, [2.0, 0.1, 0.0]));
         let mut costs = costs();
         costs.worked(0.19);
         assert!(!windows(&mut costs, 1, [2.0, 2.0, 0.0]));
+    }
+
+    #[test]
+    fn spare_time_is_forgotten_while_the_processors_are_not_the_limit() {
+        let mut costs = costs();
+        windows(&mut costs, 20, [1.8, 1.0, 0.1]);
+        assert!((costs.spare.value() - 0.1).abs() < 0.01, "{:?}", costs.spare);
+        windows(&mut costs, 50, [1.0, 0.5, 0.1]);
+        assert!(costs.spare.value() < 0.01, "{:?}", costs.spare);
+    }
+
+    #[test]
+    fn a_reader_whose_time_is_unknown_has_its_typical_cost() {
+        let mut costs = costs();
+        for number in 1..80 {
+            let all = number * 200;
+            let own = Duration::from_secs_f64((0.12 + 0.25) * 0.1) * u32::try_from(number).unwrap();
+            let ticks = Ticks { all, idle: all / 2, own, reader: None };
+            costs.window(Some(ticks), 0.1, BYTES);
+        }
+        assert!((costs.read.per_byte() / READ - 1.0).abs() < 0.01, "{:?}", costs.read);
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub(crate) struct Ticks {
     pub(crate) idle: u64,
     /// Time for which this process has run on any processor.
     pub(crate) own: Duration,
-    /// Part of `own` for which the thread that reads the source has run.
-    pub(crate) reader: Duration,
+    /// Part of `own` for which the thread that reads the source has run, if known.
+    pub(crate) reader: Option<Duration>,
 }
 
 /// Where Linux counts the time of the thread that opens it: the first number is the time for which it has
@@ -55,8 +55,8 @@ impl Processors {
         (count > 0 && usable >= count).then_some(Self { counts, count, reader: None })
     }
 
-    /// The calling thread reads the source.
-    pub(super) fn read_here(&mut self) {
+    /// Remembers the calling thread as the reader of the source.
+    pub(super) fn reader_is_here(&mut self) {
         self.reader = File::open(OF_THREAD).ok();
     }
 
@@ -70,17 +70,17 @@ impl Processors {
         let mut line = [0; FIRST_LINE];
         let len = self.counts.read_at(&mut line, 0).ok()?;
         let own = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
-        let reader = self.reader.as_ref().and_then(ran).unwrap_or_default();
+        let reader = self.reader.as_ref().and_then(ran);
         Some(Ticks { own, reader, ..parse(line.get(..len)?)? })
     }
 }
 
-/// Time for which a thread has run.
+/// Time for which a thread has run; `None` if the kernel does not count it.
 fn ran(counts: &File) -> Option<Duration> {
     let mut text = [0; THREE_NUMBERS];
     let len = counts.read_at(&mut text, 0).ok()?;
     let first = std::str::from_utf8(text.get(..len)?).ok()?.split_ascii_whitespace().next()?;
-    first.parse().ok().map(Duration::from_nanos)
+    first.parse().ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
 }
 
 /// Counts the lines of single processors, such as `cpu0`.
@@ -107,8 +107,6 @@ fn parse(text: &[u8]) -> Option<Ticks> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     const TEXT: &str = "cpu  10 20 30 400 50 6 7 8 9 10\ncpu0 5 10 15 200 25 3 3 4 0 0\n\
@@ -143,17 +141,28 @@ mod tests {
             assert!(processors.count() > 0 && ticks.idle <= ticks.all);
         }
     }
+
     #[test]
     fn the_time_of_the_reader_is_counted_apart() {
-        let Some(mut processors) = Processors::open() else { return };
-        assert_eq!(processors.ticks().unwrap().reader, Duration::ZERO);
-        processors.read_here();
-        let begin = Instant::now();
-        // The kernel adds up the time of a running thread at its next tick.
-        while processors.ticks().unwrap().reader.is_zero() {
-            assert!(begin.elapsed() < Duration::from_secs(30), "this thread has not run");
-        }
-        let ticks = processors.ticks().unwrap();
-        assert!(ticks.reader <= ticks.own, "{ticks:?}");
+        let Some(mut processors) = Processors::open().filter(|_| File::open(OF_THREAD).is_ok())
+        else {
+            return;
+        };
+        assert_eq!(processors.ticks().unwrap().reader, None);
+        processors.reader_is_here();
+        let before = std::iter::repeat_with(|| processors.ticks().unwrap())
+            .take(1_000_000)
+            .find(|ticks| ticks.reader.is_some())
+            .unwrap();
+        let work = Duration::from_millis(50);
+        let after = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let all = std::iter::repeat_with(|| processors.ticks().unwrap());
+                all.take(1_000_000).find(|ticks| ticks.own >= before.own + work).unwrap()
+            });
+            other.join().unwrap()
+        });
+        let grown = after.reader.unwrap() - before.reader.unwrap();
+        assert!(grown < work / 2, "this thread was waiting, but has run for {grown:?}");
     }
 }

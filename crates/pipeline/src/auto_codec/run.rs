@@ -8,7 +8,7 @@ use rustix::time::ClockId;
 use xb_compressor::Algorithm;
 
 use super::controller::{Choice, Controller, Limit, Sample};
-use super::levels::{Encoding, RUNGS, Rung};
+use super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::processors::Processors;
 use crate::flow::hold_ups::Wait;
 use crate::flow::observer::Observer;
@@ -76,10 +76,10 @@ impl AutoCodec {
         run.controller = Controller::new(threads, batch, processors);
     }
 
-    /// The calling thread will read the source.
-    pub(crate) fn read_here(&self) {
+    /// Remembers the calling thread as the reader of the source.
+    pub(crate) fn reader_is_here(&self) {
         if let Some(processors) = &mut self.run().processors {
-            processors.read_here();
+            processors.reader_is_here();
         }
     }
 
@@ -144,7 +144,7 @@ impl AutoCodec {
 
     /// Counts a frame that was encoded, and learns from it and from its probe. `other` is the time
     /// spent apart from the codec, in seconds.
-    pub(super) fn encoded(&self, chosen: &Encoding, probe: Option<&Encoding>, other: f64) {
+    pub(super) fn encoded(&self, chosen: &Encoding, probe: Option<&Probe>, other: f64) {
         let mut run = self.run();
         run.controller.encoded(chosen, other);
         if let Some(probe) = probe {

@@ -8,7 +8,7 @@ mod shared;
 use std::time::Duration;
 
 use super::controller::{Controller, Sample};
-use super::levels::{Encoding, RUNGS, Rung};
+use super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::processors::Ticks;
 use super::run::HOLD;
 
@@ -179,7 +179,7 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
                 all: (all * 100.0) as u64,
                 idle: (idle * 100.0) as u64,
                 own: Duration::from_secs_f64(work),
-                reader: Duration::ZERO,
+                reader: None,
             };
             controller.observe(sample, || world.observed.then_some(ticks));
             if fixed.is_some() || !controller.holds(sample) {
@@ -205,9 +205,10 @@ fn run(world: &World, fixed: Option<Rung>) -> Outcome {
             if fixed.is_none()
                 && let Some(probe) = choice.probe
             {
-                let probe = encode(probe);
+                let encoding = encode(probe);
+                let probe = Probe { encoding, seconds: 2.0 * encoding.seconds };
                 controller.compared(&probe, &chosen);
-                busy += 2.0 * probe.seconds;
+                busy += probe.seconds;
             }
             chosen.stored as u64
         };

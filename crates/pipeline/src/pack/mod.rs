@@ -97,7 +97,7 @@ where
     let (to_workers, encoded) = encoders(encoding, &plan, (!transformed).then_some(observer));
     let reader = spawn("read", move || {
         if let Some(auto) = auto {
-            auto.read_here();
+            auto.reader_is_here();
         }
         reader.read_all(scanner, &to_workers)
     })?;
