@@ -7,7 +7,7 @@ use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError};
 use xb_frame::Codec;
 use xb_reader::PieceCheck;
 
-use crate::auto_codec::{AutoEncoder, FrameCompression};
+use crate::auto_codec::{AutoCodec, AutoEncoder, FrameCompression};
 use crate::flow::checksum;
 use crate::flow::observer::Waiting;
 use crate::flow::plan::SLAB;
@@ -93,6 +93,16 @@ pub(crate) enum Encoding {
         /// Whether the frame will be sealed: then it needs no checksums.
         sealed: bool,
     },
+}
+
+impl Encoding {
+    /// Returns what chooses the codec of each frame, if there is no fixed one.
+    pub(crate) fn auto_codec(&self) -> Option<AutoCodec> {
+        match self {
+            Self::Frame { compress: FrameCompression::Auto(codec), .. } => Some(codec.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// State of one worker.

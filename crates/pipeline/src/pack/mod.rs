@@ -28,7 +28,6 @@ pub(crate) mod slab_reader;
 use std::io::Read;
 use std::thread::JoinHandle;
 
-use crate::auto_codec::FrameCompression;
 use crate::classic::fixed_size::{FixedSizeCutter, Sizes, Untransformed};
 use crate::classic::one_object_per_chunk::StreamCutter;
 use crate::classic::transform::{ChunkAssembler, TransformStage};
@@ -86,10 +85,7 @@ where
 
     // Encode: compute checksums of chunk pieces; run the codec and the checksum of a frame.
     let encoding = layout.encoding();
-    let auto = match &encoding {
-        Encoding::Frame { compress: FrameCompression::Auto(codec), .. } => Some(codec.clone()),
-        _ => None,
-    };
+    let auto = encoding.auto_codec();
     if let Some(auto) = &auto {
         auto.start(plan.threads, plan.part_size, observer);
     }
