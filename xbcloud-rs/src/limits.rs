@@ -6,13 +6,12 @@ use xb_pipeline::{ObjectSize, PackPlan};
 const MOST: u64 = 512 << 20;
 
 /// Minimum default memory of a put in bytes: `PUT_BASE`, and `PUT_PER_CORE` for each core. With 2
-/// cores, the resident memory of the process is about 200 MiB.
-const PUT_BASE: u64 = 140 << 20;
+/// cores, the resident memory of the process is less than 200 MiB.
+const PUT_BASE: u64 = 132 << 20;
 const PUT_PER_CORE: u64 = 16 << 20;
 
-/// Objects that the default memory of a put holds, if [`MOST`] allows it: one is being filled, the
-/// others are in flight.
-const PUT_OBJECTS: u64 = 5;
+/// Objects that the default memory of a put keeps in flight, if [`MOST`] allows it.
+const PUT_IN_FLIGHT: u64 = 4;
 
 /// Default budget: 512 MiB, but at most a quarter of what the machine and the control group allow.
 /// Commands that read use it only if the consumer is slower than the store.
@@ -38,7 +37,7 @@ fn put_memory_for(cores: usize, object_size: ObjectSize, codec_memory: u64) -> u
     let least = PUT_BASE.saturating_add(PUT_PER_CORE.saturating_mul(cores as u64)).min(MOST);
     let threads = xb_pipeline::worker_threads(least, codec_memory, cores);
     let codecs = codec_memory.saturating_mul(threads as u64);
-    let buffers = least.max(PackPlan::memory_for(PUT_OBJECTS, object_size, threads));
+    let buffers = least.max(PackPlan::memory_for(PUT_IN_FLIGHT, object_size, threads));
     buffers.saturating_add(codecs).min(MOST)
 }
 
@@ -73,11 +72,11 @@ mod tests {
     fn small_machines_hold_little_and_large_objects_stay_whole() {
         let mib =
             |cores, object: u64| put_memory_for(cores, ObjectSize::new(object << 20), 0) >> 20;
-        assert_eq!([mib(2, 10), mib(2, 32), mib(2, 64), mib(2, 200)], [172, 172, 332, 512]);
+        assert_eq!([mib(2, 10), mib(2, 32), mib(2, 64), mib(2, 200)], [164, 164, 315, 512]);
         assert_eq!(
             [mib(1, 32), mib(8, 32), mib(64, 32), mib(64, u64::MAX >> 20)],
-            [169, 268, 512, 512]
+            [160, 260, 512, 512]
         );
-        assert_eq!(put_memory_for(2, ObjectSize::new(32 << 20), 5 << 20) >> 20, 182);
+        assert_eq!(put_memory_for(2, ObjectSize::new(32 << 20), 5 << 20) >> 20, 174);
     }
 }

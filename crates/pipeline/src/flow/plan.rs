@@ -138,7 +138,8 @@ pub struct PackPlan {
     pub object_size: ObjectSize,
     /// Size of equal parts in bytes; the object size if an object is sent in a single request.
     pub part_size: u64,
-    /// Parts in flight at one time.
+    /// Maximum number of parts in flight at one time: as many as the budget holds. While all are in
+    /// flight, the next one fills as far as the budget allows.
     pub parallel: usize,
     /// Budget of the buffers in bytes.
     pub memory: u64,
@@ -202,17 +203,20 @@ impl PackPlan {
             depth,
             object_size,
             part_size: part,
-            parallel: parallel.clamp(1, fit.max(2) - 1),
+            parallel: parallel.clamp(1, fit),
             memory,
             limits,
         })
     }
 
-    /// Returns the budget in bytes that holds so many objects: all but one of them can be in flight.
+    /// Returns the budget in bytes that keeps so many objects in flight, while three quarters of the
+    /// next one fill: filling the rest takes little time compared with a request. A budget for fewer
+    /// than two would divide the objects into parts.
     #[must_use]
-    pub fn memory_for(objects: u64, object_size: ObjectSize, threads: usize) -> u64 {
+    pub fn memory_for(in_flight: u64, object_size: ObjectSize, threads: usize) -> u64 {
         let held = object_size.get().saturating_add(FRAME_LEASE);
-        in_work(threads.max(1)).saturating_add(held.saturating_mul(objects))
+        let objects = held.saturating_mul(in_flight).saturating_add(held - held / 4);
+        in_work(threads.max(1)).saturating_add(objects)
     }
 }
 
@@ -314,14 +318,24 @@ mod tests {
         let plan = |chunk| pack(512 * MIB, chunk, 2, 8, S3).unwrap();
         assert_eq!(plan(MIB).part_size, MIB);
         assert_eq!(plan(64 * MIB).part_size, 64 * MIB);
-        // One part in flight while the next one fills.
+        // Two in flight; while they are, half of the next one fills.
         let twice = plan(200 * MIB);
-        assert_eq!((twice.part_size, twice.parallel), (200 * MIB, 1));
+        assert_eq!((twice.part_size, twice.parallel), (200 * MIB, 2));
         assert!(plan(256 * MIB).part_size < 128 * MIB);
         let large = plan(1 << 30);
         assert!(large.part_size < 128 * MIB && large.part_size * 2 < 512 * MIB);
         // Equal parts: the last one is not much shorter.
         assert!((1 << 30) - large.part_size * ((1 << 30) / large.part_size) < large.part_size);
+    }
+
+    #[test]
+    fn memory_for_objects_keeps_them_in_flight() {
+        for (in_flight, size, threads) in [(2, 48, 2), (3, 200, 1), (4, 32, 2), (4, 64, 8)] {
+            let size = ObjectSize::new(size * MIB);
+            let memory = PackPlan::memory_for(in_flight, size, threads);
+            let plan = pack(memory, size.get(), threads, 16, S3).unwrap();
+            assert_eq!((plan.part_size, plan.parallel as u64), (size.get(), in_flight));
+        }
     }
 
     #[test]
@@ -385,9 +399,10 @@ mod tests {
         ) {
             if let Ok(plan) = pack(memory, chunk, threads, parallel, S3) {
                 let in_work = (plan.depth as u64 + 1) * FRAME_LEASE;
-                // One part fills, `parallel` are in flight, all frames are in work: this must fit.
+                // All frames are in work, and `parallel` parts are in flight, or one of them still
+                // fills: this must fit.
                 let held = plan.part_size + FRAME_LEASE;
-                prop_assert!(in_work + held * (plan.parallel as u64 + 1) <= memory);
+                prop_assert!(in_work + held * plan.parallel.max(2) as u64 <= memory);
                 prop_assert!(plan.part_size == chunk || plan.part_size >= S3.min);
                 prop_assert!(chunk.div_ceil(plan.part_size) <= S3.count);
                 // Every object that fits twice is sent in a single request.
