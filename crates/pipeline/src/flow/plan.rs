@@ -153,7 +153,7 @@ impl PackPlan {
     /// The budget of the buffers is what the codecs leave of the whole, and at least half of it. If no
     /// plan fits into that, it is all of it: what works with one codec works with each.
     ///
-    /// It holds the frames in work and at least two parts: one that fills while the other is in
+    /// It holds the frames in work and at least two parts, so that one can fill while another is in
     /// flight. Stores bill each part, so an object of which the budget holds two is sent in one
     /// request. A larger object is sent in parts of which the budget holds four.
     ///
