@@ -6,7 +6,7 @@ use xb_pipeline::{ObjectSize, PackPlan};
 const MOST: u64 = 512 << 20;
 
 /// Minimum default memory of a put in bytes: `PUT_BASE`, and `PUT_PER_CORE` for each core. With 2
-/// cores, the resident memory of the process is less than 200 MiB.
+/// cores, the resident memory of the process is about 190 to 200 MiB.
 const PUT_BASE: u64 = 132 << 20;
 const PUT_PER_CORE: u64 = 16 << 20;
 

@@ -197,16 +197,16 @@ impl PackPlan {
                 memory,
             });
         }
-        let fit = usize::try_from(for_parts / held).unwrap_or(usize::MAX);
-        Ok(Self {
-            threads,
-            depth,
-            object_size,
-            part_size: part,
-            parallel: parallel.clamp(1, fit),
-            memory,
-            limits,
-        })
+        let plan = Self { threads, depth, object_size, part_size: part, parallel, memory, limits };
+        Ok(Self { parallel: parallel.clamp(1, plan.parts()), ..plan })
+    }
+
+    /// Returns the number of parts that the budget holds beside the frames in work, at least 2.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        let for_parts = self.memory.saturating_sub(in_work(self.threads));
+        let held = self.part_size.saturating_add(FRAME_LEASE);
+        usize::try_from(for_parts / held).unwrap_or(usize::MAX).max(2)
     }
 
     /// Returns the budget in bytes that keeps so many objects in flight, while three quarters of the
@@ -403,6 +403,7 @@ mod tests {
                 // fills: this must fit.
                 let held = plan.part_size + FRAME_LEASE;
                 prop_assert!(in_work + held * plan.parallel.max(2) as u64 <= memory);
+                prop_assert!(in_work + held * plan.parts() as u64 <= memory);
                 prop_assert!(plan.part_size == chunk || plan.part_size >= S3.min);
                 prop_assert!(chunk.div_ceil(plan.part_size) <= S3.count);
                 // Every object that fits twice is sent in a single request.

@@ -125,12 +125,11 @@ impl Copying<'_> {
         })?;
         // A range takes all of its memory before it is fetched. With room for one more, some ranges are
         // fetched while others are sent.
-        let held = usize::try_from(put.memory / put.part_size.max(1)).unwrap_or(usize::MAX);
         Ok(UnpackPlan {
             threads: put.threads,
             depth: put.depth,
             range: put.part_size,
-            parallel: put.parallel.min(held.saturating_sub(1)).max(1),
+            parallel: put.parallel.min(put.parts() - 1),
             memory: put.memory,
         })
     }
