@@ -48,29 +48,32 @@ impl RandomnessTest {
     /// The count uses a sample of the bytes; LZ4, which is very fast on data that does not shrink,
     /// gets all of them.
     pub fn is_random(&mut self, plain: &[u8], out: &mut [u8]) -> bool {
-        flat(plain)
+        Self::is_flat(plain)
             && compress_into_with_table(plain, out, &mut self.table)
                 .is_ok_and(|len| len >= plain.len())
     }
-}
 
-fn flat(plain: &[u8]) -> bool {
-    if plain.len() < LEAST {
-        return false;
-    }
-    let mut counts = [0_u64; 256];
-    // An odd number of runs: else they would be at the same places of every page.
-    let step = (plain.len() / SAMPLE) | 1;
-    for &byte in plain.chunks(RUN).step_by(step).flatten() {
-        if let Some(count) = counts.get_mut(usize::from(byte)) {
-            *count += 1;
+    /// Whether all byte values are about equally frequent in a sample. With data in which a codec
+    /// finds no repeats, that means it is random.
+    #[must_use]
+    pub fn is_flat(plain: &[u8]) -> bool {
+        if plain.len() < LEAST {
+            return false;
         }
+        let mut counts = [0_u64; 256];
+        // An odd number of runs: else they would be at the same places of every page.
+        let step = (plain.len() / SAMPLE) | 1;
+        for &byte in plain.chunks(RUN).step_by(step).flatten() {
+            if let Some(count) = counts.get_mut(usize::from(byte)) {
+                *count += 1;
+            }
+        }
+        // The chance that two bytes are equal, times 256, is 1 for random bytes; the sample adds
+        // 256 / n by comparing bytes with themselves. 5 % above that is 0.04 bits per byte.
+        let n: u64 = counts.iter().sum();
+        let same: u64 = counts.iter().map(|count| count * count).sum();
+        same * 256 * 20 < (n * n + n * 256) * 21
     }
-    // The chance that two bytes are equal, times 256, is 1 for random bytes; the sample adds
-    // 256 / n by comparing bytes with themselves. 5 % above that is 0.04 bits per byte.
-    let n: u64 = counts.iter().sum();
-    let same: u64 = counts.iter().map(|count| count * count).sum();
-    same * 256 * 20 < (n * n + n * 256) * 21
 }
 
 #[cfg(test)]

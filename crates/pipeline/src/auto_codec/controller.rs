@@ -16,6 +16,7 @@ use super::bound::Bound;
 use super::levels::{Encoding, Levels, Probe, RUNGS, Rung};
 use super::machine::MachineCosts;
 use super::processors::Ticks;
+use super::trial::Trials;
 
 /// Usual time between two decisions.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -116,12 +117,15 @@ pub(crate) struct Controller {
     /// With this many, the workers wait until the link is known.
     enough: u64,
     rung: Rung,
+    /// Bytes produced before the first frame of this rung.
+    rung_since: u64,
     limit: Option<Limit>,
     link: Bound,
     /// Rate at which bytes have left lately, while the link has been busy without a break. Never grows.
     leaving: Bound,
     source: Bound,
     workers: [Bound; RUNGS],
+    trials: Trials,
     /// What the run costs this machine, if its load is known.
     machine: Option<MachineCosts>,
     last: Sample,
@@ -152,11 +156,13 @@ impl Controller {
             // More, so that the link stays busy for as long as they wait.
             enough: batch + 2 * turns,
             rung: Rung::FIRST,
+            rung_since: 0,
             limit: None,
             link: Bound::unknown(LINK_GROWTH),
             leaving: Bound::unknown(1.0),
             source: Bound::unknown(GROWTH),
             workers: [Bound::unknown(GROWTH); RUNGS],
+            trials: Trials::new(),
             machine: processors.map(|(count, ticks)| MachineCosts::new(count, threads, ticks)),
             last: Sample::default(),
             latest_sent: 0,
@@ -265,7 +271,10 @@ impl Controller {
         self.measure(limit, full, (read, seconds), sent);
         self.busy_since = self.busy_since.and(Some(now));
         self.credit = (self.credit + seconds * self.threads * PROBING).min(MOST_CREDIT);
-        self.rung = self.best();
+        let rung = self.next(now.at);
+        if rung != self.rung {
+            (self.rung, self.rung_since) = (rung, now.produced);
+        }
         self.plan_probe();
     }
 
@@ -280,6 +289,11 @@ impl Controller {
         match self.busy_since {
             Some(_) => self.leaving.measured(sent, sent_seconds),
             None => self.leaving = Bound::unknown(1.0),
+        }
+        match self.busy_since {
+            _ if self.rung != Rung::STORED => self.trials.compressed(read_seconds),
+            Some(since) if since.sent >= self.rung_since => self.trials.stored(sent, sent_seconds),
+            _ => {}
         }
         match limit {
             Limit::Link => self.link.measured(sent, sent_seconds),
@@ -314,11 +328,32 @@ impl Controller {
         let machine = machine.map_or(f64::INFINITY, |costs| costs.throughput(worker, ratio));
         let workers = predicted.min(observed).min(machine);
         let link = self.link.rate() / ratio;
+        // Without a known link, the processors alone are the limit.
+        let is_stored = rung == Rung::STORED && self.link.is_known();
+        let link = if is_stored { link.min(self.trials.storing()) } else { link };
         let source = self.source.rate();
         if source < link && source > workers * FAIR_SHARE {
             return workers * FAIR_SHARE;
         }
         workers.min(link).min(source)
+    }
+
+    /// Returns the rung for the next frames, at the time `now`.
+    fn next(&mut self, now: Duration) -> Rung {
+        if self.trials.is_running(now) {
+            return self.rung;
+        }
+        if self.rung == Rung::STORED && self.link.is_known() {
+            let codecs = Rung::all().filter(|rung| *rung != Rung::STORED);
+            let predicted = codecs.map(|rung| (rung, self.throughput(rung)));
+            let best = predicted.max_by(|a, b| a.1.total_cmp(&b.1));
+            if let Some((codec, throughput)) = best
+                && self.trials.begin(now, throughput)
+            {
+                return codec;
+            }
+        }
+        self.best()
     }
 
     fn none_left(&self) -> bool {

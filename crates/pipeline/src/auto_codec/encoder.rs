@@ -58,7 +58,8 @@ impl AutoEncoder {
     ) -> Result<Option<(usize, BlockCodec)>, CodecError> {
         let other = self.begun.seconds();
         let choice = self.codec.choose();
-        if choice.rung != Rung::STORED || choice.probe.is_some() {
+        let is_probed = choice.rung == Rung::STORED && choice.probe.is_some();
+        if choice.rung.needs_test() || is_probed {
             let begun = Stopwatch::start(self.clock);
             let is_random = self.random.is_random(plain, out);
             self.codec.tested(plain.len(), begun.seconds());
@@ -69,6 +70,11 @@ impl AutoEncoder {
         }
         // Before the probe, which takes the tables of the codec in use from the processor's cache.
         let (len, chosen) = self.run(choice.rung, plain, out)?;
+        let is_stored = choice.rung == Rung::STORED;
+        if !is_stored && len.is_none() && RandomnessTest::is_flat(plain) {
+            self.codec.stored(plain.len(), other + chosen.seconds);
+            return Ok(None);
+        }
         let probe = choice.probe.map(|rung| self.probe(rung, plain)).transpose()?;
         self.codec.encoded(&chosen, probe.as_ref(), other);
         Ok(len.zip(choice.rung.algorithm().block_codec()))

@@ -46,6 +46,12 @@ impl Rung {
         }
     }
 
+    /// Whether frames are tested before this codec, because it takes long for random ones. Snappy and LZ4 skip
+    /// them almost as quickly as the test does.
+    pub(super) fn needs_test(self) -> bool {
+        self.0 > Self::LZ4
+    }
+
     pub(super) fn index(self) -> usize {
         self.0
     }
@@ -120,7 +126,7 @@ pub(super) struct Levels {
     random: Mean,
     /// Seconds per byte of the work apart from the codec, without the test for random frames.
     other: Mean,
-    /// Seconds per byte of that test, which stored frames do without.
+    /// Seconds per byte of that test, which some rungs do without.
     test: Mean,
 }
 
@@ -190,7 +196,7 @@ impl Levels {
 
     /// Seconds that a worker takes for a byte with a rung.
     pub(super) fn seconds(&self, rung: Rung) -> f64 {
-        let test = if rung == Rung::STORED { 0.0 } else { self.test.value() };
+        let test = if rung.needs_test() { self.test.value() } else { 0.0 };
         self.other.value() + test + self.codec_seconds(rung)
     }
 

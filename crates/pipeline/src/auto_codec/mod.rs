@@ -17,6 +17,7 @@ mod run;
 #[cfg(test)]
 mod simulation;
 mod stopwatch;
+mod trial;
 
 pub use controller::Limit;
 pub(crate) use encoder::AutoEncoder;

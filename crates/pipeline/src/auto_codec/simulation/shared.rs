@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::controller::{Controller, Sample};
 use super::super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::super::processors::Ticks;
-use super::{DATA, Data, FRAME, MIB, OTHER, Outcome, SPEED, Spread, TEST};
+use super::{DATA, Data, FRAME, MIB, OTHER, Outcome, SPEED, Spread, random_frame};
 
 /// Seconds of a step.
 const STEP: f64 = 0.001;
@@ -234,9 +234,8 @@ impl Run<'_> {
         self.begun += 1;
         let mut busy = OTHER * FRAME as f64;
         if is_random && (rung != Rung::STORED || choice.probe.is_some()) {
-            self.controller.stored(FRAME as usize, busy);
-            self.controller.tested(FRAME as usize, TEST);
-            return Some(InWork { left: busy + TEST, stored: FRAME });
+            busy += random_frame(&mut self.controller, rung, busy);
+            return Some(InWork { left: busy, stored: FRAME });
         }
         let size = self.spread.around(0.2);
         let chosen = self.encode(rung, size, is_random);
