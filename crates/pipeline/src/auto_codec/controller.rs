@@ -344,12 +344,9 @@ impl Controller {
             return self.rung;
         }
         if self.rung == Rung::STORED && self.link.is_known() {
-            let codecs = Rung::all().filter(|rung| *rung != Rung::STORED);
-            let predicted = codecs.map(|rung| (rung, self.throughput(rung)));
-            let best = predicted.max_by(|a, b| a.1.total_cmp(&b.1));
-            if let Some((codec, throughput)) = best
-                && self.trials.begin(now, throughput)
-            {
+            let codecs = Rung::all().skip(1).map(|rung| (self.throughput(rung), rung));
+            let best = codecs.max_by(|a, b| a.0.total_cmp(&b.0));
+            if let Some((_, codec)) = best.filter(|(rate, _)| self.trials.begin(now, *rate)) {
                 return codec;
             }
         }

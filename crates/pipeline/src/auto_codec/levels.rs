@@ -81,7 +81,7 @@ const TYPICAL: [(f64, f64); RUNGS] = [
 /// more, changed data would be noticed too late.
 const FRAMES: f64 = 30.0;
 /// Weight of a new comparison of two rungs on the same frame.
-const COMPARISON: f64 = 0.5;
+const COMPARISON: f64 = 0.25;
 /// A frame that shrinks less than this reveals nothing about the relation of two rungs.
 const SHRINKS: f64 = 0.97;
 

@@ -86,6 +86,8 @@ impl Trials {
 
 #[cfg(test)]
 mod tests {
+    use super::super::controller::{Controller, Sample};
+    use super::super::levels::{Encoding, Probe, Rung};
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -120,5 +122,63 @@ mod tests {
         assert!((trials.storing() / 1e9 - 1.22).abs() < 0.01, "{}", trials.storing());
         (0..20).for_each(|_| trials.stored(0.9e9, 0.1));
         assert!((trials.storing() / 0.9e9 - 1.0).abs() < 0.01, "{}", trials.storing());
+    }
+
+    const MIB: usize = 1 << 20;
+    const STEP: Duration = Duration::from_millis(10);
+
+    /// Frames shrink to half. `used` is the time of snappy in seconds.
+    fn encoding(rung: Rung, used: f64) -> Encoding {
+        let times = [0.0, 1.0, 1.1, 1.8, 2.1, 3.1, 3.6, 6.0, 7.8, 10.0, 11.8];
+        let seconds = used * times[rung.index()];
+        let stored = if rung == Rung::STORED { MIB } else { MIB / 2 };
+        Encoding { rung, plain: MIB, stored, seconds }
+    }
+
+    /// Two workers and a link of 1 MiB/ms. Snappy takes 2.6 ms in the first second, then 1.6 ms in use and
+    /// 2.2 ms in a probe. Returns for how long frames are stored, of a minute.
+    #[allow(clippy::cast_possible_truncation, reason = "the numbers are small")]
+    fn stored() -> Duration {
+        let mut controller = Controller::new(2, MIB as u64, None);
+        let (mut read, mut produced, mut sent) = (0.0, 0.0, 0.0);
+        let mut stored = Duration::ZERO;
+        for step in 1..=6000 {
+            let used = if step < 100 { 2.6e-3 } else { 1.6e-3 };
+            let mut rung = Rung::STORED;
+            for _ in 0..4 {
+                let choice = controller.choose();
+                rung = choice.rung;
+                let chosen = encoding(rung, used);
+                controller.encoded(&chosen, 1e-5);
+                if let Some(probe) = choice.probe {
+                    let encoding = encoding(probe, used * 1.4);
+                    let seconds = 2.0 * encoding.seconds;
+                    controller.compared(&Probe { encoding, seconds }, &chosen);
+                }
+            }
+            let speed = 2e-3 / encoding(rung, used).seconds.max(1e-9);
+            stored += STEP * u32::from(rung == Rung::STORED);
+            // While frames are stored, the link has always more to send.
+            match rung == Rung::STORED {
+                true => (read, sent, produced) = (read + 10.0, sent + 10.0, sent + 30.0),
+                false => {
+                    read += 10.0 * speed;
+                    produced = f64::max(produced, sent) + 5.0 * speed;
+                    sent = f64::min(produced, sent + 10.0);
+                }
+            }
+            let [read, produced, sent] =
+                [read, produced, sent].map(|mib| (mib * MIB as f64) as u64);
+            let at = STEP * step;
+            let source_wait = Duration::ZERO;
+            controller.observe(Sample { at, read, produced, sent, source_wait }, || None);
+        }
+        stored
+    }
+
+    #[test]
+    fn a_codec_is_used_although_probes_take_longer() {
+        let stored = stored();
+        assert!((SECOND / 2..20 * SECOND).contains(&stored), "{stored:?}");
     }
 }
