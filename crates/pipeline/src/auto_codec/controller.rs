@@ -16,12 +16,15 @@ use super::bound::Bound;
 use super::levels::{Encoding, Levels, Probe, RUNGS, Rung};
 use super::machine::MachineCosts;
 use super::processors::Ticks;
+use super::sample::Sample;
 use super::trial::Trials;
 
 /// Usual time between two decisions.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Time after which a busy link counts as measured, even if a quarter of a batch has not left.
 const LONG_WINDOW: Duration = Duration::from_millis(250);
+/// Time in which decisions follow each other faster: the first ones know little.
+const START: Duration = Duration::from_millis(200);
 /// Bytes that a link must have carried before its rate is guessed: a sender or the system may take so
 /// many before any crosses the link.
 const FIRST: u64 = 4 << 20;
@@ -51,39 +54,6 @@ const MOST_CREDIT: f64 = 1.0;
 const ENCODINGS: f64 = 2.0;
 /// Probes try rungs at most this far from the current one. One decision moves up no further.
 const PROBE_STEPS: usize = 2;
-
-/// Totals of a run at one moment.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sample {
-    /// Time since the start.
-    pub(crate) at: Duration,
-    /// Bytes read from the source.
-    pub(crate) read: u64,
-    /// Bytes out of the workers, for the link.
-    pub(crate) produced: u64,
-    /// Bytes that have left.
-    pub(crate) sent: u64,
-    /// Time for which the reader has waited for the source.
-    pub(crate) source_wait: Duration,
-}
-
-impl Sample {
-    fn is_later(&self, earlier: &Self, least: Duration) -> bool {
-        self.at.saturating_sub(earlier.at) >= least
-    }
-
-    fn seconds_since(&self, earlier: &Self) -> f64 {
-        self.at.saturating_sub(earlier.at).as_secs_f64().max(1e-9)
-    }
-
-    fn read_rate(&self, earlier: &Self) -> f64 {
-        self.read.saturating_sub(earlier.read) as f64 / self.seconds_since(earlier)
-    }
-
-    fn sent_rate(&self, earlier: &Self) -> f64 {
-        self.sent.saturating_sub(earlier.sent) as f64 / self.seconds_since(earlier)
-    }
-}
 
 /// Stage that limits a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,6 +210,8 @@ impl Controller {
         self.busy_since = self.busy_since.or(moves.then_some(now)).filter(|_| busy);
         // Until the link is known, a wrong choice may fill all memory with bytes for a slow one.
         let haste = if self.link.is_known() { 1 } else { 4 };
+        let is_start = now.at < START && self.machine.is_some() && !self.none_left();
+        let window = if is_start { WINDOW / haste } else { WINDOW };
         let is_over = match self.busy_since {
             Some(since) => {
                 now.sent.saturating_sub(since.sent) >= self.batch / 4
@@ -247,7 +219,7 @@ impl Controller {
                     || now.is_later(&since, LONG_WINDOW / haste)
             }
             // As soon as the first bytes have left, storing is no longer the worst guess.
-            None => now.is_later(&self.last, WINDOW) || self.none_left() && self.has_left(&now),
+            None => now.is_later(&self.last, window) || self.none_left() && self.has_left(&now),
         };
         if !is_over || (self.frames as f64) < 2.0 * self.threads {
             return;

@@ -2,7 +2,8 @@
 //!
 //! Workers report what each frame cost and saved ([`levels`]); the counters of the run show whether
 //! the source, the workers or the link is the limit ([`controller`]), and the load of the machine
-//! whether the store and the producer share its processors ([`machine`]). Frames of one stream may have
+//! whether the store and the producer share its processors ([`machine`]). Over a fast link, where
+//! predictions are too coarse, a [`trial`] decides. Frames of one stream may have
 //! different codecs, so a choice takes effect with the next frame.
 
 mod bound;
@@ -14,6 +15,7 @@ mod machine;
 mod mean;
 mod processors;
 mod run;
+mod sample;
 #[cfg(test)]
 mod simulation;
 mod stopwatch;

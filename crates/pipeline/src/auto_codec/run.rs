@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::time::ClockId;
 use xb_compressor::Algorithm;
 
-use super::controller::{Choice, Controller, Limit, Sample};
+use super::controller::{Choice, Controller, Limit};
 use super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::processors::Processors;
+use super::sample::Sample;
 use crate::flow::hold_ups::Wait;
 use crate::flow::observer::Observer;
 

@@ -7,10 +7,11 @@ mod shared;
 
 use std::time::Duration;
 
-use super::controller::{Controller, Sample};
+use super::controller::Controller;
 use super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::processors::Ticks;
 use super::run::HOLD;
+use super::sample::Sample;
 
 const MIB: u64 = 1 << 20;
 /// Plain bytes of a frame.

@@ -20,7 +20,7 @@ const NEAR: f64 = 0.85;
 /// Seconds of measurements that the rate of storing remembers.
 const MEMORY: f64 = 0.5;
 /// Seconds of measurements until it is known.
-const LEAST: f64 = 0.25;
+const LEAST: f64 = 0.2;
 /// Growth of that rate in a second in which frames are not stored, so that a change is noticed.
 const GROWTH: f64 = 0.02;
 
@@ -86,8 +86,9 @@ impl Trials {
 
 #[cfg(test)]
 mod tests {
-    use super::super::controller::{Controller, Sample};
+    use super::super::controller::Controller;
     use super::super::levels::{Encoding, Probe, Rung};
+    use super::super::sample::Sample;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);

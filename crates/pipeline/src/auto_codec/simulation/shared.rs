@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::super::controller::{Controller, Sample};
+use super::super::controller::Controller;
 use super::super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::super::processors::Ticks;
+use super::super::sample::Sample;
 use super::{DATA, Data, FRAME, MIB, OTHER, Outcome, SPEED, Spread, random_frame};
 
 /// Seconds of a step.
