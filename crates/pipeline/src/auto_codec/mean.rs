@@ -21,6 +21,11 @@ impl Mean {
         self.value
     }
 
+    /// Weight of all measurements so far, at most the memory.
+    pub(super) fn weight(&self) -> f64 {
+        self.weight
+    }
+
     /// Adds a measurement.
     pub(super) fn add(&mut self, value: f64, weight: f64) {
         self.weight = (self.weight + weight).min(self.memory);

@@ -3,8 +3,8 @@
 //! Workers report what each frame cost and saved ([`levels`]); the counters of the run show whether
 //! the source, the workers or the link is the limit ([`controller`]), and the load of the machine
 //! whether the store and the producer share its processors ([`machine`]). Over a fast link, where
-//! predictions are too coarse, a [`trial`] decides. Frames of one stream may have
-//! different codecs, so a choice takes effect with the next frame.
+//! predictions are too coarse, a [`trial`] decides. Frames of one stream may have different codecs, so
+//! a choice takes effect with the next frame.
 
 mod bound;
 mod controller;

@@ -27,10 +27,8 @@ const GROWTH: f64 = 0.02;
 /// What storing has reached, and when a codec is tried instead.
 #[derive(Debug)]
 pub(super) struct Trials {
-    /// Bytes per second.
+    /// Bytes per second; each measurement weighs as many seconds as it took.
     storing: Mean,
-    /// Seconds of all its measurements.
-    measured: f64,
     /// End of the current trial.
     end: Duration,
     /// Earliest begin of the next one.
@@ -42,7 +40,6 @@ impl Trials {
     pub(super) fn new() -> Self {
         Self {
             storing: Mean::new(f64::INFINITY, MEMORY),
-            measured: 0.0,
             end: Duration::ZERO,
             next: Duration::ZERO,
             pause: PAUSE,
@@ -52,7 +49,6 @@ impl Trials {
     /// Learns the rate at which stored frames have left for some seconds.
     pub(super) fn stored(&mut self, rate: f64, seconds: f64) {
         self.storing.add(rate, seconds);
-        self.measured += seconds;
     }
 
     /// Learns that frames were compressed for some seconds.
@@ -62,7 +58,7 @@ impl Trials {
 
     /// Highest rate of storing in bytes per second; infinite until it is known.
     pub(super) fn storing(&self) -> f64 {
-        if self.measured < LEAST { f64::INFINITY } else { self.storing.value() }
+        if self.storing.weight() < LEAST { f64::INFINITY } else { self.storing.value() }
     }
 
     /// Whether the rung in use is being tried.
