@@ -28,6 +28,25 @@ pub(crate) enum Undecoded {
     Codec(ErrorLocation, CodecError),
 }
 
+impl Frame {
+    /// Whether a worker has something to do: a payload to decode, or to read for its checksum.
+    pub(crate) fn needs_worker(&self) -> bool {
+        let unread = self.header.payload_crc32c.is_some() && self.crc32c.is_none();
+        unread || block_codec(self.header.codec).is_some()
+    }
+
+    /// Compares the payload with its checksum, and returns it as stored.
+    pub(crate) fn check(self) -> Result<Vec<Bytes>, Undecoded> {
+        let Frame { header, payload, crc32c } = self;
+        if header.payload_crc32c.is_some() {
+            let sum =
+                crc32c.unwrap_or_else(|| checksum::crc32c_of(payload.iter().map(AsRef::as_ref)));
+            header.check_payload_crc(sum).map_err(Undecoded::Frame)?;
+        }
+        Ok(payload)
+    }
+}
+
 /// State of one worker.
 pub(crate) struct FrameDecoder {
     blocks: BlockDecoder,
@@ -43,15 +62,9 @@ impl FrameDecoder {
     }
 
     /// Checks a frame and returns its plain bytes.
-    pub(crate) fn decode(
-        &mut self,
-        Frame { header, payload, crc32c }: Frame,
-    ) -> Result<Vec<Bytes>, Undecoded> {
-        if header.payload_crc32c.is_some() {
-            let sum =
-                crc32c.unwrap_or_else(|| checksum::crc32c_of(payload.iter().map(AsRef::as_ref)));
-            header.check_payload_crc(sum).map_err(Undecoded::Frame)?;
-        }
+    pub(crate) fn decode(&mut self, frame: Frame) -> Result<Vec<Bytes>, Undecoded> {
+        let header = frame.header.clone();
+        let payload = frame.check()?;
         let Some(codec) = block_codec(header.codec) else { return Ok(payload) };
         let stored: &[u8] = match payload.as_slice() {
             [whole] => whole,

@@ -25,7 +25,7 @@ use xb_frame::{Event, FrameHeader, Kind, Limits, StreamReader, Summary};
 use crate::flow::checksum;
 use crate::flow::hold_ups::Wait;
 use crate::flow::observer::Observer;
-use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};
+use crate::flow::ordered_pool::{Closed, Submit, WorkerDied, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::received::Received;
 use crate::flow::slab::SlabPool;
@@ -171,9 +171,8 @@ fn find(
                     let crc32c = sum.replace(0);
                     watch(&header, &payload);
                     if header.kind == Kind::Data {
-                        observer.waiting(Wait::Workers, || {
-                            submit.send(Frame { header, payload, crc32c })
-                        })?;
+                        let frame = Frame { header, payload, crc32c };
+                        pass(frame, submit, observer)?;
                     }
                 }
                 _ => {}
@@ -181,4 +180,17 @@ fn find(
         }
     }
     Ok(reader.finish()?)
+}
+
+/// Passes a frame to the workers, unless they have nothing to do.
+fn pass(
+    frame: Frame,
+    submit: &Submit<Frame, Result<Vec<Bytes>, Undecoded>>,
+    observer: &Observer,
+) -> Result<(), Closed> {
+    if frame.needs_worker() {
+        return observer.waiting(Wait::Workers, || submit.send(frame));
+    }
+    let checked = observer.working(Work::Decode, frame.len(), || frame.check());
+    observer.waiting(Wait::Workers, || submit.done(checked))
 }
