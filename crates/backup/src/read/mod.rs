@@ -1,15 +1,12 @@
 //! Reading a backup: opening it, selecting files, and fetching its objects in order.
 
-mod buffers;
 pub(crate) mod fetch;
 pub(crate) mod file_filter;
 pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod packed_index;
 pub(crate) mod partial;
-mod range;
 pub(crate) mod ranges;
-pub(crate) mod recent;
 pub(crate) mod request;
 pub(crate) mod stream_sink;
 pub(crate) mod unlock;

@@ -16,8 +16,8 @@ use crate::catalog::verification::{Level, Problem};
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
+use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{Range, pump, ranges};
-use crate::read::recent::Recent;
 
 impl Run<'_> {
     pub(super) async fn classic(

@@ -15,8 +15,8 @@ use super::sum_check::{SumCheck, sum_of};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::End;
 use crate::error::BackupError;
+use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{pump, ranges};
-use crate::read::recent::Recent;
 
 /// Results of fetching and of unpacking, and the unpacked content.
 type Unpacked =

@@ -1,5 +1,10 @@
 //! Fetches ranges of objects in parallel and delivers them in order.
 
+mod buffers;
+mod range;
+pub(crate) mod recent;
+mod window;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,9 +16,10 @@ use xb_uploader::{Store, StoreError};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::read::buffers::{RangeBuffers, ReceivedRange};
-pub(crate) use crate::read::range::Range;
-use crate::read::recent::Recent;
+use crate::read::ranges::buffers::{RangeBuffers, ReceivedRange};
+pub(crate) use crate::read::ranges::range::Range;
+use crate::read::ranges::recent::Recent;
+use crate::read::ranges::window::Window;
 
 /// Splits objects, given as key, first byte and size, into ranges of at most `range` bytes.
 pub(crate) fn ranges(
@@ -118,19 +124,21 @@ pub(crate) async fn fetch_all(
     let mut waiting = ranges.peekable();
     let first = waiting.peek().map_or(0, |first| first.len);
     let buffers = RangeBuffers::new(first, plan.memory);
+    let mut window = Window::new(plan);
     let mut running = FuturesOrdered::new();
     loop {
         let wanted =
-            waiting.peek().filter(|_| running.len() < plan.parallel).map(|range| range.len);
+            waiting.peek().filter(|_| running.len() < window.size()).map(|range| range.len);
         tokio::select! {
             biased;
             permit = lease(&budget, wanted), if wanted.is_some() => {
                 if let Some(range) = waiting.next() {
                     let (store, buffers) = (store.clone(), buffers.clone());
+                    let arrival = window.arrival(range.len);
                     // A separate task, so that the fetch continues while this one waits for room
                     // downstream.
                     running.push_back(tokio::spawn(async move {
-                        let received = fetch(&store, &range, &buffers).await?;
+                        let received = arrival.of(fetch(&store, &range, &buffers)).await?;
                         let (bytes, crc) = received.freeze(permit);
                         Ok::<_, StoreError>((range, bytes, crc))
                     }));
@@ -157,6 +165,8 @@ pub(crate) async fn fetch_all(
                     }
                 }
             }
+            // More requests may be in flight now.
+            () = window.widened(), if !running.is_empty() => {}
             else => return Ok(()),
         }
     }
