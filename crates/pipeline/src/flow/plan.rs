@@ -242,8 +242,11 @@ pub struct UnpackPlan {
 
 /// Maximum range: a larger one makes a request no cheaper and delays the first byte.
 const MAX_RANGE: u64 = 16 << 20;
-/// Minimum range of one request.
+/// Minimum range of one request. Ranges are multiples of it.
 const MIN_RANGE: u64 = 1 << 20;
+/// Ranges beside those that are fetched: one on its way to the consumer, and two with it, as frames
+/// straddle ranges.
+const CONSUMED: u64 = 3;
 
 impl UnpackPlan {
     /// Derives a plan within `memory` bytes. Frames straddle ranges, so at least four ranges are
@@ -261,14 +264,14 @@ impl UnpackPlan {
             return Err(PlanError::Memory { memory, threads, needed });
         }
         let for_ranges = memory - in_work;
-        // The same number may be fetched and not yet consumed.
-        let range = (for_ranges / (2 * parallel as u64)).clamp(MIN_RANGE, MAX_RANGE);
+        let held = (parallel as u64).saturating_add(CONSUMED);
+        let range = (for_ranges / held / MIN_RANGE * MIN_RANGE).clamp(MIN_RANGE, MAX_RANGE);
         let fit = usize::try_from(for_ranges / range).unwrap_or(usize::MAX);
         Ok(Self {
             threads,
             depth,
             range,
-            parallel: parallel.min(fit.saturating_sub(2).max(1)),
+            parallel: parallel.min(fit.saturating_sub(2)),
             memory: for_ranges,
         })
     }
@@ -392,6 +395,19 @@ mod tests {
         assert_eq!(worker_threads(0, 0, 8), 1);
     }
 
+    #[test]
+    fn ranges_are_as_long_as_the_memory_allows() {
+        let range = |memory, parallel| {
+            let plan = UnpackPlan::new(memory * MIB, 2, parallel).unwrap();
+            (plan.range / MIB, plan.parallel)
+        };
+        assert_eq!(range(192, 8), (16, 8));
+        assert_eq!(range(96, 8), (8, 8));
+        assert_eq!(range(64, 8), (5, 8));
+        assert_eq!(range(24, 8), (1, 8));
+        assert_eq!(range(16, 8), (1, 7));
+    }
+
     proptest! {
         #[test]
         fn plans_keep_to_the_budget_and_the_limits(
@@ -411,7 +427,10 @@ mod tests {
                 prop_assert!(!fits || chunk > S3.max || plan.part_size == chunk);
             }
             if let Ok(plan) = UnpackPlan::new(memory, threads, parallel) {
-                prop_assert!(plan.range * 3 <= plan.memory || plan.parallel == 1);
+                prop_assert!((1..=parallel).contains(&plan.parallel));
+                // All that is fetched, and what the consumer holds.
+                prop_assert!(plan.range * (plan.parallel as u64 + 2) <= plan.memory);
+                prop_assert_eq!(plan.range % MIN_RANGE, 0);
                 prop_assert!(plan.memory <= memory);
             }
         }
