@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from . import peers
-from .measure import Failed, raise_open_files, run
+from .measure import Failed, raise_open_files, run, use_memory
 
 # What the documents show. A run by hand leaves it alone, unless --out says otherwise.
 RESULTS = peers.ROOT / "benches" / "results"
@@ -97,8 +97,10 @@ class Bench:
         shown = {key: round(value, 3) if isinstance(value, float) else value for key, value in facts.items()}
         print(json.dumps(shown), file=sys.stderr, flush=True)
 
-    def measure(self, facts, chain, **how):
-        """Runs a chain, records what it took beside `facts`; a failure is recorded, too."""
+    def measure(self, facts, chain, fresh=0, **how):
+        """Runs a chain, records what it took beside `facts`; a failure is recorded, too. `fresh` is the memory
+        in bytes, for files and for itself, that the chain will get from the system."""
+        use_memory(fresh)
         try:
             took = run(chain, **how)
         except Failed as error:

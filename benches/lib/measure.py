@@ -75,6 +75,16 @@ def run(chain, stdin=None, stdout=None, env=None, net=None, limit=1800):
     return Run(wall, cpu, memory, text)
 
 
+def use_memory(size):
+    """Uses `size` bytes of memory once, at most half of what is free, and frees them. The host of a virtual
+    machine takes unused memory back, and its next use can cost more than what is measured here."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    piece = bytes(1 << 20)
+    with open(os.memfd_create("used"), "wb") as file:
+        for _ in range(min(size, free // 2) >> 20):
+            file.write(piece)
+
+
 def _wait(child):
     """Waits for one child and returns its own resource usage."""
     _, status, usage = os.wait4(child.pid, 0)
