@@ -155,7 +155,7 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
         |name: &str| query.split('&').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     let mut kept = shared.kept();
     match request.word(0) {
-        "PUT" if request.header("if-none-match").is_some() && kept.contains_key(path) => {
+        "PUT" if request.header("if-none-match").is_some() && find(&kept, path).is_some() => {
             said(412, "<Error><Code>PreconditionFailed</Code></Error>")
         }
         "PUT" => {
@@ -187,11 +187,11 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
             200,
             "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>",
         ),
-        "HEAD" => match kept.get(path) {
+        "HEAD" => match find(&kept, path) {
             Some(object) => head(200, object.size()).into_bytes(),
             None => head(404, 0).into_bytes(),
         },
-        "GET" => match kept.get(path) {
+        "GET" => match find(&kept, path) {
             Some(object) => whole(200, &object.content),
             None => said(404, "<Error><Code>NoSuchKey</Code></Error>"),
         },
@@ -201,6 +201,11 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
         }
         _ => said(400, ""),
     }
+}
+
+/// Returns an object; there is none before its upload in parts is complete.
+fn find<'a>(kept: &'a BTreeMap<String, Object>, path: &str) -> Option<&'a Object> {
+    kept.get(path).filter(|object| object.whole)
 }
 
 /// Decodes percent escapes such as `%40`; an invalid escape stays as it is.
@@ -255,6 +260,26 @@ mod tests {
     #[test]
     fn keys_are_found_however_they_are_written() {
         assert_eq!(unescaped("a%2Fb%40c%zz%4"), "a/b@c%zz%4");
+    }
+
+    #[test]
+    fn an_upload_in_parts_is_no_object_before_it_is_complete() {
+        let shared = Shared {
+            kept: Mutex::default(),
+            requests: Mutex::default(),
+            delay: Duration::ZERO,
+            ended: AtomicBool::new(false),
+        };
+        let ask = |line: &str| {
+            let request = format!("{line} HTTP/1.1\r\n\r\n");
+            let head = Head::read(&mut request.as_bytes()).unwrap().unwrap();
+            String::from_utf8(answer(&shared, &head, Vec::new(), 7)).unwrap()
+        };
+        assert!(ask("PUT /b/x?partNumber=1&uploadId=sink").starts_with("HTTP/1.1 200"));
+        assert!(ask("HEAD /b/x").starts_with("HTTP/1.1 404"));
+        assert!(ask("GET /b/x").starts_with("HTTP/1.1 404"));
+        assert!(ask("POST /b/x?uploadId=sink").starts_with("HTTP/1.1 200"));
+        assert!(ask("HEAD /b/x").contains("content-length: 7\r\n"));
     }
 
     #[test]
