@@ -161,6 +161,9 @@ fn answer(shared: &Shared, request: &Head, content: Vec<u8>, len: u64) -> Vec<u8
         "PUT" => {
             let part = field("partNumber");
             let object = kept.entry(path.to_owned()).or_default();
+            if part.is_none() {
+                object.parts.clear();
+            }
             object.parts.insert(part.unwrap_or_default().to_owned(), len);
             object.content = if part.is_none() { content } else { Vec::new() };
             object.whole = part.is_none();
@@ -271,7 +274,9 @@ mod tests {
             ended: AtomicBool::new(false),
         };
         let ask = |line: &str| {
-            let request = format!("{line} HTTP/1.1\r\n\r\n");
+            let line =
+                if line.contains("HTTP") { line.to_owned() } else { format!("{line} HTTP/1.1") };
+            let request = format!("{line}\r\n\r\n");
             let head = Head::read(&mut request.as_bytes()).unwrap().unwrap();
             String::from_utf8(answer(&shared, &head, Vec::new(), 7)).unwrap()
         };
@@ -280,6 +285,10 @@ mod tests {
         assert!(ask("GET /b/x").starts_with("HTTP/1.1 404"));
         assert!(ask("POST /b/x?uploadId=sink").starts_with("HTTP/1.1 200"));
         assert!(ask("HEAD /b/x").contains("content-length: 7\r\n"));
+        assert!(ask("PUT /b/x HTTP/1.1\r\nif-none-match: *").starts_with("HTTP/1.1 412"));
+        assert!(ask("PUT /b/y?partNumber=1&uploadId=sink").starts_with("HTTP/1.1 200"));
+        assert!(ask("PUT /b/y HTTP/1.1\r\nif-none-match: *").starts_with("HTTP/1.1 200"));
+        assert!(ask("HEAD /b/y").contains("content-length: 7\r\n"));
     }
 
     #[test]
