@@ -118,13 +118,33 @@ pub(crate) async fn fetch_all(
     plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
     to: mpsc::Sender<Fetched>,
-    mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+    seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
+    let mut ranges = ranges.peekable();
+    let first = ranges.peek().map_or(0, |first| first.len);
+    let buffers = RangeBuffers::new(first, plan.memory);
+    let one = |range: Range| {
+        let (store, buffers) = (store.clone(), buffers.clone());
+        async move { Ok((fetch(&store, &range, &buffers).await?, range)) }
+    };
+    deliver(plan, ranges, to, seen, one).await
+}
+
+/// Fetches ranges with `fetch`, as [`fetch_all`] does.
+async fn deliver<F>(
+    plan: &UnpackPlan,
+    ranges: impl Iterator<Item = Range>,
+    to: mpsc::Sender<Fetched>,
+    mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+    fetch: impl Fn(Range) -> F,
+) -> Result<(), StoreError>
+where
+    F: Future<Output = Result<(ReceivedRange, Range), StoreError>> + Send + 'static,
+{
     let budget = Budget::new(plan.memory);
     let mut waiting = ranges.peekable();
-    let first = waiting.peek().map_or(0, |first| first.len);
-    let buffers = RangeBuffers::new(first, plan.memory);
-    let mut window = Window::new(plan);
+    let threads = tokio::runtime::Handle::current().metrics().num_workers();
+    let mut window = Window::new(plan.parallel, threads);
     let mut running = FuturesOrdered::new();
     loop {
         let wanted =
@@ -133,14 +153,14 @@ pub(crate) async fn fetch_all(
             biased;
             permit = lease(&budget, wanted), if wanted.is_some() => {
                 if let Some(range) = waiting.next() {
-                    let (store, buffers) = (store.clone(), buffers.clone());
-                    let arrival = window.arrival(range.len);
+                    let fetching = window.arrival(range.len).of(fetch(range));
                     // A separate task, so that the fetch continues while this one waits for room
                     // downstream.
                     running.push_back(tokio::spawn(async move {
-                        let received = arrival.of(fetch(&store, &range, &buffers)).await?;
+                        let (fetched, arrived) = fetching.await;
+                        let (received, range) = fetched?;
                         let (bytes, crc) = received.freeze(permit);
-                        Ok::<_, StoreError>((range, bytes, crc))
+                        Ok::<_, StoreError>((range, bytes, crc, arrived))
                     }));
                 }
             }
@@ -149,7 +169,8 @@ pub(crate) async fn fetch_all(
                     Ok(fetched) => fetched,
                     Err(_) => Err(StoreError::new("get", "", xb_uploader::StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
                 };
-                let fetched = fetched.and_then(|(range, bytes, crc)| {
+                let fetched = fetched.and_then(|(range, bytes, crc, arrived)| {
+                    window.arrived(arrived);
                     seen(&range, crc)?;
                     Ok(bytes)
                 });
@@ -165,8 +186,7 @@ pub(crate) async fn fetch_all(
                     }
                 }
             }
-            // More requests may be in flight now.
-            () = window.widened(), if !running.is_empty() => {}
+            () = window.late(), if window.can_widen() && !running.is_empty() => {}
             else => return Ok(()),
         }
     }
@@ -201,7 +221,51 @@ async fn lease(budget: &Budget, wanted: Option<u64>) -> Permit {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Delivers 20 ranges with at most 8 requests at a time, and returns how many were requested and
+    /// not delivered at the same time. The first one arrives when `first_waits_for` were requested.
+    async fn most_in_flight(first_waits_for: usize) -> usize {
+        let plan = UnpackPlan::new(1 << 30, 2, 8).unwrap();
+        let requested = Arc::new(AtomicUsize::new(0));
+        let buffers = RangeBuffers::new(4, plan.memory);
+        let fetch = |range: Range| {
+            let (requested, received) = (Arc::clone(&requested), buffers.take(0, false));
+            requested.fetch_add(1, Ordering::SeqCst);
+            async move {
+                while range.start == 0 && requested.load(Ordering::SeqCst) < first_waits_for {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Ok((received, range))
+            }
+        };
+        let (mut starts, mut most) = (Vec::new(), 0);
+        let seen = |range: &Range, _| {
+            most = most.max(requested.load(Ordering::SeqCst) - starts.len());
+            starts.push(range.start);
+            Ok(())
+        };
+        let (to, mut from) = mpsc::channel(1);
+        let all = ranges(std::iter::once(("a".to_owned(), 0, 80)), 4);
+        let take = async { while from.recv().await.is_some() {} };
+        let both = async { tokio::join!(deliver(&plan, all, to, seen, fetch), take).0 };
+        tokio::time::timeout(Duration::from_secs(9), both).await.unwrap().unwrap();
+        assert_eq!(starts, (0..20).map(|n| n * 4).collect::<Vec<u64>>());
+        most
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fast_store_gets_one_request_more_than_threads_receive() {
+        assert_eq!(most_in_flight(1).await, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_requests_are_in_flight_while_the_first_range_is_late() {
+        assert_eq!(most_in_flight(8).await, 8);
+    }
 
     #[test]
     fn objects_are_covered_without_gap_or_overlap() {
