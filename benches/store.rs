@@ -192,7 +192,7 @@ fn memory_down() {
                 let mut options = opening(sealed);
                 options.extend([&*memory, &*into]);
                 if sealed && !streamed {
-                    // Encrypting files one by one authenticates none of them.
+                    // Files that are encrypted one by one are not authenticated.
                     options.push("--accept-unsealed");
                 }
                 let ran = run("restore", &options).run().expect(0);

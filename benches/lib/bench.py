@@ -98,8 +98,8 @@ class Bench:
         print(json.dumps(shown), file=sys.stderr, flush=True)
 
     def measure(self, facts, chain, fresh=0, **how):
-        """Runs a chain, records what it took beside `facts`; a failure is recorded, too. `fresh` is the memory
-        in bytes, for files and for itself, that the chain will get from the system."""
+        """Runs a chain, records what it took beside `facts`; a failure is recorded, too. `fresh` is how many
+        bytes of memory the chain will take, for its files and for itself."""
         use_memory(fresh)
         try:
             took = run(chain, **how)

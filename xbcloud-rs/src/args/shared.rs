@@ -70,7 +70,7 @@ pub(crate) struct CommonOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Run")]
 pub(crate) struct RunOptions {
-    /// Concurrent requests; fewer if --memory requires it [default: 8]
+    /// Concurrent requests at most; --memory and a fast store need fewer [default: 8]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<usize>,
     /// Memory for buffers, and codecs of the packed layout [default: 512M, a put with 2 cores and

@@ -202,12 +202,12 @@ impl Observer {
         self.0.hold_ups.held(Instant::now())[what as usize]
     }
 
-    /// Runs a `step` of a worker on `bytes` bytes, and counts bytes and time.
+    /// Runs a `step` on `bytes` bytes, and counts bytes and time.
     pub fn working<T>(&self, what: Work, bytes: u64, step: impl FnOnce() -> T) -> T {
         self.0.work.run(what, bytes, step)
     }
 
-    /// Returns what workers have done in this step.
+    /// Returns what has been done in this step.
     #[must_use]
     pub fn worked(&self, what: Work) -> Done {
         self.0.work.done(what)

@@ -242,11 +242,11 @@ pub struct UnpackPlan {
 
 /// Maximum range: a larger one makes a request no cheaper and delays the first byte.
 const MAX_RANGE: u64 = 16 << 20;
-/// Minimum range of one request. Ranges are multiples of it.
+/// Minimum range of one request, of which a plan chooses a multiple.
 const MIN_RANGE: u64 = 1 << 20;
 /// Ranges beside those that are fetched: one on its way to the consumer, and two with it, as frames
 /// straddle ranges.
-const CONSUMED: u64 = 3;
+const CONSUMED: usize = 3;
 
 impl UnpackPlan {
     /// Derives a plan within `memory` bytes. Frames straddle ranges, so at least four ranges are
@@ -264,14 +264,14 @@ impl UnpackPlan {
             return Err(PlanError::Memory { memory, threads, needed });
         }
         let for_ranges = memory - in_work;
-        let held = (parallel as u64).saturating_add(CONSUMED);
+        let held = (parallel as u64).saturating_add(CONSUMED as u64);
         let range = (for_ranges / held / MIN_RANGE * MIN_RANGE).clamp(MIN_RANGE, MAX_RANGE);
         let fit = usize::try_from(for_ranges / range).unwrap_or(usize::MAX);
         Ok(Self {
             threads,
             depth,
             range,
-            parallel: parallel.min(fit.saturating_sub(2)),
+            parallel: parallel.min(fit.saturating_sub(CONSUMED)),
             memory: for_ranges,
         })
     }
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(range(96, 8), (8, 8));
         assert_eq!(range(64, 8), (5, 8));
         assert_eq!(range(24, 8), (1, 8));
-        assert_eq!(range(16, 8), (1, 7));
+        assert_eq!(range(16, 8), (1, 6));
     }
 
     proptest! {
@@ -429,7 +429,7 @@ mod tests {
             if let Ok(plan) = UnpackPlan::new(memory, threads, parallel) {
                 prop_assert!((1..=parallel).contains(&plan.parallel));
                 // All that is fetched, and what the consumer holds.
-                prop_assert!(plan.range * (plan.parallel as u64 + 2) <= plan.memory);
+                prop_assert!(plan.range * (plan.parallel + CONSUMED) as u64 <= plan.memory);
                 prop_assert_eq!(plan.range % MIN_RANGE, 0);
                 prop_assert!(plan.memory <= memory);
             }

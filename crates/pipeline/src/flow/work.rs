@@ -1,9 +1,9 @@
-//! Bytes and time of the steps that workers do, so that a report can tell which step was slow.
+//! Bytes and time of the steps of a run, so that a report can tell which step was slow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A step that workers do on the bytes of a stream.
+/// A step on the bytes of a stream, done by workers or where there is too little to do for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work {
@@ -22,7 +22,7 @@ pub enum Work {
 /// All steps.
 pub(crate) const STEPS: usize = 5;
 
-/// What workers have done so far in one step.
+/// What has been done so far in one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {

@@ -7,7 +7,7 @@ use xb_frame::{Codec, ErrorLocation, FrameError, FrameHeader};
 use crate::flow::checksum;
 use crate::flow::slab::SlabPool;
 
-/// A frame as slices of the ranges: a job for a worker.
+/// A frame as slices of the ranges.
 pub(crate) struct Frame {
     pub(crate) header: FrameHeader,
     pub(crate) payload: Vec<Bytes>,
@@ -20,15 +20,7 @@ impl Frame {
     pub(crate) fn len(&self) -> u64 {
         self.payload.iter().map(|piece| piece.len() as u64).sum()
     }
-}
 
-/// Reason why a frame could not be decoded.
-pub(crate) enum Undecoded {
-    Frame(FrameError),
-    Codec(ErrorLocation, CodecError),
-}
-
-impl Frame {
     /// Whether a worker has something to do: a payload to decode, or to read for its checksum.
     pub(crate) fn needs_worker(&self) -> bool {
         let unread = self.header.payload_crc32c.is_some() && self.crc32c.is_none();
@@ -45,6 +37,12 @@ impl Frame {
         }
         Ok(payload)
     }
+}
+
+/// Reason why a frame could not be decoded.
+pub(crate) enum Undecoded {
+    Frame(FrameError),
+    Codec(ErrorLocation, CodecError),
 }
 
 /// State of one worker.

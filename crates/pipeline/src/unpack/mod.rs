@@ -97,7 +97,7 @@ where
         None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
     };
 
-    // Decode: workers check and decode the frames. The pool has room for those not yet consumed.
+    // Decode: workers check and decode the frames that were not checked where they were found. The pool has room for those not yet consumed.
     let pool = SlabPool::new(SLAB, plan.depth + 2);
     let (to_decode, mut decoded) = ordered_by("frame", plan.threads, plan.depth, || {
         let mut decoder = FrameDecoder::new(pool.clone());
@@ -108,7 +108,7 @@ where
         }
     });
 
-    // Find: locate the frames of the body for the decoders.
+    // Find: locate the frames of the body, and check those that are stored as they are.
     let observing = observer.clone();
     let finder: JoinHandle<Result<Summary, Stop>> = std::thread::Builder::new()
         .name("frames".into())
