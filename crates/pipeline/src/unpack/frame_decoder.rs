@@ -27,15 +27,14 @@ impl Frame {
         unread || block_codec(self.header.codec).is_some()
     }
 
-    /// Compares the payload with its checksum, and returns it as stored.
-    pub(crate) fn check(self) -> Result<Vec<Bytes>, Undecoded> {
-        let Frame { header, payload, crc32c } = self;
-        if header.payload_crc32c.is_some() {
-            let sum =
-                crc32c.unwrap_or_else(|| checksum::crc32c_of(payload.iter().map(AsRef::as_ref)));
-            header.check_payload_crc(sum).map_err(Undecoded::Frame)?;
+    /// Compares the payload with its checksum, if there is one.
+    pub(crate) fn check(&self) -> Result<(), Undecoded> {
+        if self.header.payload_crc32c.is_none() {
+            return Ok(());
         }
-        Ok(payload)
+        let read = || checksum::crc32c_of(self.payload.iter().map(AsRef::as_ref));
+        let sum = self.crc32c.unwrap_or_else(read);
+        self.header.check_payload_crc(sum).map_err(Undecoded::Frame)
     }
 }
 
@@ -61,8 +60,8 @@ impl FrameDecoder {
 
     /// Checks a frame and returns its plain bytes.
     pub(crate) fn decode(&mut self, frame: Frame) -> Result<Vec<Bytes>, Undecoded> {
-        let header = frame.header.clone();
-        let payload = frame.check()?;
+        frame.check()?;
+        let Frame { header, payload, .. } = frame;
         let Some(codec) = block_codec(header.codec) else { return Ok(payload) };
         let stored: &[u8] = match payload.as_slice() {
             [whole] => whole,

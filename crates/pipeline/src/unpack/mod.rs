@@ -97,7 +97,8 @@ where
         None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
     };
 
-    // Decode: workers check and decode the frames that were not checked where they were found. The pool has room for those not yet consumed.
+    // Decode: workers check and decode the frames that were not checked where they were found. The
+    // pool has room for those not yet consumed.
     let pool = SlabPool::new(SLAB, plan.depth + 2);
     let (to_decode, mut decoded) = ordered_by("frame", plan.threads, plan.depth, || {
         let mut decoder = FrameDecoder::new(pool.clone());
@@ -192,5 +193,5 @@ fn pass(
         return observer.waiting(Wait::Workers, || submit.send(frame));
     }
     let checked = observer.working(Work::Decode, frame.len(), || frame.check());
-    observer.waiting(Wait::Workers, || submit.done(checked))
+    observer.waiting(Wait::Workers, || submit.done(checked.map(|()| frame.payload)))
 }

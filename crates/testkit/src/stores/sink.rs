@@ -51,6 +51,11 @@ impl Object {
 }
 
 impl Shared {
+    fn new(delay: Duration) -> Self {
+        let (kept, ended) = (Mutex::default(), AtomicBool::new(false));
+        Self { kept, requests: Mutex::default(), delay, ended }
+    }
+
     fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,8 +84,7 @@ impl Sink {
     pub fn listen(address: &str, delay: Duration) -> Self {
         let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("address");
-        let (kept, ended) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { kept, requests: Mutex::default(), delay, ended });
+        let shared = Arc::new(Shared::new(delay));
         let ours = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -267,27 +271,22 @@ mod tests {
 
     #[test]
     fn an_upload_in_parts_is_no_object_before_it_is_complete() {
-        let shared = Shared {
-            kept: Mutex::default(),
-            requests: Mutex::default(),
-            delay: Duration::ZERO,
-            ended: AtomicBool::new(false),
-        };
-        let ask = |line: &str| {
-            let line =
-                if line.contains("HTTP") { line.to_owned() } else { format!("{line} HTTP/1.1") };
-            let request = format!("{line}\r\n\r\n");
+        let shared = Shared::new(Duration::ZERO);
+        let send = |line: &str, header: &str| {
+            let request = format!("{line} HTTP/1.1\r\n{header}\r\n");
             let head = Head::read(&mut request.as_bytes()).unwrap().unwrap();
             String::from_utf8(answer(&shared, &head, Vec::new(), 7)).unwrap()
         };
+        let ask = |line: &str| send(line, "");
+        let put_new = |path: &str| send(&format!("PUT {path}"), "if-none-match: *\r\n");
         assert!(ask("PUT /b/x?partNumber=1&uploadId=sink").starts_with("HTTP/1.1 200"));
         assert!(ask("HEAD /b/x").starts_with("HTTP/1.1 404"));
         assert!(ask("GET /b/x").starts_with("HTTP/1.1 404"));
         assert!(ask("POST /b/x?uploadId=sink").starts_with("HTTP/1.1 200"));
         assert!(ask("HEAD /b/x").contains("content-length: 7\r\n"));
-        assert!(ask("PUT /b/x HTTP/1.1\r\nif-none-match: *").starts_with("HTTP/1.1 412"));
+        assert!(put_new("/b/x").starts_with("HTTP/1.1 412"));
         assert!(ask("PUT /b/y?partNumber=1&uploadId=sink").starts_with("HTTP/1.1 200"));
-        assert!(ask("PUT /b/y HTTP/1.1\r\nif-none-match: *").starts_with("HTTP/1.1 200"));
+        assert!(put_new("/b/y").starts_with("HTTP/1.1 200"));
         assert!(ask("HEAD /b/y").contains("content-length: 7\r\n"));
     }
 

@@ -5,6 +5,7 @@ mod range;
 pub(crate) mod recent;
 mod window;
 
+use std::iter::Peekable;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -133,7 +134,7 @@ pub(crate) async fn fetch_all(
 /// Fetches ranges with `fetch`, as [`fetch_all`] does.
 async fn deliver<F>(
     plan: &UnpackPlan,
-    ranges: impl Iterator<Item = Range>,
+    mut waiting: Peekable<impl Iterator<Item = Range>>,
     to: mpsc::Sender<Fetched>,
     mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     fetch: impl Fn(Range) -> F,
@@ -142,7 +143,6 @@ where
     F: Future<Output = Result<(ReceivedRange, Range), StoreError>> + Send + 'static,
 {
     let budget = Budget::new(plan.memory);
-    let mut waiting = ranges.peekable();
     let threads = tokio::runtime::Handle::current().metrics().num_workers();
     let mut window = Window::new(plan.parallel, threads);
     let mut running = FuturesOrdered::new();
@@ -249,7 +249,7 @@ mod tests {
             Ok(())
         };
         let (to, mut from) = mpsc::channel(1);
-        let all = ranges(std::iter::once(("a".to_owned(), 0, 80)), 4);
+        let all = ranges(std::iter::once(("a".to_owned(), 0, 80)), 4).peekable();
         let take = async { while from.recv().await.is_some() {} };
         let both = async { tokio::join!(deliver(&plan, all, to, seen, fetch), take).0 };
         tokio::time::timeout(Duration::from_secs(9), both).await.unwrap().unwrap();
