@@ -35,6 +35,7 @@ pub use store::bucket_rules::AbortRule;
 pub use store::exclusive::ReadBack;
 pub use store::faults::{Fault, Faults};
 pub use store::gate::{Change, Gate};
+pub use store::guarded::{Guarded, There};
 pub use store::list::Listed;
 pub use store::object_lock::{Lock, LockMode};
 pub use store::read::RangeBuffer;

@@ -7,6 +7,7 @@ pub(crate) mod exclusive;
 pub(crate) mod faults;
 pub(crate) mod folder;
 pub(crate) mod gate;
+pub(crate) mod guarded;
 pub(crate) mod list;
 pub(crate) mod object_lock;
 pub(crate) mod read;

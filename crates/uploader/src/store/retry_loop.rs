@@ -54,6 +54,13 @@ impl Store {
         tokio::time::sleep(self.policy.pause(retry, None, jitter())).await;
     }
 
+    /// Like [`Store::pause`], after reporting the reason as that of a retry.
+    pub async fn pause_after(&self, why: &StoreError, retry: u32) {
+        let pause = self.policy.pause(retry, None, jitter());
+        notice::retry(why, pause);
+        tokio::time::sleep(pause).await;
+    }
+
     /// Runs `attempt` until it succeeds, fails for good, or reaches the retry limits. All
     /// operations may be repeated: data keys belong to one run, and [`Store::create`] reads back.
     pub(crate) async fn retrying<T, F, Fut>(

@@ -1,0 +1,156 @@
+//! Changes of a small object that depend on its content.
+//!
+//! A request whose response was lost may have been carried out, and another program may have written
+//! the object since. So these requests are never repeated blindly: the object is read before each
+//! try, and once more after a try that the store acknowledged.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::retry::notice;
+use crate::retry::policy::Policy;
+use crate::store::Store;
+use crate::store::retry_loop::jitter;
+
+/// Maximum number of acknowledged requests that change nothing.
+const IGNORED: u32 = 5;
+
+/// Content of an object before a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum There<'a> {
+    /// The object does not exist.
+    Nothing,
+    /// The object exists, and cannot be read: it is too large, archived, or of another key.
+    Unreadable,
+    /// The object has this content.
+    Content(&'a [u8]),
+}
+
+/// Result of a change that depends on the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guarded {
+    /// The object is as requested.
+    Done {
+        /// Whether a request without a usable response may still take effect.
+        late: bool,
+    },
+    /// The object has another content, and was not changed.
+    Other,
+}
+
+/// A change of an object.
+enum Goal {
+    Gone,
+    Content(Bytes),
+}
+
+impl Goal {
+    fn is_met(&self, there: There<'_>) -> bool {
+        match (self, there) {
+            (Self::Gone, There::Nothing) => true,
+            (Self::Content(wanted), There::Content(found)) => wanted == found,
+            _ => false,
+        }
+    }
+}
+
+impl Store {
+    /// Deletes an object of at most [`SMALL_OBJECT`](crate::SMALL_OBJECT) bytes while `expected`
+    /// accepts its content, and checks that it is gone.
+    ///
+    /// # Errors
+    /// Any error, after all retries: the object may be gone, now or later.
+    pub async fn delete_expected(
+        &self,
+        key: &str,
+        expected: impl Fn(There<'_>) -> bool,
+    ) -> Result<Guarded, StoreError> {
+        self.change_expected("delete", key, &Goal::Gone, expected).await
+    }
+
+    /// Writes an object of at most [`SMALL_OBJECT`](crate::SMALL_OBJECT) bytes while `expected`
+    /// accepts what is there, and reads it back.
+    ///
+    /// # Errors
+    /// Any error, after all retries: the object may be written, now or later.
+    pub async fn put_expected(
+        &self,
+        key: &str,
+        content: Bytes,
+        expected: impl Fn(There<'_>) -> bool,
+    ) -> Result<Guarded, StoreError> {
+        self.change_expected("put", key, &Goal::Content(content), expected).await
+    }
+
+    async fn change_expected(
+        &self,
+        operation: &'static str,
+        key: &str,
+        goal: &Goal,
+        expected: impl Fn(There<'_>) -> bool,
+    ) -> Result<Guarded, StoreError> {
+        let once = self.once();
+        let (mut sent, mut late, mut ignored, mut tries) = (false, false, 0, 0);
+        let begun = Instant::now();
+        loop {
+            let read = self.get(key).await;
+            let there = match &read {
+                Ok(content) => There::Content(content),
+                Err(error) if error.kind == StoreErrorKind::NotFound => There::Nothing,
+                Err(error)
+                    if matches!(
+                        error.kind,
+                        StoreErrorKind::Damaged | StoreErrorKind::Rejected | StoreErrorKind::Denied
+                    ) =>
+                {
+                    There::Unreadable
+                }
+                Err(_) => return read.map(|_| Guarded::Other),
+            };
+            if sent && goal.is_met(there) {
+                return Ok(Guarded::Done { late });
+            }
+            if !expected(there) {
+                return Ok(Guarded::Other);
+            }
+            sent = true;
+            let outcome = match goal {
+                Goal::Gone => once.delete(key).await,
+                Goal::Content(content) => once.put(key, content.clone().into()).await,
+            };
+            let failed = match outcome {
+                Ok(()) if ignored < IGNORED => {
+                    ignored += 1;
+                    continue;
+                }
+                Ok(()) => {
+                    let what = "the store acknowledged the request and did not carry it out";
+                    return Err(StoreError::new(operation, key, StoreErrorKind::Altered, what));
+                }
+                Err(error) if error.kind == StoreErrorKind::Unavailable => error,
+                Err(error) => return Err(error),
+            };
+            late = true;
+            tries += 1;
+            let left = self.policy.patience(tries, begun.elapsed(), self.traffic().reached());
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(failed.with_attempts(tries));
+            }
+            let pause = self.policy.pause(tries, None, jitter());
+            notice::retry(&failed, pause);
+            tokio::time::sleep(left.map_or(pause, |left| pause.min(left))).await;
+            self.traffic().count_retry();
+        }
+    }
+
+    /// Returns the same store without retries.
+    fn once(&self) -> Self {
+        let policy =
+            Policy { max_retries: 0, retry_timeout: Duration::ZERO, ..self.policy.clone() };
+        Self { policy, ..self.clone() }
+    }
+}
