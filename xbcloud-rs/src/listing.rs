@@ -35,7 +35,8 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
         for (what, value) in facts(listing).into_iter().filter(|_| long) {
             writeln!(out, "  {what:11} {}", printable(&value))?;
         }
-        if let Some(problem) = &listing.problem {
+        let broken = listing.broken.as_ref().map(|why| format!("cannot be restored: {why}"));
+        for problem in broken.iter().chain(&listing.problem) {
             writeln!(out, "  {}", printable(problem))?;
         }
     }

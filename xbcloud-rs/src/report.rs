@@ -306,6 +306,7 @@ pub(crate) fn leftovers(
 /// State of a name; for a directory of backups, with their number.
 pub(crate) fn state(listing: &Listing) -> String {
     let state = match listing.state {
+        State::Complete if listing.broken.is_some() => "chain broken",
         State::Complete => "complete",
         State::Damaged => "damaged",
         State::Unreadable => "unreadable",

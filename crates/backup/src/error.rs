@@ -121,6 +121,12 @@ pub enum BackupError {
         /// Name of the backup.
         name: String,
     },
+    /// Another command changed a record at the same time.
+    #[error("{what} was changed by another command at the same time")]
+    Concurrent {
+        /// The record, with the name of its backup.
+        what: String,
+    },
     /// The objects of a backup without a manifest changed while they were read.
     #[error("the objects of {name} changed while they were read")]
     Replaced {
@@ -148,6 +154,12 @@ pub enum BackupError {
         name: String,
         /// State of the name.
         state: &'static str,
+    },
+    /// There are backups, and none of them can be restored.
+    #[error("no backup here can be restored: {why}")]
+    NotRestorable {
+        /// Each backup that was skipped, and why.
+        why: String,
     },
     /// ROOT holds backups of several servers, and the request names none of them.
     #[error("the backups here come from several servers: {servers}")]
@@ -378,10 +390,12 @@ impl BackupError {
             | Self::Unrecognised { .. }
             | Self::Changed { .. }
             | Self::Rewrapped { .. }
+            | Self::Concurrent { .. }
             | Self::Replaced { .. }
             | Self::Pinned { .. }
             | Self::Unverified { .. }
             | Self::WhichServer { .. }
+            | Self::NotRestorable { .. }
             | Self::Chain { .. }
             | Self::Needed { .. }
             | Self::Running { .. } => "catalogue",
@@ -434,7 +448,9 @@ impl BackupError {
             Self::Unrecognised { .. } => Some(
                 "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
-            Self::Changed { .. } | Self::Replaced { .. } => Some("run the command again"),
+            Self::Changed { .. } | Self::Replaced { .. } | Self::Concurrent { .. } => {
+                Some("run the command again")
+            }
             Self::Rewrapped { .. } => Some("run the command again with a key that opens it now"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
@@ -454,6 +470,9 @@ impl BackupError {
             Self::NoPosition { .. } => Some("take a backup with --galera-info"),
             Self::Donor { .. } => Some(
                 "restore a newer backup, or let the server join by state transfer; raise gcache.size on the donors to allow older backups",
+            ),
+            Self::NotRestorable { .. } => Some(
+                "take a full backup; name a backup to use it all the same, and see `list` for what each one lacks",
             ),
             Self::WhichServer { .. } => Some("choose one with --server, or name the backup"),
             Self::Keys(what) => Some(keys_hint(what)),

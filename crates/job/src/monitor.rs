@@ -5,12 +5,16 @@ use std::time::Duration;
 /// Facts about a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Name and age of the newest complete backup.
+    /// Name of the newest complete backup, whether it can be restored or not.
+    pub last: Option<String>,
+    /// Name and age of the newest backup that can be restored.
     pub newest: Option<(String, Duration)>,
     /// Name, level and age of the newest sufficient proof.
     pub proven: Option<(String, String, Duration)>,
     /// Names of backups that a verification found damaged, or whose manifest is.
     pub damaged: Vec<String>,
+    /// Names of incremental backups that cannot be restored, and why.
+    pub broken: Vec<(String, String)>,
     /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
     pub future: Vec<String>,
     /// Number of complete backups.
@@ -50,7 +54,8 @@ pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
     let mut warnings = Vec::new();
     let mut good = Vec::new();
     match &found.newest {
-        None => critical.push("there is no backup".to_owned()),
+        None if found.last.is_none() => critical.push("there is no backup".to_owned()),
+        None => critical.push("no backup can be restored".to_owned()),
         Some((name, age)) => {
             let text = format!("the newest backup {name} is {} old", span(*age));
             match limits.age {
@@ -76,11 +81,14 @@ pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
             }
         }
     }
-    for name in &found.damaged {
-        // A damaged newest backup would be restored first; an older one only weakens the history.
-        match &found.newest {
-            Some((newest, _)) if newest == name => critical.push(format!("{name} is damaged")),
-            _ => warnings.push(format!("{name} is damaged")),
+    let faults = found.damaged.iter().map(|name| (name, "is damaged".to_owned()));
+    let broken =
+        found.broken.iter().map(|(name, why)| (name, format!("cannot be restored, {why}")));
+    for (name, what) in faults.chain(broken) {
+        // The newest backup would be restored first; an older one only weakens the history.
+        match found.last.as_ref() == Some(name) || found.newest.is_none() {
+            true => critical.push(format!("{name} {what}")),
+            false => warnings.push(format!("{name} {what}")),
         }
     }
     for name in &found.future {
@@ -142,9 +150,11 @@ mod tests {
 
     fn found(age: u32, proof: Option<u32>) -> Found {
         Found {
+            last: Some("n2".into()),
             newest: Some(("n2".into(), HOUR * age)),
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
             damaged: Vec::new(),
+            broken: Vec::new(),
             future: Vec::new(),
             backups: 2,
         }
@@ -186,6 +196,20 @@ mod tests {
         assert_eq!(judge("s", &found, Limits::default()).code, 1);
         found.damaged.push("n2".into());
         assert_eq!(judge("s", &found, Limits::default()).code, 2);
+    }
+
+    #[test]
+    fn a_broken_chain_is_critical_at_the_end_of_a_history() {
+        let mut found = found(3, None);
+        found.broken = vec![("i1".into(), "its base f1 is missing".into())];
+        let verdict = judge("s", &found, Limits::default());
+        assert_eq!(verdict.code, 1);
+        assert!(verdict.line.contains("i1 cannot be restored, its base f1 is missing"));
+        found.last = Some("i1".into());
+        assert_eq!(judge("s", &found, Limits::default()).code, 2);
+        let found = Found { newest: None, ..found };
+        let verdict = judge("s", &found, Limits::default());
+        assert!(verdict.code == 2 && verdict.line.contains("no backup can be restored"));
     }
 
     #[test]

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::admin::delete::refuse_pinned;
 use crate::catalog::chain::refuse_needed;
 use crate::catalog::manifest::{Layout, StoredManifest};
-use crate::catalog::names::{BackupName, RunId, manifest_key, parse_classic_key, sums_folder};
-use crate::catalog::records;
+use crate::catalog::names::{BackupName, RunId, parse_classic_key, sums_folder};
 use crate::catalog::resolve::Known;
 use crate::catalog::root::Root;
+use crate::claim::mark::Mark;
 use crate::claim::{Claim, refuse_living};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
@@ -27,34 +28,53 @@ pub async fn delete_files(
     files: &[String],
 ) -> Result<u64, BackupError> {
     refuse_living(root, name).await?;
-    refuse_needed(root, name, &Known::of(root).await?).await?;
     let stored = root.stored_manifest(name).await?;
     let keys = objects_of(root, name, stored.as_ref(), files).await?;
-    let (claim, _) = Claim::classic(root, name, RunId::random()?).await?;
-    // Another run may have ended since.
-    let digest = |stored: &Option<StoredManifest>| stored.as_ref().map(StoredManifest::digest);
-    match root.stored_manifest(name).await {
-        Ok(again) if digest(&again) == digest(&stored) => {}
-        Ok(_) => {
-            claim.withdraw().await;
-            return Err(BackupError::Changed { name: name.to_string() });
-        }
-        Err(error) => {
-            claim.withdraw().await;
-            return Err(error);
-        }
-    }
-    let root = claim.hold(root, name).await?;
-    if stored.is_some() {
-        root.store().delete(&root.key(&manifest_key(name))).await?;
-        let beside = records::keys(name).iter().map(|key| root.key(key)).collect();
-        root.store().delete_all(beside).await?;
-        root.remove_below(&sums_folder(name)).await?;
-    }
     let count = keys.len() as u64;
+    let (claim, root) = match stored {
+        Some(stored) => unmade(root, name, &stored).await?,
+        None => claimed(root, name).await?,
+    };
+    root.remove_below(&sums_folder(name)).await?;
     root.store().delete_all(keys).await?;
     claim.end().await;
     Ok(count)
+}
+
+/// Removes the manifest, unless another backup needs it.
+async fn unmade(
+    root: &Root,
+    name: &BackupName,
+    stored: &StoredManifest,
+) -> Result<(Claim, Root), BackupError> {
+    let (run, digest) = (&stored.manifest.run, stored.digest());
+    let mark = Mark::set(root, name, Some(run), Some(digest.clone())).await?;
+    // Whoever pins the backup now, or commits an increment of it, sees the mark.
+    let looked = async {
+        refuse_pinned(root, name, Some(&digest)).await?;
+        refuse_needed(root, name, &Known::of(root).await?).await
+    };
+    if let Err(needed) = looked.await {
+        mark.withdraw().await;
+        return Err(needed);
+    }
+    mark.remove_manifest().await?.hold().await
+}
+
+/// Claims a name that has no manifest.
+async fn claimed(root: &Root, name: &BackupName) -> Result<(Claim, Root), BackupError> {
+    let (claim, _) = Claim::classic(root, name, RunId::random()?).await?;
+    // Another run may have ended since.
+    let changed = match root.stored_manifest(name).await {
+        Ok(None) => {
+            let held = claim.hold(root, name).await?;
+            return Ok((claim, held));
+        }
+        Ok(Some(_)) => BackupError::Changed { name: name.to_string() },
+        Err(error) => error,
+    };
+    claim.withdraw().await;
+    Err(changed)
 }
 
 /// Full keys of the objects of these files.
@@ -69,10 +89,7 @@ async fn objects_of(
             "{name} is packed: its files have no objects of their own"
         )));
     }
-    let digest = stored.map(StoredManifest::digest);
-    if records::pinned(root, name, digest.as_deref()).await?.is_some() {
-        return Err(BackupError::Pinned { name: name.to_string() });
-    }
+    refuse_pinned(root, name, stored.map(StoredManifest::digest).as_deref()).await?;
     let contents = Contents::of(root, name).await?;
     contents.refuse_folder(name)?;
     if contents.classic.is_empty() {

@@ -4,6 +4,7 @@ use crate::catalog::list::state_without_manifest;
 use crate::catalog::names::BackupName;
 use crate::catalog::records::{Pin, pinned, remove_pin, write_pin};
 use crate::catalog::root::Root;
+use crate::claim::mark::settled;
 use crate::error::BackupError;
 
 /// Pins the backup `name`, so that `prune` keeps it.
@@ -13,7 +14,8 @@ use crate::error::BackupError;
 pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<Pin, BackupError> {
     let manifest = digest_of(root, name).await?;
     let pin = write_pin(root, name, manifest.clone(), reason).await?;
-    // A `prune` that looked for pins before has removed the manifest by now.
+    // A removal that looked for pins before this one was written is still marked, or over.
+    settled(root, name).await?;
     match digest_of(root, name).await {
         Ok(again) if again == manifest => Ok(pin),
         Ok(_) | Err(BackupError::NotThere { .. }) => {
@@ -27,7 +29,8 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
 /// Removes the pin and returns it, if there was one.
 ///
 /// # Errors
-/// As [`pin`], but a pin can also be removed if the manifest is damaged or missing.
+/// As [`pin`], but a pin can also be removed if the manifest is damaged or missing;
+/// [`BackupError::Concurrent`] if another command changed it meanwhile.
 pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, BackupError> {
     let manifest = match digest_of(root, name).await {
         Err(BackupError::Manifest { .. }) => None,
@@ -35,9 +38,7 @@ pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, Backup
         Err(BackupError::NotThere { .. }) if pinned(root, name, None).await?.is_some() => None,
         digest => Some(digest?),
     };
-    let was = pinned(root, name, manifest.as_deref()).await?;
-    remove_pin(root, name).await?;
-    Ok(was)
+    remove_pin(root, name, manifest.as_deref()).await
 }
 
 async fn digest_of(root: &Root, name: &BackupName) -> Result<String, BackupError> {

@@ -2,12 +2,14 @@
 //! moves.
 
 use xb_encryptor::{Envelope, KeySlots, Keys, SlotInfo};
+use xb_uploader::{Guarded, There};
 
 use crate::catalog::manifest::{Layout, Manifest};
 use crate::catalog::names::{BackupName, KEYS, RunId, run_folder};
 use crate::catalog::root::Root;
+use crate::claim::Claim;
 use crate::error::BackupError;
-use crate::read::unlock::{Accept, Given, envelope, open_sealed};
+use crate::read::unlock::{Accept, Given, envelope, open_sealed, parse_envelope};
 
 /// Which key slots to change.
 #[derive(Debug)]
@@ -68,6 +70,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
 }
 
 /// Replaces the keys object and reads it back: the stored key slots decide which keys open the backup.
+/// The name is claimed meanwhile, so that two rewraps do not replace each other's slots.
 async fn replace(
     root: &Root,
     name: &BackupName,
@@ -75,19 +78,21 @@ async fn replace(
     run: RunId,
     (old, new): (&Envelope, &Envelope),
 ) -> Result<(), BackupError> {
-    let stores = async |expected: &Envelope| {
-        let stored = envelope(root, name, manifest, run).await?;
-        Ok::<_, BackupError>(stored.encode() == expected.encode())
+    let key = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
+    let (claim, _) = Claim::classic(root, name, run).await?;
+    let is_old = |there: There<'_>| match there {
+        // Opening the old slots may have taken a while.
+        There::Content(bytes) => parse_envelope(bytes, &key, name, manifest)
+            .is_ok_and(|stored| stored.encode() == old.encode()),
+        _ => false,
     };
-    // Opening the old slots may have taken a while.
-    if !stores(old).await? {
-        return Err(BackupError::Rewrapped { name: name.to_string() });
+    let new = new.encode().to_vec().into();
+    let replaced = claim.gated(root).store().put_expected(&key, new, is_old).await;
+    // After an error the request may still arrive, so the claim stays until it is old.
+    let replaced = replaced?;
+    claim.withdraw().await;
+    match replaced {
+        Guarded::Done { .. } => Ok(()),
+        _ => Err(BackupError::Rewrapped { name: name.to_string() }),
     }
-    let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
-    root.store().put(&object, new.encode().to_vec().into()).await?;
-    // A single answer may be altered in transit.
-    if !stores(new).await? && !stores(new).await? {
-        return Err(BackupError::Rewrapped { name: name.to_string() });
-    }
-    Ok(())
 }

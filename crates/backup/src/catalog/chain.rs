@@ -1,6 +1,6 @@
 //! Chains of backups: a full one, and the incremental ones on top of it.
 
-use crate::catalog::lineage::{Lineage, same_server};
+use crate::catalog::lineage::{Lineage, MAX_LINKS, find_base, misfit};
 use crate::catalog::list::describe;
 use crate::catalog::list::unread::{Unread, possible_dependents};
 use crate::catalog::manifest::{Base, Manifest};
@@ -8,9 +8,6 @@ use crate::catalog::names::BackupName;
 use crate::catalog::resolve::{Known, manifests};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
-
-/// Limit of backups in one chain. Preparing so many would take days.
-const MAX_LINKS: usize = 1000;
 
 /// One backup of a chain.
 #[derive(Debug, Clone)]
@@ -110,22 +107,6 @@ fn no_base(unread: &[Unread]) -> String {
     }
 }
 
-/// Finds the base of an incremental backup by log sequence numbers: the newest backup that ended
-/// before the incremental one began.
-pub(crate) fn find_base<'a>(
-    all: impl Iterator<Item = (&'a BackupName, &'a Manifest)>,
-    increment: &Manifest,
-) -> Option<Base> {
-    increment.source.from_lsn.filter(|lsn| *lsn > 0)?;
-    let lineage = Lineage { base: None, ..Lineage::of(&increment.name, increment) };
-    all.filter(|(name, manifest)| {
-        manifest.finished <= increment.started
-            && lineage.is_based_on(&Lineage::of(name.as_str(), manifest))
-    })
-    .max_by_key(|(name, manifest)| (manifest.finished, *name))
-    .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
-}
-
 /// Assembles a chain from its end to its beginning.
 #[derive(Debug)]
 struct Builder {
@@ -159,25 +140,14 @@ impl Builder {
     /// Adds the backup that the manifest names as base, after checking that it fits.
     fn add(&mut self, base: &Base, link: Link) -> Result<(), BackupError> {
         let (increment, found) = (&self.head.manifest, &link.manifest);
-        let name = &link.name;
-        if found.run != base.run {
-            return Err(self.refused(&format!("its base {name} was replaced by another backup")));
+        if let Some(what) = misfit(increment, base, (&link.name, found)) {
+            return Err(self.refused(&what));
         }
         if self.links.len() + 2 > MAX_LINKS
             || self.links.iter().any(|l| l.manifest.run == found.run)
             || increment.run == found.run
         {
             return Err(self.refused("its chain has no full backup"));
-        }
-        if !same_server(found.server.as_deref(), increment.server.as_deref()) {
-            return Err(self.refused(&format!("its base {name} comes from another server")));
-        }
-        if let (Some(from), Some(to)) = (increment.source.from_lsn, found.source.to_lsn)
-            && from != to
-        {
-            return Err(self.refused(&format!(
-                "it starts at LSN {from}, but its base {name} ends at LSN {to}"
-            )));
         }
         let last = std::mem::replace(&mut self.head, link);
         self.links.push(last);

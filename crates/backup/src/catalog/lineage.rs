@@ -1,6 +1,10 @@
 //! What ties an incremental backup to its base.
 
 use crate::catalog::manifest::{Base, Manifest};
+use crate::catalog::names::BackupName;
+
+/// Limit of backups in one chain. Preparing so many would take days.
+pub(crate) const MAX_LINKS: usize = 1000;
 
 /// The facts about a backup that tell whether another one is its base.
 #[derive(Debug, Clone, Copy)]
@@ -47,4 +51,40 @@ impl<'a> Lineage<'a> {
 /// Whether two backups can be of one server, as far as known.
 pub(crate) fn same_server(one: Option<&str>, other: Option<&str>) -> bool {
     one.is_none() || other.is_none() || one == other
+}
+
+/// Finds the base of an incremental backup by log sequence numbers: the newest backup that ended
+/// before the incremental one began.
+pub(crate) fn find_base<'a>(
+    all: impl Iterator<Item = (&'a BackupName, &'a Manifest)>,
+    increment: &Manifest,
+) -> Option<Base> {
+    increment.source.from_lsn.filter(|lsn| *lsn > 0)?;
+    let lineage = Lineage { base: None, ..Lineage::of(&increment.name, increment) };
+    all.filter(|(name, manifest)| {
+        manifest.finished <= increment.started
+            && lineage.is_based_on(&Lineage::of(name.as_str(), manifest))
+    })
+    .max_by_key(|(name, manifest)| (manifest.finished, *name))
+    .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
+}
+
+/// Why the backup `found` cannot be the base that the manifest of an increment names; `None` if it can.
+pub(crate) fn misfit(
+    increment: &Manifest,
+    base: &Base,
+    (name, found): (&BackupName, &Manifest),
+) -> Option<String> {
+    if found.run != base.run {
+        return Some(format!("its base {name} was replaced by another backup"));
+    }
+    if !same_server(found.server.as_deref(), increment.server.as_deref()) {
+        return Some(format!("its base {name} comes from another server"));
+    }
+    match (increment.source.from_lsn, found.source.to_lsn) {
+        (Some(from), Some(to)) if from != to => {
+            Some(format!("it starts at LSN {from}, but its base {name} ends at LSN {to}"))
+        }
+        _ => None,
+    }
 }

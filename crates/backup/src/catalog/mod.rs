@@ -7,5 +7,6 @@ pub(crate) mod manifest;
 pub(crate) mod names;
 pub(crate) mod records;
 pub(crate) mod resolve;
+pub(crate) mod restorable;
 pub(crate) mod root;
 pub(crate) mod verification;

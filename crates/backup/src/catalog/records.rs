@@ -7,12 +7,13 @@
 //! | `ROOT/.xb-catalog/@pins/NAME` | the pin, which keeps `prune` and `delete` away, and its reason |
 //!
 //! Every record names its manifest by digest, so a record of an older backup of the same name does
-//! not count. Two concurrent writers may lose one of their two results, never more.
+//! not count. A record is read before it is written, so that concurrent writers keep each other's
+//! results.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_encryptor::MacKey;
-use xb_uploader::StoreErrorKind;
+use xb_uploader::{Guarded, StoreErrorKind, There};
 
 use crate::catalog::manifest::signed_text::{SignedText, attest};
 use crate::catalog::names::{BackupName, CATALOG};
@@ -244,11 +245,21 @@ async fn read_results(
     last: &str,
     key: Option<&MacKey>,
 ) -> Result<Vec<VerifyResult>, BackupError> {
-    let Some(bytes) = small(root, &verified_key(name, last)).await? else { return Ok(Vec::new()) };
+    let bytes = small(root, &verified_key(name, last)).await?;
+    Ok(bytes.map_or(Vec::new(), |bytes| of_record(&bytes, name, manifest, key)))
+}
+
+/// The results in a record, if it is about the manifest with this digest.
+fn of_record(
+    bytes: &[u8],
+    name: &BackupName,
+    manifest: &str,
+    key: Option<&MacKey>,
+) -> Vec<VerifyResult> {
     let ours = |record: &Verifications| {
         record.format == FORMAT && record.name == name.as_str() && record.manifest == manifest
     };
-    Ok(parse::<Verifications>(&bytes, key).filter(ours).map_or(Vec::new(), |record| record.results))
+    parse::<Verifications>(bytes, key).filter(ours).map_or(Vec::new(), |record| record.results)
 }
 
 /// Adds a result to the record, replacing the older one of its level.
@@ -260,18 +271,52 @@ pub(crate) async fn add(
     key: Option<&MacKey>,
 ) -> Result<(), BackupError> {
     let last = if key.is_some() { WITH_KEY } else { WITHOUT_KEY };
-    let mut results = read_results(root, name, manifest, last, key).await?;
-    results.retain(|old| old.level != result.level);
-    results.push(result);
-    let record = Verifications {
-        kind: Kind::Verified,
-        format: FORMAT,
-        name: name.to_string(),
-        manifest: manifest.to_owned(),
-        results,
-    };
-    let key_of = root.key(&verified_key(name, last));
-    Ok(root.store().put(&key_of, encode(&record, key)?.into()).await?)
+    let what = || format!("the verification record of {name}");
+    change(root, &verified_key(name, last), what, |before| {
+        let mut results = before.map_or(Vec::new(), |b| of_record(b, name, manifest, key));
+        results.retain(|old| old.level != result.level);
+        results.push(result.clone());
+        let record = Verifications {
+            kind: Kind::Verified,
+            format: FORMAT,
+            name: name.to_string(),
+            manifest: manifest.to_owned(),
+            results,
+        };
+        encode(&record, key)
+    })
+    .await
+}
+
+/// Maximum number of times that other commands may change a record while one command changes it.
+const CONTENDERS: u32 = 5;
+
+/// Replaces a record by what `new` makes of it. A change that another command makes in between is kept.
+async fn change(
+    root: &Root,
+    below: &str,
+    what: impl Fn() -> String,
+    new: impl Fn(Option<&[u8]>) -> Result<bytes::Bytes, BackupError>,
+) -> Result<(), BackupError> {
+    let key = root.key(below);
+    for _ in 0..CONTENDERS {
+        let before = match root.store().get(&key).await.map_err(BackupError::from) {
+            Ok(bytes) => Some(bytes),
+            Err(BackupError::Store(error)) if error.kind == StoreErrorKind::NotFound => None,
+            Err(error) if error.is_of_one_object() => None,
+            Err(error) => return Err(error),
+        };
+        let is_before = |there: There<'_>| match (there, &before) {
+            (There::Content(bytes), Some(before)) => bytes == before,
+            (There::Content(_), None) => false,
+            (_, before) => before.is_none(),
+        };
+        match root.store().put_expected(&key, new(before.as_deref())?, is_before).await? {
+            Guarded::Done { .. } => return Ok(()),
+            _ => {}
+        }
+    }
+    Err(BackupError::Concurrent { what: what() })
 }
 
 /// The pin of the backup with this manifest, if any; with `None`, the pin of any manifest.
@@ -325,16 +370,36 @@ pub(crate) async fn write_pin(
         reason: reason.map(str::to_owned),
         since: Some(Timestamp::now()),
     };
-    root.store().put(&root.key(&pin_key(name)), encode(&pin, None)?.into()).await?;
+    let bytes = encode(&pin, None)?;
+    change(root, &pin_key(name), || pin_of(name), |_| Ok(bytes.clone())).await?;
     Ok(pin)
 }
 
-/// Removes the pin, if there is one.
+fn pin_of(name: &BackupName) -> String {
+    format!("the pin of {name}")
+}
+
+/// Removes the pin of the backup with this manifest, or with `None` of any, and returns it.
 ///
 /// # Errors
-/// [`BackupError::Store`].
-pub(crate) async fn remove_pin(root: &Root, name: &BackupName) -> Result<(), BackupError> {
-    Ok(root.store().delete(&root.key(&pin_key(name))).await?)
+/// [`BackupError::Concurrent`] if another command replaces it; [`BackupError::Store`].
+pub(crate) async fn remove_pin(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&str>,
+) -> Result<Option<Pin>, BackupError> {
+    let key = root.key(&pin_key(name));
+    let was = root.store().get(&key).await.ok();
+    let found = pinned(root, name, manifest).await?;
+    let is_it = |there: There<'_>| match there {
+        There::Content(bytes) => was.as_ref().is_none_or(|was| was == bytes),
+        There::Unreadable => was.is_none(),
+        There::Nothing => false,
+    };
+    match root.store().delete_expected(&key, is_it).await? {
+        Guarded::Other if found.is_some() => Err(BackupError::Concurrent { what: pin_of(name) }),
+        _ => Ok(found),
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use jiff::{Timestamp, ToSpan as _};
 use crate::catalog::list::unread::Unread;
 use crate::catalog::manifest::Manifest;
 use crate::catalog::names::{BackupName, CATALOG, NameError};
+use crate::catalog::restorable::{Sound, links};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
@@ -91,15 +92,16 @@ pub struct Resolved {
     pub doubts: Vec<String>,
 }
 
-/// Finds the name of the requested backup. A search by time considers only complete backups, by
-/// their end times. A backup whose end lies in the future is chosen only if there is no other.
+/// Finds the name of the requested backup. A search by time considers only backups that can be
+/// restored now, by their end times. A backup whose end lies in the future is chosen only if there is no
+/// other.
 ///
 /// A name is returned unchanged, without a request. `server` limits the choice to backups of that
 /// server; it is required if ROOT holds backups of several servers.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] if there is none, [`BackupError::WhichServer`] if the server is
-/// ambiguous; [`BackupError::Store`].
+/// [`BackupError::NotThere`] if there is none, [`BackupError::NotRestorable`] if none can be restored,
+/// [`BackupError::WhichServer`] if the server is ambiguous; [`BackupError::Store`].
 pub async fn resolve(
     root: &Root,
     wanted: &Wanted,
@@ -110,22 +112,24 @@ pub async fn resolve(
         Wanted::Latest => Timestamp::MAX,
         Wanted::By(time) => *time,
     };
-    let Manifests { mut sound, unread } = manifests(root).await?;
+    let Manifests { sound, unread } = manifests(root).await?;
+    let sound: Sound = sound.into_iter().collect();
     let now = Timestamp::now();
     let mut doubts: Vec<String> = unread
         .iter()
         .map(|unread| format!("{} is skipped: {}", unread.name, unread.error))
         .collect();
+    let mut left: BTreeSet<&BackupName> = sound.keys().collect();
     let name = loop {
-        let all = sound.iter().map(|(name, manifest)| (name, manifest));
+        let all = sound.iter().filter(|(name, _)| left.contains(name));
         let Some(name) = choose(all, (by, now), server)?.cloned() else {
-            return Err(nothing_found(wanted, unread));
+            return Err(nothing_found(wanted, unread, &doubts));
         };
-        if root.has_objects(&name).await? {
-            break name;
+        match why_not(root, &sound, &name).await? {
+            None => break name,
+            Some(why) => doubts.push(format!("{name} is skipped: {why}")),
         }
-        doubts.push(format!("{name} is skipped: another program has removed its objects"));
-        sound.retain(|(other, _)| *other != name);
+        left.remove(&name);
     };
     doubts.extend(sound.iter().filter(|(_, manifest)| is_ahead(manifest.finished, now)).map(
         |(of, manifest)| {
@@ -133,16 +137,39 @@ pub async fn resolve(
             format!("{of} finished in the future by its clock, {}: {what}", manifest.finished)
         },
     ));
-    if let Some(line) = crate::catalog::list::line(root, &name).await?
-        && let Some(level) = line.verified.and_then(|proof| proof.failed)
-    {
-        doubts.push(format!("verification found {name} damaged at level {level}"));
-    }
     Ok(Resolved { name, doubts })
 }
 
+/// Why `name` cannot be restored now, as far as the catalogue shows; see [`crate::catalog::restorable`].
+async fn why_not(
+    root: &Root,
+    sound: &Sound,
+    name: &BackupName,
+) -> Result<Option<String>, BackupError> {
+    let links = match links(sound, name) {
+        Ok(links) => links,
+        Err(broken) => return Ok(Some(broken.describe(name))),
+    };
+    for link in links {
+        let why = match crate::catalog::list::line(root, link).await? {
+            Some(line) => line.fault(),
+            None => Some("it was removed meanwhile".to_owned()),
+        };
+        if let Some(why) = why {
+            return Ok(Some(match link == name {
+                true => why,
+                false => format!("its base {link}: {why}"),
+            }));
+        }
+    }
+    Ok(None)
+}
+
 /// The error if no backup can be chosen. An unreadable manifest is a better cause than none.
-fn nothing_found(wanted: &Wanted, mut unread: Vec<Unread>) -> BackupError {
+fn nothing_found(wanted: &Wanted, mut unread: Vec<Unread>, skipped: &[String]) -> BackupError {
+    if skipped.len() > unread.len() {
+        return BackupError::NotRestorable { why: skipped.join("; ") };
+    }
     if !unread.is_empty() {
         return unread.swap_remove(0).error;
     }
@@ -251,8 +278,12 @@ async fn read(
 }
 
 /// Manifests of a ROOT at one time, for commands that remove backups on which no other depends.
-#[derive(Debug)]
-pub(crate) struct Known(BTreeMap<BackupName, (Option<Written>, Found)>);
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    all: BTreeMap<BackupName, (Written, Found)>,
+    /// Backups that are about to be removed, and do not count as dependants.
+    leaving: BTreeSet<BackupName>,
+}
 
 impl Known {
     /// Reads all manifests.
@@ -260,21 +291,31 @@ impl Known {
     /// # Errors
     /// [`BackupError::Store`].
     pub(crate) async fn of(root: &Root) -> Result<Self, BackupError> {
-        let mut known = Self(BTreeMap::new());
+        let mut known = Self::default();
         known.refresh(root).await?;
         Ok(known)
     }
 
-    /// Forgets a backup that is about to be removed.
-    pub(crate) fn forget(&mut self, name: &BackupName) {
-        self.0.remove(name);
+    /// Leaves out a backup that is about to be removed.
+    pub(crate) fn leave_out(&mut self, name: &BackupName) {
+        self.leaving.insert(name.clone());
     }
 
-    /// Adds a manifest that is about to be put back.
-    pub(crate) fn add(&mut self, name: &BackupName, manifest: Option<Manifest>) {
-        if let Some(manifest) = manifest {
-            // When it will be written is unknown, so it is read again after the next listing.
-            self.0.insert(name.clone(), (None, Found::Sound(Box::new(manifest))));
+    /// Counts a backup again that was left out.
+    pub(crate) fn expect(&mut self, name: &BackupName) {
+        self.leaving.remove(name);
+    }
+
+    /// Forgets a backup that was removed.
+    pub(crate) fn forget(&mut self, name: &BackupName) {
+        self.all.remove(name);
+    }
+
+    /// The manifest of a backup, if it is sound.
+    pub(crate) fn manifest(&self, name: &BackupName) -> Option<&Manifest> {
+        match self.all.get(name) {
+            Some((_, Found::Sound(manifest))) => Some(manifest),
+            _ => None,
         }
     }
 
@@ -284,29 +325,28 @@ impl Known {
     /// [`BackupError::Store`].
     pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
         let there = catalogue(root).await?;
-        self.0
-            .retain(|name, (written, _)| written.is_some() && there.get(name) == written.as_ref());
+        self.all.retain(|name, (written, _)| there.get(name) == Some(written));
         let mut new = there.clone();
-        new.retain(|name, _| !self.0.contains_key(name));
+        new.retain(|name, _| !self.all.contains_key(name));
         for (name, found) in read(root, new).await? {
             if let Some(written) = there.get(&name) {
-                self.0.insert(name, (Some(*written), found));
+                self.all.insert(name, (*written, found));
             }
         }
         Ok(())
     }
 
-    /// The sound manifests, by name.
+    /// The sound manifests, by name, of backups that stay.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
-        self.0.iter().filter_map(|(name, (_, found))| match found {
-            Found::Sound(manifest) => Some((name, &**manifest)),
+        self.all.iter().filter_map(|(name, (_, found))| match found {
+            Found::Sound(manifest) if !self.leaving.contains(name) => Some((name, &**manifest)),
             _ => None,
         })
     }
 
     /// The manifests that cannot be read.
     pub(crate) fn unread(&self) -> impl Iterator<Item = &Unread> {
-        self.0.values().filter_map(|(_, found)| match found {
+        self.all.values().filter_map(|(_, found)| match found {
             Found::Unread(unread) => Some(unread),
             _ => None,
         })

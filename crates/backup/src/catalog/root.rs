@@ -216,19 +216,31 @@ impl Root {
         Ok(Some(stored))
     }
 
-    /// Writes the manifest, after which the backup exists.
+    /// Encodes the manifest of `name`, for [`Root::commit_bytes`].
+    pub(crate) fn encoded(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+        mac: Option<&MacKey>,
+    ) -> Result<Bytes, BackupError> {
+        let key = self.key(&manifest_key(name));
+        let bytes = manifest.encode(mac).map_err(|source| BackupError::Manifest { key, source })?;
+        Ok(Bytes::from(bytes))
+    }
+
+    /// Writes a manifest without looking for removals. Only for tests.
+    #[cfg(test)]
     pub(crate) async fn commit(
         &self,
         name: &BackupName,
         manifest: &Manifest,
         mac: Option<&MacKey>,
     ) -> Result<(), BackupError> {
-        let key = self.key(&manifest_key(name));
-        let bytes = manifest.encode(mac).map_err(|source| BackupError::Manifest { key, source })?;
-        self.commit_bytes(name, Bytes::from(bytes)).await
+        self.commit_bytes(name, self.encoded(name, manifest, mac)?).await
     }
 
-    /// Like [`Root::commit`], for a manifest that is already encoded.
+    /// Writes the manifest, after which the backup exists. [`commit`](crate::claim::mark::commit) also
+    /// looks for removals of an earlier backup.
     pub(crate) async fn commit_bytes(
         &self,
         name: &BackupName,

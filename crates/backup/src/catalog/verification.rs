@@ -181,6 +181,8 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
     /// Number of further problems.
     pub more_problems: u64,
+    /// Why this incremental backup cannot be restored, although its own data may be intact.
+    pub broken_chain: Option<String>,
     /// The user's own checks that failed. They do not count against the backup: a statement may
     /// itself be wrong.
     pub failed_checks: Vec<String>,
@@ -221,6 +223,7 @@ impl VerifyReport {
             warnings: Vec::new(),
             problems: Vec::new(),
             more_problems: 0,
+            broken_chain: None,
             failed_checks: Vec::new(),
             objects: 0,
             stored_bytes: 0,
@@ -239,7 +242,7 @@ impl VerifyReport {
     /// tells how far that is.
     #[must_use]
     pub fn is_ok(&self) -> bool {
-        self.is_undamaged() && self.failed_checks.is_empty()
+        self.is_undamaged() && self.broken_chain.is_none() && self.failed_checks.is_empty()
     }
 
     /// Whether no problem was found in the backup itself.

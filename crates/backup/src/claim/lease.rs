@@ -1,4 +1,4 @@
-//! The lease of a classic run: how long its claim is valid, and the gate before each change to the
+//! The lease of a numbered claim: how long its claim is valid, and the gate before each change to the
 //! store.
 //!
 //! A run confirms its claim by writing it and then checking that it is still the newest. A run that
@@ -32,13 +32,13 @@ const LEASE: Duration = Duration::from_secs(1800);
 /// A moment on two clocks: one that also counts while the machine is suspended, and the wall clock,
 /// which also counts while a virtual machine is paused.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+pub(crate) struct Moment {
     boot: Duration,
     wall: SystemTime,
 }
 
 impl Moment {
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let boot = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(boot.tv_sec).unwrap_or(0);
         let nanos = u32::try_from(boot.tv_nsec).unwrap_or(0);
@@ -100,6 +100,17 @@ impl Lease {
         confirmed.is_some_and(|moment| moment.elapsed() < LEASE)
     }
 
+    /// Starts the lease of a claim that was created at `begun` and found to be the newest.
+    pub(crate) fn start(&self, begun: Moment) {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+    }
+
+    /// Whether the lease ends for good. A removal looks for dependants once, under its mark, and
+    /// must not rely on that look after others may have taken the mark for that of a dead process.
+    fn ends_for_good(&self) -> bool {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).phase == Phase::Removing
+    }
+
     /// Makes the last confirmation count as expired.
     #[cfg(test)]
     pub(crate) fn expire(&self) {
@@ -133,6 +144,12 @@ impl Lease {
     }
 
     async fn confirm_alone(&self) -> Result<(), StoreError> {
+        if self.ends_for_good() {
+            return match self.is_fresh() {
+                true => Ok(()),
+                false => Err(self.lose("the removal took longer than its claim holds".to_owned())),
+            };
+        }
         loop {
             let begun = Moment::now();
             self.write_and_look().await?;

@@ -6,7 +6,9 @@
 //!
 //! 1. `claiming` while its run checks whether the name is free: nothing is written or removed yet;
 //! 2. `holding` from the moment its run removes what a dead run left, until its run is over;
-//! 3. `ended` when the run leaves a complete backup, nothing, or recorded objects as the stock tool
+//! 3. `removing` instead, while a command removes the manifest of a backup: the mark shows others that
+//!    the backup may be gone in a moment ([`mark`]);
+//! 4. `ended` when the run leaves a complete backup, nothing, or recorded objects as the stock tool
 //!    leaves them.
 //!
 //! The highest claim is removed only by `gc` when it is old, or by its own run while it is still
@@ -15,6 +17,7 @@
 mod alive;
 mod lease;
 mod left;
+pub(crate) mod mark;
 mod note;
 mod standing;
 #[cfg(test)]
@@ -26,12 +29,13 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
-use self::lease::Lease;
+use self::lease::{Lease, Moment};
 pub(crate) use self::left::Left;
 use self::note::{Note, Phase};
 use self::standing::refuse_unless_taken;
 pub(crate) use self::standing::{
-    DEAD, FORGOTTEN, Look, Numbered, claims, look, may_be_its_own, refuse_living, standing,
+    DEAD, FORGOTTEN, Look, Numbered, Removing, claims, look, may_be_its_own, refuse_living,
+    standing,
 };
 use crate::catalog::names::{BackupName, CLAIM, RunId, claims_folder, of_classic, run_folder};
 use crate::catalog::root::Root;
@@ -65,7 +69,7 @@ impl Claim {
         run: RunId,
     ) -> Result<Self, BackupError> {
         let key = root.key(&format!("{}/{CLAIM}", run_folder(name, run)));
-        let note = Note { phase: Phase::Holding, ..Note::new(run)? };
+        let note = Note { phase: Phase::Holding, ..Note::new(run.to_string())? };
         match root.store().create(&key, note.encode()).await {
             // A copy resumes the run of its source, and its claim exists.
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
@@ -97,12 +101,32 @@ impl Claim {
         name: &BackupName,
         run: RunId,
     ) -> Result<(Self, Option<i64>), BackupError> {
+        Self::numbered(root, name, Note::new(run.to_string())?).await
+    }
+
+    /// Marks `name`: the manifest of `run` is about to be removed. The mark holds for the time of one
+    /// lease and is not renewed.
+    ///
+    /// # Errors
+    /// [`BackupError::Running`] while another run or removal holds the name.
+    async fn removing(root: &Root, name: &BackupName, run: String) -> Result<Self, BackupError> {
+        let note = Note { phase: Phase::Removing, ..Note::new(run)? };
+        Ok(Self::numbered(root, name, note).await?.0)
+    }
+
+    /// Creates the next claim of `name`.
+    async fn numbered(
+        root: &Root,
+        name: &BackupName,
+        note: Note,
+    ) -> Result<(Self, Option<i64>), BackupError> {
+        let begun = Moment::now();
         let before = claims(root, name).await?;
         let standing = standing(root, &before).await?;
         let taken = refuse_unless_taken(root, name, &standing)?;
         let number = before.last().map_or(0, |newest| newest.number).saturating_add(1);
         let late = standing.has_late(root.store().now());
-        let note = Note { late, ..Note::new(run)? };
+        let note = Note { late, ..note };
         let folder = root.key(&claims_folder(name));
         // If the store cannot refuse an existing key, two runs must not use the same one.
         let key = match root.store().has_conditions() {
@@ -132,7 +156,18 @@ impl Claim {
         if taken && let (Some(take_over), Some(holder)) = (root.take_over(), &standing.holder) {
             take_over.tell(holder);
         }
+        if let Some(lease) = &claim.lease {
+            lease.start(begun);
+        }
         Ok((claim, standing.seen))
+    }
+
+    /// ROOT for changes under this claim: its store refuses them once the claim is lost.
+    pub(crate) fn gated(&self, root: &Root) -> Root {
+        match &self.lease {
+            Some(lease) => root.gated(Arc::clone(lease) as Arc<dyn Gate>),
+            None => root.clone(),
+        }
     }
 
     fn refreshed(lease: Arc<Lease>, number: u64) -> Self {
@@ -158,7 +193,7 @@ impl Claim {
         let Some(lease) = &self.lease else { return Ok(root.clone()) };
         lease.enter(Phase::Holding);
         lease.confirm().await?;
-        let root = root.gated(Arc::clone(lease) as Arc<dyn Gate>);
+        let root = self.gated(root);
         self.remove_older(&root, name).await?;
         end_uploads(&root, name).await?;
         Ok(root)

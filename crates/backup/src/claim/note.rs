@@ -8,21 +8,28 @@ use crate::claim::alive;
 use crate::claim::left::Left;
 use crate::error::BackupError;
 
-/// Phase of a classic run.
+/// Phase of a run, or of a command that removes a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The run checks whether the name is free.
     Claiming,
     /// The run writes and removes objects.
     Holding,
+    /// The manifest of the run that the claim names is about to be removed, and stays if another
+    /// backup or a pin turns out to need it. Objects and records follow.
+    Removing,
     /// The run is over, and left nothing that another run would have to remove: a complete backup,
     /// objects as the stock tool leaves them ([`Note::left`]), or nothing.
     Ended,
 }
 
 impl Phase {
-    const NAMES: [(Self, &str); 3] =
-        [(Self::Claiming, "claiming"), (Self::Holding, "holding"), (Self::Ended, "ended")];
+    const NAMES: [(Self, &str); 4] = [
+        (Self::Claiming, "claiming"),
+        (Self::Holding, "holding"),
+        (Self::Removing, "removing"),
+        (Self::Ended, "ended"),
+    ];
 }
 
 /// Content of a claim.
@@ -31,6 +38,7 @@ pub(crate) struct Note {
     /// ID of the writer: random, and unique to one claim.
     pub(crate) holder: String,
     pub(crate) phase: Phase,
+    /// The run that writes the objects, or whose manifest is about to be removed.
     pub(super) run: String,
     pub(super) mark: Value,
     pub(super) host: Option<String>,
@@ -41,9 +49,9 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    pub(super) fn new(run: RunId) -> Result<Self, BackupError> {
+    pub(super) fn new(run: String) -> Result<Self, BackupError> {
         let holder = RunId::random()?;
-        let (run, mark) = (run.to_string(), alive::own_mark());
+        let mark = alive::own_mark();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let host = host.map(|host| host.trim().to_owned());
         let holder = holder.to_string();

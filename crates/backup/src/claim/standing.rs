@@ -57,6 +57,19 @@ pub(crate) struct Standing {
     pub(super) holder: Option<String>,
     /// Whether the process of a run in `alive` is known to be alive.
     proven_alive: bool,
+    /// The removal in `alive`, if it is one.
+    pub(crate) removing: Option<Removing>,
+}
+
+/// A removal in progress.
+#[derive(Debug)]
+pub(crate) struct Removing {
+    /// Full key of its mark.
+    pub(crate) claim: String,
+    /// Run whose manifest it removes; empty if that is damaged.
+    pub(crate) run: String,
+    /// Its process, for messages.
+    pub(crate) by: String,
 }
 
 /// What the claim of an ended run records.
@@ -115,12 +128,17 @@ pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standin
                 standing.alive = Some((claim.key.clone(), age));
                 standing.holder = Some(note.describe());
                 standing.proven_alive |= alive::is_proven_alive(&note.mark);
+                if note.phase == Phase::Removing {
+                    let (claim, run) = (claim.key.clone(), note.run.clone());
+                    standing.removing = Some(Removing { claim, run, by: note.describe() });
+                }
             }
         }
         match note.phase {
             // Its run removed and wrote nothing, so the older claims count.
             Phase::Claiming => {}
-            Phase::Holding => {
+            // Without its manifest, a classic backup is nothing but objects.
+            Phase::Holding | Phase::Removing => {
                 standing.seen = Some(claim.modified);
                 break;
             }

@@ -28,8 +28,10 @@ pub use server::ServerOptions;
 pub use trial::{Trial, verify_by_restore};
 
 use crate::cancel::CancelToken;
+use crate::catalog::chain::chain;
+use crate::catalog::list::line;
 use crate::catalog::manifest::Layout;
-use crate::catalog::names::CATALOG;
+use crate::catalog::names::{BackupName, CATALOG};
 use crate::catalog::records::{self, VerifyResult};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
@@ -118,10 +120,38 @@ async fn record(
     }
 }
 
+/// Why the chain of an incremental backup cannot be restored, as far as the catalogue shows.
+async fn broken_chain(root: &Root, name: &BackupName) -> Result<Option<String>, BackupError> {
+    let links = match chain(root, name).await {
+        Ok(links) => links,
+        Err(BackupError::Chain { name: at, what }) if at == name.as_str() => {
+            return Ok(Some(what));
+        }
+        Err(BackupError::Chain { name: at, what }) => {
+            return Ok(Some(format!("{at} in its chain: {what}")));
+        }
+        Err(error) if error.is_of_one_object() => return Ok(Some(error.to_string())),
+        Err(error) => return Err(error),
+    };
+    for base in links.iter().map(|link| &link.name).filter(|base| *base != name) {
+        let fault = line(root, base).await?.and_then(|line| line.fault());
+        if let Some(fault) = fault {
+            return Ok(Some(format!("its base {base}: {fault}")));
+        }
+    }
+    Ok(None)
+}
+
 impl Run<'_> {
     async fn all(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
         let name = &self.request.name;
-        match stop.or(self.root.stored_manifest(name)).await {
+        let stored = stop.or(self.root.stored_manifest(name)).await;
+        if let Ok(Some(stored)) = &stored
+            && stored.manifest.is_incremental()
+        {
+            self.report.broken_chain = stop.or(broken_chain(self.root, name)).await?;
+        }
+        match stored {
             Err(error @ BackupError::Manifest { .. }) => {
                 self.found(Level::Manifest, Some(format!("{CATALOG}/{name}")), error.to_string());
                 self.report.close(Level::Manifest, "the manifest cannot be used".to_owned());

@@ -8,6 +8,7 @@ use crate::catalog::names::{
     BackupName, RunId, is_data_object, manifest_key, of_classic, run_folder, sums_folder,
 };
 use crate::catalog::root::Root;
+use crate::claim::mark::take_back_unmarked;
 use crate::claim::{Claim, Left, may_be_its_own};
 use crate::error::BackupError;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
@@ -217,10 +218,7 @@ pub(crate) async fn settle_commit(
         return Ok(());
     }
     let key = root.key(&manifest_key(name));
-    // The run that took over may have deleted the backup, and another one committed its own.
-    if root.manifest(name).await.map_err(in_doubt)?.is_some_and(|there| there.run == run) {
-        root.store().ungated().delete(&key).await.map_err(BackupError::from).map_err(in_doubt)?;
-    }
+    take_back_unmarked(root, name, run).await.map_err(in_doubt)?;
     let what = "another run took over while the manifest was being written";
     Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }

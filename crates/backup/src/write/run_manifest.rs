@@ -6,15 +6,16 @@ use xb_encryptor::Envelope;
 use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
 use xb_uploader::Uploaded;
 
-use crate::catalog::chain::find_base;
+use crate::catalog::lineage::find_base;
 use crate::catalog::manifest::source_info::SourceInfo;
 use crate::catalog::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
     Sealed,
 };
-use crate::catalog::names::{BackupName, manifest_key};
+use crate::catalog::names::BackupName;
 use crate::catalog::resolve::manifests;
 use crate::catalog::root::Root;
+use crate::claim::mark::{settled, take_back};
 use crate::error::BackupError;
 use crate::hex::hex;
 
@@ -147,9 +148,9 @@ pub(super) async fn find_its_base(
     Ok(())
 }
 
-/// Checks after the commit that the base of an incremental backup still exists. `prune` and `delete`
-/// look for dependants after they have removed a base's manifest, and put it back if there is one;
-/// so either they see this backup, or it sees here that its base is gone.
+/// Checks after the commit that the base of an incremental backup still exists. Whoever removes a base
+/// marks it, and then looks for dependants; so either they see this backup, or it sees their mark here
+/// and waits for what becomes of the base.
 ///
 /// # Errors
 /// [`BackupError::Chain`] if the base is gone: the manifest of `name` is removed again.
@@ -160,18 +161,21 @@ pub(crate) async fn settle_base(
     manifest: &Manifest,
 ) -> Result<(), BackupError> {
     let Some(base) = &manifest.base else { return Ok(()) };
-    let in_doubt = |source| BackupError::InDoubt { name: name.to_string(), source };
-    match root.manifest(&BackupName::new(&base.name)?).await {
+    let in_doubt = |error| match error {
+        BackupError::Store(source) => BackupError::InDoubt { name: name.to_string(), source },
+        other => other,
+    };
+    let of_base = BackupName::new(&base.name)?;
+    settled(root, &of_base).await.map_err(in_doubt)?;
+    match root.manifest(&of_base).await {
         Ok(Some(found)) if found.run == base.run => Ok(()),
         Ok(_) => {
-            let own = root.key(&manifest_key(name));
-            root.store().ungated().delete(&own).await.map_err(in_doubt)?;
+            take_back(root, name, &manifest.run).await.map_err(in_doubt)?;
             let what = format!("its base {} was removed while it was being committed", base.name);
             Err(BackupError::Chain { name: name.to_string(), what })
         }
         // It exists, although it cannot be read now.
         Err(error) if error.is_of_one_object() => Ok(()),
-        Err(BackupError::Store(error)) => Err(in_doubt(error)),
-        Err(error) => Err(error),
+        Err(error) => Err(in_doubt(error)),
     }
 }

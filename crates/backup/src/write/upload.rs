@@ -17,6 +17,7 @@ use xb_uploader::{PartData, PartSender, Uploaded};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::Producer as ProducerFacts;
 use crate::catalog::names::{KEYS, RunId, SUMS};
+use crate::claim::mark::commit;
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::objects::ledger::Ledger;
@@ -181,7 +182,8 @@ impl RunFolder {
             self.prove(&mut manifest, books.ledger.as_ref()).await
         })
         .await?;
-        root.commit(&request.name, &manifest, sent.mac.as_ref()).await?;
+        let bytes = root.encoded(&request.name, &manifest, sent.mac.as_ref())?;
+        commit(root, &request.name, &manifest.run, bytes).await?;
         settle_base(root, &request.name, &manifest).await?;
         self.settle(&request.name).await?;
         let store = root.store();

@@ -5,12 +5,11 @@ use xb_pipeline::object_key;
 
 use crate::catalog::manifest::{End, Layout, Manifest};
 use crate::catalog::names::{
-    BackupName, RunId, classic_key, is_data_object, manifest_key, of_classic, run_folder,
-    sums_folder,
+    BackupName, classic_key, is_data_object, of_classic, run_folder, sums_folder,
 };
 use crate::catalog::records;
 use crate::catalog::root::Root;
-use crate::claim::Claim;
+use crate::claim::mark::Mark;
 use crate::error::BackupError;
 
 /// Names of the info file, with which a stream of either fork may end.
@@ -66,42 +65,32 @@ fn keys_of_last_file(manifest: &Manifest) -> Vec<String> {
 /// # Errors
 /// [`BackupError::Pinned`]; [`BackupError::Running`] while another run holds the name.
 pub(crate) async fn free_if_vacant(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
-    let Some(manifest) = root.manifest(name).await? else { return Ok(true) };
-    if !is_vacant(root, name, &manifest).await? {
+    let Some(stored) = root.stored_manifest(name).await? else { return Ok(true) };
+    let manifest = &stored.manifest;
+    if !is_vacant(root, name, manifest).await? {
         return Ok(false);
     }
-    // Only the holder of a claim removes such a manifest, so no other run can have freed the name
-    // and committed between the second look and the removal.
-    let (claim, _) = Claim::classic(root, name, RunId::random()?).await?;
-    let vacant = match second_look(root, name).await {
-        Ok(Some(vacant)) => vacant,
-        Ok(None) => {
-            claim.withdraw().await;
-            return Ok(true);
-        }
-        Err(error) => {
-            claim.withdraw().await;
-            return Err(error);
+    let digest = stored.digest();
+    let mark = match Mark::set(root, name, Some(&manifest.run), Some(digest.clone())).await {
+        Err(BackupError::Changed { .. }) => return Ok(root.manifest(name).await?.is_none()),
+        marked => marked?,
+    };
+    // Under the mark: another run may have freed the name, and committed, since the first look.
+    let vacant = async {
+        match records::pinned(root, name, Some(&digest)).await? {
+            Some(_) => Err(BackupError::Pinned { name: name.to_string() }),
+            None => is_vacant(root, name, manifest).await,
         }
     };
-    if !vacant {
-        claim.withdraw().await;
-        return Ok(false);
+    match vacant.await {
+        Ok(true) => {}
+        stays => {
+            mark.withdraw().await;
+            return stays;
+        }
     }
-    let root = claim.hold(root, name).await?;
-    root.store().delete(&root.key(&manifest_key(name))).await?;
-    let beside = records::keys(name).iter().map(|key| root.key(key)).collect();
-    root.store().delete_all(beside).await?;
+    let (claim, root) = mark.remove_manifest().await?.hold().await?;
     root.remove_below(&sums_folder(name)).await?;
     claim.end().await;
     Ok(true)
-}
-
-/// Whether the name is still vacant; `None` if it has no manifest any more.
-async fn second_look(root: &Root, name: &BackupName) -> Result<Option<bool>, BackupError> {
-    let Some(stored) = root.stored_manifest(name).await? else { return Ok(None) };
-    if records::pinned(root, name, Some(&stored.digest())).await?.is_some() {
-        return Err(BackupError::Pinned { name: name.to_string() });
-    }
-    is_vacant(root, name, &stored.manifest).await.map(Some)
 }

@@ -18,22 +18,27 @@ impl Context {
             return Err(Failure::usage("no retention rule is given")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         }
-        let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, &args.common)?;
+        let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, None, &args.common)?;
         report::printed(show(&self.log, &pruned, args.common.run.json))
     }
 
-    /// Applies the rules to all backups of a ROOT; without `yes`, only plans.
+    /// Applies the rules to all backups of a ROOT; without `yes`, only plans. Keeps the backup
+    /// `just_made`.
     pub(crate) fn prune_root(
         &self,
         place: Option<&str>,
         keep: &Keep,
         yes: bool,
+        just_made: Option<&str>,
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
         let root = root_place(place, common)?;
         let run = |_, mut stop: CancelToken| async move {
             let listed = stop.or(xb_backup::list(&root)).await?;
-            let candidates = Candidate::all(&listed);
+            let mut candidates = Candidate::all(&listed);
+            for candidate in &mut candidates {
+                candidate.just_made = just_made == Some(candidate.name.as_str());
+            }
             let left: Vec<Listing> =
                 listed.into_iter().filter(|line| line.state != State::Complete).collect();
             let plan = plan_prune(&candidates, keep, xb_backup::Timestamp::now());

@@ -77,6 +77,12 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
     if found.is_ok() {
         return Ok(());
     }
+    if let (Some(why), true) = (&found.broken_chain, found.is_undamaged()) {
+        return Err(Failure::new(format!("{} cannot be restored: {why}", found.name))
+            .stage("check")
+            .ending(Exit::Damaged)
+            .hint("its own data is intact: copy its base back if there is a copy, or take a full backup"));
+    }
     if found.is_undamaged() {
         let checks = found.failed_checks.len();
         return Err(Failure::new(format!(

@@ -53,11 +53,17 @@ fn found(listings: &[&Listing], level: Level) -> Found {
     let damaged = |line: &&&Listing| {
         line.state == State::Damaged || line.verified.is_some_and(|proof| proof.failed.is_some())
     };
-    let aged = complete().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
-    let proven = complete()
+    // Only what can be restored now counts as a backup.
+    let restorable = || complete().filter(|line| line.restorable);
+    let aged = restorable().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    let proven = restorable()
         .filter(|line| line.is_verified(level))
         .filter_map(|line| Some((line, seconds(line.verified_age_seconds)?)));
+    let last = complete().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    let broken = complete().filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
     Found {
+        last: last.min_by_key(|(_, age)| *age).map(|(line, _)| line.name.clone()),
+        broken: broken.collect(),
         newest: aged.min_by_key(|(_, age)| *age).map(|(line, age)| (line.name.clone(), age)),
         proven: proven.min_by_key(|(_, age)| *age).map(|(line, age)| {
             let level = line.verified.and_then(|proof| proof.level);

@@ -335,8 +335,8 @@ fn not_itself(same: bool) -> Result<(), Failure> {
 }
 
 fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<Value, Failure> {
-    let (folder, _) = folder(place);
-    let pruned = context.prune_root(folder, keep, true, &args.common)?;
+    let (folder, name) = folder(place);
+    let pruned = context.prune_root(folder, keep, true, Some(name), &args.common)?;
     let removed = pruned.gone.unwrap_or_default();
     Ok(
         json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),

@@ -20,13 +20,14 @@ use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
 use crate::admin::object_lock::lock_complete;
 use crate::cancel::CancelToken;
-use crate::catalog::chain::find_base;
+use crate::catalog::lineage::find_base;
 use crate::catalog::manifest::{Layout, Manifest};
-use crate::catalog::names::{BackupName, KEYS, SUMS, manifest_key, of_classic, run_folder};
+use crate::catalog::names::{BackupName, KEYS, SUMS, of_classic, run_folder};
 use crate::catalog::records;
 use crate::catalog::resolve::manifests;
 use crate::catalog::root::Root;
 use crate::claim::Claim;
+use crate::claim::mark::{commit, take_back};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
@@ -241,17 +242,18 @@ impl Copying<'_> {
             return Err(BackupError::Interrupted(signal));
         }
         // Not cancellable: otherwise it would be unknown whether the manifest exists.
-        to.commit_bytes(name, source.bytes.clone()).await?;
+        let run = &source.manifest.run;
+        commit(to, name, run, source.bytes.clone()).await?;
         // A process that took this run for dead may have begun to remove its objects before our
         // claim.
         if packed && let Err(error) = self.all_is_there(&folders.1).await {
-            to.store().delete(&to.key(&manifest_key(name))).await?;
+            take_back(to, name, run).await?;
             return Err(error);
         }
         if !request.alone {
             settle_base(to, name, &source.copied).await?;
         }
-        settle_commit(to, name, claim, &source.manifest.run).await
+        settle_commit(to, name, claim, run).await
     }
 
     /// Copies the keys and the checksum list of a packed run.

@@ -4,13 +4,13 @@
 //! objects of other programs or other backups exist below the name.
 //!
 //! The objects of a classic backup have no RUN: without their manifest they would look like a stock
-//! backup. So the delete claims the name first, like a run, and holds it until all objects are
-//! gone.
+//! backup. So the delete holds the name, like a run, until all objects are gone.
 
 mod plan;
 pub(crate) mod removal;
 
 use self::plan::plan;
+pub(super) use self::plan::refuse_pinned;
 pub use self::plan::{DeletionPlan, DoomedObject};
 pub use self::removal::Deleted;
 use self::removal::{Removal, settle};
@@ -58,8 +58,7 @@ async fn doomed_with(
 /// # Errors
 /// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
 /// be read; [`BackupError::Unclear`] if its own manifest cannot be read;
-/// [`BackupError::Interrupted`], but never between removing the manifest and putting it back;
-/// otherwise as [`delete`].
+/// [`BackupError::Interrupted`]; otherwise as [`delete`].
 pub async fn delete_unless_needed(
     root: &Root,
     name: &BackupName,
@@ -97,14 +96,17 @@ async fn remove(
 ) -> Result<Deleted, BackupError> {
     let name = doomed.name.clone();
     let begun = stop.or(Removal::begin(root, doomed)).await?;
-    let Some(mut known) = known else { return stop.or(begun.remove()).await };
+    let Some(mut known) = known else {
+        let gone = stop.or(begun.remove_manifest()).await?;
+        return stop.or(gone.remove_objects()).await;
+    };
     let mut settled = settle(root, vec![begun], &mut known).await;
-    if let Some(error) = settled.lost.or(settled.failed) {
+    if let Some(error) = settled.failed {
         return Err(error);
     }
-    match (settled.kept.pop(), settled.unneeded.pop()) {
+    match (settled.kept.pop(), settled.gone.pop()) {
         (Some((_, why)), _) => Err(why),
-        (None, Some(unneeded)) => stop.or(unneeded.remove_objects()).await,
+        (None, Some(gone)) => stop.or(gone.remove_objects()).await,
         (None, None) => Err(BackupError::Changed { name }),
     }
 }
@@ -128,5 +130,5 @@ pub(super) async fn begin(root: &Root, name: &BackupName) -> Result<Removal, Bac
 /// if an object could not be removed: the name no longer counts as a backup then, and can be
 /// deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
-    begin(root, name).await?.remove().await
+    begin(root, name).await?.remove_manifest().await?.remove_objects().await
 }

@@ -185,7 +185,7 @@ async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, Backup
 }
 
 /// `digest`: that of the manifest, if it can be read; otherwise a pin of any manifest counts.
-pub(super) async fn refuse_pinned(
+pub(in crate::admin) async fn refuse_pinned(
     root: &Root,
     name: &BackupName,
     digest: Option<&str>,

@@ -1,21 +1,24 @@
 //! Carries out deletions: the manifest first, then the objects.
 //!
-//! An incremental run looks for its base once more after it has committed its own manifest; see
-//! [`settle_base`](crate::write::settle_base). A removal does the opposite: it removes the manifest,
-//! and then looks for new backups that depend on it. So at least one of the two sees the other.
+//! The name is marked first ([`crate::claim::mark`]). Under the mark it is decided whether the backup may
+//! go; until then nothing changes, so a backup that stays, or whose removal is interrupted, is whole.
 
-use bytes::Bytes;
+use std::time::Duration;
+
 use futures::future::join_all;
-use xb_uploader::StoreErrorKind;
 
 use crate::admin::delete::plan::{DeletionPlan, refuse_changed, refuse_pinned};
 use crate::catalog::chain::refuse_dependents;
-use crate::catalog::manifest::{Manifest, StoredManifest};
 use crate::catalog::names::{BackupName, RunId};
+use crate::catalog::records;
 use crate::catalog::resolve::Known;
 use crate::catalog::root::Root;
 use crate::claim::Claim;
+use crate::claim::mark::Mark;
 use crate::error::BackupError;
+
+/// Time limit for freeing the names of backups that stay. After it, their marks count for an hour.
+const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// Result of a delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,35 +29,46 @@ pub struct Deleted {
     pub left: u64,
 }
 
-/// A removal that has begun: nothing is removed yet.
+/// A removal that has begun: the name is marked, and nothing is removed.
 pub(crate) struct Removal {
     name: BackupName,
     plan: DeletionPlan,
-    /// ROOT for changes.
     root: Root,
-    /// Claim of a backup that has objects without a RUN.
-    claim: Option<Claim>,
+    held: Held,
+}
+
+/// What keeps others away from the name.
+enum Held {
+    /// The mark of the backup.
+    Marked(Mark),
+    /// A claim, if there is no manifest, and ROOT for it.
+    Claimed(Claim, Root),
 }
 
 impl Removal {
-    /// Checks that the manifest is the planned one, and claims the name if necessary.
+    /// Marks the name, and checks that its manifest is the planned one.
     ///
     /// # Errors
     /// [`BackupError::Changed`]; those of the claim.
     pub(super) async fn begin(root: &Root, plan: DeletionPlan) -> Result<Self, BackupError> {
         let name = BackupName::new(&plan.name)?;
-        if !plan.how.claimed {
-            refuse_changed(root, &name, &plan).await?;
-            return Ok(Self { name, plan, root: root.clone(), claim: None });
-        }
-        let (claim, _) = Claim::classic(root, &name, RunId::random()?).await?;
-        // Another run or delete may have ended between the plan and the claim.
-        if let Err(changed) = refuse_changed(root, &name, &plan).await {
-            claim.withdraw().await;
-            return Err(changed);
-        }
-        let root = claim.hold(root, &name).await?;
-        Ok(Self { name, plan, root, claim: Some(claim) })
+        let held = match plan.manifest {
+            Some(_) => {
+                let (run, digest) = (plan.how.run.as_deref(), plan.how.digest.clone());
+                Held::Marked(Mark::set(root, &name, run, digest).await?)
+            }
+            None => {
+                let (claim, _) = Claim::classic(root, &name, RunId::random()?).await?;
+                // Another run or delete may have ended between the plan and the claim.
+                if let Err(changed) = refuse_changed(root, &name, &plan).await {
+                    claim.withdraw().await;
+                    return Err(changed);
+                }
+                let held = claim.hold(root, &name).await?;
+                Held::Claimed(claim, held)
+            }
+        };
+        Ok(Self { name, plan, root: root.clone(), held })
     }
 
     /// RUN of the backup; `None` if its manifest is missing or damaged.
@@ -67,186 +81,143 @@ impl Removal {
         self.plan.objects.len()
     }
 
-    /// Removes the backup, whether others depend on it or not.
-    ///
-    /// # Errors
-    /// [`BackupError::Store`].
-    pub(super) async fn remove(self) -> Result<Deleted, BackupError> {
-        if let Some(key) = &self.plan.manifest {
-            self.root.store().delete(key).await?;
-        }
-        WithoutManifest { removal: self, manifest: None }.remove_objects().await
-    }
-
     /// Leaves the backup as it is.
     pub(crate) async fn give_up(self) {
-        end(self.claim).await;
+        match self.held {
+            Held::Marked(mark) => mark.withdraw().await,
+            Held::Claimed(claim, _) => claim.end().await,
+        }
     }
 
-    /// Removes the manifest, unless it has been replaced or removed: then the removal is over. Also
-    /// returns the error, if any.
-    async fn take_manifest(self) -> (Option<WithoutManifest>, Option<BackupError>) {
-        let Some(key) = &self.plan.manifest else {
-            return (Some(WithoutManifest { removal: self, manifest: None }), None);
-        };
-        let manifest = match self.root.store().get(key).await {
-            Ok(manifest) => manifest,
-            Err(error) if error.kind == StoreErrorKind::NotFound => {
-                return (None, None);
-            }
-            Err(error) => return (None, Some(error.into())),
-        };
-        let digest = Manifest::decode(&manifest).ok().map(|stored| stored.digest());
-        if digest != self.plan.how.digest {
-            return (None, None);
+    /// Fails if the backup was pinned since the plan.
+    async fn refuse_pinned(&self) -> Result<(), BackupError> {
+        refuse_pinned(&self.root, &self.name, self.plan.how.digest.as_deref()).await
+    }
+
+    /// Fails if `known` backups depend on this one.
+    async fn refuse_dependents(&self, known: &Known) -> Result<(), BackupError> {
+        match known.manifest(&self.name) {
+            Some(manifest) => refuse_dependents(&self.root, &self.name, manifest, known).await,
+            None => Ok(()),
         }
-        // After an error, it may be gone all the same.
-        let error = self.root.store().delete(key).await.err().map(BackupError::from);
-        (Some(WithoutManifest { removal: self, manifest: Some(manifest) }), error)
+    }
+
+    /// Removes the manifest, whether others depend on the backup or not. From here on there is no
+    /// such backup; its objects are still there.
+    ///
+    /// # Errors
+    /// [`BackupError::Changed`]; [`BackupError::Store`].
+    pub(super) async fn remove_manifest(self) -> Result<WithoutManifest, BackupError> {
+        let Self { name, plan, root, held } = self;
+        let held = match held {
+            Held::Claimed(claim, root) => {
+                return Ok(WithoutManifest { name, plan, root, claim: Some(claim) });
+            }
+            Held::Marked(mark) => mark.remove_manifest().await?,
+        };
+        if plan.how.claimed {
+            let (claim, root) = held.hold().await?;
+            return Ok(WithoutManifest { name, plan, root, claim: Some(claim) });
+        }
+        held.free().await;
+        Ok(WithoutManifest { name, plan, root, claim: None })
     }
 }
 
-/// A removal that has removed the manifest, if there was one, and no object.
+/// A removal whose manifest is gone, if there was one, and whose objects are still there.
 pub(crate) struct WithoutManifest {
-    removal: Removal,
-    manifest: Option<Bytes>,
+    name: BackupName,
+    plan: DeletionPlan,
+    /// ROOT for changes.
+    root: Root,
+    /// Claim, if the objects have no RUN.
+    claim: Option<Claim>,
 }
 
 impl WithoutManifest {
     /// Name of the backup.
     pub(crate) fn name(&self) -> &BackupName {
-        &self.removal.name
-    }
-
-    fn decoded(&self) -> Option<Manifest> {
-        let stored = Manifest::decode(self.manifest.as_ref()?).ok();
-        stored.map(|StoredManifest { manifest, .. }| manifest)
-    }
-
-    /// Fails if the backup was pinned since the plan.
-    async fn refuse_pinned(&self) -> Result<(), BackupError> {
-        let Removal { name, plan, root, .. } = &self.removal;
-        refuse_pinned(root, name, plan.how.digest.as_deref()).await
-    }
-
-    /// Fails if `known` backups depend on this one.
-    async fn refuse_dependents(&self, known: &Known) -> Result<(), BackupError> {
-        let Some(manifest) = self.decoded() else { return Ok(()) };
-        refuse_dependents(&self.removal.root, self.name(), &manifest, known).await
-    }
-
-    /// Puts the manifest back.
-    async fn put_back(self) -> Result<(), BackupError> {
-        let Removal { plan, root, claim, .. } = self.removal;
-        if let Some((key, manifest)) = plan.manifest.as_ref().zip(self.manifest) {
-            match root.store().create(key, manifest.clone()).await {
-                // The store had not removed it.
-                Err(error)
-                    if error.kind == StoreErrorKind::AlreadyExists
-                        && root.store().get(key).await? == manifest => {}
-                outcome => outcome?,
-            }
-        }
-        end(claim).await;
-        Ok(())
+        &self.name
     }
 
     /// Removes the objects.
     ///
     /// # Errors
-    /// [`BackupError::Store`]. What is left can be deleted again, or by `gc`.
+    /// [`BackupError::Store`]. What is left can be deleted again, or by `gc`: the claim does not end,
+    /// because the objects that are left have no RUN.
     pub(crate) async fn remove_objects(self) -> Result<Deleted, BackupError> {
-        let Removal { plan, root, claim, .. } = self.removal;
+        let Self { name, plan, root, claim } = self;
         let objects = plan.objects.len() as u64;
-        let keys = plan.objects.into_iter().map(|object| object.key).collect();
+        // The records went with the manifest, and there may be new ones of a new backup.
+        let records = records::keys(&name).map(|key| root.key(&key));
+        let keys = plan.objects.into_iter().map(|object| object.key);
+        let keys = keys.filter(|key| !records.contains(key)).collect();
         root.store().delete_all(keys).await?;
-        end(claim).await;
+        if let Some(claim) = claim {
+            claim.end().await;
+        }
         Ok(Deleted { objects, left: plan.how.left })
     }
 }
 
-/// Frees the name. After an error the claim stays: the objects that are left have no RUN.
-async fn end(claim: Option<Claim>) {
-    if let Some(claim) = claim {
-        claim.end().await;
-    }
-}
-
-/// Removals whose manifests are gone for good, and what became of the others.
+/// Removals whose manifests are gone, and what became of the others.
 #[derive(Default)]
 pub(crate) struct Settled {
     /// Their objects can be removed.
-    pub(crate) unneeded: Vec<WithoutManifest>,
+    pub(crate) gone: Vec<WithoutManifest>,
     /// The backups that stay, and why.
     pub(crate) kept: Vec<(BackupName, BackupError)>,
-    /// The first error of the store. The backups concerned stay.
+    /// The first error of the store. The manifests of the other backups are still there, but for that
+    /// of the request that failed.
     pub(crate) failed: Option<BackupError>,
-    /// The first error of putting one back, which leaves it without its manifest.
-    pub(crate) lost: Option<BackupError>,
 }
 
-/// Removes the manifests, and puts back those of backups that were pinned since, or on which others
-/// depend now. A backup that was replaced or removed since is left out. In `begun`, a backup must come
-/// before its base.
+/// Removes the manifests, but for those of backups that were pinned since, or on which others depend.
+/// A backup that was replaced or removed since is left out. In `begun`, a backup must come before its
+/// base.
 ///
-/// With many backups, listing the catalogue costs more than a removal, so it is done once per batch. If
-/// this is interrupted, manifests may be missing on which new backups depend.
+/// With many backups, listing the catalogue costs more than a removal, so it is done once per batch,
+/// after all marks are set.
 pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) -> Settled {
-    let (mut without, mut back) = (Vec::new(), Vec::new());
-    let mut failed = None;
-    for taken in join_all(begun.into_iter().map(Removal::take_manifest)).await {
-        match taken {
-            (Some(removal), None) => without.push(removal),
-            (Some(mut removal), error) => {
-                // The claim does not end: the request may still take effect after the return.
-                drop(removal.removal.claim.take());
-                back.push((removal, None));
-                failed = failed.or(error);
+    let mut settled = Settled::default();
+    let pinned = join_all(begun.iter().map(Removal::refuse_pinned)).await;
+    begun.iter().for_each(|removal| known.expect(&removal.name));
+    settled.failed = known.refresh(root).await.err();
+    let mut staying = Vec::new();
+    for (removal, pinned) in begun.into_iter().zip(pinned) {
+        if settled.failed.is_some() {
+            staying.push(removal);
+            continue;
+        }
+        let may_go = match pinned {
+            Ok(()) => removal.refuse_dependents(known).await,
+            pinned => pinned,
+        };
+        match may_go {
+            Ok(()) => {}
+            Err(error @ BackupError::Store(_)) => {
+                settled.failed = Some(error);
+                staying.push(removal);
+                continue;
             }
-            // The claim does not end: the objects may have no manifest now.
-            (None, error) => failed = failed.or(error),
+            Err(why) => {
+                settled.kept.push((removal.name.clone(), why));
+                staying.push(removal);
+                continue;
+            }
+        }
+        let name = removal.name.clone();
+        match removal.remove_manifest().await {
+            Ok(gone) => {
+                known.forget(&name);
+                settled.gone.push(gone);
+            }
+            Err(BackupError::Changed { .. }) => {}
+            Err(error) => settled.failed = Some(error),
         }
     }
-    if without.is_empty() && back.is_empty() {
-        return Settled { failed, ..Settled::default() };
-    }
-    let pinned = join_all(without.iter().map(WithoutManifest::refuse_pinned)).await;
-    let listed = known.refresh(root).await;
-    for (removal, _) in &back {
-        known.add(removal.name(), removal.decoded());
-    }
-    let mut unneeded = Vec::new();
-    for (removal, pinned) in without.into_iter().zip(pinned) {
-        let why = match (&listed, pinned) {
-            (Err(_), _) => None,
-            (Ok(()), Err(pinned)) => Some(pinned),
-            (Ok(()), Ok(())) => match removal.refuse_dependents(known).await {
-                Ok(()) => {
-                    unneeded.push(removal);
-                    continue;
-                }
-                Err(needed) => Some(needed),
-            },
-        };
-        // What it depends on must stay, too.
-        known.add(removal.name(), removal.decoded());
-        let why = match why {
-            Some(BackupError::Store(_)) | None => {
-                failed = failed.or(why);
-                None
-            }
-            Some(why) => Some((removal.name().clone(), why)),
-        };
-        back.push((removal, why));
-    }
-    let mut settled = Settled { unneeded, failed: failed.or(listed.err()), ..Settled::default() };
-    let back = back.into_iter().map(|(removal, why)| async { (removal.put_back().await, why) });
-    for (outcome, why) in join_all(back).await {
-        match outcome {
-            Ok(()) => settled.kept.extend(why),
-            Err(error) => settled.lost = settled.lost.or(Some(error)),
-        }
-    }
+    let freeing = join_all(staying.into_iter().map(Removal::give_up));
+    let _ = tokio::time::timeout(GIVE_UP, freeing).await;
     settled
 }
 
@@ -254,8 +225,7 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
 mod tests {
     use super::*;
     use crate::admin::delete::plan::plan;
-    use crate::admin::pin::pin;
-    use crate::catalog::manifest::{Base, sample};
+    use crate::catalog::manifest::{Base, Manifest, sample};
 
     /// A ROOT with the backup `old`, whose removal has begun.
     async fn begun() -> (tempfile::TempDir, Root, Removal, Known) {
@@ -287,12 +257,19 @@ mod tests {
         root.manifest(&name("old")).await.unwrap().is_some_and(|manifest| manifest.run == run)
     }
 
+    fn marks(folder: &tempfile::TempDir) -> usize {
+        let marks = std::fs::read_dir(folder.path().join(".xb-catalog/@claims/old"));
+        marks.map_or(0, Iterator::count)
+    }
+
     #[tokio::test]
     async fn the_planned_manifest_goes() {
-        let (_folder, root, removal, mut known) = begun().await;
+        let (folder, root, removal, mut known) = begun().await;
+        assert_eq!(marks(&folder), 1);
         let settled = settle(&root, vec![removal], &mut known).await;
-        assert_eq!((settled.unneeded.len(), settled.kept.len()), (1, 0));
-        assert!(settled.failed.or(settled.lost).is_none() && !is_there(&root, &sample().run).await);
+        assert_eq!((settled.gone.len(), settled.kept.len()), (1, 0));
+        assert!(settled.failed.is_none() && !is_there(&root, &sample().run).await);
+        assert_eq!(marks(&folder), 0, "the name is free");
     }
 
     #[tokio::test]
@@ -305,17 +282,31 @@ mod tests {
                 commit(&root, "old", |manifest| manifest.run.clone_from(&run)).await;
             }
             let settled = settle(&root, vec![removal], &mut known).await;
-            assert_eq!((settled.unneeded.len(), settled.kept.len()), (0, 0));
-            assert!(settled.failed.or(settled.lost).is_none());
+            assert_eq!((settled.gone.len(), settled.kept.len()), (0, 0));
+            assert!(settled.failed.is_none());
             assert_eq!(is_there(&root, &run).await, replaced);
         }
+    }
+
+    /// Settles a removal of a backup that must stay, and returns why it stays. Its manifest is never
+    /// away, not even for a moment.
+    async fn stays(
+        (folder, root, removal, mut known): (tempfile::TempDir, Root, Removal, Known),
+    ) -> BackupError {
+        use std::os::unix::fs::MetadataExt as _;
+        let inode = || std::fs::metadata(folder.path().join(".xb-catalog/old")).unwrap().ino();
+        let before = inode();
+        let mut settled = settle(&root, vec![removal], &mut known).await;
+        assert!(settled.gone.is_empty() && settled.failed.is_none());
+        assert_eq!((inode(), marks(&folder)), (before, 0));
+        settled.kept.pop().unwrap().1
     }
 
     /// Makes the manifest that of an increment of `old`.
     type Increment = fn(&mut Manifest);
 
     #[tokio::test]
-    async fn what_is_needed_by_now_is_put_back() {
+    async fn a_backup_that_is_needed_by_now_stays() {
         let by_name: Increment =
             |late| late.base = Some(Base { name: "old".into(), run: sample().run });
         let by_position: Increment = |late| {
@@ -323,26 +314,42 @@ mod tests {
             late.source.from_lsn = Some(20);
         };
         for increment in [by_name, by_position] {
-            let (_folder, root, removal, mut known) = begun().await;
-            commit(&root, "late", |late| {
+            let begun = begun().await;
+            commit(&begun.1, "late", |late| {
                 late.run = "f".repeat(32);
                 increment(late);
             })
             .await;
-            let settled = settle(&root, vec![removal], &mut known).await;
-            assert!(settled.unneeded.is_empty() && settled.failed.or(settled.lost).is_none());
-            assert!(matches!(settled.kept[..], [(_, BackupError::Needed { .. })]));
-            assert!(is_there(&root, &sample().run).await);
+            assert!(matches!(stays(begun).await, BackupError::Needed { .. }));
         }
     }
 
     #[tokio::test]
-    async fn what_is_pinned_by_now_is_put_back() {
-        let (_folder, root, removal, mut known) = begun().await;
-        pin(&root, &name("old"), None).await.unwrap();
-        let settled = settle(&root, vec![removal], &mut known).await;
-        assert!(settled.unneeded.is_empty() && settled.failed.or(settled.lost).is_none());
-        assert!(matches!(settled.kept[..], [(_, BackupError::Pinned { .. })]));
-        assert!(is_there(&root, &sample().run).await);
+    async fn a_backup_that_is_pinned_by_now_stays() {
+        let begun = begun().await;
+        let manifest = begun.1.stored_manifest(&name("old")).await.unwrap().unwrap().digest();
+        records::write_pin(&begun.1, &name("old"), manifest, None).await.unwrap();
+        assert!(matches!(stays(begun).await, BackupError::Pinned { .. }));
+    }
+
+    /// In one batch, an increment that turns out to be pinned keeps its base.
+    #[tokio::test]
+    async fn what_stays_keeps_its_base() {
+        let (_folder, root, of_base, _) = begun().await;
+        commit(&root, "late", |late| {
+            late.run = "f".repeat(32);
+            late.base = Some(Base { name: "old".into(), run: sample().run });
+        })
+        .await;
+        let mut known = Known::of(&root).await.unwrap();
+        let planned = plan(&root, &name("late")).await.unwrap();
+        let of_late = Removal::begin(&root, planned).await.unwrap();
+        [name("old"), name("late")].iter().for_each(|name| known.leave_out(name));
+        let manifest = root.stored_manifest(&name("late")).await.unwrap().unwrap().digest();
+        records::write_pin(&root, &name("late"), manifest, None).await.unwrap();
+        let settled = settle(&root, vec![of_late, of_base], &mut known).await;
+        assert!(settled.gone.is_empty() && settled.failed.is_none());
+        let why: Vec<&BackupError> = settled.kept.iter().map(|(_, why)| why).collect();
+        assert!(matches!(why[..], [BackupError::Pinned { .. }, BackupError::Needed { .. }]));
     }
 }

@@ -34,6 +34,13 @@ pub struct Candidate {
     /// Whether a verification found a problem. The backup then counts for no rule, and is left for
     /// a person to decide.
     pub damaged: bool,
+    /// Why the chain of this incremental backup cannot be restored. The backup is then treated as a
+    /// damaged one.
+    pub broken: Option<String>,
+    /// Whether the run that prunes has just made it.
+    pub just_made: bool,
+    /// When its manifest was written, by the store's clock, in seconds since 1970.
+    pub written: i64,
     /// Whether a verification record cannot be read. The backup is then treated as a damaged one.
     pub unread_record: bool,
     /// Name of a later backup that may depend on it: its manifest cannot be read.
@@ -78,9 +85,17 @@ impl Candidate {
                 .filter(|level| *level >= Level::Checksum),
             pinned: listing.pinned.is_some(),
             damaged: listing.verified.is_some_and(|proof| proof.failed.is_some()),
+            broken: listing.broken.clone(),
+            just_made: false,
+            written: listing.written,
             unread_record: listing.unread_record,
             possible_dependent: None,
         })
+    }
+
+    /// Whether it can be restored now, as far as the catalogue shows: only then it counts for a rule.
+    pub(super) fn is_restorable(&self) -> bool {
+        !self.damaged && !self.unread_record && self.broken.is_none()
     }
 
     /// What ties it to its base.

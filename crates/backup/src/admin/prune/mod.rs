@@ -55,21 +55,20 @@ pub async fn prune(
             let _ = tokio::time::timeout(GIVE_UP, all).await;
             return began.map(|()| gone);
         }
-        // Not interrupted: a base may be missing until it is put back.
         let settled = settle(root, begun, &mut known).await;
         for (name, why) in settled.kept.iter().filter(|(_, why)| keeps(why)) {
             done(name.as_str(), Some(why));
         }
-        let mut failed = settled.lost.or(began.err()).or(settled.failed);
+        let mut failed = began.err().or(settled.failed);
         let mut ended = false;
-        for unneeded in settled.unneeded {
+        for removed in settled.gone {
             // Without its manifest, it is no backup any more, even if objects are left for `gc`.
-            done(unneeded.name().as_str(), None);
-            gone.push(unneeded.name().to_string());
+            done(removed.name().as_str(), None);
+            gone.push(removed.name().to_string());
             if ended {
                 continue;
             }
-            if let Err(error) = stop.or(unneeded.remove_objects()).await {
+            if let Err(error) = stop.or(removed.remove_objects()).await {
                 ended = ends_all(&error);
                 failed.get_or_insert(error);
             }
@@ -129,11 +128,11 @@ async fn begin_one(
     }
     let begun = delete::begin(root, &name).await?;
     if begun.run() != Some(&verdict.run) {
-        // Its claim does not end: the objects may have no manifest now.
+        begun.give_up().await;
         return Ok(None);
     }
     // What it depends on may go with it.
-    known.forget(&name);
+    known.leave_out(&name);
     Ok(Some(begun))
 }
 

@@ -57,7 +57,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
             .filter_map(|&n| sorted.get(n).map(|candidate| (n, *candidate)))
             // A backup whose clock was ahead would count as the newest until that time has passed.
             .filter(|(_, candidate)| {
-                !candidate.damaged && !candidate.unread_record && !is_ahead(candidate.finished, now)
+                candidate.is_restorable() && !is_ahead(candidate.finished, now)
             })
             .collect();
         keep_by_rules(&good, keep, now, &mut note);
@@ -85,6 +85,9 @@ fn keep_by_rules(
     note: &mut impl FnMut(usize, Why),
 ) {
     good.iter().take(1).for_each(|(n, _)| note(*n, Why::Newest));
+    // A host whose clock is behind makes backups that look old.
+    let written = good.iter().rev().max_by_key(|(_, candidate)| candidate.written);
+    written.into_iter().for_each(|(n, _)| note(*n, Why::Newest));
     good.iter().take(keep.last).for_each(|(n, _)| note(*n, Why::Last));
     let periods: [(usize, PeriodOf, Why); 3] = [
         (keep.daily, day, Why::Daily),
@@ -123,8 +126,10 @@ fn keep_proven(good: &[(usize, &Candidate)], note: &mut impl FnMut(usize, Why)) 
 /// Returns the reasons to keep a backup that no rule and no other kept backup gives.
 fn reasons_of_its_own(candidate: &Candidate, now: Timestamp) -> impl Iterator<Item = Why> {
     let reasons = [
+        candidate.just_made.then_some(Why::JustMade),
         candidate.pinned.then_some(Why::Pinned),
         candidate.damaged.then_some(Why::Damaged),
+        candidate.broken.clone().map(Why::Broken),
         candidate.unread_record.then_some(Why::UnreadRecord),
         candidate.possible_dependent.clone().map(Why::MayBeBaseOf),
         is_ahead(candidate.finished, now).then_some(Why::ClockAhead),

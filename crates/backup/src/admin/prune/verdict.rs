@@ -8,8 +8,11 @@ use serde::Serialize;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Why {
-    /// The newest of its server, which no rule removes.
+    /// The newest of its server that can be restored, by its own clock or by the store's. No rule removes
+    /// it.
     Newest,
+    /// This run has just made it.
+    JustMade,
     /// Among the newest.
     Last,
     /// The newest of its day.
@@ -28,6 +31,8 @@ pub enum Why {
     Pinned,
     /// Damaged: a person must decide.
     Damaged,
+    /// Incremental, and its chain is broken: a person must decide.
+    Broken(String),
     /// A verification record cannot be read.
     UnreadRecord,
     /// A later backup, whose manifest cannot be read, may depend on it.
@@ -42,6 +47,7 @@ impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Newest => "newest",
+            Self::JustMade => "just made",
             Self::Last => "last",
             Self::Daily => "daily",
             Self::Weekly => "weekly",
@@ -53,6 +59,9 @@ impl std::fmt::Display for Why {
             Self::Damaged => "damaged; never removed by prune",
             Self::ClockAhead => "finished in the future by its own clock; never removed by prune",
             Self::UnreadRecord => "its verification record cannot be read",
+            Self::Broken(why) => {
+                return write!(f, "cannot be restored, {why}; never removed by prune");
+            }
             Self::BaseOf(name) => return write!(f, "base of {name}"),
             Self::MayBeBaseOf(name) => {
                 return write!(f, "may be the base of {name}, whose manifest cannot be read");

@@ -3,7 +3,7 @@
 pub(crate) mod list_cache;
 pub(crate) mod unread;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use crate::catalog::list::unread::{may_be_incremental, may_return};
 use crate::catalog::manifest::{Base, End, Layout, Manifest};
 use crate::catalog::names::{BackupName, CATALOG, CLAIM, manifest_key};
 use crate::catalog::records::{self, CatalogMarkers, Pin, Proof};
+use crate::catalog::restorable::{Break, Sound, links};
 use crate::catalog::root::Root;
 use crate::claim::{DEAD, claims, standing};
 use crate::error::BackupError;
@@ -111,6 +112,13 @@ pub struct Listing {
     pub backups: Option<u64>,
     /// Problem, or reason why the state is unknown.
     pub problem: Option<String>,
+    /// Why the chain of this incremental backup cannot be restored.
+    pub broken: Option<String>,
+    /// Whether a restore would work now, as far as the catalogue shows.
+    pub restorable: bool,
+    /// When its manifest was written, by the store's clock, in seconds since 1970.
+    #[serde(skip)]
+    pub written: i64,
     /// Whether a verification record exists that cannot be read.
     #[serde(skip)]
     pub unread_record: bool,
@@ -121,6 +129,19 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// Why nothing that needs this backup can be restored, apart from its own chain.
+    pub(crate) fn fault(&self) -> Option<String> {
+        match self.state {
+            State::Complete => {}
+            State::Missing => return Some("its objects are missing".to_owned()),
+            _ => return Some("its manifest cannot be read".to_owned()),
+        }
+        if let Some(level) = self.verified.and_then(|proof| proof.failed) {
+            return Some(format!("verification found it damaged at level {level}"));
+        }
+        self.unread_record.then(|| "its verification record cannot be read".to_owned())
+    }
+
     /// Whether it was verified at least to `level` without a later failure.
     #[must_use]
     pub fn is_verified(&self, level: crate::catalog::verification::Level) -> bool {
@@ -157,13 +178,15 @@ pub async fn list_with(
         .into_iter()
         .filter(|listed| !listed.key.contains('/'))
         .filter_map(|listed| Some((BackupName::new(&listed.key).ok()?, listed.modified)));
-    let mut listings: Vec<Listing> = stream::iter(names)
+    let found: Vec<(Listing, Option<Manifest>)> = stream::iter(names)
         .map(|(name, written)| async move { with_manifest(root, &name, written, beside).await })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
+    let (mut listings, manifests): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
     let folders = root.folders_below("").await?;
     mark_missing(root, &mut listings, &folders).await?;
+    judge_chains(&mut listings, manifests.into_iter().flatten());
     let unnamed = folders
         .into_iter()
         .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
@@ -192,11 +215,37 @@ pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listin
         Err(error) => return Err(error),
     }
     // When it was written matters only in a listing of all.
-    let mut listing = with_manifest(root, name, i64::MAX, &beside).await?;
+    let (mut listing, _) = with_manifest(root, name, i64::MAX, &beside).await?;
     if listing.state == State::Complete && !root.has_objects(name).await? {
         missing(root, &mut listing).await?;
     }
     Ok(Some(listing))
+}
+
+/// Finds the incremental backups whose chains cannot be restored, and the backups that can be.
+fn judge_chains(listings: &mut [Listing], manifests: impl Iterator<Item = Manifest>) {
+    let sound: Sound = manifests
+        .filter_map(|manifest| Some((BackupName::new(&manifest.name).ok()?, manifest)))
+        .collect();
+    let faults: BTreeMap<String, String> = listings
+        .iter()
+        .filter_map(|listing| Some((listing.name.clone(), listing.fault()?)))
+        .collect();
+    for listing in listings.iter_mut().filter(|l| l.kind == Some(BackupKind::Incremental)) {
+        let Ok(name) = BackupName::new(&listing.name) else { continue };
+        let fault = |base: &BackupName| faults.get(base.as_str());
+        let link = |base: &BackupName, what: &str| format!("its base {base}: {what}");
+        listing.broken = match links(&sound, &name) {
+            Ok(links) => links.into_iter().skip(1).find_map(|base| Some(link(base, fault(base)?))),
+            Err(Break { missing: Some(base), at, .. }) if at == name && fault(&base).is_some() => {
+                fault(&base).map(|what| link(&base, what))
+            }
+            Err(broken) => Some(broken.describe(&name)),
+        };
+    }
+    for listing in listings {
+        listing.restorable = listing.fault().is_none() && listing.broken.is_none();
+    }
 }
 
 /// Marks the backups without objects. `folders` are those that the store has listed.
@@ -258,12 +307,14 @@ async fn with_manifest(
     name: &BackupName,
     written: i64,
     beside: &CatalogMarkers,
-) -> Result<Listing, BackupError> {
+) -> Result<(Listing, Option<Manifest>), BackupError> {
     let mut listing = empty(name.as_str(), State::Complete);
+    let mut sound = None;
+    listing.written = written;
     match root.stored_manifest(name).await {
         Ok(Some(stored)) => {
             let digest = stored.digest();
-            fill_in(&mut listing, stored.manifest);
+            fill_in(&mut listing, sound.insert(stored.manifest).clone());
             if beside.verified.contains(name.as_str()) {
                 verified(root, name, &digest, &mut listing).await?;
             }
@@ -286,7 +337,7 @@ async fn with_manifest(
         }
         Err(error) => return Err(error),
     }
-    Ok(listing)
+    Ok((listing, sound))
 }
 
 /// Adds the verification state. A record that cannot be read is a problem of this backup alone.
@@ -374,6 +425,9 @@ fn empty(name: &str, state: State) -> Listing {
         pinned: None,
         backups: None,
         problem: None,
+        broken: None,
+        restorable: false,
+        written: 0,
         unread_record: false,
         may_depend_since: None,
     }

@@ -1,11 +1,12 @@
 //! Retention, and what others depend on.
 
 use xb_backup::{
-    BackupError, Base, Candidate, Keep, Keys, Layout, State, Timestamp, plan_prune, stopper,
+    BackupError, Base, Candidate, Keep, Keys, Layout, Level, State, Timestamp, Wanted, plan_prune,
+    stopper,
 };
 use xb_pipeline::Observer;
 
-use super::support::{before, every, line, manifest_of, name, plan, rewrite};
+use super::support::{before, every, line, manifest_of, name, once_marked, plan, rewrite, verify};
 use crate::common::{Store, block_on, stream_reader};
 
 #[test]
@@ -217,17 +218,17 @@ fn prune_lists_the_catalogue_once_for_many() {
         block_on(xb_backup::prune(&root, &verdicts, &mut stopper().1, |_, _| ())).unwrap().len(),
         20
     );
-    // Two for the objects and the claims of each backup, and two of the catalogue.
-    assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 2 * 20 + 2);
+    // Six for the objects and the marks of each backup, and two of the catalogue.
+    assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 6 * 20 + 2);
 }
 
-/// An incremental backup is committed after `prune` has looked for dependants, and right before it
-/// removes the first manifest. The whole chain that it needs is put back; others go.
+/// An incremental backup is committed after `prune` has marked what goes, and right before it looks for
+/// dependants. The whole chain that it needs stays; others go.
 #[test]
 fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
     for layout in [Layout::Packed, Layout::Classic] {
         let (store, late, verdicts) = doomed_chain(layout);
-        let came = before("delete", 0, move || late.show());
+        let came = once_marked(&store, &["full", "middle", "other"], move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
         let gone =
             block_on(xb_backup::prune(&root, &verdicts, &mut stopper().1, |_, _| ())).unwrap();
@@ -245,13 +246,13 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
     }
 }
 
-/// What is needed is back before anything else goes, even if the command is cancelled meanwhile.
+/// What is needed stays, even if the command is cancelled meanwhile.
 #[test]
-fn a_cancelled_prune_puts_back_what_is_needed() {
+fn a_cancelled_prune_leaves_what_is_needed() {
     for layout in [Layout::Packed, Layout::Classic] {
         let (store, late, verdicts) = doomed_chain(layout);
         let (canceller, mut stop) = stopper();
-        let came = before("delete", 0, move || {
+        let came = once_marked(&store, &["full", "middle", "other"], move || {
             late.show();
             canceller.stop(15);
         });
@@ -326,8 +327,8 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     assert!(matches!(put("i2"), Err(BackupError::Chain { .. })), "another one of that name");
 }
 
-/// An incremental backup is committed after `prune` has looked for dependants of its base, and right
-/// before it removes the base's manifest.
+/// An incremental backup is committed after a delete has marked its base, and right before it looks for
+/// dependants.
 #[test]
 fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
     for layout in [Layout::Packed, Layout::Classic] {
@@ -336,7 +337,7 @@ fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
             store.put(of, layout, 300, stream_reader()).unwrap();
         }
         let late = Hidden::new(&store, "late", "base");
-        let came = before("delete", 0, move || late.show());
+        let came = once_marked(&store, &["base"], move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
         let refused =
             block_on(xb_backup::delete_unless_needed(&root, &name("base"), &mut stopper().1));
@@ -368,4 +369,77 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     assert!(matches!(&refused, BackupError::Chain { .. }), "{refused:?}");
     assert!(refused.to_string().contains("its base full was removed"), "{refused}");
     assert_eq!(store.state("i1"), None);
+}
+
+/// The last full backup that can be restored does not give way to an increment whose base is gone.
+#[test]
+fn a_broken_chain_counts_for_nothing_and_is_named() {
+    let store = Store::new();
+    for of in ["good", "base", "late"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    depends(&store, "late", "base");
+    assert!(line(&store, "late").restorable);
+    let whole = verify(&store, "late", Level::Manifest, None);
+    assert!(whole.is_ok(), "{whole:?}");
+    std::fs::remove_file(manifest_of(&store, "base")).unwrap();
+    let late = line(&store, "late");
+    assert_eq!(late.broken.as_deref(), Some("its base base is missing"));
+    assert!(!late.restorable && line(&store, "good").restorable);
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    assert_eq!(going(&verdicts), [""; 0]);
+    let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+    assert_eq!(latest.name.as_str(), "good");
+    assert_eq!(latest.doubts, ["late is skipped: its base base is missing"]);
+    for level in [Level::Manifest, Level::Decrypt] {
+        let found = verify(&store, "late", level, None);
+        assert!(!found.is_ok() && found.is_undamaged(), "{found:?}");
+        assert_eq!(found.broken_chain.as_deref(), Some("its base base is missing"));
+    }
+    // Its own data is intact, so it is not recorded as damaged.
+    assert!(line(&store, "late").verified.unwrap().failed.is_none());
+    std::fs::remove_file(manifest_of(&store, "good")).unwrap();
+    let none = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None));
+    assert!(matches!(none, Err(BackupError::NotRestorable { .. })), "{none:?}");
+}
+
+/// What a verification finds wrong with a base breaks everything that rests on it.
+#[test]
+fn an_increment_on_a_damaged_base_cannot_be_restored() {
+    let store = Store::new();
+    for of in ["good", "base", "late"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    depends(&store, "late", "base");
+    let of_base = |path: &std::path::PathBuf| path.to_str().unwrap().contains("/base/");
+    let object = store.files().into_iter().filter(of_base);
+    let object = object.into_iter().find(|path| path.ends_with("000000001")).unwrap();
+    let mut bytes = std::fs::read(&object).unwrap();
+    bytes[9] ^= 1;
+    std::fs::write(&object, bytes).unwrap();
+    assert!(!verify(&store, "base", Level::Checksum, None).is_ok());
+    let why = "its base base: verification found it damaged at level checksum";
+    assert_eq!(line(&store, "late").broken.as_deref(), Some(why));
+    let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+    assert_eq!(latest.name.as_str(), "good");
+    let found = verify(&store, "late", Level::Manifest, None);
+    assert_eq!(found.broken_chain.as_deref(), Some(why));
+}
+
+/// The clock of the host that made the newest backup is behind.
+#[test]
+fn the_newest_by_the_clock_of_the_store_stays() {
+    let store = Store::new();
+    for of in ["before", "now"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    rewrite(&store, "before", |manifest| {
+        manifest["finished"] = Timestamp::now().to_string().into()
+    });
+    rewrite(&store, "now", |manifest| manifest["finished"] = "2026-01-01T00:00:00Z".into());
+    let old = std::fs::File::options().append(true).open(manifest_of(&store, "before")).unwrap();
+    let hour = std::time::Duration::from_secs(3600);
+    old.set_modified(std::time::SystemTime::now() - hour).unwrap();
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    assert_eq!(going(&verdicts), [""; 0]);
 }

@@ -125,3 +125,25 @@ pub(crate) fn every(
 ) -> Before<impl Fn()> {
     Before(kind, None, act)
 }
+
+/// Does something once, as soon as all these names are marked as being removed, before the next listing:
+/// that is where a removal looks for what needs the backups.
+pub(crate) fn once_marked<A: Fn() + Send + Sync + 'static>(
+    store: &Store,
+    names: &'static [&'static str],
+    act: A,
+) -> Before<impl Fn() + Send + Sync + use<A>> {
+    let claims = store.folder.path().join("root/.xb-catalog/@claims");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    every("list", move || {
+        let is_marked = |name: &&str| {
+            let files = std::fs::read_dir(claims.join(name)).into_iter().flatten().flatten();
+            files.into_iter().any(|file| {
+                std::fs::read_to_string(file.path()).is_ok_and(|text| text.contains("\"removing\""))
+            })
+        };
+        if names.iter().all(is_marked) && !done.swap(true, std::sync::atomic::Ordering::AcqRel) {
+            act();
+        }
+    })
+}

@@ -19,6 +19,9 @@ fn candidate(name: &str, at: i64) -> Candidate {
         proven: None,
         pinned: false,
         damaged: false,
+        broken: None,
+        just_made: false,
+        written: at,
         unread_record: false,
         possible_dependent: None,
     }
@@ -147,6 +150,39 @@ fn chains_are_kept_whole() {
     assert_eq!(kept(&by_lsn, keep), ["c", "a"]);
 }
 
+#[test]
+fn what_cannot_be_restored_counts_for_no_rule_and_stays() {
+    let keep = Keep { last: 1, ..Keep::default() };
+    let mut all = vec![
+        candidate("good", 0),
+        candidate("gone", DAY),
+        on("i1", 2 * DAY, "lost"),
+        on("i2", 3 * DAY, "i1"),
+    ];
+    for broken in &mut all[2..] {
+        broken.broken = Some("its base lost is missing".into());
+    }
+    assert_eq!(kept(&all, keep), ["i2", "i1", "gone"]);
+    all[1].damaged = true;
+    assert_eq!(kept(&all, keep), ["i2", "i1", "gone", "good"]);
+    let plan = plan_prune(&all, &keep, now());
+    assert!(plan[0].kept.contains(&Why::Broken("its base lost is missing".into())));
+    assert!(plan[3].kept.contains(&Why::Newest));
+}
+
+/// Clocks of hosts may be behind, so the newest by the store's clock counts, too.
+#[test]
+fn a_clock_that_is_behind_loses_no_backup() {
+    let keep = Keep { last: 1, ..Keep::default() };
+    let mut all = vec![candidate("before", 10 * DAY), candidate("now", 9 * DAY)];
+    assert_eq!(kept(&all, keep), ["before"]);
+    (all[0].written, all[1].written) = (10 * DAY, 11 * DAY);
+    assert_eq!(kept(&all, keep), ["before", "now"]);
+    all[1].written = 0;
+    all[1].just_made = true;
+    assert_eq!(kept(&all, keep), ["before", "now"]);
+}
+
 fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
     let one = (0_i64..40, 0_usize..12, any::<[bool; 4]>(), 0_u64..5, 0_u64..5);
     prop::collection::vec(one, 0..12).prop_map(|all| {
@@ -168,6 +204,8 @@ fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
                 proven: (*verified && !*damaged).then(|| Level::ALL[2 + n % 4]),
                 pinned: *pinned && n % 3 == 0,
                 damaged: *damaged && n % 4 == 0,
+                broken: (*damaged && n % 4 == 1).then(|| "broken".to_owned()),
+                written: 970 * DAY - at * DAY * i64::from(n % 5 == 0),
                 server: other.then(|| "other".to_owned()),
                 ..made
             }
@@ -188,7 +226,7 @@ proptest! {
         prop_assert_eq!(plan.len(), all.len());
         let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.goes());
         for c in &all {
-            if c.pinned || c.damaged {
+            if c.pinned || c.damaged || c.broken.is_some() {
                 prop_assert!(!goes(c));
             }
             // The base of a kept backup is kept.
@@ -197,9 +235,11 @@ proptest! {
             }
         }
         for server in [None, Some("other".to_owned())] {
-            let mut mine: Vec<&Candidate> = all.iter().filter(|c| c.server == server && !c.damaged).collect();
+            let mut mine: Vec<&Candidate> = all.iter().filter(|c| c.server == server && c.is_restorable()).collect();
             mine.sort_by_key(|c| std::cmp::Reverse((c.finished, c.name.clone())));
             prop_assert!(mine.first().is_none_or(|newest| !goes(newest)));
+            let written = mine.iter().map(|c| c.written).max();
+            prop_assert!(mine.is_empty() || mine.iter().any(|c| Some(c.written) == written && !goes(c)));
             prop_assert!(mine.iter().find(|c| c.proven.is_some()).is_none_or(|newest| !goes(newest)));
             for level in Level::ALL {
                 let reach = |c: &&&Candidate| c.proven >= Some(level);

@@ -1,0 +1,541 @@
+//! The mark of a removal, and the only place that removes a manifest.
+//!
+//! Whoever removes a manifest marks the name first, with a numbered claim in the phase
+//! [`Phase::Removing`](super::Phase::Removing), and only then looks for dependants and pins. Whoever
+//! relies on a backup (a pin, an increment of it) or commits a new one of that name writes first and
+//! then looks for a mark. So at least one of the two sees the other, and a crash at any moment leaves
+//! the manifest where it was: nothing is ever put back.
+//!
+//! A manifest is removed only while it is the expected one. Its request is not repeated blindly: a
+//! store may have carried out a request that it answered with an error, and another run may have taken
+//! the name since.
+
+use bytes::Bytes;
+use xb_uploader::{Guarded, StoreError, StoreErrorKind, There};
+
+use super::{Claim, Removing, claims, standing};
+use crate::catalog::manifest::Manifest;
+use crate::catalog::names::{BackupName, manifest_key};
+use crate::catalog::records;
+use crate::catalog::root::Root;
+use crate::error::BackupError;
+
+/// Waits between looks at a mark grow up to that of this retry.
+const LONGEST_WAIT: u32 = 4;
+
+/// The manifest that is to be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Expected {
+    /// A sound one, by its digest.
+    Sound(String),
+    /// A damaged one, by its bytes.
+    Damaged(Bytes),
+    /// One that cannot be read.
+    Unreadable,
+}
+
+impl Expected {
+    fn is(&self, there: There<'_>) -> bool {
+        match (self, there) {
+            (Self::Sound(digest), There::Content(bytes)) => {
+                Manifest::decode(bytes).is_ok_and(|stored| stored.digest() == *digest)
+            }
+            (Self::Damaged(damaged), There::Content(bytes)) => damaged == bytes,
+            (Self::Unreadable, There::Unreadable) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A name whose backup is about to be removed.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    claim: Claim,
+    name: BackupName,
+    expected: Expected,
+    /// ROOT for the removal: each request looks for newer claims first.
+    root: Root,
+    /// ROOT without the mark.
+    open: Root,
+}
+
+impl Mark {
+    /// Marks `name`, whose manifest has this `run` and `digest`, both `None` if it is damaged or cannot
+    /// be read.
+    ///
+    /// # Errors
+    /// [`BackupError::Changed`] if the name has another manifest or none, [`BackupError::Running`]
+    /// while another run or removal holds the name; [`BackupError::Store`].
+    pub(crate) async fn set(
+        root: &Root,
+        name: &BackupName,
+        run: Option<&str>,
+        digest: Option<String>,
+    ) -> Result<Self, BackupError> {
+        let claim = Claim::removing(root, name, run.unwrap_or_default().to_owned()).await?;
+        let gated = claim.gated(root);
+        let expected = match digest {
+            Some(digest) => Ok(Expected::Sound(digest)),
+            None => damaged(root, name).await,
+        };
+        let expected = match expected {
+            Ok(expected) => expected,
+            Err(error) => {
+                claim.withdraw().await;
+                return Err(error);
+            }
+        };
+        let mark = Self { claim, name: name.clone(), expected, root: gated, open: root.clone() };
+        match mark.still_there().await {
+            Ok(()) => Ok(mark),
+            Err(error) => {
+                mark.withdraw().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn still_there(&self) -> Result<(), BackupError> {
+        if self.expected == Expected::Unreadable {
+            return Ok(());
+        }
+        match self.open.store().get(&self.key()).await {
+            Ok(bytes) if self.expected.is(There::Content(&bytes)) => Ok(()),
+            Err(error) if error.kind != StoreErrorKind::NotFound => Err(error.into()),
+            _ => Err(self.changed()),
+        }
+    }
+
+    fn key(&self) -> String {
+        self.open.key(&manifest_key(&self.name))
+    }
+
+    fn changed(&self) -> BackupError {
+        BackupError::Changed { name: self.name.to_string() }
+    }
+
+    /// Removes the manifest and the records beside it.
+    ///
+    /// # Errors
+    /// [`BackupError::Changed`] if the manifest is another one by now: nothing was removed.
+    /// [`BackupError::Store`]: the manifest may be gone.
+    pub(crate) async fn remove_manifest(self) -> Result<Removed, BackupError> {
+        let expected = |there: There<'_>| self.expected.is(there);
+        let late = match self.root.store().delete_expected(&self.key(), expected).await? {
+            Guarded::Done { late } => late,
+            _ => {
+                self.withdraw().await;
+                let name = self.name.to_string();
+                return Err(BackupError::Changed { name });
+            }
+        };
+        let records = records::keys(&self.name).iter().map(|key| self.root.key(key)).collect();
+        self.root.store().delete_all(records).await?;
+        Ok(Removed { mark: self, late })
+    }
+
+    /// Leaves the backup as it is.
+    pub(crate) async fn withdraw(&self) {
+        self.claim.withdraw().await;
+    }
+}
+
+/// A name whose manifest and records are gone, and which is still marked.
+#[derive(Debug)]
+pub(crate) struct Removed {
+    mark: Mark,
+    /// A request to remove the manifest may still take effect.
+    late: bool,
+}
+
+impl Removed {
+    /// Frees the name for new backups, unless a request may still arrive: then the mark stays until it
+    /// counts as that of a dead process.
+    pub(crate) async fn free(self) {
+        if !self.late {
+            self.mark.claim.withdraw().await;
+        }
+    }
+
+    /// Holds the name while objects without a RUN are removed. Returns the claim, and ROOT for it.
+    ///
+    /// # Errors
+    /// If another run has taken the name over.
+    pub(crate) async fn hold(self) -> Result<(Claim, Root), BackupError> {
+        let Mark { claim, name, open, .. } = self.mark;
+        let root = claim.hold(&open, &name).await?;
+        Ok((claim, root))
+    }
+}
+
+/// Reads a manifest that is damaged or cannot be read.
+async fn damaged(root: &Root, name: &BackupName) -> Result<Expected, BackupError> {
+    match root.store().get(&root.key(&manifest_key(name))).await.map_err(BackupError::from) {
+        Ok(bytes) => Ok(Expected::Damaged(bytes)),
+        Err(error) if error.is_of_one_object() => Ok(Expected::Unreadable),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the manifest that this run has just written, because the run has no backup after all.
+///
+/// # Errors
+/// [`BackupError::Store`]: it may still exist. A manifest that is gone, or that somebody else is
+/// removing, is no error.
+pub(crate) async fn take_back(
+    root: &Root,
+    name: &BackupName,
+    run: &str,
+) -> Result<(), BackupError> {
+    let Some(stored) = root.stored_manifest(name).await?.filter(|s| s.manifest.run == run) else {
+        return Ok(());
+    };
+    let taken = match Mark::set(root, name, Some(run), Some(stored.digest())).await {
+        Ok(mark) => mark.remove_manifest().await,
+        Err(error) => Err(error),
+    };
+    match taken {
+        Ok(removed) => removed.free().await,
+        Err(BackupError::Changed { .. } | BackupError::Running { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Removes the manifest that this run has just written, although it may not mark the name: another run
+/// took its claim over.
+///
+/// # Errors
+/// [`BackupError::Store`]: it may still exist.
+pub(crate) async fn take_back_unmarked(
+    root: &Root,
+    name: &BackupName,
+    run: &str,
+) -> Result<(), BackupError> {
+    // The run that took over may have deleted the backup, and another one committed its own.
+    let ours = |there: There<'_>| match there {
+        There::Content(bytes) => {
+            Manifest::decode(bytes).is_ok_and(|stored| stored.manifest.run == run)
+        }
+        _ => false,
+    };
+    root.store().ungated().delete_expected(&root.key(&manifest_key(name)), ours).await?;
+    Ok(())
+}
+
+/// Writes the manifest, after which the backup exists.
+///
+/// An earlier backup of this name may be in the middle of its removal: the name is free, and a late
+/// request of the removal could hit the new manifest. So a removal is waited for, before and after.
+///
+/// # Errors
+/// As [`Root::commit_bytes`]; [`BackupError::NotThere`] if the new backup was removed at once.
+pub(crate) async fn commit(
+    root: &Root,
+    name: &BackupName,
+    run: &str,
+    bytes: Bytes,
+) -> Result<(), BackupError> {
+    let in_doubt = |error| match error {
+        BackupError::Store(source) => BackupError::InDoubt { name: name.to_string(), source },
+        other => other,
+    };
+    settled(root, name).await?;
+    loop {
+        root.commit_bytes(name, bytes.clone()).await?;
+        let Some(of) = removing(root, name).await.map_err(in_doubt)? else { return Ok(()) };
+        settled(root, name).await.map_err(in_doubt)?;
+        match root.manifest(name).await.map_err(in_doubt)? {
+            Some(there) if there.run == run => return Ok(()),
+            // The request was meant for the backup before this one.
+            None if of.run != run => {}
+            _ => {
+                let state = ": it was complete, and another command removed it";
+                return Err(BackupError::NotThere { name: name.to_string(), state });
+            }
+        }
+    }
+}
+
+/// Waits until no backup of `name` is being removed.
+///
+/// A removal takes seconds. If its process died where nothing proves that, its mark counts for an hour.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub(crate) async fn settled(root: &Root, name: &BackupName) -> Result<(), BackupError> {
+    let mut waits = 0;
+    while let Some(of) = removing(root, name).await? {
+        waits += 1;
+        let what = format!("waiting: a removal of {name} is in progress ({})", of.by);
+        let why = StoreError::new("claim", of.claim, StoreErrorKind::Unavailable, what);
+        root.store().pause_after(&why, LONGEST_WAIT.min(waits)).await;
+    }
+    Ok(())
+}
+
+/// The removal of `name` that is in progress, if there is one.
+///
+/// # Errors
+/// [`BackupError::Store`].
+pub(crate) async fn removing(
+    root: &Root,
+    name: &BackupName,
+) -> Result<Option<Removing>, BackupError> {
+    Ok(standing(root, &claims(root, name).await?).await?.removing)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use tokio::sync::Notify;
+    use xb_uploader::{Fault, Faults, Location, Place, Policy, StoreSettings};
+
+    use super::*;
+    use crate::admin::pin::pin;
+    use crate::catalog::manifest::{Base, sample};
+    use crate::write::settle_base;
+
+    /// A ROOT with the backup `old`.
+    struct Fixture {
+        folder: tempfile::TempDir,
+        root: Root,
+        digest: String,
+    }
+
+    fn name(of: &str) -> BackupName {
+        BackupName::new(of).unwrap()
+    }
+
+    fn manifest(of: &str, run: &str) -> Manifest {
+        Manifest { name: of.to_owned(), run: run.to_owned(), ..sample() }
+    }
+
+    const NEW: &str = "ffffffffffffffffffffffffffffffff";
+
+    impl Fixture {
+        async fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+            let location = Location { place: Place::Local, path };
+            let policy = Policy::default().with_max_backoff(Duration::from_millis(1));
+            let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
+            root.commit(&name("old"), &sample_of_old(), None).await.unwrap();
+            let digest = root.stored_manifest(&name("old")).await.unwrap().unwrap().digest();
+            Self { folder, root, digest }
+        }
+
+        async fn mark(&self, root: &Root) -> Mark {
+            let digest = Some(self.digest.clone());
+            Mark::set(root, &name("old"), Some(&sample().run), digest).await.unwrap()
+        }
+
+        /// The run whose manifest `of` has.
+        async fn run(&self, of: &str) -> Option<String> {
+            self.root.manifest(&name(of)).await.unwrap().map(|manifest| manifest.run)
+        }
+
+        fn file(&self, of: &str) -> PathBuf {
+            self.folder.path().join(".xb-catalog").join(of)
+        }
+    }
+
+    fn sample_of_old() -> Manifest {
+        manifest("old", &sample().run)
+    }
+
+    /// The store removes an object and its answer is lost; then another host's backup takes the name.
+    #[derive(Debug)]
+    struct Taken {
+        file: PathBuf,
+        new: Vec<u8>,
+        deletes: AtomicU32,
+    }
+
+    impl Faults for Taken {
+        fn next(&self, operation: &'static str) -> Option<Fault> {
+            match operation {
+                "delete" if self.deletes.fetch_add(1, Ordering::Relaxed) == 0 => {
+                    Some(Fault::AnswerLost)
+                }
+                "get" if self.deletes.load(Ordering::Relaxed) == 1 => {
+                    std::fs::write(&self.file, &self.new).unwrap();
+                    None
+                }
+                _ => None,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_repeated_removal_spares_the_next_backup_of_the_name() {
+        let fixture = Fixture::new().await;
+        let new = manifest("old", NEW).encode(None).unwrap();
+        let (file, deletes) = (fixture.file("old"), AtomicU32::new(0));
+        let root = fixture.root.failing(Arc::new(Taken { file, new, deletes }));
+        let mark = fixture.mark(&root).await;
+        assert!(matches!(mark.remove_manifest().await, Err(BackupError::Changed { .. })));
+        assert_eq!(fixture.run("old").await.as_deref(), Some(NEW));
+    }
+
+    /// The store removes the object, and answers with an error.
+    #[derive(Debug)]
+    struct FirstAnswerLost(AtomicU32);
+
+    impl Faults for FirstAnswerLost {
+        fn next(&self, operation: &'static str) -> Option<Fault> {
+            let first = operation == "delete" && self.0.fetch_add(1, Ordering::Relaxed) == 0;
+            first.then_some(Fault::AnswerLost)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_with_a_late_request_is_not_free() {
+        let fixture = Fixture::new().await;
+        let root = fixture.root.failing(Arc::new(FirstAnswerLost(AtomicU32::new(0))));
+        let removed = fixture.mark(&root).await.remove_manifest().await.unwrap();
+        assert_eq!(fixture.run("old").await, None);
+        removed.free().await;
+        assert!(removing(&fixture.root, &name("old")).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_mark_whose_lease_is_over_removes_nothing() {
+        let fixture = Fixture::new().await;
+        let mark = fixture.mark(&fixture.root).await;
+        mark.claim.lease.as_ref().unwrap().expire();
+        let outcome = mark.remove_manifest().await;
+        assert!(
+            matches!(&outcome, Err(BackupError::Store(e)) if e.kind == StoreErrorKind::Fenced),
+            "{outcome:?}"
+        );
+        assert!(fixture.run("old").await.is_some());
+    }
+
+    #[tokio::test]
+    async fn one_name_is_marked_once() {
+        let fixture = Fixture::new().await;
+        let mark = fixture.mark(&fixture.root).await;
+        let digest = Some(fixture.digest.clone());
+        let again = Mark::set(&fixture.root, &name("old"), None, digest).await;
+        assert!(matches!(again, Err(BackupError::Running { .. })));
+        mark.withdraw().await;
+        fixture.mark(&fixture.root).await;
+    }
+
+    #[tokio::test]
+    async fn a_damaged_manifest_goes_only_as_it_was() {
+        for altered in [false, true] {
+            let fixture = Fixture::new().await;
+            std::fs::write(fixture.file("old"), b"damaged").unwrap();
+            let mark = Mark::set(&fixture.root, &name("old"), None, None).await.unwrap();
+            if altered {
+                std::fs::write(fixture.file("old"), b"damaged in another way").unwrap();
+            }
+            assert_eq!(mark.remove_manifest().await.is_ok(), !altered);
+            assert_eq!(fixture.file("old").exists(), altered);
+        }
+    }
+
+    /// Counts the looks at claims, and reports the third.
+    #[derive(Debug, Default)]
+    struct Looks {
+        seen: AtomicU32,
+        third: Notify,
+    }
+
+    impl Faults for Looks {
+        fn next(&self, operation: &'static str) -> Option<Fault> {
+            if operation == "list" && self.seen.fetch_add(1, Ordering::Relaxed) == 2 {
+                self.third.notify_one();
+            }
+            None
+        }
+    }
+
+    /// Runs `waiting` until it has looked at the claims three times, then `then`, and returns the
+    /// result of `waiting`.
+    async fn while_waiting<T: Send + 'static>(
+        root: &Root,
+        waiting: impl AsyncFnOnce(Root) -> T + 'static,
+        then: impl Future<Output = ()>,
+    ) -> T {
+        let looks = Arc::new(Looks::default());
+        let root = root.failing(Arc::clone(&looks) as Arc<dyn Faults>);
+        let set = tokio::task::LocalSet::new();
+        let task = set.spawn_local(async move { waiting(root).await });
+        set.run_until(async move {
+            looks.third.notified().await;
+            assert!(!task.is_finished());
+            then.await;
+            task.await.unwrap()
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_commit_waits_for_the_removal_of_its_name() {
+        let fixture = Fixture::new().await;
+        let removed = fixture.mark(&fixture.root).await.remove_manifest().await.unwrap();
+        let new = Bytes::from(manifest("old", NEW).encode(None).unwrap());
+        let committing = async move |root: Root| commit(&root, &name("old"), NEW, new).await;
+        let file = fixture.file("old");
+        while_waiting(&fixture.root, committing, async move {
+            assert!(!file.exists());
+            removed.free().await;
+        })
+        .await
+        .unwrap();
+        assert_eq!(fixture.run("old").await.as_deref(), Some(NEW));
+    }
+
+    #[tokio::test]
+    async fn an_increment_waits_for_what_becomes_of_its_base() {
+        for removed in [false, true] {
+            let fixture = Fixture::new().await;
+            let mark = fixture.mark(&fixture.root).await;
+            let base = Some(Base { name: "old".to_owned(), run: sample().run });
+            let late = Manifest { base, ..manifest("late", NEW) };
+            fixture.root.commit(&name("late"), &late, None).await.unwrap();
+            let settling = async move |root: Root| settle_base(&root, &name("late"), &late).await;
+            let settled = while_waiting(&fixture.root, settling, async move {
+                match removed {
+                    true => mark.remove_manifest().await.unwrap().free().await,
+                    false => mark.withdraw().await,
+                }
+            });
+            let settled = settled.await;
+            assert_eq!(matches!(settled, Err(BackupError::Chain { .. })), removed, "{settled:?}");
+            assert_eq!(fixture.run("late").await.is_none(), removed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pin_waits_for_what_becomes_of_its_backup() {
+        for removed in [false, true] {
+            let fixture = Fixture::new().await;
+            let mark = fixture.mark(&fixture.root).await;
+            let pinning = async move |root: Root| pin(&root, &name("old"), None).await;
+            let pinned = while_waiting(&fixture.root, pinning, async move {
+                match removed {
+                    true => mark.remove_manifest().await.unwrap().free().await,
+                    false => mark.withdraw().await,
+                }
+            });
+            assert_eq!(pinned.await.is_err(), removed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_takes_back_only_its_own_manifest() {
+        let fixture = Fixture::new().await;
+        take_back(&fixture.root, &name("old"), NEW).await.unwrap();
+        assert!(fixture.run("old").await.is_some());
+        take_back(&fixture.root, &name("old"), &sample().run).await.unwrap();
+        assert!(fixture.run("old").await.is_none());
+    }
+}
