@@ -4,10 +4,10 @@
 //! counts only if it has the right root element, says whether more pages follow and where, and
 //! names nothing outside the prefix of the request.
 
-use std::borrow::Cow;
-
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
+use quick_xml::Reader;
+use quick_xml::events::Event;
 use serde::Deserialize;
 
 use crate::retry::message::element;
@@ -113,16 +113,14 @@ fn decoded(value: &str) -> String {
 }
 
 /// The name of the first element.
-fn root_of(text: &str) -> Option<Cow<'_, str>> {
-    let mut reader = quick_xml::Reader::from_str(text);
+fn root_of(text: &str) -> Option<String> {
+    let mut reader = Reader::from_str(text);
     loop {
         match reader.read_event().ok()? {
-            quick_xml::events::Event::Start(tag) | quick_xml::events::Event::Empty(tag) => {
-                return Some(Cow::Owned(
-                    String::from_utf8_lossy(tag.local_name().as_ref()).into_owned(),
-                ));
+            Event::Start(tag) | Event::Empty(tag) => {
+                return Some(String::from_utf8_lossy(tag.local_name().as_ref()).into_owned());
             }
-            quick_xml::events::Event::Eof => return None,
+            Event::Eof => return None,
             _ => {}
         }
     }
