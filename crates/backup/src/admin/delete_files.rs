@@ -27,7 +27,9 @@ pub async fn delete_files(
     files: &[String],
 ) -> Result<u64, BackupError> {
     refuse_living(root, name).await?;
-    refuse_needed(root, name, &Known::of(root).await?).await?;
+    let known = Known::of(root).await?;
+    let root = &known.seen_in(root);
+    refuse_needed(root, name, &known).await?;
     let stored = root.stored_manifest(name).await?;
     let keys = objects_of(root, name, stored.as_ref(), files).await?;
     let (claim, _) = Claim::classic(root, name, RunId::random()?).await?;

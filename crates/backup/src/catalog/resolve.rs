@@ -7,9 +7,10 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
+use crate::catalog::catalogue::{Catalogue, Written};
 use crate::catalog::list::unread::Unread;
 use crate::catalog::manifest::Manifest;
-use crate::catalog::names::{BackupName, CATALOG, NameError};
+use crate::catalog::names::{BackupName, NameError};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 
@@ -198,7 +199,9 @@ pub(crate) struct Manifests {
 /// [`BackupError::Store`].
 pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
     let mut all = Manifests::default();
-    for (name, found) in read(root, catalogue(root).await?).await? {
+    let there = root.catalogue().await?;
+    let names = there.names().map(|(name, written)| (name, Some(written))).collect();
+    for (name, found) in read(&root.knowing(&there), names).await? {
         match found {
             Found::Sound(manifest) => all.sound.push((name, *manifest)),
             Found::Unread(unread) => all.unread.push(unread),
@@ -213,30 +216,17 @@ pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
 enum Found {
     Sound(Box<Manifest>),
     Unread(Unread),
-    /// The manifest was deleted since the listing.
+    /// There is no manifest of this name.
     Nothing,
 }
 
-/// Time of the last write, in seconds since 1970, and size of a manifest.
-type Written = (i64, u64);
-
-/// The names that have a manifest.
-async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, Written>, BackupError> {
-    let keys = root.list_below(CATALOG).await?;
-    // Deeper keys are records and claims, not manifests.
-    let manifests = keys.into_iter().filter(|listed| !listed.key.contains('/'));
-    Ok(manifests
-        .filter_map(|listed| {
-            Some((BackupName::new(&listed.key).ok()?, (listed.modified, listed.size)))
-        })
-        .collect())
-}
-
+/// Reads the manifests of these names. An unreadable one without a time may be of any time.
 async fn read(
     root: &Root,
-    names: BTreeMap<BackupName, Written>,
+    names: BTreeMap<BackupName, Option<Written>>,
 ) -> Result<Vec<(BackupName, Found)>, BackupError> {
-    let reading = stream::iter(names).map(|(name, (written, _))| async move {
+    let reading = stream::iter(names).map(|(name, written)| async move {
+        let written = written.map_or(i64::MAX, |(modified, _)| modified);
         let found = match root.manifest(&name).await {
             Ok(Some(manifest)) => Found::Sound(Box::new(manifest)),
             Ok(None) => Found::Nothing,
@@ -251,8 +241,12 @@ async fn read(
 }
 
 /// Manifests of a ROOT at one time, for commands that remove backups on which no other depends.
-#[derive(Debug)]
-pub(crate) struct Known(BTreeMap<BackupName, (Option<Written>, Found)>);
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    manifests: BTreeMap<BackupName, (Option<Written>, Found)>,
+    /// The listing that was read last.
+    catalogue: Catalogue,
+}
 
 impl Known {
     /// Reads all manifests.
@@ -260,37 +254,51 @@ impl Known {
     /// # Errors
     /// [`BackupError::Store`].
     pub(crate) async fn of(root: &Root) -> Result<Self, BackupError> {
-        let mut known = Self(BTreeMap::new());
+        let mut known = Self::default();
         known.refresh(root).await?;
         Ok(known)
     }
 
+    /// The same ROOT, whose reads believe an answer that an object is missing only if no listing
+    /// contradicts it.
+    pub(crate) fn seen_in(&self, root: &Root) -> Root {
+        root.knowing(&self.catalogue)
+    }
+
     /// Forgets a backup that is about to be removed.
     pub(crate) fn forget(&mut self, name: &BackupName) {
-        self.0.remove(name);
+        self.manifests.remove(name);
     }
 
     /// Adds a manifest that is about to be put back.
     pub(crate) fn add(&mut self, name: &BackupName, manifest: Option<Manifest>) {
         if let Some(manifest) = manifest {
             // When it will be written is unknown, so it is read again after the next listing.
-            self.0.insert(name.clone(), (None, Found::Sound(Box::new(manifest))));
+            self.manifests.insert(name.clone(), (None, Found::Sound(Box::new(manifest))));
         }
     }
 
     /// Reads new and changed manifests, and forgets deleted ones.
     ///
+    /// A listing alone shows no manifest to be missing: those of known names, and of names that have
+    /// a folder, are read by key.
+    ///
     /// # Errors
     /// [`BackupError::Store`].
     pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
-        let there = catalogue(root).await?;
-        self.0
-            .retain(|name, (written, _)| written.is_some() && there.get(name) == written.as_ref());
-        let mut new = there.clone();
-        new.retain(|name, _| !self.0.contains_key(name));
-        for (name, found) in read(root, new).await? {
-            if let Some(written) = there.get(&name) {
-                self.0.insert(name, (Some(*written), found));
+        self.catalogue = root.catalogue().await?;
+        let folders = root.folders_below("").await?;
+        let folders = folders.iter().filter_map(|folder| BackupName::new(folder).ok());
+        let unlisted = folders.chain(self.manifests.keys().cloned()).map(|name| (name, None));
+        let mut names: BTreeMap<_, _> = unlisted.collect();
+        names.extend(self.catalogue.names().map(|(name, written)| (name, Some(written))));
+        self.manifests
+            .retain(|name, (written, _)| written.is_some() && names.get(name) == Some(written));
+        names.retain(|name, _| !self.manifests.contains_key(name));
+        for (name, found) in read(&self.seen_in(root), names.clone()).await? {
+            if !matches!(found, Found::Nothing) {
+                let written = names.get(&name).copied().flatten();
+                self.manifests.insert(name, (written, found));
             }
         }
         Ok(())
@@ -298,7 +306,7 @@ impl Known {
 
     /// The sound manifests, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
-        self.0.iter().filter_map(|(name, (_, found))| match found {
+        self.manifests.iter().filter_map(|(name, (_, found))| match found {
             Found::Sound(manifest) => Some((name, &**manifest)),
             _ => None,
         })
@@ -306,7 +314,7 @@ impl Known {
 
     /// The manifests that cannot be read.
     pub(crate) fn unread(&self) -> impl Iterator<Item = &Unread> {
-        self.0.values().filter_map(|(_, found)| match found {
+        self.manifests.values().filter_map(|(_, found)| match found {
             Found::Unread(unread) => Some(unread),
             _ => None,
         })
@@ -318,6 +326,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::catalog::names::CATALOG;
 
     fn by(text: &str) -> Timestamp {
         match Wanted::parse(text).unwrap() {

@@ -32,7 +32,7 @@ impl Context {
     ) -> Result<Pruned, Failure> {
         let root = root_place(place, common)?;
         let run = |_, mut stop: CancelToken| async move {
-            let listed = stop.or(xb_backup::list(&root)).await?;
+            let listed = stop.or(xb_backup::list_by_key(&root)).await?;
             let candidates = Candidate::all(&listed);
             let left: Vec<Listing> =
                 listed.into_iter().filter(|line| line.state != State::Complete).collect();
