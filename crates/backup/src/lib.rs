@@ -48,7 +48,7 @@ pub use admin::show::{FileEntry, ShowRequest, Shown, show};
 pub use cancel::{CancelToken, Canceller, stopper};
 pub use catalog::chain::{Link, chain};
 pub use catalog::list::list_cache::ListCache;
-pub use catalog::list::{BackupKind, Listing, State, describe, list, list_with};
+pub use catalog::list::{BackupKind, Listing, State, describe, list, list_by_key, list_with};
 pub use catalog::manifest::galera_position::GaleraPosition;
 pub use catalog::manifest::source_info::SourceInfo;
 pub use catalog::manifest::{

@@ -13,6 +13,7 @@ mod extract;
 mod frames;
 mod inputs;
 mod keys;
+mod listings;
 mod packed_index;
 mod peers;
 mod xbstream;
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
     Target { name: "extract", run: extract::extract, seeds: extract::seeds },
     Target { name: "frame_stream", run: frames::stream, seeds: frames::stream_seeds },
@@ -44,6 +45,7 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },
     Target { name: "records", run: catalogue::records, seeds: catalogue::record_seeds },
     Target { name: "object_names", run: catalogue::names, seeds: catalogue::name_seeds },
+    Target { name: "listing_page", run: listings::page, seeds: listings::seeds },
     Target { name: "option_file", run: commands::option_file, seeds: commands::file_seeds },
     Target { name: "sst_args", run: commands::sst_args, seeds: commands::args_seeds },
     Target { name: "sst_lines", run: commands::sst_lines, seeds: commands::line_seeds },

@@ -21,6 +21,8 @@ pub use open::open;
 pub use request::bounds::SMALL_OBJECT;
 pub use request::encode::base64;
 pub use request::http::Traffic;
+#[doc(hidden)]
+pub use request::listing::check_page;
 pub use retry::notice::report_retries;
 pub use retry::policy::Policy;
 pub use settings::location::{Location, LocationError, Place};

@@ -8,11 +8,12 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use common::*;
-use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::fault::{Action, Edit, Proxy, Rule};
 use xb_testkit::reply::Reply;
-use xb_testkit::s3;
+use xb_testkit::{azure, s3};
 use xb_uploader::{
-    ContainerCredentials, Encryption, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
+    AbortRule, ContainerCredentials, Encryption, Policy, Store, StoreError, StoreErrorKind,
+    StoreSettings,
 };
 
 fn settings_with_secrets(endpoint: &str) -> StoreSettings {
@@ -192,6 +193,222 @@ async fn listings_that_repeat_end() {
     let page = r"<ListMultipartUploadsResult><NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>i</NextUploadIdMarker><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>";
     let (_proxy, store) = replying(Reply::text(200, page));
     assert_damaged(&store.unfinished_uploads("a").await.unwrap_err(), "the same page again");
+}
+
+/// Bodies with status 200 that are no listing. A parser with defaults for every field reads each of
+/// them as an empty one.
+const NO_LISTINGS: [&str; 6] = [
+    "",
+    "<html><body>Welcome</body></html>",
+    "<Error><Code>InternalError</Code><Message>try again</Message></Error>",
+    "<ListBucketResult></ListBucketResult>",
+    "<EnumerationResults><Blobs></Blobs></EnumerationResults>",
+    "<ListBucketResult><Name>b</Name><IsTruncated>true</IsTruncated></ListBucketResult>",
+];
+
+/// An answer that is no listing is asked for again, and is never an empty listing.
+async fn no_listing_is_empty(proxy: &Proxy, store: &Store, is_s3: bool) {
+    store.put("a/run/0", "content".into()).await.unwrap();
+    let list = if is_s3 { "list-type=2" } else { "comp=list" };
+    let cut = "<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated><Contents>";
+    let outside = "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>b/x</Key><Size>1</Size><LastModified>2026-11-21T10:00:00.000Z</LastModified></Contents></ListBucketResult>";
+    for body in NO_LISTINGS.into_iter().chain([cut, outside]) {
+        let rule = |part: &str, times| {
+            Rule::new("GET", part, Action::Reply(Reply::text(200, body))).times(times)
+        };
+        // Once for each of three listings.
+        for (n, listing) in ["objects", "folders", "is empty"].into_iter().enumerate() {
+            proxy.set_rules(vec![rule(list, 1)]);
+            let found = match n {
+                0 => store.list("a").await.unwrap().len(),
+                1 => store.folders("a").await.unwrap().len(),
+                _ => usize::from(!store.is_empty_folder("a").await.unwrap()),
+            };
+            assert_eq!(found, 1, "{listing}: {body}");
+        }
+        proxy.set_rules(vec![rule("", u64::MAX)]);
+        let mut errors = vec![
+            store.list("a").await.unwrap_err(),
+            store.folders("a").await.unwrap_err(),
+            store.is_empty_folder("a").await.unwrap_err(),
+        ];
+        if is_s3 {
+            errors.push(store.unfinished_uploads("a").await.unwrap_err());
+        }
+        for error in errors {
+            assert_eq!((error.kind, error.attempts), (StoreErrorKind::Unavailable, 3), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("no listing") && text.starts_with("list"), "{text}");
+            assert!(text.contains(&proxy.endpoint()), "{text}");
+        }
+    }
+}
+
+fn two_tries() -> Policy {
+    quick().with_max_retries(2)
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_listing_is_no_empty_one() {
+    let bucket = s3::bucket();
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), two_tries());
+    no_listing_is_empty(&proxy, &store, true).await;
+
+    let bucket = s3::open_bucket();
+    let proxy = Proxy::google(bucket.address(), Vec::new());
+    let key = tempfile::NamedTempFile::new().unwrap();
+    let json = format!(
+        r#"{{"gcs_base_url":"{}","disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}}"#,
+        proxy.endpoint()
+    );
+    std::fs::write(key.path(), json).unwrap();
+    let mut settings = StoreSettings::default();
+    settings.google.credentials_file = Some(key.path().to_owned());
+    let url = format!("gs://{}/a", bucket.name());
+    no_listing_is_empty(&proxy, &opened(&url, &settings, two_tries()), true).await;
+
+    let container = azure::container();
+    let proxy = Proxy::start(container.address(), Vec::new());
+    let mut settings = StoreSettings::default();
+    settings.azure.account = Some(azure::ACCOUNT.into());
+    settings.azure.access_key = Some(azure::KEY.into());
+    settings.azure.endpoint = Some(format!("{}/{}", proxy.endpoint(), azure::ACCOUNT));
+    let url = format!("azure://{}/a", container.name());
+    no_listing_is_empty(&proxy, &opened(&url, &settings, two_tries()), false).await;
+}
+
+/// Entries that a listing repeats count once. Two different ones of a key are asked for again.
+#[tokio::test]
+async fn an_entry_counts_once() {
+    let bucket = s3::bucket();
+    for key in ["a/0", "a/1", "a/2"] {
+        bucket.put(key, b"content");
+    }
+    let edit = |edit, times| Rule::new("GET", "list-type=2", Action::Edit(edit)).times(times);
+    let proxy = Proxy::start(bucket.address(), vec![edit(Edit::Double, u64::MAX)]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), two_tries());
+    assert_eq!(store.list("a").await.unwrap().len(), 3);
+    assert_eq!(proxy.count("GET", "list-type=2"), 1);
+    let differ = Edit::Differ("<Size>7</Size>", "<Size>8</Size>");
+    proxy.set_rules(vec![edit(differ, 1)]);
+    assert_eq!(store.list("a").await.unwrap().len(), 3);
+    proxy.set_rules(vec![edit(differ, u64::MAX)]);
+    let error = store.list("a").await.unwrap_err();
+    assert_eq!((error.kind, error.attempts), (StoreErrorKind::Unavailable, 3), "{error}");
+    assert!(error.to_string().contains("two different entries of a/0"), "{error}");
+}
+
+/// Runs [`Store::add_abort_rule`] on a bucket that has `before`, and returns the outcome and the
+/// configuration that the store has then.
+async fn with_abort_rule(
+    bucket: &s3::Bucket,
+    rules: Vec<Rule>,
+) -> (Result<bool, StoreError>, Vec<String>) {
+    let proxy = Proxy::start(bucket.address(), rules);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), two_tries());
+    let rule = AbortRule { id: "ours", prefix: "a", days: 7 };
+    let added = store.add_abort_rule(&rule).await;
+    let puts = proxy.seen().into_iter().filter(|seen| seen.method == "PUT");
+    (added, puts.map(|seen| seen.path).collect())
+}
+
+/// What a wrong answer leaves out of the lifecycle rules is not deleted with it.
+#[tokio::test]
+async fn lifecycle_rules_of_others_are_never_written_away() {
+    let get =
+        |reply: Reply, times| Rule::new("GET", "lifecycle", Action::Reply(reply)).times(times);
+    let none = || Reply::text(404, "<Error><Code>NoSuchLifecycleConfiguration</Code></Error>");
+    let foreign = "<Rule><ID>theirs</ID><Status>Enabled</Status><Filter><Prefix>b/</Prefix></Filter><Expiration><Days>9</Days></Expiration></Rule>";
+    let theirs = |rule: &str| {
+        Reply::text(200, &format!("<LifecycleConfiguration>{rule}</LifecycleConfiguration>"))
+    };
+    let bucket = s3::bucket();
+    // Rules, and then none, or other ones.
+    for other in [none(), theirs(""), theirs(&foreign.replace('9', "8"))] {
+        let rules = vec![get(theirs(foreign), 1), get(other.clone(), u64::MAX)];
+        let (added, puts) = with_abort_rule(&bucket, rules).await;
+        assert_eq!((added.unwrap_err().kind, puts), (StoreErrorKind::Altered, vec![]));
+        let rules = vec![get(other, 1), get(theirs(foreign), u64::MAX)];
+        let (added, puts) = with_abort_rule(&bucket, rules).await;
+        assert_eq!((added.unwrap_err().kind, puts), (StoreErrorKind::Altered, vec![]));
+    }
+    // Answers that say nothing about rules.
+    let answers = [
+        (Reply::text(404, "<Error><Code>NoSuchKey</Code></Error>"), StoreErrorKind::NotFound),
+        (Reply::text(404, ""), StoreErrorKind::NotFound),
+        (Reply::text(200, ""), StoreErrorKind::Unavailable),
+        (Reply::text(200, "<html></html>"), StoreErrorKind::Unavailable),
+        (theirs("<s3:Rule/>"), StoreErrorKind::Rejected),
+        (theirs("<Rule><![CDATA[x]]></Rule>"), StoreErrorKind::Rejected),
+    ];
+    for (answer, kind) in answers {
+        let (added, puts) = with_abort_rule(&bucket, vec![get(answer, u64::MAX)]).await;
+        let error = added.unwrap_err();
+        assert_eq!((error.kind, puts), (kind, vec![]), "{error}");
+        let by_hand = error.hint().is_some_and(|hint| hint.contains("<ID>ours</ID>"));
+        assert!(by_hand || kind == StoreErrorKind::Unavailable, "{:?}", error.hint());
+    }
+    // A store that loses the other rules is found out afterwards.
+    let taken = Action::Reply(Reply::text(200, ""));
+    let rules = vec![
+        get(theirs(foreign), 2),
+        Rule::new("PUT", "lifecycle", taken),
+        get(theirs("<Rule><ID>ours</ID></Rule>"), u64::MAX),
+    ];
+    let (added, puts) = with_abort_rule(&bucket, rules).await;
+    let error = added.unwrap_err();
+    assert_eq!((error.kind, puts.len()), (StoreErrorKind::Damaged, 1), "{error}");
+    assert!(error.hint().unwrap().contains(foreign), "{:?}", error.hint());
+    // A real bucket without rules, and with ours.
+    assert!(with_abort_rule(&bucket, Vec::new()).await.0.unwrap());
+    assert!(!with_abort_rule(&bucket, Vec::new()).await.0.unwrap());
+}
+
+/// What a store says about single objects within a success counts by its code, and an answer that
+/// does not name an object deletes none.
+#[tokio::test]
+async fn a_deletion_counts_as_the_store_answers_for_each_object() {
+    let bucket = s3::bucket();
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), two_tries());
+    let keys = || vec!["a/0".to_owned(), "a/1 & 2".to_owned()];
+    let answer = |inside: &str, times| {
+        let text = format!("<DeleteResult>{inside}</DeleteResult>");
+        vec![Rule::new("POST", "delete", Action::Reply(Reply::text(200, &text))).times(times)]
+    };
+    let refusal = |code: &str| {
+        format!(
+            "<Deleted><Key>a/0</Key></Deleted><Error><Key>a/1 &amp; 2</Key><Code>{code}</Code><Message>no</Message></Error>"
+        )
+    };
+    for (code, kind, tries) in [
+        ("AccessDenied", StoreErrorKind::Denied, 1),
+        ("MalformedXML", StoreErrorKind::Rejected, 1),
+        ("SlowDown", StoreErrorKind::Unavailable, 3),
+    ] {
+        proxy.set_rules(answer(&refusal(code), u64::MAX));
+        let error = store.delete_all(keys()).await.unwrap_err();
+        assert_eq!((error.kind, error.attempts), (kind, tries), "{error}");
+        assert!(error.to_string().contains(&format!("a/1 & 2: {code} no")), "{error}");
+    }
+    proxy.set_rules(answer(&refusal("NoSuchKey"), u64::MAX));
+    store.delete_all(keys()).await.unwrap();
+    for nothing in [
+        "",
+        "<Deleted><Key>a/0</Key></Deleted>",
+        "<Error><Key>other</Key><Code>InternalError</Code></Error>",
+    ] {
+        for key in keys() {
+            bucket.put(&key, b"content");
+        }
+        proxy.set_rules(answer(nothing, 1));
+        store.delete_all(keys()).await.unwrap();
+        assert_eq!(bucket.list("a/"), []);
+        proxy.set_rules(answer(nothing, u64::MAX));
+        let error = store.delete_all(keys()).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    }
 }
 
 /// The operator limits the pauses, not the store.

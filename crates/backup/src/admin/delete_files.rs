@@ -28,6 +28,7 @@ pub async fn delete_files(
     files: &[String],
 ) -> Result<u64, BackupError> {
     refuse_living(root, name).await?;
+    let root = &root.knowing(&root.catalogue().await?);
     let stored = root.stored_manifest(name).await?;
     let keys = objects_of(root, name, stored.as_ref(), files).await?;
     let count = keys.len() as u64;

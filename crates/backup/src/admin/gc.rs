@@ -94,6 +94,8 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     // day ago.
     let catalogue = root.key(&format!("{CATALOG}/"));
     ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&catalogue)).cloned());
+    // Before any manifest is read; a read that contradicts it is no proof that one is missing.
+    let root = &root.knowing(&root.catalogue().await?);
     let mut names = root.folders_below("").await?;
     names.retain(|name| name != CATALOG);
     // A dead run may have left only a claim, or only a checksum list.
@@ -219,6 +221,13 @@ async fn is_needed_now(
     let mut claims = listed.iter().filter(|l| only_claim.is_none_or(|claim| l.key == claim));
     if claims.any(|claim| claim.modified > leftover.last_seen.as_second()) {
         return Ok(true);
+    }
+    // A claim that no listing shows.
+    if let Some(run) = &leftover.run {
+        let claim = root.key(&format!("{name}/{run}/{CLAIM}"));
+        if !leftover.keys.contains(&claim) && root.store().size(&claim).await?.is_some() {
+            return Ok(true);
+        }
     }
     // Read this after the claims: a run that has ended has written its manifest by then.
     let manifest = match root.manifest(name).await {

@@ -1,5 +1,6 @@
 //! Content of a ROOT's catalogue: names, manifests, records, chains.
 
+pub(crate) mod catalogue;
 pub(crate) mod chain;
 pub(crate) mod lineage;
 pub(crate) mod list;

@@ -144,14 +144,29 @@ impl Proof {
     }
 }
 
-/// Names of the backups that have records beside their manifests.
+/// Names of the backups that may have records beside their manifests.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogMarkers {
-    pub(crate) verified: std::collections::BTreeSet<String>,
-    pub(crate) pinned: std::collections::BTreeSet<String>,
+    verified: std::collections::BTreeSet<String>,
+    pinned: std::collections::BTreeSet<String>,
+    /// Whether any name may have records.
+    all: bool,
 }
 
 impl CatalogMarkers {
+    /// Leaves it to a read by key, for each name, whether it has records.
+    pub(crate) fn unknown() -> Self {
+        Self { all: true, ..Self::default() }
+    }
+
+    pub(crate) fn may_be_verified(&self, name: &BackupName) -> bool {
+        self.all || self.verified.contains(name.as_str())
+    }
+
+    pub(crate) fn may_be_pinned(&self, name: &BackupName) -> bool {
+        self.all || self.pinned.contains(name.as_str())
+    }
+
     /// Collects the names from the keys of a catalogue listing.
     pub(crate) fn of<'a>(keys: impl Iterator<Item = &'a str>) -> Self {
         let mut beside = Self::default();

@@ -7,9 +7,10 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
+use crate::catalog::catalogue::{Catalogue, Written};
 use crate::catalog::list::unread::Unread;
 use crate::catalog::manifest::Manifest;
-use crate::catalog::names::{BackupName, CATALOG, NameError};
+use crate::catalog::names::{BackupName, NameError};
 use crate::catalog::restorable::{Sound, links};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
@@ -225,7 +226,9 @@ pub(crate) struct Manifests {
 /// [`BackupError::Store`].
 pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
     let mut all = Manifests::default();
-    for (name, found) in read(root, catalogue(root).await?).await? {
+    let there = root.catalogue().await?;
+    let names = there.names().map(|(name, written)| (name, Some(written))).collect();
+    for (name, found) in read(&root.knowing(&there), names).await? {
         match found {
             Found::Sound(manifest) => all.sound.push((name, *manifest)),
             Found::Unread(unread) => all.unread.push(unread),
@@ -240,30 +243,17 @@ pub(crate) async fn manifests(root: &Root) -> Result<Manifests, BackupError> {
 enum Found {
     Sound(Box<Manifest>),
     Unread(Unread),
-    /// The manifest was deleted since the listing.
+    /// There is no manifest of this name.
     Nothing,
 }
 
-/// Time of the last write, in seconds since 1970, and size of a manifest.
-type Written = (i64, u64);
-
-/// The names that have a manifest.
-async fn catalogue(root: &Root) -> Result<BTreeMap<BackupName, Written>, BackupError> {
-    let keys = root.list_below(CATALOG).await?;
-    // Deeper keys are records and claims, not manifests.
-    let manifests = keys.into_iter().filter(|listed| !listed.key.contains('/'));
-    Ok(manifests
-        .filter_map(|listed| {
-            Some((BackupName::new(&listed.key).ok()?, (listed.modified, listed.size)))
-        })
-        .collect())
-}
-
+/// Reads the manifests of these names. An unreadable one without a time may be of any time.
 async fn read(
     root: &Root,
-    names: BTreeMap<BackupName, Written>,
+    names: BTreeMap<BackupName, Option<Written>>,
 ) -> Result<Vec<(BackupName, Found)>, BackupError> {
-    let reading = stream::iter(names).map(|(name, (written, _))| async move {
+    let reading = stream::iter(names).map(|(name, written)| async move {
+        let written = written.map_or(i64::MAX, |(modified, _)| modified);
         let found = match root.manifest(&name).await {
             Ok(Some(manifest)) => Found::Sound(Box::new(manifest)),
             Ok(None) => Found::Nothing,
@@ -280,9 +270,11 @@ async fn read(
 /// Manifests of a ROOT at one time, for commands that remove backups on which no other depends.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    all: BTreeMap<BackupName, (Written, Found)>,
+    manifests: BTreeMap<BackupName, (Option<Written>, Found)>,
     /// Backups that are about to be removed, and do not count as dependants.
     leaving: BTreeSet<BackupName>,
+    /// The listing that was read last.
+    catalogue: Catalogue,
 }
 
 impl Known {
@@ -294,6 +286,12 @@ impl Known {
         let mut known = Self::default();
         known.refresh(root).await?;
         Ok(known)
+    }
+
+    /// The same ROOT, whose reads believe an answer that an object is missing only if no listing
+    /// contradicts it.
+    pub(crate) fn seen_in(&self, root: &Root) -> Root {
+        root.knowing(&self.catalogue)
     }
 
     /// Leaves out a backup that is about to be removed.
@@ -308,12 +306,12 @@ impl Known {
 
     /// Forgets a backup that was removed.
     pub(crate) fn forget(&mut self, name: &BackupName) {
-        self.all.remove(name);
+        self.manifests.remove(name);
     }
 
     /// The manifest of a backup, if it is sound.
     pub(crate) fn manifest(&self, name: &BackupName) -> Option<&Manifest> {
-        match self.all.get(name) {
+        match self.manifests.get(name) {
             Some((_, Found::Sound(manifest))) => Some(manifest),
             _ => None,
         }
@@ -321,16 +319,25 @@ impl Known {
 
     /// Reads new and changed manifests, and forgets deleted ones.
     ///
+    /// A listing alone shows no manifest to be missing: those of known names, and of names that have
+    /// a folder, are read by key.
+    ///
     /// # Errors
     /// [`BackupError::Store`].
     pub(crate) async fn refresh(&mut self, root: &Root) -> Result<(), BackupError> {
-        let there = catalogue(root).await?;
-        self.all.retain(|name, (written, _)| there.get(name) == Some(written));
-        let mut new = there.clone();
-        new.retain(|name, _| !self.all.contains_key(name));
-        for (name, found) in read(root, new).await? {
-            if let Some(written) = there.get(&name) {
-                self.all.insert(name, (*written, found));
+        self.catalogue = root.catalogue().await?;
+        let folders = root.folders_below("").await?;
+        let folders = folders.iter().filter_map(|folder| BackupName::new(folder).ok());
+        let unlisted = folders.chain(self.manifests.keys().cloned()).map(|name| (name, None));
+        let mut names: BTreeMap<_, _> = unlisted.collect();
+        names.extend(self.catalogue.names().map(|(name, written)| (name, Some(written))));
+        self.manifests
+            .retain(|name, (written, _)| written.is_some() && names.get(name) == Some(written));
+        names.retain(|name, _| !self.manifests.contains_key(name));
+        for (name, found) in read(&self.seen_in(root), names.clone()).await? {
+            if !matches!(found, Found::Nothing) {
+                let written = names.get(&name).copied().flatten();
+                self.manifests.insert(name, (written, found));
             }
         }
         Ok(())
@@ -338,7 +345,7 @@ impl Known {
 
     /// The sound manifests, by name, of backups that stay.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
-        self.all.iter().filter_map(|(name, (_, found))| match found {
+        self.manifests.iter().filter_map(|(name, (_, found))| match found {
             Found::Sound(manifest) if !self.leaving.contains(name) => Some((name, &**manifest)),
             _ => None,
         })
@@ -346,7 +353,7 @@ impl Known {
 
     /// The manifests that cannot be read.
     pub(crate) fn unread(&self) -> impl Iterator<Item = &Unread> {
-        self.all.values().filter_map(|(_, found)| match found {
+        self.manifests.values().filter_map(|(_, found)| match found {
             Found::Unread(unread) => Some(unread),
             _ => None,
         })
@@ -358,6 +365,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::catalog::names::CATALOG;
 
     fn by(text: &str) -> Timestamp {
         match Wanted::parse(text).unwrap() {

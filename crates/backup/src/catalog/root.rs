@@ -7,6 +7,7 @@ use xb_uploader::{
     Faults, Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
 };
 
+use crate::catalog::catalogue::Catalogue;
 use crate::catalog::list::list_cache::Cached;
 use crate::error::BackupError;
 use xb_encryptor::MacKey;
@@ -21,6 +22,8 @@ pub struct Root {
     prefix: String,
     /// Local copies that a listing may use instead of the store.
     cached: Option<Cached>,
+    /// What a listing has shown of the catalogue.
+    known: Catalogue,
     take_over: Option<TakeOver>,
 }
 
@@ -62,7 +65,7 @@ impl Root {
         create: bool,
     ) -> Result<Self, BackupError> {
         let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
-        Ok(Self { store, prefix, cached: None, take_over: None })
+        Ok(Self { store, prefix, cached: None, known: Catalogue::default(), take_over: None })
     }
 
     /// The same ROOT for a caller that knows that classic runs which look alive are dead: it takes
@@ -103,6 +106,20 @@ impl Root {
         Self { cached: Some(cached), ..self.clone() }
     }
 
+    /// Lists the catalogue.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`].
+    pub(crate) async fn catalogue(&self) -> Result<Catalogue, BackupError> {
+        Ok(Catalogue::of(&self.list_below(CATALOG).await?))
+    }
+
+    /// The same ROOT, whose reads believe an answer that an object of `catalogue` is missing only if
+    /// a later listing no longer shows it.
+    pub(crate) fn knowing(&self, catalogue: &Catalogue) -> Self {
+        Self { known: catalogue.clone(), ..self.clone() }
+    }
+
     /// Reads a small object of the catalogue, by its key below ROOT.
     pub(crate) async fn small(&self, below: &str) -> Result<Bytes, StoreError> {
         let in_catalog = below.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('/'));
@@ -116,11 +133,37 @@ impl Root {
                 return Ok(bytes);
             }
         }
-        let bytes = self.store.get(&self.key(below)).await?;
+        let bytes = match self.store.get(&self.key(below)).await {
+            Err(error)
+                if error.kind == StoreErrorKind::NotFound
+                    && in_catalog.is_some_and(|key| self.known.shows(key)) =>
+            {
+                self.listed_again(below).await?
+            }
+            got => got?,
+        };
         if let Some((cached, key)) = cached {
             cached.put(key, &bytes);
         }
         Ok(bytes)
+    }
+
+    /// Reads an object that a listing has shown, after an answer that there is none.
+    async fn listed_again(&self, below: &str) -> Result<Bytes, StoreError> {
+        if !self.store.is_folder() {
+            self.store.pause(1).await;
+        }
+        let key = self.key(below);
+        let missing = match self.store.get(&key).await {
+            Err(error) if error.kind == StoreErrorKind::NotFound => error,
+            got => return got,
+        };
+        let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+        if self.store.list(folder).await?.iter().all(|listed| listed.key != key) {
+            return Err(missing);
+        }
+        let what = "the store lists this object, but answers each read that there is none";
+        Err(StoreError::new("get", key, StoreErrorKind::Rejected, what))
     }
 
     /// The store itself.

@@ -106,10 +106,14 @@ impl RunFolder {
                 self.claim.confirm().await?;
                 // If a manifest exists, whichever run wrote it, the objects that it may name must
                 // stay.
-                if root.store().size(&root.key(&manifest_key(name))).await?.is_none() {
-                    remove_classic_objects(root, name).await?;
-                    root.store().delete(&root.key(&format!("{name}.md5"))).await?;
-                    root.remove_below(&sums_folder(name)).await?;
+                match root.knowing(&root.catalogue().await?).manifest(name).await {
+                    Ok(None) => {
+                        remove_classic_objects(root, name).await?;
+                        root.store().delete(&root.key(&format!("{name}.md5"))).await?;
+                        root.remove_below(&sums_folder(name)).await?;
+                    }
+                    Err(error) if !error.is_of_one_object() => return Err(error),
+                    Ok(Some(_)) | Err(_) => {}
                 }
                 if !met {
                     self.claim.end().await;
@@ -174,7 +178,11 @@ async fn leftovers(
             if foreign == Foreign::Refuse {
                 found.refuse_foreign(name)?;
             }
-            Ok(true)
+            // One answer is not enough to remove what may be a backup.
+            match root.knowing(&root.catalogue().await?).manifest(name).await? {
+                Some(_) => Err(BackupError::Exists { name: name.to_string(), state: "" }),
+                None => Ok(true),
+            }
         }
         _ => found.refuse_taken(name).map(|()| false),
     }

@@ -167,7 +167,9 @@ pub(crate) async fn settle_base(
     };
     let of_base = BackupName::new(&base.name)?;
     settled(root, &of_base).await.map_err(in_doubt)?;
-    match root.manifest(&of_base).await {
+    // One false answer must not cost a backup.
+    let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
+    match known.manifest(&of_base).await {
         Ok(Some(found)) if found.run == base.run => Ok(()),
         Ok(_) => {
             take_back(root, name, &manifest.run).await.map_err(in_doubt)?;

@@ -18,8 +18,8 @@ const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 const SUFFIXES: [&str; 8] =
     ["", ".lz4", ".zst", ".qp", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt", ".qp.xbcrypt"];
 
-/// Whether no object of the backup exists. A listing may lag behind, so objects whose keys are
-/// known are also looked up by key.
+/// Whether no object of the backup exists. A listing may lag behind or leave objects out, so they
+/// are also looked up by key. A backup of which no key is known never counts as vacant.
 pub(crate) async fn is_vacant(
     root: &Root,
     name: &BackupName,
@@ -35,6 +35,7 @@ pub(crate) async fn is_vacant(
         Layout::Classic => of_classic(key),
     };
     if manifest.objects == 0
+        || known.is_empty()
         || root.list_below(&folder).await?.iter().any(|object| of_it(&object.key))
     {
         return Ok(false);

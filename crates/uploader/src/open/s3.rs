@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use object_store::aws::{
     AmazonS3Builder, AmazonS3ConfigKey, Checksum as S3Checksum, S3ConditionalPut,
 };
@@ -59,6 +60,8 @@ pub(crate) fn open(
         region: address.region,
         bucket: address.bucket,
         payer,
+        bulk: provider.deletes_in_bulk(),
+        headers: signed_headers(&opening.connector.headers),
     };
     // A copy needs the headers of a put, and the client does not send them with a copy.
     let copies = s3.storage_class.is_none() && s3.encryption.is_none() && opening.tags.is_empty();
@@ -126,6 +129,12 @@ impl Address {
             Some(given) => builder.with_endpoint(given),
         }
     }
+}
+
+/// The headers that a store accepts only if the signature covers them.
+fn signed_headers(all: &HeaderMap) -> HeaderMap {
+    let signed = all.iter().filter(|(name, _)| name.as_str().starts_with("x-amz-"));
+    signed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Sets the store's checks and encryption.

@@ -18,6 +18,7 @@ use object_store::client::{
 use crate::request::answer::{ANSWER, origin};
 use crate::request::bounds::BodyBounds;
 use crate::request::clock::Heard;
+use crate::request::listing::PageRequest;
 use crate::request::rate::RateLimit;
 use crate::request::secrets::Secrets;
 use crate::request::transport::{broken, curl, note_broken};
@@ -187,9 +188,10 @@ impl HttpService for Watched {
         let host = request.uri().host().unwrap_or_default();
         let metadata = METADATA.contains(&host);
         let origin = origin(request.uri());
+        let page = PageRequest::of(request.method(), request.uri()).filter(|_| !metadata);
         // Some requests have no try around them.
         let noted = ANSWER
-            .try_with(|answer| answer.request(request.method(), request.uri(), metadata))
+            .try_with(|answer| answer.request(request.uri(), metadata, page.is_some()))
             .unwrap_or(Ok(()));
         noted.map_err(|excess| HttpError::new(HttpErrorKind::Decode, excess))?;
         let limits = how.limits.once(how.traffic.reached());
@@ -218,7 +220,13 @@ impl HttpService for Watched {
         let body = http_body_util::BodyExt::map_err(body, move |error| broken(&origin, &error));
         let body = HttpResponseBody::new(body);
         let body = WatchedBody::new(body, limits, bounds, how.rate.clone());
-        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
+        let body = HttpResponseBody::new(body);
+        let Some(page) = page.filter(|_| is_success) else {
+            return Ok(HttpResponse::from_parts(parts, body));
+        };
+        let body = body.bytes().await?;
+        page.check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+        Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }
 

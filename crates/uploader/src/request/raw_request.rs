@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use md5::{Digest as _, Md5};
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
@@ -21,6 +21,10 @@ pub(crate) enum Direct {
         bucket: String,
         /// Whether whoever sends a request pays for it.
         payer: bool,
+        /// Whether one request can delete many objects.
+        bulk: bool,
+        /// The operator's headers that a signature must cover.
+        headers: HeaderMap,
     },
     Google {
         client: HttpClient,
@@ -56,6 +60,17 @@ impl Direct {
         what: &str,
         body: Bytes,
     ) -> object_store::Result<Bytes> {
+        Ok(self.exchange(method, what, body, HeaderMap::new()).await?.1)
+    }
+
+    /// As [`Direct::call`], with more headers, and with those of the response.
+    pub(crate) async fn exchange(
+        &self,
+        method: Method,
+        what: &str,
+        body: Bytes,
+        headers: HeaderMap,
+    ) -> object_store::Result<(HeaderMap, Bytes)> {
         let (client, bucket) = match self {
             Self::S3 { client, bucket, .. } | Self::Google { client, bucket, .. } => {
                 (client, bucket)
@@ -66,6 +81,7 @@ impl Direct {
         let mut request = HttpRequest::new(HttpRequestBody::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = format!("{bucket}{what}").parse().map_err(failed)?;
+        *request.headers_mut() = headers;
         if let Some(sum) = sum {
             // All stores accept this header, and some require it for requests that must arrive
             // intact.
@@ -76,9 +92,10 @@ impl Direct {
         self.authorize(&mut request).await?;
         let response = client.execute(request).await.map_err(failed)?;
         let status = response.status();
-        let body = response.into_body().bytes().await.map_err(failed)?;
+        let (parts, body) = response.into_parts();
+        let body = body.bytes().await.map_err(failed)?;
         if status.is_success() {
-            return Ok(body);
+            return Ok((parts.headers, body));
         }
         let body = String::from_utf8_lossy(&body).into_owned();
         let source = Box::new(Refused { status: status.as_u16(), body });

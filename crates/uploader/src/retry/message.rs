@@ -62,7 +62,7 @@ fn named_bucket(raw: &str) -> Option<String> {
 }
 
 /// Text of the first XML element of this name.
-fn element<'t>(raw: &'t str, name: &str) -> Option<Cow<'t, str>> {
+pub(crate) fn element<'t>(raw: &'t str, name: &str) -> Option<Cow<'t, str>> {
     let (_, rest) = raw.split_once(&format!("<{name}>"))?;
     let (inside, _) = rest.split_once(&format!("</{name}>"))?;
     let inside = inside.trim();

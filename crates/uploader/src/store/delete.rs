@@ -1,10 +1,15 @@
 //! Removal of objects.
 
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
 use futures::StreamExt as _;
+use http::Method;
 use object_store::{Error, ObjectStoreExt as _};
+use serde::Deserialize;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::{Direct, failed};
 use crate::store::{Store, path_of};
 
 impl Store {
@@ -20,7 +25,7 @@ impl Store {
         }
     }
 
-    /// Deletes many objects, in bulk if the store supports it.
+    /// Deletes many objects, in bulk if the store supports it. Missing objects count as success.
     ///
     /// # Errors
     /// The first failure, after all retries. The other objects may or may not be deleted.
@@ -37,6 +42,10 @@ impl Store {
                 keys.iter().map(|key| path_of("delete", key)).collect::<Result<Vec<_>, _>>()?;
             let Some(first) = keys.first() else { continue };
             keys.iter().try_for_each(|key| self.refuse_link("delete", key))?;
+            if matches!(self.nature.direct, Direct::S3 { bulk: true, .. }) {
+                self.delete_in_one(first, keys).await?;
+                continue;
+            }
             self.retrying("delete", first, || async {
                 let locations = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
                 let mut outcomes = self.objects.delete_stream(locations);
@@ -51,5 +60,150 @@ impl Store {
             .await?;
         }
         Ok(())
+    }
+
+    /// Sends S3's `DeleteObjects`. The `object_store` crate takes any answer in XML without errors
+    /// for success, and all errors of single keys for those of the store.
+    async fn delete_in_one(&self, first: &str, keys: &[String]) -> Result<(), StoreError> {
+        let direct = &self.nature.direct;
+        let headers = match direct {
+            Direct::S3 { headers, .. } => headers.clone(),
+            _ => http::HeaderMap::new(),
+        };
+        let objects: String = keys
+            .iter()
+            .map(|key| format!("<Object><Key>{}</Key></Object>", quick_xml::escape::escape(key)))
+            .collect();
+        let body = Bytes::from(format!(
+            r#"<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{objects}</Delete>"#
+        ));
+        self.retrying("delete", first, || async {
+            let headers = headers.clone();
+            let (_, answer) =
+                direct.exchange(Method::POST, "?delete=", body.clone(), headers).await?;
+            check(&answer, keys)
+        })
+        .await
+    }
+}
+
+/// Answer to `DeleteObjects`.
+#[derive(Debug, Deserialize)]
+enum Answer {
+    DeleteResult(Outcomes),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Outcomes {
+    #[serde(default)]
+    deleted: Vec<Deleted>,
+    #[serde(default)]
+    error: Vec<NotDeleted>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Deleted {
+    key: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NotDeleted {
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// An answer that does not prove that the objects are deleted.
+#[derive(Debug, thiserror::Error)]
+enum Unproven {
+    #[error("the store's answer is no result of a deletion")]
+    Other,
+    #[error("the store does not say whether it has deleted {0}")]
+    Silent(String),
+    #[error("{}: {} {}", .0.key, .0.code, .0.message)]
+    Refused(NotDeleted),
+}
+
+/// Codes with which another try may succeed.
+const TRANSIENT: [&str; 8] = [
+    "InternalError",
+    "SlowDown",
+    "SlowDownWrite",
+    "ServiceUnavailable",
+    "RequestTimeout",
+    "OperationAborted",
+    "ThrottlingException",
+    "TooManyRequests",
+];
+
+/// Checks that an answer proves that all `keys` are gone.
+fn check(answer: &[u8], keys: &[String]) -> object_store::Result<()> {
+    let Ok(Answer::DeleteResult(outcomes)) = quick_xml::de::from_reader(answer) else {
+        return Err(failed(Unproven::Other));
+    };
+    let (gone, mut errors): (Vec<_>, Vec<_>) =
+        outcomes.error.into_iter().partition(|error| error.code == "NoSuchKey");
+    // One that no retry mends ends the run, so it is the one to report.
+    errors.sort_by_key(|error| TRANSIENT.contains(&error.code.as_str()));
+    if let Some(error) = errors.into_iter().next() {
+        let (code, path) = (error.code.clone(), error.key.clone());
+        let source = Unproven::Refused(error);
+        return Err(match code.as_str() {
+            "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => {
+                Error::PermissionDenied { path, source: Box::new(source) }
+            }
+            code if TRANSIENT.contains(&code) => failed(source),
+            _ => Error::NotSupported { source: Box::new(source) },
+        });
+    }
+    let gone: BTreeSet<String> = gone.into_iter().map(|error| error.key).collect();
+    let deleted: BTreeSet<String> = outcomes.deleted.into_iter().map(|done| done.key).collect();
+    match keys.iter().find(|key| !deleted.contains(*key) && !gone.contains(*key)) {
+        Some(key) => Err(failed(Unproven::Silent(key.clone()))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(inside: &str) -> object_store::Result<()> {
+        let answer = format!("<DeleteResult xmlns=\"urn:s3\">{inside}</DeleteResult>");
+        check(answer.as_bytes(), &["a".to_owned(), "b & c".to_owned()])
+    }
+
+    #[test]
+    fn only_what_the_store_names_is_deleted() {
+        let (a, b) = ("<Deleted><Key>a</Key></Deleted>", "<Deleted><Key>b &amp; c</Key></Deleted>");
+        let error = |code: &str| format!("<Error><Key>a</Key><Code>{code}</Code></Error>");
+        checked(&format!("{a}{b}")).unwrap();
+        checked(&format!("{}{b}", error("NoSuchKey"))).unwrap();
+        for silent in ["", a, b, &error("NoSuchKey")] {
+            let error = checked(silent).unwrap_err().to_string();
+            assert!(error.contains("does not say whether"), "{error}");
+        }
+        for code in ["AccessDenied", "MalformedXML", "SlowDown"] {
+            let outcome = checked(&format!("{a}{b}{}", error(code))).unwrap_err();
+            match code {
+                "AccessDenied" => assert!(matches!(outcome, Error::PermissionDenied { .. })),
+                "MalformedXML" => assert!(matches!(outcome, Error::NotSupported { .. })),
+                _ => assert!(matches!(outcome, Error::Generic { .. })),
+            }
+            assert!(outcome.to_string().contains(code), "{outcome}");
+        }
+        // Of several, the one that no retry mends.
+        let both = [error("SlowDown"), error("AccessDenied")].concat();
+        assert!(matches!(checked(&both), Err(Error::PermissionDenied { .. })));
+        for body in ["", "<html/>", "<Error><Code>InternalError</Code></Error>", "<DeleteResult>"] {
+            let error = check(body.as_bytes(), &[]).unwrap_err().to_string();
+            assert!(error.contains("no result of a deletion"), "{error}");
+        }
     }
 }

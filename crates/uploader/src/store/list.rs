@@ -4,7 +4,7 @@ use futures::TryStreamExt as _;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::request::bounds::timely;
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::{Direct, failed};
 use crate::store::folder::{folders_in, has_file};
 use crate::store::{Store, path_of};
 
@@ -24,15 +24,18 @@ pub struct Listed {
 impl Store {
     /// Lists all objects below the folder `prefix` (empty: all objects), in byte order of the keys.
     ///
-    /// Stores return listings in different orders, so the result is sorted here.
+    /// Stores return listings in different orders, so the result is sorted here. An entry that a
+    /// listing repeats counts once.
     ///
     /// # Errors
-    /// Any error, after all retries. A listing that fails partway is restarted.
+    /// Any error, after all retries. A listing that fails partway, or that has two different
+    /// entries of one key, is restarted.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let path = path_of("list", prefix)?;
         let listing = self
-            .retrying("list", prefix, || {
-                timely(self.objects.list(Some(&path)).map_ok(listed).try_collect())
+            .retrying("list", prefix, || async {
+                let found = self.objects.list(Some(&path)).map_ok(listed).try_collect();
+                without_doubles(timely(found).await?)
             })
             .await
             .or_else(none_if_missing);
@@ -45,6 +48,7 @@ impl Store {
             }
             (listing, _) => listing?,
         };
+        // That of a directory is not sorted yet.
         found.sort_unstable();
         check_sizes(prefix, &found)?;
         Ok(found)
@@ -119,6 +123,24 @@ fn listed(meta: object_store::ObjectMeta) -> Listed {
     }
 }
 
+/// Two entries of a listing that have the same key and differ.
+#[derive(Debug, thiserror::Error)]
+#[error("the listing has two different entries of {0}")]
+struct Contradiction(String);
+
+/// Sorts a listing and removes entries that it repeats.
+///
+/// # Errors
+/// [`Contradiction`]; another try may be answered with one entry.
+fn without_doubles(mut found: Vec<Listed>) -> object_store::Result<Vec<Listed>> {
+    found.sort_unstable();
+    found.dedup();
+    match found.array_windows().find(|[a, b]| a.key == b.key) {
+        Some([double, _]) => Err(failed(Contradiction(double.key.clone()))),
+        None => Ok(found),
+    }
+}
+
 /// Checks that the sizes of a listing can be added: callers do, and a store may state any size.
 fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
     let mut total = 0_u64;
@@ -134,6 +156,19 @@ fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_counts_once_and_two_different_ones_are_refused() {
+        let listed = |key: &str, size| Listed { key: key.into(), size, modified: 0, tag: None };
+        let (a, b) = (listed("a", 1), listed("b", 1));
+        let found = without_doubles(vec![b.clone(), a.clone(), b.clone(), a.clone()]).unwrap();
+        assert_eq!(found, [a.clone(), b.clone()]);
+        let tagged = Listed { tag: Some("t".into()), ..a.clone() };
+        for other in [listed("a", 2), Listed { modified: 1, ..a.clone() }, tagged] {
+            let error = without_doubles(vec![a.clone(), b.clone(), other]).unwrap_err();
+            assert!(error.to_string().contains("two different entries of a"), "{error}");
+        }
+    }
 
     #[test]
     fn sizes_that_no_sum_can_hold_are_refused() {

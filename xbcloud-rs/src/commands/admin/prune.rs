@@ -34,7 +34,7 @@ impl Context {
     ) -> Result<Pruned, Failure> {
         let root = root_place(place, common)?;
         let run = |_, mut stop: CancelToken| async move {
-            let listed = stop.or(xb_backup::list(&root)).await?;
+            let listed = stop.or(xb_backup::list_by_key(&root)).await?;
             let mut candidates = Candidate::all(&listed);
             for candidate in &mut candidates {
                 candidate.just_made = just_made == Some(candidate.name.as_str());

@@ -42,8 +42,13 @@ async fn doomed_with(
 ) -> Result<(DeletionPlan, Option<Known>), BackupError> {
     let mut known = None;
     // Without a manifest, a backup is no base, and reading all others would be pointless.
-    if unless_needed && !matches!(root.manifest(name).await, Ok(None)) {
-        refuse_needed(root, name, known.insert(Known::of(root).await?)).await?;
+    let root = match unless_needed && !matches!(root.manifest(name).await, Ok(None)) {
+        true => known.insert(Known::of(root).await?).seen_in(root),
+        false => root.knowing(&root.catalogue().await?),
+    };
+    let root = &root;
+    if let Some(known) = &known {
+        refuse_needed(root, name, known).await?;
     }
     let mut doomed = plan(root, name).await?;
     doomed.how.unless_needed = unless_needed;
@@ -130,5 +135,6 @@ pub(super) async fn begin(root: &Root, name: &BackupName) -> Result<Removal, Bac
 /// if an object could not be removed: the name no longer counts as a backup then, and can be
 /// deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
-    begin(root, name).await?.remove_manifest().await?.remove_objects().await
+    let root = root.knowing(&root.catalogue().await?);
+    begin(&root, name).await?.remove_manifest().await?.remove_objects().await
 }

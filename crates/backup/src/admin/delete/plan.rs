@@ -1,10 +1,13 @@
 //! Decides what a delete removes, and whether it may.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
-use xb_uploader::Listed;
+use xb_pipeline::object_key;
+use xb_uploader::{Listed, StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::{Layout, ManifestError, StoredManifest};
-use crate::catalog::names::{BackupName, manifest_key, sums_folder};
+use crate::catalog::names::{BackupName, RunId, manifest_key, sums_folder};
 use crate::catalog::records;
 use crate::catalog::root::Root;
 use crate::claim::{claims, refuse_living, standing};
@@ -82,6 +85,9 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
     if stored.is_none() && !damaged && found.is_empty() {
         return Err(not_there(root, name).await?);
     }
+    if let (Some(run), Some(stored)) = (run, &stored) {
+        refuse_hidden(root, name, run, stored.manifest.objects, &found).await?;
+    }
     let whole =
         |l: Listed| DoomedObject { key: root.key(&format!("{name}/{}", l.key)), size: l.size };
     let mut objects: Vec<DoomedObject> = found.into_iter().map(whole).collect();
@@ -106,6 +112,28 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
         unless_needed: false,
     };
     Ok(DeletionPlan { name: name.to_string(), manifest, objects, how })
+}
+
+/// Fails if the listing leaves out an object of a packed run that exists: it would be left behind.
+/// Looks for the first of `objects` that is not listed.
+async fn refuse_hidden(
+    root: &Root,
+    name: &BackupName,
+    run: RunId,
+    objects: u64,
+    found: &[Listed],
+) -> Result<(), BackupError> {
+    let listed: BTreeSet<&str> = found.iter().map(|listed| listed.key.as_str()).collect();
+    let mut keys = (0..objects).map(|number| format!("{run}/{}", object_key(number)));
+    let Some(missing) = keys.find(|key| !listed.contains(key.as_str())) else { return Ok(()) };
+    let key = root.key(&format!("{name}/{missing}"));
+    match root.store().size(&key).await? {
+        None => Ok(()),
+        Some(_) => {
+            let what = "the object exists, but the store does not list it";
+            Err(StoreError::new("list", key, StoreErrorKind::Rejected, what).into())
+        }
+    }
 }
 
 /// Fails if objects below the name may belong to something other than the backup.

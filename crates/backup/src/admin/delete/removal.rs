@@ -90,8 +90,8 @@ impl Removal {
     }
 
     /// Fails if the backup was pinned since the plan.
-    async fn refuse_pinned(&self) -> Result<(), BackupError> {
-        refuse_pinned(&self.root, &self.name, self.plan.how.digest.as_deref()).await
+    async fn refuse_pinned(&self, root: &Root) -> Result<(), BackupError> {
+        refuse_pinned(root, &self.name, self.plan.how.digest.as_deref()).await
     }
 
     /// Fails if `known` backups depend on this one.
@@ -180,9 +180,10 @@ pub(crate) struct Settled {
 /// after all marks are set.
 pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) -> Settled {
     let mut settled = Settled::default();
-    let pinned = join_all(begun.iter().map(Removal::refuse_pinned)).await;
     begun.iter().for_each(|removal| known.expect(&removal.name));
     settled.failed = known.refresh(root).await.err();
+    let seen = known.seen_in(root);
+    let pinned = join_all(begun.iter().map(|removal| removal.refuse_pinned(&seen))).await;
     let mut staying = Vec::new();
     for (removal, pinned) in begun.into_iter().zip(pinned) {
         if settled.failed.is_some() {

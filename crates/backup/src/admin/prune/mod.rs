@@ -122,6 +122,7 @@ async fn begin_one(
     known: &mut Known,
 ) -> Result<Option<Removal>, BackupError> {
     let name = BackupName::new(&verdict.name)?;
+    let root = &known.seen_in(root);
     match refuse_needed(root, &name, known).await? {
         Some(manifest) if manifest.run == verdict.run => {}
         _ => return Ok(None),

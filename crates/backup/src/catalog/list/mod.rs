@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use xb_uploader::Listed;
 
+use crate::catalog::catalogue::Catalogue;
 use crate::catalog::list::list_cache::{Cached, ListCache};
 use crate::catalog::list::unread::{may_be_incremental, may_return};
 use crate::catalog::manifest::{Base, End, Layout, Manifest};
@@ -166,13 +167,33 @@ pub async fn list_with(
     root: &Root,
     cache: Option<&ListCache>,
 ) -> Result<Vec<Listing>, BackupError> {
+    listings(root, cache, false).await
+}
+
+/// Like [`list`], for a decision about what to remove: it reads by key whatever the listing of the
+/// catalogue does not show, too. That takes up to three more small reads for each backup.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_by_key(root: &Root) -> Result<Vec<Listing>, BackupError> {
+    listings(root, None, true).await
+}
+
+async fn listings(
+    root: &Root,
+    cache: Option<&ListCache>,
+    by_key: bool,
+) -> Result<Vec<Listing>, BackupError> {
     let manifests = root.list_below(CATALOG).await?;
+    let known = &root.knowing(&Catalogue::of(&manifests));
     let root = match cache {
-        Some(cache) => &root.with_cache(Cached::new(cache, &manifests)),
-        None => root,
+        Some(cache) => &known.with_cache(Cached::new(cache, &manifests)),
+        None => known,
     };
-    let beside = CatalogMarkers::of(manifests.iter().map(|listed| listed.key.as_str()));
-    let beside = &beside;
+    let beside = &match by_key {
+        true => CatalogMarkers::unknown(),
+        false => CatalogMarkers::of(manifests.iter().map(|listed| listed.key.as_str())),
+    };
     // Claims lie one level deeper.
     let names = manifests
         .into_iter()
@@ -183,19 +204,22 @@ pub async fn list_with(
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let (mut listings, manifests): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
+    let (mut listings, mut manifests): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
     let folders = root.folders_below("").await?;
     mark_missing(root, &mut listings, &folders).await?;
-    judge_chains(&mut listings, manifests.into_iter().flatten());
     let unnamed = folders
         .into_iter()
         .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
-    let others: Vec<Option<Listing>> = stream::iter(unnamed)
-        .map(|folder| async move { incomplete(root, &folder).await })
+    let others: Vec<Option<(Listing, Option<Manifest>)>> = stream::iter(unnamed)
+        .map(|folder| async move { unlisted(known, &folder).await })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    listings.extend(others.into_iter().flatten());
+    for (listing, manifest) in others.into_iter().flatten() {
+        listings.push(listing);
+        manifests.push(manifest);
+    }
+    judge_chains(&mut listings, manifests.into_iter().flatten());
     listings.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(listings)
 }
@@ -205,9 +229,8 @@ pub async fn list_with(
 /// # Errors
 /// As [`list`].
 pub(crate) async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, BackupError> {
-    // Two small reads that find nothing cost less than a listing.
-    let beside =
-        CatalogMarkers { verified: [name.to_string()].into(), pinned: [name.to_string()].into() };
+    // Small reads that find nothing cost less than a listing.
+    let beside = CatalogMarkers::unknown();
     match root.store().size(&root.key(&manifest_key(name))).await.map_err(BackupError::from) {
         Ok(Some(_)) => {}
         Ok(None) => return incomplete(root, name.as_str()).await,
@@ -280,10 +303,13 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), BackupError> 
         // Deleted after the listing.
         None => State::Abandoned,
     };
-    listing.problem = (listing.state == State::Missing).then(|| {
-        "objects missing: another program has removed them; a new backup may take the name"
-            .to_owned()
-    });
+    // Without keys to look for, only `delete` frees the name.
+    let then = match listing.layout {
+        Some(Layout::Packed) => "a new backup may take the name",
+        _ => "delete it, then a new backup may take the name",
+    };
+    listing.problem = (listing.state == State::Missing)
+        .then(|| format!("objects missing: another program has removed them; {then}"));
     Ok(())
 }
 
@@ -315,10 +341,10 @@ async fn with_manifest(
         Ok(Some(stored)) => {
             let digest = stored.digest();
             fill_in(&mut listing, sound.insert(stored.manifest).clone());
-            if beside.verified.contains(name.as_str()) {
+            if beside.may_be_verified(name) {
                 verified(root, name, &digest, &mut listing).await?;
             }
-            if beside.pinned.contains(name.as_str()) {
+            if beside.may_be_pinned(name) {
                 listing.pinned = records::pinned(root, name, Some(&digest)).await?;
             }
         }
@@ -331,7 +357,7 @@ async fn with_manifest(
             if may_return && may_be_incremental(root, name).await? {
                 listing.may_depend_since = Some(written);
             }
-            if beside.pinned.contains(name.as_str()) {
+            if beside.may_be_pinned(name) {
                 listing.pinned = records::pinned(root, name, None).await?;
             }
         }
@@ -431,6 +457,21 @@ fn empty(name: &str, state: State) -> Listing {
         unread_record: false,
         may_depend_since: None,
     }
+}
+
+/// Listing of a folder whose manifest no listing shows.
+async fn unlisted(
+    root: &Root,
+    folder: &str,
+) -> Result<Option<(Listing, Option<Manifest>)>, BackupError> {
+    let Ok(name) = BackupName::new(folder) else { return Ok(None) };
+    if matches!(root.manifest(&name).await, Ok(None)) {
+        return Ok(incomplete(root, folder).await?.map(|listing| (listing, None)));
+    }
+    let (mut listing, manifest) =
+        with_manifest(root, &name, i64::MAX, &CatalogMarkers::unknown()).await?;
+    listing.problem.get_or_insert_with(|| "the store does not list its manifest".to_owned());
+    Ok(Some((listing, manifest)))
 }
 
 /// Listing of a folder without a manifest.

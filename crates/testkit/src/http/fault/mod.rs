@@ -14,6 +14,7 @@
 //! # drop(endpoint);
 //! ```
 
+mod edit;
 mod google;
 mod refusal;
 mod rule;
@@ -30,6 +31,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+pub use edit::Edit;
 pub use rule::{Action, Rule};
 pub use shared::Seen;
 

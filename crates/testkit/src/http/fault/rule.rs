@@ -1,6 +1,7 @@
 //! Rules of the proxy: which requests they match, and what it does with them.
 
 use crate::http::Head;
+use crate::http::fault::edit::Edit;
 use crate::http::reply::Reply;
 
 /// Action on a request.
@@ -32,6 +33,8 @@ pub enum Action {
     LoseAnswer,
     /// The first byte of the response's body is changed.
     Alter,
+    /// The entries of the listing in the response's body are changed.
+    Edit(Edit),
     /// Nothing is passed on or returned until [`Proxy::release`], then the connection ends.
     Stall,
     /// The whole request is read, counted by [`Proxy::held`], and passed on at [`Proxy::release`]:

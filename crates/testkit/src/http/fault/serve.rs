@@ -137,6 +137,12 @@ impl Ends<'_> {
                 self.to_client.write_all(&answer.raw)?;
                 self.to_client.write_all(&content)?;
             }
+            Some(Action::Edit(edit)) => {
+                let content = read_body(&mut self.from_server, body)?;
+                let content = edit.apply(&mut answer, &content);
+                self.to_client.write_all(&answer.raw)?;
+                self.to_client.write_all(&content)?;
+            }
             _ => {
                 self.to_client.write_all(&answer.raw)?;
                 copy_body(&mut self.from_server, &mut self.to_client, body, u64::MAX)?;

@@ -1,0 +1,254 @@
+//! A store whose listings leave objects out, or that answers that listed objects do not exist: no
+//! command removes anything on the strength of one such answer.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use serde_json::Value;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::fault::{Action, Edit, Proxy, Rule};
+use xb_testkit::reply::Reply;
+use xb_testkit::s3::{Bucket, bucket, options_for};
+use xb_testkit::stream::StreamWriter;
+
+/// Part of the path of a request that lists the catalogue.
+const CATALOGUE: &str = "prefix=shop%2F.xb-catalog%2F";
+
+/// Bucket with backups of one server, behind a proxy.
+struct Shop {
+    bucket: Bucket,
+    proxy: Proxy,
+    scratch: Scratch,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let bucket = bucket();
+        let proxy = Proxy::start(bucket.address(), Vec::new());
+        Self { bucket, proxy, scratch: Scratch::new() }
+    }
+
+    fn xbcloud(&self, args: &[&str], name: &str) -> Cmd {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(args)
+            .arg("--quiet")
+            .args(["--max-retries=2", "--retry-timeout=0", "--max-backoff=20"])
+            .args(options_for(&self.proxy.endpoint()))
+            .arg(self.bucket.url(&format!("shop{name}")))
+    }
+
+    /// Takes a backup that ends at `to`; an incremental one has a base, which ended at `from`.
+    fn back_up(&self, name: &str, (from, to): (u64, u64), base: Option<&str>) {
+        let kind = if base.is_some() { "incremental" } else { "full-backuped" };
+        let checkpoints =
+            format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
+        let mut out = StreamWriter::new(Vec::new());
+        let _ = out.file("db/t.MYD", &xb_testkit::data::noise(to, 300_000), 1 << 20);
+        let _ = out.file("xtrabackup_checkpoints", checkpoints.as_bytes(), 1 << 20);
+        let _ = out.info();
+        let stream = self.scratch.join(name);
+        std::fs::write(&stream, out.finish()).unwrap();
+        let since = base.map(|base| format!("--incremental-from={base}"));
+        let _ = self
+            .xbcloud(&["backup", "--chunk-size=64K"], &format!("/{name}"))
+            .args([format!("--state-dir={}", self.scratch.join("state").display())])
+            .args(since)
+            .args(["--", "sh", "-c"])
+            .arg(format!("cat {}", stream.display()))
+            .arg("mariadb-backup")
+            .run()
+            .expect(0);
+    }
+
+    /// Full backups n0, n2 and n3, and last an increment i1 of n0.
+    fn with_chain() -> Self {
+        let shop = Self::new();
+        shop.back_up("n0", (0, 100), None);
+        shop.back_up("n2", (0, 200), None);
+        shop.back_up("n3", (0, 300), None);
+        shop.back_up("i1", (100, 400), Some("n0"));
+        shop
+    }
+
+    fn with(&self, rules: Vec<Rule>) -> &Self {
+        self.proxy.set_rules(rules);
+        self
+    }
+
+    /// The names whose manifest and objects are all in the bucket.
+    fn whole(&self) -> Vec<String> {
+        let all = self.bucket.list("shop/");
+        let keys = || all.iter().map(|(key, _)| key.as_str());
+        let names = keys().filter_map(|key| key.strip_prefix("shop/.xb-catalog/"));
+        let data =
+            |name: &str| keys().filter(|key| key.starts_with(&format!("shop/{name}/"))).count();
+        names.filter(|name| !name.contains('/') && data(name) >= 6).map(str::to_owned).collect()
+    }
+
+    fn prune(&self, last: u32) -> Ran {
+        self.xbcloud(&["prune", "--yes", &format!("--keep-last={last}")], "").run()
+    }
+
+    /// What `list` shows of a name.
+    fn line(&self, name: &str) -> Value {
+        let ran = self.xbcloud(&["list", "--json", "--no-cache"], "").run().expect(0);
+        let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        lines.as_array().unwrap().iter().find(|line| line["name"] == name).unwrap().clone()
+    }
+}
+
+fn hide(part: &str, entry: &'static str) -> Rule {
+    Rule::new("GET", part, Action::Edit(Edit::Hide(entry)))
+}
+
+fn not_there(key: &str) -> Rule {
+    Rule::new("", key, Action::Refuse { status: 404, code: "NoSuchKey" })
+}
+
+/// Ways in which a store conceals the increment i1: always, or once.
+fn concealed() -> Vec<Vec<Rule>> {
+    let error = Reply::text(200, "<Error><Code>InternalError</Code></Error>");
+    let page = Reply::text(200, "<html/>");
+    let list = |reply: &Reply, times| {
+        Rule::new("GET", CATALOGUE, Action::Reply(reply.clone())).times(times)
+    };
+    vec![
+        vec![hide(CATALOGUE, "/i1</Key>")],
+        vec![hide(CATALOGUE, "/i1</Key>").times(1)],
+        vec![not_there("/.xb-catalog/i1")],
+        vec![not_there("/.xb-catalog/i1").times(1)],
+        vec![list(&error, 1)],
+        vec![list(&error, u64::MAX)],
+        vec![list(&page, u64::MAX)],
+    ]
+}
+
+#[test]
+fn no_false_listing_and_no_false_404_loses_a_chain() {
+    let shop = Shop::with_chain();
+    for rules in concealed() {
+        let what = format!("{rules:?}");
+        shop.with(rules.clone());
+        let refused = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();
+        assert_eq!(shop.whole(), ["i1", "n0", "n2", "n3"], "{what}: {refused:?}");
+    }
+    for rules in concealed() {
+        let shop = Shop::with_chain();
+        let what = format!("{rules:?}");
+        let pruned = shop.with(rules).prune(2);
+        let whole = shop.whole();
+        for needed in ["i1", "n0", "n3"] {
+            assert!(whole.contains(&needed.to_owned()), "{what}: {whole:?}, {pruned:?}");
+        }
+    }
+    shop.with(vec![hide(CATALOGUE, "/i1</Key>")]);
+    assert_eq!(shop.line("i1")["state"], "complete");
+    shop.with(vec![not_there("/.xb-catalog/i1")]);
+    assert_eq!(shop.line("i1")["state"], "unreadable");
+}
+
+/// Damage, proofs and pins that a listing does not show, or that cannot be read.
+#[test]
+fn records_that_a_store_conceals_count() {
+    let shop = Shop::new();
+    for (n, name) in ["n0", "n1", "n2"].iter().enumerate() {
+        shop.back_up(name, (0, 100 * (n as u64 + 1)), None);
+    }
+    // The newest is damaged, the oldest is pinned.
+    let (key, _) =
+        shop.bucket.list("shop/n2/").into_iter().find(|(key, _)| key.ends_with("000001")).unwrap();
+    let good = shop.bucket.get(&key).unwrap();
+    shop.bucket.put(&key, &vec![b'x'; good.len()]);
+    let _ = shop.xbcloud(&["verify", "--level=checksum"], "/n2").run().expect_failure();
+    let _ = shop.xbcloud(&["pin"], "/n0").run().expect(0);
+    for rules in [
+        vec![hide(CATALOGUE, "/@verified/")],
+        vec![hide(CATALOGUE, "/@pins/")],
+        vec![not_there("/@verified/")],
+        vec![not_there("/@verified/").times(2)],
+        vec![not_there("/@pins/")],
+        vec![not_there("/@pins/").times(1)],
+        vec![Rule::new("GET", "list-type=2", Action::Edit(Edit::Double))],
+    ] {
+        let what = format!("{rules:?}");
+        let _ = shop.with(rules.clone()).prune(1);
+        assert_eq!(shop.whole(), ["n0", "n1", "n2"], "{what}");
+    }
+    shop.with(vec![not_there("/@pins/")]);
+    for options in [&["delete", "--yes"][..], &["delete", "--yes", "--force"]] {
+        let refused = shop.xbcloud(options, "/n0").run().expect_failure().stderr_text();
+        assert!(refused.contains("pinned"), "{refused}");
+    }
+    assert_eq!(shop.whole(), ["n0", "n1", "n2"]);
+}
+
+/// `prune` counts an entry that a listing repeats once.
+#[test]
+fn doubled_entries_count_once() {
+    let shop = Shop::new();
+    for (n, name) in ["n0", "n1", "n2", "n3"].iter().enumerate() {
+        shop.back_up(name, (0, 100 * (n as u64 + 1)), None);
+    }
+    shop.with(vec![Rule::new("GET", "list-type=2", Action::Edit(Edit::Double))]);
+    let _ = shop.prune(2).expect(0);
+    assert_eq!(shop.whole(), ["n2", "n3"]);
+}
+
+/// By the store's clock, three days have passed: every claim is that of a dead run.
+fn later() -> Rule {
+    Rule::new("", "", Action::Ahead(3 * 24 * 3600))
+}
+
+#[test]
+fn gc_takes_no_backup_for_a_dead_run() {
+    let shop = Shop::new();
+    shop.back_up("n0", (0, 100), None);
+    shop.back_up("n1", (0, 200), None);
+    let manifest = "/.xb-catalog/n0";
+    for mut rules in [
+        vec![not_there(manifest)],
+        vec![not_there(manifest).times(1)],
+        vec![hide(CATALOGUE, "/n0</Key>")],
+        vec![hide(CATALOGUE, "/n0</Key>"), not_there(manifest).times(0)],
+    ] {
+        let what = format!("{rules:?}");
+        rules.push(later());
+        let ran = shop.with(rules).xbcloud(&["gc", "--yes"], "").run();
+        assert_eq!(shop.whole(), ["n0", "n1"], "{what}: {ran:?}");
+    }
+    // It works: without its manifest, a backup is a dead run.
+    shop.bucket.delete("shop/.xb-catalog/n0");
+    let _ = shop.with(vec![later()]).xbcloud(&["gc", "--yes"], "").run().expect(0);
+    assert_eq!(shop.bucket.list("shop/n0/"), []);
+}
+
+/// A new backup takes the name of one whose objects are gone, and only of such a one.
+#[test]
+fn a_backup_whose_objects_no_listing_shows_is_not_replaced() {
+    let shop = Shop::new();
+    let stream = shop.scratch.join("stream");
+    let mut out = StreamWriter::new(Vec::new());
+    let _ = out.file("db/t.MYD", &xb_testkit::data::noise(1, 300_000), 1 << 20);
+    let _ = out.info();
+    std::fs::write(&stream, out.finish()).unwrap();
+    let put = |options: &[&str]| {
+        let args = [&["put"], options].concat();
+        shop.xbcloud(&args, "/n").stdin_file(&stream).run()
+    };
+    for options in [
+        &["--layout=classic", "--unsafe-any-end"][..],
+        &["--layout=classic"],
+        &["--chunk-size=64K"],
+    ] {
+        let _ = shop.with(Vec::new()).xbcloud(&["delete", "--yes"], "/n").run();
+        let _ = put(options).expect(0);
+        let before = shop.bucket.list("shop/");
+        shop.with(vec![hide("prefix=shop%2Fn%2F", "")]);
+        let refused = put(options).expect_failure().stderr_text();
+        assert!(refused.contains("exists"), "{options:?}: {refused}");
+        assert_eq!(shop.bucket.list("shop/"), before, "{options:?}");
+    }
+    // Nor does a delete leave behind what no listing shows.
+    let refused = shop.xbcloud(&["delete", "--yes"], "/n").run().expect_failure().stderr_text();
+    assert!(refused.contains("does not list it"), "{refused}");
+    assert!(shop.bucket.get("shop/.xb-catalog/n").is_some());
+}
