@@ -110,6 +110,14 @@ impl Keys {
         ));
     }
 
+    /// The server's own options.
+    fn server(&self, name: &str, authority: &str) -> String {
+        let keys = self.0.display();
+        format!(
+            "ssl-ca={keys}/{authority}.pem\nssl-cert={keys}/{name}.pem\nssl-key={keys}/{name}.key"
+        )
+    }
+
     /// Settings as in the stock method's manual.
     fn encrypt_4(&self, name: &str, authority: &str) -> String {
         let keys = self.0.display();
@@ -160,6 +168,21 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     let (donor, joiner) = scene.refused();
     assert!(donor.contains("does not know the authority that signed this node's"), "{donor}");
     assert!(joiner.contains("the donor's certificate is not signed by"), "{joiner}");
+
+    // Another authority in the server's own options, which encrypt=3 uses.
+    scene.cluster.configure(1, "encrypt=3", &keys.server("one", "ca"));
+    scene.cluster.configure(2, "encrypt=3", &keys.server("theirs-2", "other"));
+    let (donor, joiner) = scene.refused();
+    assert!(donor.contains("the joiner's certificate is not signed by an authority in"), "{donor}");
+    assert!(joiner.contains("does not know the authority that signed"), "{joiner}");
+    scene.cluster.configure(2, "encrypt=3", &keys.server("two", "ca"));
+    scene.joins();
+
+    // Only the donor's role asks for a check.
+    let (ours, theirs) = (keys.server("one", "ca"), keys.server("theirs-2", "other"));
+    set(&scene, &(ours + "\nssl-client-mode=VERIFY_CA"), &(theirs + "\nssl-mode=REQUIRED"));
+    let (donor, _) = scene.refused();
+    assert!(donor.contains("the joiner's certificate is not signed by an authority in"), "{donor}");
 
     // A certificate that the other side would refuse is reported on its own node.
     set(&scene, &one, &keys.encrypt_4("theirs-2", "ca"));

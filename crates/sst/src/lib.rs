@@ -30,7 +30,9 @@ pub use contract::login::Login;
 pub use contract::option_files::OptionFiles;
 pub use contract::position::{NoStateId, Position, StateId};
 pub use contract::server_lines::Server;
-pub use contract::settings::{KeyOptions, Old, SecondStart, Settings, SettingsError, Tls, Verify};
+pub use contract::settings::{
+    KeyOptions, Old, SecondStart, Settings, SettingsError, Tls, TlsFiles, Verify,
+};
 pub use donor::donate;
 pub use error::SstError;
 pub use joiner::datadir_lock::DatadirLock;

@@ -82,10 +82,7 @@ fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstE
         state: args.gtid.as_ref().map(ToString::to_string).unwrap_or_default(),
         domain: args.gtid_domain,
         family: family_name(args.family).to_owned(),
-        server: match &args.server_version {
-            Some(version) => Some(version.clone()),
-            None => backup_version::of_backup_program(context)?,
-        },
+        server: backup_version::of_server(context)?,
         program: context.program.clone(),
     };
     endpoint::connect(context, &offer.encode())

@@ -20,7 +20,7 @@ pub use self::error::SettingsError;
 pub use self::keys::KeyOptions;
 use self::reader::Reader;
 pub use self::second_start::SecondStart;
-pub use self::tls::{Tls, Verify};
+pub use self::tls::{Tls, TlsFiles, Verify};
 use crate::contract::args::{Args, Family};
 use crate::contract::keep_patterns::Keep;
 use crate::contract::login::Login;
