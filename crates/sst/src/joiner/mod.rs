@@ -3,6 +3,7 @@
 mod binlog_state;
 mod content;
 pub(crate) mod datadir_lock;
+mod placed;
 mod prepare;
 mod receive;
 pub(crate) mod recover;
@@ -151,7 +152,7 @@ fn full(
         let new = new.clone();
         move || sync(&new)
     });
-    prepare(context, &new)?;
+    placed::with_links(context, &new, || prepare(context, &new))?;
     let position = content::position(&new, stated, offered_at.as_ref())?;
     syncing.join().unwrap_or(Ok(()))?;
     clock.lap(context, "preparing");
@@ -211,6 +212,9 @@ fn make_ready(
 }
 
 fn make_all_folders(layout: &Layout) -> Result<(), SstError> {
+    // Recorded first: after a crash, other settings may name other directories.
+    make_folders(&layout.datadir)?;
+    swap::remember(&layout.datadir, &layout.folders_outside())?;
     for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
         make_folders(&folder)?;
     }

@@ -195,7 +195,8 @@ fn to_remote(
     }
     if !folders.contains(&folder) {
         folders.push(folder.clone());
-        let made = remember(&layout.datadir, folders).and_then(|()| make_folders(&folder));
+        let all = [layout.folders_outside(), folders.clone()].concat();
+        let made = remember(&layout.datadir, &all).and_then(|()| make_folders(&folder));
         if let Err(error) = made {
             folders.pop();
             return Err(error.to_string());
