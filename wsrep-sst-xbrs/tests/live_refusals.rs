@@ -2,8 +2,12 @@
 //! both report the reason, and once the cause is removed the node joins.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
+#[path = "harness/disk.rs"]
+mod disk;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+
+use disk::Disk;
 
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
@@ -204,50 +208,6 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     set(&scene, &identity(&one), &identity(&two));
     scene.joins();
     assert!(scene.cluster.log(1).contains("and name its host"), "{}", scene.cluster.log(1));
-}
-
-/// A small disk; unmounted when dropped, and when the test is killed.
-struct Disk {
-    at: PathBuf,
-    janitor: Child,
-}
-
-impl Disk {
-    /// Mounts a disk; `None` if this user cannot mount.
-    fn mount(at: &Path, mib: u64) -> Option<Self> {
-        let mount = |options: &str| {
-            let mut command = Command::new("mount");
-            command.args(["-t", "tmpfs", "-o", options, "none"]).arg(at).stderr(Stdio::null());
-            command.status().is_ok_and(|status| status.success())
-        };
-        if !mount(&format!("size={mib}m,mode=755")) {
-            return None;
-        }
-        let janitor = Command::new("sh")
-            .args(["-c", r#"read -r _; umount -l "$1""#, "janitor"])
-            .arg(at)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Some(Self { at: at.to_owned(), janitor })
-    }
-
-    fn resize(&self, bytes: u64) {
-        let options = format!("remount,size={}k", bytes >> 10);
-        let _ = Cmd::new("mount").args(["-o", &options]).arg(&self.at).run().expect(0);
-    }
-
-    fn used(&self) -> u64 {
-        let stat = rustix::fs::statvfs(&self.at).unwrap();
-        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        drop(self.janitor.stdin.take());
-        let _ = self.janitor.wait();
-    }
 }
 
 const MIB: u64 = 1 << 20;

@@ -97,7 +97,7 @@ fn full(context: &Context) -> Result<(), SstError> {
         context.args.peer()
     ));
     let compress = settings.compress.to_string();
-    let what = What::Full { bytes: size.bytes, disk: size.disk, compress };
+    let what = What::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
     let (outgoing, _hooked) = connect(context, what)?;
     context.server.total(size.bytes).map_err(SstError::Server)?;
 
