@@ -100,6 +100,65 @@ fn a_system_tablespace_elsewhere_is_replaced_there() {
 }
 
 #[test]
+fn files_are_received_where_they_belong_and_prepared_through_links() {
+    let scene = Scene::new();
+    let (home, undo) = (scene.scratch.dir("home"), scene.scratch.dir("undo"));
+    put(home.join("ibdata1"), "old");
+    put(undo.join("undo001"), "old");
+    let words = [
+        format!("--innodb-data-home-dir={}", home.display()),
+        format!("--innodb-undo-directory={}", undo.display()),
+    ];
+    let words = words.each_ref().map(String::as_str);
+    succeeds(&scene, &words);
+    let listed = read(scene.bin().join("prepare.ls"));
+    for (name, dir) in [("ibdata1", &home), ("undo001", &undo)] {
+        let link = format!("{name} -> {}/#sql-xb/.new/{name}", dir.display());
+        assert!(listed.contains(&link), "{listed}");
+        assert_eq!(read(dir.join("#sql-xb/.old").join(name)), "old");
+        assert!(std::fs::symlink_metadata(dir.join(name)).unwrap().is_file());
+        assert!(!scene.data("joiner").join(name).exists(), "{name}");
+        assert!(!dir.join("#sql-xb/.new").exists());
+    }
+    assert_eq!(std::fs::read(home.join("ibdata1")).unwrap(), [7; 70_000]);
+    assert_eq!(read(undo.join("undo001")), "new undo");
+
+    // What preparing replaces or removes counts, not what was received.
+    scene.backup("replaces");
+    succeeds(&scene, &words);
+    assert_eq!(read(home.join("ibdata1")), "replaced");
+    assert!(!undo.join("undo001").exists());
+    assert_eq!(read(undo.join("#sql-xb/.old/undo001")), "new undo");
+}
+
+#[test]
+fn what_was_received_elsewhere_does_not_survive_other_settings() {
+    let scene = Scene::new();
+    let home = scene.scratch.dir("home");
+    put(home.join("ibdata1"), "old");
+    let words = [format!("--innodb-data-home-dir={}", home.display())];
+    scene.large_stream();
+    scene.backup("hang");
+    let mut joiner = scene.joiner_with(&[], &[&words[0]]).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start();
+    let new = home.join("#sql-xb/.new");
+    let has_received =
+        || new.exists() && harness::tree(&new).iter().any(|(_, file)| !file.is_empty());
+    joiner.wait_for("received file", has_received);
+    joiner.child.kill().unwrap();
+    drop((joiner, donor));
+    assert!(has_received());
+    std::fs::remove_file(scene.bin().join("hang")).unwrap();
+    scene.stream(&["xtrabackup_info"]);
+    // Without the option.
+    succeeds(&scene, &[]);
+    assert!(!home.join("#sql-xb").exists());
+    assert_eq!(read(home.join("ibdata1")), "old");
+    assert_eq!(std::fs::read(scene.data("joiner").join("ibdata1")).unwrap(), [7; 70_000]);
+}
+
+#[test]
 fn a_strangers_file_stays_where_the_donor_has_a_tablespace() {
     let scene = Scene::new();
     let (data, fast) = (scene.data("joiner"), scene.scratch.join("fast/shop"));

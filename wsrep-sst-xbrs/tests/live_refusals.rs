@@ -2,8 +2,12 @@
 //! both report the reason, and once the cause is removed the node joins.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
+#[path = "harness/disk.rs"]
+mod disk;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+
+use disk::Disk;
 
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
@@ -110,6 +114,14 @@ impl Keys {
         ));
     }
 
+    /// The server's own options.
+    fn server(&self, name: &str, authority: &str) -> String {
+        let keys = self.0.display();
+        format!(
+            "ssl-ca={keys}/{authority}.pem\nssl-cert={keys}/{name}.pem\nssl-key={keys}/{name}.key"
+        )
+    }
+
     /// Settings as in the stock method's manual.
     fn encrypt_4(&self, name: &str, authority: &str) -> String {
         let keys = self.0.display();
@@ -161,6 +173,21 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     assert!(donor.contains("does not know the authority that signed this node's"), "{donor}");
     assert!(joiner.contains("the donor's certificate is not signed by"), "{joiner}");
 
+    // Another authority in the server's own options, which encrypt=3 uses.
+    scene.cluster.configure(1, "encrypt=3", &keys.server("one", "ca"));
+    scene.cluster.configure(2, "encrypt=3", &keys.server("theirs-2", "other"));
+    let (donor, joiner) = scene.refused();
+    assert!(donor.contains("the joiner's certificate is not signed by an authority in"), "{donor}");
+    assert!(joiner.contains("does not know the authority that signed"), "{joiner}");
+    scene.cluster.configure(2, "encrypt=3", &keys.server("two", "ca"));
+    scene.joins();
+
+    // Only the donor's role asks for a check.
+    let (ours, theirs) = (keys.server("one", "ca"), keys.server("theirs-2", "other"));
+    set(&scene, &(ours + "\nssl-client-mode=VERIFY_CA"), &(theirs + "\nssl-mode=REQUIRED"));
+    let (donor, _) = scene.refused();
+    assert!(donor.contains("the joiner's certificate is not signed by an authority in"), "{donor}");
+
     // A certificate that the other side would refuse is reported on its own node.
     set(&scene, &one, &keys.encrypt_4("theirs-2", "ca"));
     let (_, joiner) = scene.refused();
@@ -181,50 +208,6 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     set(&scene, &identity(&one), &identity(&two));
     scene.joins();
     assert!(scene.cluster.log(1).contains("and name its host"), "{}", scene.cluster.log(1));
-}
-
-/// A small disk; unmounted when dropped, and when the test is killed.
-struct Disk {
-    at: PathBuf,
-    janitor: Child,
-}
-
-impl Disk {
-    /// Mounts a disk; `None` if this user cannot mount.
-    fn mount(at: &Path, mib: u64) -> Option<Self> {
-        let mount = |options: &str| {
-            let mut command = Command::new("mount");
-            command.args(["-t", "tmpfs", "-o", options, "none"]).arg(at).stderr(Stdio::null());
-            command.status().is_ok_and(|status| status.success())
-        };
-        if !mount(&format!("size={mib}m,mode=755")) {
-            return None;
-        }
-        let janitor = Command::new("sh")
-            .args(["-c", r#"read -r _; umount -l "$1""#, "janitor"])
-            .arg(at)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Some(Self { at: at.to_owned(), janitor })
-    }
-
-    fn resize(&self, bytes: u64) {
-        let options = format!("remount,size={}k", bytes >> 10);
-        let _ = Cmd::new("mount").args(["-o", &options]).arg(&self.at).run().expect(0);
-    }
-
-    fn used(&self) -> u64 {
-        let stat = rustix::fs::statvfs(&self.at).unwrap();
-        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        drop(self.janitor.stdin.take());
-        let _ = self.janitor.wait();
-    }
 }
 
 const MIB: u64 = 1 << 20;

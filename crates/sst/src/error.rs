@@ -65,16 +65,15 @@ pub enum SstError {
     #[error(transparent)]
     Offer(#[from] OfferError),
     /// There is no room for the new data.
-    #[error(
-        "the donor's data needs about {needed} bytes, but only {free} are free in {}", path.display()
-    )]
-    Room {
-        /// Bytes that the donor's data needs.
-        needed: u64,
-        /// Bytes that are free.
-        free: u64,
+    #[error(transparent)]
+    Room(Box<RoomShort>),
+    /// The free space cannot be determined.
+    #[error("cannot determine the free space of {}: {source}", path.display())]
+    NoStat {
         /// The directory.
         path: PathBuf,
+        /// The system's error.
+        source: io::Error,
     },
     /// An address from the server is invalid.
     #[error("{0}")]
@@ -143,6 +142,53 @@ pub enum SstError {
     Swap(#[from] SwapError),
 }
 
+/// A file system without room for the new data. Sizes are in bytes.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the donor's data needs about {} MiB on the file system of {}, {}and only {} MiB are free there",
+    mib(*data), path.display(), of_redo(*redo), free >> 20
+)]
+#[non_exhaustive]
+pub struct RoomShort {
+    /// What the donor's data needs there until it is prepared.
+    pub data: u64,
+    /// What the redo log needs that this node's server creates there afterwards.
+    pub redo: u64,
+    /// What must be free.
+    pub needed: u64,
+    /// What is free.
+    pub free: u64,
+    /// Whether there is old data of an earlier transfer.
+    pub has_earlier: bool,
+    /// The first directory there that needs room.
+    pub path: PathBuf,
+}
+
+impl RoomShort {
+    fn hint(&self) -> &'static str {
+        match self.has_earlier {
+            true => {
+                "make room: if this node's server has worked on its present data, remove the old data of the last transfer with `wsrep_sst_xbrs-rs clean-old DATADIR`; or set keep-old=no in [sst] if all old data may be deleted before the new data has arrived"
+            }
+            false => {
+                "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new data has arrived"
+            }
+        }
+    }
+}
+
+/// MiB, rounded up.
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
+fn of_redo(redo: u64) -> String {
+    match redo {
+        0 => String::new(),
+        redo => format!("this node's redo log then needs {} MiB, ", mib(redo)),
+    }
+}
+
 /// Message for both sides when the joiner cannot write its files.
 pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
     format!("cannot write received files in {}: {cause}", folder.display())
@@ -182,7 +228,7 @@ impl SstError {
             Self::Busy { .. } => 114,
             Self::Wire(_) | Self::Bind(_) | Self::Server(_) | Self::Get(_) => 32,
             Self::Offer(_) => 93,
-            Self::Room { .. } => 28,
+            Self::Room(_) | Self::NoStat { .. } => 28,
             error if is_full(error) => 28,
             Self::Child(ChildError::Start { .. }) | Self::NoServer(_) => 2,
             _ => 22,
@@ -215,9 +261,9 @@ impl SstError {
             Self::Foreign { path, user, .. } => {
                 Some(format!("run `chown -R {user} {}` as root", path.display()))
             }
-            Self::Room { .. } => Some(
-                "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new data has arrived"
-                    .into(),
+            Self::Room(short) => Some(short.hint().into()),
+            Self::NoStat { .. } => Some(
+                "repair the file system, or set space-check=no in [sst] if it has enough room".into(),
             ),
             Self::Extract { .. } if is_full(self) => Some(
                 "make room there and start the node again, or set keep-old=no in [sst] if its old data may be deleted before the new data has arrived"

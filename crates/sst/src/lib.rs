@@ -30,15 +30,17 @@ pub use contract::login::Login;
 pub use contract::option_files::OptionFiles;
 pub use contract::position::{NoStateId, Position, StateId};
 pub use contract::server_lines::Server;
-pub use contract::settings::{KeyOptions, Old, SecondStart, Settings, SettingsError, Tls, Verify};
+pub use contract::settings::{
+    KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError, Tls, TlsFiles, Verify,
+};
 pub use donor::donate;
-pub use error::SstError;
+pub use error::{RoomShort, SstError};
 pub use joiner::datadir_lock::DatadirLock;
 pub use joiner::recover::{drop_old, drop_received, finish_interrupted, tidy};
 pub use joiner::{has_old, join};
 pub use run::{ChildError, Run, Running};
 pub use session::context::Context;
-pub use session::offer::{Offer, OfferError, What};
+pub use session::offer::{Offer, OfferError, Places, What};
 
 /// Parsers of input from a server, for property tests and fuzzing. Not a stable interface.
 #[doc(hidden)]

@@ -32,6 +32,11 @@ case " $* " in
         --target-dir=*)
             : >"${word#*=}/prepared.txt"
             cp "${word#*=}/backup-my.cnf" "$here/prepare.cnf" 2>/dev/null
+            ls -l "${word#*=}" >"$here/prepare.ls"
+            [ ! -e "$here/replaces" ] || {
+                rm "${word#*=}/ibdata1" "${word#*=}/undo001"
+                printf replaced >"${word#*=}/ibdata1"
+            }
             ;;
         esac
     done

@@ -11,6 +11,7 @@ pub(crate) mod partial_file;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ pub struct TargetDir {
     nameless: Arc<Nameless>,
     next: AtomicU64,
     file_mode: Mode,
+    elsewhere: Vec<Elsewhere>,
 }
 
 impl TargetDir {
@@ -95,6 +97,7 @@ impl TargetDir {
             nameless: Arc::default(),
             next: AtomicU64::new(next),
             file_mode: FILE_MODE,
+            elsewhere: Vec::new(),
         }
     }
 
@@ -142,6 +145,9 @@ impl TargetDir {
     ///
     /// The file is missing or cannot be opened, or its final name is taken.
     pub fn go_on(&self, path: &RelPath, number: u64) -> Result<PartialFile, TargetError> {
+        if let Some(target) = self.other_of(path) {
+            return target.go_on(path, number);
+        }
         self.check_absent(path)?;
         let failed = |error: io::Error| TargetError::Create { path: path.clone(), source: error };
         let file = self.partial(path, number);
@@ -162,6 +168,9 @@ impl TargetDir {
     ///
     /// As [`TargetDir::begin`].
     pub fn begin_brief(&self, path: &RelPath) -> Result<PartialFile, TargetError> {
+        if let Some(target) = self.other_of(path) {
+            return target.begin_brief(path);
+        }
         // A run that keeps unfinished files must find them again.
         let file =
             if self.run.kept { None } else { self.nameless.create(&self.run.dir, self.file_mode) };
@@ -178,6 +187,9 @@ impl TargetDir {
     /// The name is taken or reserved, a component of its path is not a directory, or the file
     /// cannot be created.
     pub fn begin(&self, path: &RelPath) -> Result<PartialFile, TargetError> {
+        if let Some(target) = self.other_of(path) {
+            return target.begin(path);
+        }
         self.check_absent(path)?;
         let file = self.partial(path, self.next.fetch_add(1, Ordering::Relaxed));
         file.create()
@@ -195,7 +207,8 @@ impl TargetDir {
         if reserved(path).is_some() {
             return Err(TargetError::Reserved { path: path.clone() });
         }
-        let Some(parent) = self.parents.parent_of(path, Missing::Stop)? else { return Ok(()) };
+        let parents = self.parents_for(path);
+        let Some(parent) = parents.parent_of(path, Missing::Stop)? else { return Ok(()) };
         match rustix::fs::statat(&parent, path.split_last().1, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Err(TargetError::Exists { path: path.clone() }),
             Err(Errno::NOENT) => Ok(()),
@@ -217,9 +230,9 @@ impl TargetDir {
                 TargetError::Rename { path: from.clone(), to: to.clone(), source: error.into() }
             }
         };
-        let old =
-            self.parents.parent_of(from, Missing::Stop)?.ok_or_else(|| failed(Errno::NOENT))?;
-        let new = self.parents.parent_of(to, Missing::Make)?.ok_or_else(|| failed(Errno::NOENT))?;
+        let missing = || failed(Errno::NOENT);
+        let old = self.parents_for(from).parent_of(from, Missing::Stop)?.ok_or_else(missing)?;
+        let new = self.parents_for(to).parent_of(to, Missing::Make)?.ok_or_else(missing)?;
         move_into_place(&old, from.split_last().1, &new, to.split_last().1).map_err(failed)
     }
 
@@ -231,12 +244,13 @@ impl TargetDir {
     pub fn remove(&self, path: &RelPath) -> Result<(), TargetError> {
         let failed =
             |error: Errno| TargetError::Remove { path: path.clone(), source: error.into() };
-        let parent =
-            self.parents.parent_of(path, Missing::Stop)?.ok_or_else(|| failed(Errno::NOENT))?;
+        let parents = self.parents_for(path);
+        let parent = parents.parent_of(path, Missing::Stop)?.ok_or_else(|| failed(Errno::NOENT))?;
         rustix::fs::unlinkat(&parent, path.split_last().1, AtFlags::empty()).map_err(failed)
     }
 
-    /// Syncs the directory's file system, and checks whether any write to it has failed since
+    /// Syncs the file systems of this directory and of those given to
+    /// [`TargetDir::with_elsewhere`], and checks whether any write to them has failed since
     /// [`TargetDir::open`].
     ///
     /// # Errors
@@ -244,13 +258,57 @@ impl TargetDir {
     /// [`TargetError::Sync`]: data may be lost.
     pub fn sync(&self) -> Result<(), TargetError> {
         rustix::fs::syncfs(&self.parents.root)
-            .map_err(|error| TargetError::Sync { source: error.into() })
+            .map_err(|error| TargetError::Sync { source: error.into() })?;
+        self.elsewhere.iter().try_for_each(|other| other.target.sync())
     }
 
     /// Closes the directory. Uncommitted files are removed when their [`PartialFile`]s are dropped.
     /// Drop them first: otherwise the empty `.xb-partial/` stays a little longer.
     pub fn close(self) {
         drop(self);
+    }
+}
+
+/// Another directory, and which files go there.
+struct Elsewhere {
+    target: TargetDir,
+    selects: Box<Selects>,
+}
+
+type Selects = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Elsewhere").field(&self.target).finish()
+    }
+}
+
+impl TargetDir {
+    /// Puts files into `target` instead of this directory: those whose name has one component that
+    /// `selects` returns true for. Such a file keeps its name there. Of several directories that
+    /// select a name, the first counts.
+    #[must_use]
+    pub fn with_elsewhere(
+        mut self,
+        mut target: Self,
+        selects: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        // One limit for all descriptors.
+        target.descriptors = Arc::clone(&self.descriptors);
+        self.elsewhere.push(Elsewhere { target, selects: Box::new(selects) });
+        self
+    }
+
+    /// The other directory that a file goes to, if it does.
+    fn other_of(&self, path: &RelPath) -> Option<&Self> {
+        let (None, name) = path.split_last() else { return None };
+        let other = self.elsewhere.iter().find(|other| (other.selects)(name))?;
+        Some(&other.target)
+    }
+
+    /// Finds the parents of a file in the directory that it goes to.
+    fn parents_for(&self, path: &RelPath) -> &Parents {
+        &self.other_of(path).unwrap_or(self).parents
     }
 }
 
@@ -269,6 +327,6 @@ impl PartialFile {
         size: u64,
         durable: bool,
     ) -> Result<(), TargetError> {
-        self.commit_beneath(&target.parents, path, size, durable)
+        self.commit_beneath(target.parents_for(path), path, size, durable)
     }
 }

@@ -222,3 +222,23 @@ fn what_cannot_be_opened_says_so() {
     let error = TargetDir::open(&missing).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
+
+#[test]
+fn files_go_to_the_directory_that_selects_them() {
+    let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let open = |dir: &tempfile::TempDir| TargetDir::open(dir.path()).unwrap();
+    let target = open(&dir).with_elsewhere(open(&other), |name| name.starts_with(b"ibdata"));
+    for path in ["ibdata1", "ibdata2.qp", "shop/ibdata1", "t.ibd"] {
+        put(&target, path, b"x").unwrap();
+    }
+    let brief = target.begin_brief(&name("ibdata3")).unwrap();
+    brief.commit(&target, &name("ibdata3"), 0, true).unwrap();
+    target.rename(&name("ibdata2.qp"), &name("ibdata2")).unwrap();
+    assert!(matches!(put(&target, "ibdata1", b"y"), Err(TargetError::Exists { .. })));
+    target.remove(&name("ibdata3")).unwrap();
+    target.sync().unwrap();
+    target.close();
+    assert_eq!(entries(other.path()), ["ibdata1", "ibdata2"]);
+    assert_eq!(entries(dir.path()), ["shop", "t.ibd"]);
+    assert_eq!(entries(&dir.path().join("shop")), ["ibdata1"]);
+}

@@ -5,6 +5,7 @@ pub(crate) mod datadir;
 pub(crate) mod error_log;
 pub(crate) mod handed;
 pub(crate) mod keep_patterns;
+pub(crate) mod link_file;
 pub(crate) mod login;
 pub(crate) mod option_files;
 pub(crate) mod position;

@@ -82,10 +82,7 @@ fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstE
         state: args.gtid.as_ref().map(ToString::to_string).unwrap_or_default(),
         domain: args.gtid_domain,
         family: family_name(args.family).to_owned(),
-        server: match &args.server_version {
-            Some(version) => Some(version.clone()),
-            None => backup_version::of_backup_program(context)?,
-        },
+        server: backup_version::of_server(context)?,
         program: context.program.clone(),
     };
     endpoint::connect(context, &offer.encode())
@@ -100,7 +97,7 @@ fn full(context: &Context) -> Result<(), SstError> {
         context.args.peer()
     ));
     let compress = settings.compress.to_string();
-    let what = What::Full { bytes: size.bytes, disk: size.disk, compress };
+    let what = What::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
     let (outgoing, _hooked) = connect(context, what)?;
     context.server.total(size.bytes).map_err(SstError::Server)?;
 

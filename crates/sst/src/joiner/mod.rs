@@ -3,11 +3,13 @@
 mod binlog_state;
 mod content;
 pub(crate) mod datadir_lock;
+mod placed;
 mod prepare;
 mod receive;
 pub(crate) mod recover;
 mod relocate;
 mod removable;
+mod room;
 mod second_start;
 
 use std::ffi::OsStr;
@@ -23,6 +25,7 @@ use self::datadir_lock::DatadirLock;
 use self::prepare::prepare;
 use self::receive::receive;
 use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
+use self::room::{Amount, Room};
 use crate::contract::datadir::{Layout, is_mounted};
 use crate::contract::position::Position;
 use crate::contract::settings::Old;
@@ -83,8 +86,10 @@ fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstErr
     };
     match &offer.what {
         What::Ist => incremental(context, offered, &offer),
-        What::Full { bytes, disk, .. } => {
-            full(context, lock, offered, (*bytes, *disk), offer.position())
+        What::Full { bytes, disk, places, .. } => {
+            let redo = context.settings.redo_log.bytes(context.args.family, server);
+            let amount = Amount { bytes: *bytes, disk: *disk, places, redo };
+            full(context, lock, offered, &amount, offer.position())
         }
     }
 }
@@ -105,14 +110,14 @@ fn full(
     context: &Context,
     lock: &DatadirLock,
     offered: Offered,
-    (bytes, disk): (u64, u64),
+    amount: &Amount<'_>,
     offered_at: Option<Position>,
 ) -> Result<Position, SstError> {
     let Context { talk, layout, settings, .. } = context;
-    talk.info(format_args!("SST: full backup of about {} MiB from the donor", bytes >> 20));
+    talk.info(format_args!("SST: full backup of about {} MiB from the donor", amount.bytes >> 20));
     let ready = second_start::find(context).and_then(|mysqld| {
-        let deleting = make_ready(context, lock, disk)?;
-        context.server.total(bytes).map_err(SstError::Server)?;
+        let deleting = make_ready(context, lock, amount)?;
+        context.server.total(amount.bytes).map_err(SstError::Server)?;
         Ok((mysqld, deleting))
     });
     let (mysqld, deleting) = match ready {
@@ -127,7 +132,7 @@ fn full(
 
     let observer = Observer::default();
     observer.begin_phase("receiving");
-    let progress = Progress::start(context, &observer, bytes);
+    let progress = Progress::start(context, &observer, amount.bytes);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
     let incoming = offered.accept(b"")?;
     let (incoming, files) = receive(context, incoming, &new, &observer)?;
@@ -151,7 +156,7 @@ fn full(
         let new = new.clone();
         move || sync(&new)
     });
-    prepare(context, &new)?;
+    placed::with_links(context, &new, || prepare(context, &new))?;
     let position = content::position(&new, stated, offered_at.as_ref())?;
     syncing.join().unwrap_or(Ok(()))?;
     clock.lap(context, "preparing");
@@ -202,15 +207,18 @@ fn report_old(context: &Context) {
 fn make_ready(
     context: &Context,
     lock: &DatadirLock,
-    disk: u64,
+    amount: &Amount<'_>,
 ) -> Result<Option<Deleting>, SstError> {
     refuse_mounts(context)?;
-    let deleting = make_room(context, lock, disk)?;
+    let deleting = make_room(context, lock, amount)?;
     make_all_folders(&context.layout)?;
     Ok(deleting)
 }
 
 fn make_all_folders(layout: &Layout) -> Result<(), SstError> {
+    // Recorded first: after a crash, other settings may name other directories.
+    make_folders(&layout.datadir)?;
+    swap::remember(&layout.datadir, &layout.folders_outside())?;
     for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
         make_folders(&folder)?;
     }
@@ -245,56 +253,22 @@ type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
 fn make_room(
     context: &Context,
     lock: &DatadirLock,
-    needed: u64,
+    amount: &Amount<'_>,
 ) -> Result<Option<Deleting>, SstError> {
     let Context { layout, settings, talk, .. } = context;
-    let free = free_bytes(&layout.datadir);
-    if !settings.space_check || free >= needed {
+    if !settings.space_check {
         return Ok(None);
     }
-    let delete = || {
+    let room = room::check(context, amount)?;
+    if room == Room::WithoutOld {
+        talk.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
+        make_all_folders(layout)?;
+        exchange(context, lock, &[])?;
+    }
+    Ok((room != Room::Enough).then(|| {
         let layout = layout.clone();
         std::thread::spawn(move || remove_old(&layout))
-    };
-    let replaced = Layout::of(&layout.datadir.join(OURS).join(OLD))
-        .map_or(0, |old| data_size::estimate(&old).disk);
-    let free_then = free.saturating_add(replaced);
-    match room(free_then, data_size::estimate(layout).disk, needed, settings.old) {
-        Room::Enough => Ok(Some(delete())),
-        Room::WithoutOld => {
-            talk.warn(format_args!(
-                "deleting the old data before the new data arrives, as keep-old=no allows: {} MiB are free, {} MiB are needed",
-                free >> 20,
-                needed >> 20
-            ));
-            make_all_folders(layout)?;
-            exchange(context, lock, &[])?;
-            Ok(Some(delete()))
-        }
-        Room::None => Err(SstError::Room { needed, free, path: layout.datadir.clone() }),
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Room {
-    Enough,
-    /// There is room if the old data is deleted first.
-    WithoutOld,
-    None,
-}
-
-fn room(free: u64, old: u64, needed: u64, what: Old) -> Room {
-    if free >= needed {
-        Room::Enough
-    } else if what == Old::Removed && free.saturating_add(old) >= needed {
-        Room::WithoutOld
-    } else {
-        Room::None
-    }
-}
-
-fn free_bytes(path: &Path) -> u64 {
-    rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+    }))
 }
 
 /// Swaps the data; in the `remote` directories, only the files that are new there.
@@ -384,17 +358,4 @@ impl Clock {
 pub fn has_old(datadir: &Path) -> bool {
     let old = datadir.join(OURS).join(OLD);
     std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn old_data_goes_first_only_where_it_must_and_may() {
-        assert_eq!(room(10, 5, 10, Old::Removed), Room::Enough);
-        assert_eq!(room(9, 5, 10, Old::Kept), Room::None);
-        assert_eq!(room(9, 5, 10, Old::Removed), Room::WithoutOld);
-        assert_eq!(room(4, 5, 10, Old::Removed), Room::None);
-    }
 }

@@ -12,6 +12,7 @@ use xb_pipeline::{
 };
 use xb_reader::TargetDir;
 
+use super::placed::{self, Folders};
 use crate::contract::args::Family;
 use crate::error::{SstError, cannot_write};
 use crate::session::context::Context;
@@ -72,29 +73,32 @@ pub(crate) fn receive(
 }
 
 /// Extraction of the files.
-struct Files<'a> {
+struct Files {
     extractor: Extractor,
     failed: Arc<AtomicBool>,
-    folder: &'a Path,
+    folders: Folders,
 }
 
-impl<'a> Files<'a> {
+impl Files {
     /// Starts the extraction. If a file cannot be written, the donor is informed immediately.
-    fn start(context: &Context, folder: &'a Path, refusal: &Refusal) -> Result<Self, SstError> {
+    fn start(context: &Context, folder: &Path, refusal: &Refusal) -> Result<Self, SstError> {
         let threads = context.settings.write_threads;
-        let target = TargetDir::open(folder).map_err(|error| SstError::Get(error.to_string()))?;
         // As the family's own xbstream program creates them.
-        let target = match context.args.family {
+        let modes = |target: TargetDir| match context.args.family {
             Family::MariaDb => target.with_modes(0o660, 0o700),
             Family::Percona => target.with_modes(0o640, 0o750),
         };
+        let target = TargetDir::open(folder)
+            .and_then(|target| placed::send_there(context, modes(target), modes))
+            .map_err(|error| SstError::Get(error.to_string()))?;
         let failed = Arc::new(AtomicBool::new(false));
+        let folders = Folders::of(context, folder);
         let on_failure = OnFailure::new({
-            let (failed, refusal, folder) =
-                (Arc::clone(&failed), refusal.clone(), folder.to_owned());
+            let (failed, refusal, folders) =
+                (Arc::clone(&failed), refusal.clone(), folders.clone());
             move |cause| {
                 failed.store(true, Ordering::Release);
-                refusal.refuse(&cannot_write(&folder, cause));
+                refusal.refuse(&cannot_write(folders.of_failure(cause), cause));
             }
         });
         // Files that the backup program itself has compressed.
@@ -105,8 +109,8 @@ impl<'a> Files<'a> {
             .with_undo(undo);
         options.on_failure = on_failure;
         let extractor =
-            Extractor::new(target, options).map_err(|source| extract(folder, source))?;
-        Ok(Self { extractor, failed, folder })
+            Extractor::new(target, options).map_err(|source| extract(&folders, source))?;
+        Ok(Self { extractor, failed, folders })
     }
 
     fn have_failed(&self) -> bool {
@@ -115,9 +119,8 @@ impl<'a> Files<'a> {
 
     /// Returns the number of files once everything received is written.
     fn finish(self) -> Result<u64, SstError> {
-        let folder = self.folder;
         let report = self.extractor.finish();
-        report.map(|report| report.files).map_err(|source| extract(folder, source))
+        report.map(|report| report.files).map_err(|source| extract(&self.folders, source))
     }
 
     fn failure(self) -> SstError {
@@ -128,8 +131,9 @@ impl<'a> Files<'a> {
     }
 }
 
-fn extract(folder: &Path, source: ExtractError) -> SstError {
-    SstError::Extract { folder: folder.to_owned(), source: Box::new(source) }
+fn extract(folders: &Folders, source: ExtractError) -> SstError {
+    let folder = folders.of_failure(&source.cause).to_owned();
+    SstError::Extract { folder, source: Box::new(source) }
 }
 
 /// Returns the connection once no other thread reads from it.

@@ -2,13 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
 use crate::contract::datadir::{Kind, Layout};
+use crate::contract::link_file::read_link;
 use crate::error::SstError;
 use crate::joiner::binlog_state;
 use crate::session::context::Context;
@@ -33,9 +34,6 @@ const NOT_DATA: [&str; 15] = [
     ".journal",
     ".stray",
 ];
-
-/// Longest link that is accepted, in bytes.
-const MAX_LINK: u64 = 4096;
 
 /// Removes files that must not become part of the data: those that only the backup program needs,
 /// and the donor's binary log, which is not this node's. Keeps the state of that log.
@@ -195,7 +193,8 @@ fn to_remote(
     }
     if !folders.contains(&folder) {
         folders.push(folder.clone());
-        let made = remember(&layout.datadir, folders).and_then(|()| make_folders(&folder));
+        let all = [layout.folders_outside(), folders.clone()].concat();
+        let made = remember(&layout.datadir, &all).and_then(|()| make_folders(&folder));
         if let Err(error) = made {
             folders.pop();
             return Err(error.to_string());
@@ -205,13 +204,6 @@ fn to_remote(
 }
 
 const NO_PLACE: &str = "its link file names no path";
-
-/// Returns the content of a link file.
-fn read_link(link: &Path) -> io::Result<PathBuf> {
-    let mut text = Vec::new();
-    File::open(link)?.take(MAX_LINK).read_to_end(&mut text)?;
-    Ok(OsStr::from_bytes(text.trim_ascii()).into())
-}
 
 /// Returns the path in a link file, if a server would put this file there.
 fn remote_target(link: &Path, file: &Path) -> Result<PathBuf, String> {

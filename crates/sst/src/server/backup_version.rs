@@ -26,6 +26,17 @@ pub(crate) fn of_backup_program(context: &Context) -> Result<Option<String>, Sst
     Ok(std::iter::once(text).chain(words).find_map(|text| version_in(&text)))
 }
 
+/// Returns the version of this node's server: its own statement, else the backup program's version.
+///
+/// # Errors
+/// If the server states none and the backup program does not exist.
+pub(crate) fn of_server(context: &Context) -> Result<Option<String>, SstError> {
+    match &context.args.server_version {
+        Some(version) => Ok(Some(version.clone())),
+        None => of_backup_program(context),
+    }
+}
+
 /// Parses `mariadb-backup based on MariaDB server 10.11.19-MariaDB debian-linux-gnu (x86_64)` or
 /// `xtrabackup version 8.0.35-31 based on MySQL server 8.0.35 Linux (x86_64)`.
 fn version_in(text: &str) -> Option<String> {

@@ -1,48 +1,124 @@
-//! Estimate of the amount of data to send.
+//! Estimate of the amount of data to send, and where it is.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::contract::datadir::Layout;
+use crate::contract::datadir::{Kind, Layout};
+use crate::contract::link_file::read_link;
+use crate::session::offer::Places;
 use crate::swap::OURS;
 
 /// Approximate size of the data.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Bytes in files.
     pub bytes: u64,
     /// Bytes on disk; fewer if files have holes.
     pub disk: u64,
+    /// What of it a joiner may keep elsewhere, and the redo log, which is not in `bytes` and `disk`.
+    pub places: Places,
 }
 
 impl Size {
     fn add(&mut self, metadata: &Metadata) {
         self.bytes = self.bytes.saturating_add(metadata.len());
-        self.disk = self.disk.saturating_add(metadata.blocks().saturating_mul(512));
+        self.disk = self.disk.saturating_add(on_disk(metadata));
     }
+
+    /// Adds a file without a directory above it in the backup.
+    fn add_top(&mut self, name: &OsStr, metadata: &Metadata) {
+        self.add(metadata);
+        if let Some(name) = name.to_str() {
+            add_to(&mut self.places.files, name, metadata);
+        }
+    }
+
+    /// Adds a tablespace that is outside the data directory.
+    fn add_linked(&mut self, link: &Path) {
+        let Ok(file) = read_link(link) else { return };
+        let (Some(dir), Ok(metadata)) = (file.parent().and_then(Path::to_str), file.metadata())
+        else {
+            return;
+        };
+        self.add(&metadata);
+        add_to(&mut self.places.dirs, dir, &metadata);
+    }
+}
+
+fn on_disk(metadata: &Metadata) -> u64 {
+    metadata.blocks().saturating_mul(512)
+}
+
+fn add_to(sizes: &mut BTreeMap<String, u64>, name: &str, metadata: &Metadata) {
+    let size = sizes.entry(name.to_owned()).or_default();
+    *size = size.saturating_add(on_disk(metadata));
 }
 
 /// Adds up the files that a backup of this server would contain. Unreadable files are not counted.
 #[must_use]
 pub(crate) fn estimate(layout: &Layout) -> Size {
     let mut size = Size::default();
-    walk(&layout.datadir, 0, &mut |name, depth, metadata| {
+    walk(&layout.datadir, 0, &mut |path, depth, metadata| {
+        let name = path.file_name().unwrap_or_default();
         // The data directory itself also holds logs, caches and the like.
-        if depth > 0 || is_data(name) {
-            size.add(metadata);
+        match depth {
+            0 if is_data(name) => size.add_top(name, metadata),
+            0 => {}
+            1 if path.extension() == Some(OsStr::new("isl")) => size.add_linked(path),
+            _ => size.add(metadata),
         }
     });
     for folder in layout.folders_outside() {
-        walk(&folder, 0, &mut |name, depth, metadata| {
-            if depth == 0 && is_data(name) {
-                size.add(metadata);
+        for (name, metadata) in files_of(&folder) {
+            if is_data(&name) || is_of_data_kind(layout, &folder, &name) {
+                size.add_top(&name, &metadata);
             }
-        });
+        }
     }
+    size.places.redo = redo(layout);
     size
+}
+
+/// Returns the space that the data in each directory of the layout takes on disk, in bytes: what a
+/// swap would move out there.
+#[must_use]
+pub(crate) fn by_folder(layout: &Layout) -> Vec<(PathBuf, u64)> {
+    let own = estimate(&Layout { outside: Vec::new(), ..layout.clone() });
+    let linked = own.places.dirs.values().fold(0, |sum: u64, disk| sum.saturating_add(*disk));
+    let mut folders = vec![(layout.datadir.clone(), own.disk.saturating_sub(linked))];
+    for folder in layout.folders_outside() {
+        let of_kind = |name: &OsStr| {
+            layout.outside.iter().any(|place| place.dir == folder && place.kind.has(name))
+        };
+        let files = files_of(&folder);
+        let sizes = files.iter().filter(|(name, _)| of_kind(name)).map(|(_, m)| on_disk(m));
+        let disk = sizes.fold(0, u64::saturating_add);
+        folders.push((folder, disk));
+    }
+    folders
+}
+
+/// Returns the size of the redo log in bytes.
+fn redo(layout: &Layout) -> u64 {
+    let is_redo = |place: &&crate::contract::datadir::KindDir| place.kind == Kind::Redo;
+    let inside = layout.inside.iter().find(is_redo).map(|place| layout.datadir.join(&place.dir));
+    let outside = layout.outside.iter().find(is_redo).map(|place| place.dir.clone());
+    let dir = inside.or(outside).unwrap_or_else(|| layout.datadir.clone());
+    let files = files_of(&dir).into_iter().filter(|(name, _)| Kind::Redo.has(name));
+    let all = files.chain(files_of(&dir.join("#innodb_redo")));
+    all.map(|(_, metadata)| metadata.len()).fold(0, u64::saturating_add)
+}
+
+/// Whether the system tablespace or the like is configured to be in this directory under this name.
+fn is_of_data_kind(layout: &Layout, folder: &Path, name: &OsStr) -> bool {
+    layout.outside.iter().any(|place| {
+        let of_data = matches!(place.kind, Kind::Data(_) | Kind::Undo | Kind::Aria);
+        of_data && place.dir == folder && place.kind.has(name)
+    })
 }
 
 fn is_data(name: &OsStr) -> bool {
@@ -53,12 +129,18 @@ fn is_data(name: &OsStr) -> bool {
         || name.ends_with(b".ibu")
 }
 
-fn walk(folder: &Path, depth: u32, each: &mut impl FnMut(&OsStr, u32, &Metadata)) {
+fn files_of(folder: &Path) -> Vec<(std::ffi::OsString, Metadata)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?)));
+    files.filter(|(_, metadata)| metadata.is_file()).collect()
+}
+
+fn walk(folder: &Path, depth: u32, each: &mut impl FnMut(&Path, u32, &Metadata)) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(metadata) = entry.metadata() else { continue };
         let name = entry.file_name();
         if metadata.is_file() {
-            each(&name, depth, &metadata);
+            each(&entry.path(), depth, &metadata);
         } else if metadata.is_dir() && depth < 2 && name != OURS && name != "#innodb_redo" {
             walk(&entry.path(), depth + 1, each);
         }
@@ -68,6 +150,12 @@ fn walk(folder: &Path, depth: u32, each: &mut impl FnMut(&OsStr, u32, &Metadata)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::datadir::KindDir;
+
+    fn put(path: &Path, len: usize) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, vec![1; len]).unwrap();
+    }
 
     #[test]
     fn data_counts_and_the_rest_does_not() {
@@ -79,13 +167,37 @@ mod tests {
             ("#sql-xb/.old/shop/t.ibd", 5000),
             ("ib_logfile0", 9000),
         ] {
-            let path = folder.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, vec![1; len]).unwrap();
+            put(&folder.path().join(name), len);
         }
         let datadir = folder.path().to_owned();
         let layout = Layout { datadir, inside: vec![], outside: vec![], binlog: None };
-        assert_eq!(estimate(&layout).bytes, 1300);
-        assert!(estimate(&layout).disk > 0);
+        let size = estimate(&layout);
+        assert_eq!((size.bytes, size.places.redo), (1300, 9000));
+        assert!(size.disk > 0);
+    }
+
+    #[test]
+    fn what_a_joiner_may_keep_elsewhere_is_stated() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, home, far] = ["data", "home", "far/shop"].map(|name| folder.path().join(name));
+        put(&data.join("undo001"), 5000);
+        put(&data.join("shop/t.ibd"), 5000);
+        put(&home.join("system"), 5000);
+        put(&home.join("strangers"), 5000);
+        put(&far.join("r.ibd"), 5000);
+        std::fs::write(data.join("shop/r.isl"), far.join("r.ibd").to_str().unwrap()).unwrap();
+        let kind = Kind::Data(vec!["system".into()]);
+        let outside = vec![KindDir { kind, dir: home.clone() }];
+        let layout = Layout { datadir: data.clone(), inside: vec![], outside, binlog: None };
+        let size = estimate(&layout);
+        assert_eq!(size.bytes, 20_000);
+        let disk = std::fs::metadata(home.join("system")).unwrap().blocks() * 512;
+        let sizes = |names: &[&str]| names.iter().map(|n| ((*n).to_owned(), disk)).collect();
+        assert_eq!(size.places.files, sizes(&["system", "undo001"]));
+        assert_eq!(size.places.dirs, sizes(&[far.to_str().unwrap()]));
+        assert_eq!(size.disk, 4 * disk);
+        let link = std::fs::metadata(data.join("shop/r.isl")).unwrap().blocks() * 512;
+        assert!(link < disk);
+        assert_eq!(by_folder(&layout), [(data, 2 * disk), (home, disk)]);
     }
 }

@@ -8,6 +8,7 @@ use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::contract::args::{Args, Family, Role};
 use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
+use crate::server::backup_version;
 use crate::session::context::Context;
 use xb_wire::{
     Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,
@@ -71,12 +72,16 @@ fn security(context: &Context) -> Result<Security, SstError> {
         );
         return Ok(Security::Plain);
     }
-    let certificates = match &tls.cert {
+    let files = match tls.earlier {
+        Some(_) => tls.of_server(backup_version::of_server(context)?.as_deref()),
+        None => &tls.files,
+    };
+    let certificates = match &files.cert {
         Some(cert) => Some(Certificates {
             certificate: cert.clone(),
-            key: tls.key.clone().unwrap_or_else(|| cert.clone()),
-            authority: tls.ca.clone(),
-            mode: match tls.verify {
+            key: files.key.clone().unwrap_or_else(|| cert.clone()),
+            authority: files.ca.clone(),
+            mode: match files.verify {
                 Verify::Unsaid => TlsMode::Required,
                 Verify::Ca => TlsMode::VerifyCa,
                 Verify::Identity => TlsMode::VerifyIdentity,
@@ -85,7 +90,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
         None => perconas(context),
     };
     let Some(certificates) = certificates else {
-        if tls.verify != Verify::Unsaid {
+        if files.verify != Verify::Unsaid {
             return Err(SstError::Security(
                 "ssl-mode or encrypt requires certificates, but this node has none: set tcert and tkey, or ssl-cert and ssl-key"
                     .into(),

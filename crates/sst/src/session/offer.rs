@@ -1,5 +1,7 @@
 //! The donor's offer, which the joiner reads before the first byte of data.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::contract::args::Family;
@@ -45,7 +47,30 @@ pub enum What {
         disk: u64,
         /// Codec of the frames, for the log.
         compress: String,
+        /// What of it a joiner may keep elsewhere. Earlier donors do not state it.
+        #[serde(default, skip_serializing_if = "Places::is_empty")]
+        places: Places,
     },
+}
+
+/// Space on the donor's disk, in bytes, of files that a joiner may keep outside its data directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    /// Files without a directory above them in the backup, such as `ibdata1`, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, u64>,
+    /// Tablespaces outside the donor's data directory, by their directory.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dirs: BTreeMap<String, u64>,
+    /// The redo log, of which a part is sent. It does not count in the size of the data.
+    #[serde(default)]
+    pub redo: u64,
+}
+
+impl Places {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Reason why an offer is rejected.
@@ -93,10 +118,19 @@ pub(crate) fn family_name(family: Family) -> &'static str {
 }
 
 impl Offer {
-    /// Encodes the offer.
+    /// Encodes the offer. Names that make it too long are left out.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
+        let encoded = serde_json::to_vec(self).unwrap_or_default();
+        match &self.what {
+            What::Full { bytes, disk, compress, places } if encoded.len() > MAX => {
+                let places = Places { redo: places.redo, ..Places::default() };
+                let (bytes, disk, compress) = (*bytes, *disk, compress.clone());
+                let what = What::Full { bytes, disk, compress, places };
+                serde_json::to_vec(&Self { what, ..self.clone() }).unwrap_or_default()
+            }
+            _ => encoded,
+        }
     }
 
     /// Parses an offer and checks that this node can accept it. `server` is the version of this
@@ -149,10 +183,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn full(places: Places) -> What {
+        What::Full { bytes: 7, disk: 8, compress: "zstd:1".into(), places }
+    }
+
     fn offer() -> Offer {
         Offer {
             format: FORMAT,
-            what: What::Full { bytes: 7, disk: 8, compress: "zstd:1".into() },
+            what: full(Places { redo: 9, ..Places::default() }),
             state: "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42".into(),
             domain: Some(3),
             family: "mariadb".into(),
@@ -171,6 +209,23 @@ mod tests {
         assert!(matches!(error, OfferError::Later { .. }));
         let error = Offer::read(&bytes, Family::Percona, None).unwrap_err();
         assert!(matches!(error, OfferError::Family { .. }));
+    }
+
+    #[test]
+    fn an_earlier_donor_states_no_places_and_an_earlier_joiner_needs_none() {
+        let text = br#"{"format":1,"what":{"full":{"bytes":7,"disk":8,"compress":"zstd:1"}},"state":"9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42","family":"mariadb","program":"xbrs 0.1.0"}"#;
+        let read = Offer::read(text, Family::MariaDb, None).unwrap();
+        assert_eq!(read.what, full(Places::default()));
+        assert_eq!(read.encode(), text);
+    }
+
+    #[test]
+    fn names_that_make_an_offer_too_long_are_left_out() {
+        let many = (0..500).map(|n| (format!("/a/directory/with/a/long/name/{n}"), n)).collect();
+        let places = Places { dirs: many, redo: 9, ..Places::default() };
+        let long = Offer { what: full(places), ..offer() };
+        let read = Offer::read(&long.encode(), Family::MariaDb, None);
+        assert_eq!(read, Ok(offer()));
     }
 
     #[test]

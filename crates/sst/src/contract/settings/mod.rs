@@ -3,6 +3,7 @@
 mod error;
 mod keys;
 mod reader;
+mod redo_log;
 mod second_start;
 mod stock;
 #[cfg(test)]
@@ -19,8 +20,9 @@ use xb_process::LockGuard;
 pub use self::error::SettingsError;
 pub use self::keys::KeyOptions;
 use self::reader::Reader;
+pub use self::redo_log::RedoLog;
 pub use self::second_start::SecondStart;
-pub use self::tls::{Tls, Verify};
+pub use self::tls::{Tls, TlsFiles, Verify};
 use crate::contract::args::{Args, Family};
 use crate::contract::keep_patterns::Keep;
 use crate::contract::login::Login;
@@ -83,6 +85,8 @@ pub struct Settings {
     pub old: Old,
     /// Whether to check the free space on the joiner first.
     pub space_check: bool,
+    /// Size of the redo log that the server creates.
+    pub redo_log: RedoLog,
     /// Whether a donor may change its server's `wsrep_sst_method` for the time of the backup.
     pub keep_replicating: bool,
     /// How a Percona joiner starts its server on the received data.
@@ -156,6 +160,7 @@ impl Settings {
             keep: read.keep(percona)?,
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
+            redo_log: read.redo_log(),
             keep_replicating: read.switch("keep-replicating", true)?,
             second_start: read.second_start()?,
             time: read.switch("time", false)?,

@@ -156,7 +156,7 @@ fn parse_number(
 }
 
 /// Parses a size with a unit; units are powers of 1024, as in the servers' options and `pv`.
-fn parse_size(text: &str) -> Option<u64> {
+pub(super) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

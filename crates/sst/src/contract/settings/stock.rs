@@ -10,7 +10,7 @@ use super::reader::{Reader, refused, value};
 use crate::contract::shell_words;
 
 /// Names in `[sst]` that have a meaning, here or in the stock methods.
-const KNOWN: [&str; 79] = [
+pub(super) const KNOWN: [&str; 80] = [
     "auto-upgrade",
     "backup-program",
     "backup-threads",
@@ -41,6 +41,7 @@ const KNOWN: [&str; 79] = [
     "progress",
     "progress-interval",
     "rebuild",
+    "report-dir",
     "reset-replica",
     "rlimit",
     "second-start",
@@ -91,6 +92,9 @@ const KNOWN: [&str; 79] = [
     "xbstream-opts",
     "xtrabackup-plugin-dir",
 ];
+
+/// Reason why the options of `encrypt=1` have no effect.
+const OF_ENCRYPT_1: &str = "only encrypt=1 uses it, which is refused; TLS 1.3 is always on";
 
 /// Returns the option of the backup program if it is about a transition key or a new master key, without
 /// its value, which may be secret.
@@ -148,6 +152,20 @@ impl Reader<'_> {
             ("force-upgrade", "the server upgrades the data itself when it starts on it"),
             ("xbstream-opts", "xbstream is not used"),
             ("xtrabackup-plugin-dir", "set it in inno-backup-opts and inno-apply-opts"),
+            ("donor-timeout", "a donor tries for 10 s while the joiner's port is closed"),
+            ("ncsockopt", "nc is not used"),
+            ("use-socat", "socat is not used"),
+            ("sst-log-archive", "each transfer replaces the logs of the last one"),
+            ("sst-log-archive-dir", "each transfer replaces the logs of the last one"),
+            ("sst-special-dirs", "directories elsewhere always count"),
+            ("wsrep-debug", "there are no such messages"),
+            ("wsrep-log-dir", "messages go to the error log"),
+            ("encrypt-algo", OF_ENCRYPT_1),
+            ("encrypt-chunk-size", OF_ENCRYPT_1),
+            ("encrypt-format", OF_ENCRYPT_1),
+            ("encrypt-key", OF_ENCRYPT_1),
+            ("encrypt-key-file", OF_ENCRYPT_1),
+            ("encrypt-threads", OF_ENCRYPT_1),
         ] {
             if self.files.has(name) {
                 remarks

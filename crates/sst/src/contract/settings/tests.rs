@@ -44,7 +44,7 @@ fn stock_options_are_mapped() {
         ("wsrep-sst-auth", "sst:secret"),
         ("keep-old", "no"),
         ("progress", "1"),
-        ("tcert", "/c.pem"),
+        ("ssl-cert", "/c.pem"),
         ("mysqld/ssl-ca", "/ca.pem"),
         ("encrypt", "4"),
     ])
@@ -56,9 +56,9 @@ fn stock_options_are_mapped() {
     assert_eq!((settings.extra_port, settings.rlimit), (Some(3307), Some(50 << 20)));
     assert_eq!(settings.old, Old::Removed);
     assert_eq!(settings.progress_every, Duration::from_secs(5));
-    assert_eq!(settings.tls.cert, Some("/c.pem".into()));
-    assert_eq!(settings.tls.ca, Some("/ca.pem".into()));
-    assert_eq!(settings.tls.verify, Verify::Ca);
+    assert_eq!(settings.tls.files.cert, Some("/c.pem".into()));
+    assert_eq!(settings.tls.files.ca, Some("/ca.pem".into()));
+    assert_eq!(settings.tls.files.verify, Verify::Ca);
     assert!(!format!("{settings:?}").contains("secret"));
     assert_eq!(settings.remarks.len(), 2, "{:?}", settings.remarks);
     for (command, expected) in
@@ -84,6 +84,74 @@ fn what_has_no_effect_or_no_meaning_is_named() {
     }
 }
 
+/// The chosen files, as `CERT KEY CA`, and the check of the peer.
+fn chosen(options: &[(&str, &str)], version: &str) -> (String, Verify) {
+    let tls = read(options).unwrap().tls;
+    let files = tls.of_server(Some(version));
+    let text = |path: &Option<std::path::PathBuf>| {
+        path.as_ref().map_or("-".to_owned(), |path| path.display().to_string())
+    };
+    let words = [&files.cert, &files.key, &files.ca].map(text);
+    (words.join(" "), files.verify)
+}
+
+/// What the stock joiner of 10.11.19 does with the same options.
+#[test]
+fn files_are_chosen_as_groups_and_an_authority_is_used() {
+    const TRANSFER: [(&str, &str); 3] = [("tcert", "t.c"), ("tkey", "t.k"), ("tca", "t.ca")];
+    const ROLE: [(&str, &str); 3] =
+        [("ssl-server-cert", "r.c"), ("ssl-server-key", "r.k"), ("ssl-server-ca", "r.ca")];
+    const SERVER: [(&str, &str); 3] =
+        [("mysqld/ssl-cert", "s.c"), ("mysqld/ssl-key", "s.k"), ("mysqld/ssl-ca", "s.ca")];
+    let now = "10.11.19-MariaDB";
+    for (options, files, verify) in [
+        (&[("encrypt", "3"), SERVER[0], SERVER[1]][..], "s.c s.k -", Verify::Unsaid),
+        (&[("encrypt", "3"), SERVER[0], SERVER[1], SERVER[2]], "s.c s.k s.ca", Verify::Ca),
+        (&[SERVER[0], SERVER[1], SERVER[2]], "- - -", Verify::Unsaid),
+        (&[("mysqld/ssl-mode", "VERIFY_CA"), SERVER[0], SERVER[2]], "s.c - s.ca", Verify::Ca),
+        (&[("ssl-mode", "REQUIRED"), SERVER[0], SERVER[2]], "s.c - s.ca", Verify::Unsaid),
+        // The group is not mixed with the server's files.
+        (&[("encrypt", "3"), TRANSFER[0], SERVER[1], SERVER[2]], "t.c - -", Verify::Unsaid),
+        (&[("encrypt", "4"), TRANSFER[0], TRANSFER[1], SERVER[2]], "t.c t.k -", Verify::Ca),
+        (
+            &[("encrypt", "3"), TRANSFER[0], ROLE[0], ROLE[1], SERVER[2]],
+            "r.c r.k -",
+            Verify::Unsaid,
+        ),
+        (&[("encrypt", "3"), SERVER[0], SERVER[1], ROLE[2]], "s.c s.k r.ca", Verify::Ca),
+        // An authority for transfers asks for a check, unless a mode says otherwise.
+        (&TRANSFER, "t.c t.k t.ca", Verify::Ca),
+        (&[TRANSFER[0], TRANSFER[2], ("ssl-mode", "REQUIRED")], "t.c - t.ca", Verify::Unsaid),
+        // The stricter mode counts; the other role's mode does not.
+        (&[TRANSFER[0], ("ssl-server-mode", "VERIFY_IDENTITY")], "t.c - -", Verify::Identity),
+        (&[("ssl-mode", "VERIFY_CA"), ("ssl-server-mode", "DISABLED")], "- - -", Verify::Ca),
+        (&[TRANSFER[0], ("ssl-client-mode", "VERIFY_CA")], "t.c - -", Verify::Unsaid),
+    ] {
+        assert_eq!(chosen(options, now), (files.to_owned(), verify), "{options:?}");
+    }
+    let both = [&TRANSFER[..], &ROLE[..]].concat();
+    assert_eq!(chosen(&both, now).0, "r.c r.k r.ca");
+    assert_eq!(chosen(&both, "11.8.6-MariaDB").0, "t.c t.k t.ca");
+}
+
+#[test]
+fn no_known_option_is_ignored_without_a_word() {
+    let usual = format!("{:?}", read(&[]).unwrap());
+    // A mode or an authority of the other role has no effect in this one.
+    let of_donors = |name: &&&str| name.starts_with("ssl-client-");
+    let texts = ["1", "0", "no", "7", "/x", "tar", "VERIFY_CA", "any-donor", "gzip", "a:b"];
+    for name in stock::KNOWN.iter().filter(|name| !of_donors(name)) {
+        let has_effect = |text: &&str| match read(&[(name, text), ("mysqld/extra_port", "3307")]) {
+            Ok(settings) => format!("{settings:?}") != usual,
+            Err(_) => true,
+        };
+        assert!(texts.iter().any(has_effect), "{name} has no effect");
+        let remarks = read(&[(name, "yes")]).map(|settings| settings.remarks).unwrap_or_default();
+        assert!(!remarks.iter().any(|remark| remark.contains("unknown")), "{remarks:?}");
+    }
+    assert!(read(&[("report-dir", "/x")]).unwrap().remarks.is_empty());
+}
+
 #[test]
 fn what_would_not_be_done_is_refused() {
     for (option, given) in [
@@ -95,6 +163,12 @@ fn what_would_not_be_done_is_refused() {
         ("compress", "quicklz"),
         ("compress", "zstd:99"),
         ("ssl-mode", "MAYBE"),
+        ("ssl-server-mode", "MAYBE"),
+        ("tcapath", "/cas"),
+        ("ssl-capath", "/cas"),
+        ("ssl-server-capath", "/cas"),
+        ("tkey", "/k.pem"),
+        ("tca", "/ca.pem"),
         ("wire-security", "none"),
         ("use-extra", "1"),
         ("compress-threads", "0"),
@@ -109,6 +183,16 @@ fn what_would_not_be_done_is_refused() {
         let option = option.trim_start_matches("xtrabackup/");
         assert!(error.contains(option) && !error.contains("hidden"), "{option}={given}: {error}");
     }
+}
+
+#[test]
+fn the_servers_directory_of_authorities_is_refused_only_where_it_would_count() {
+    let cas = ("mysqld/ssl-capath", "/cas");
+    let cert = ("mysqld/ssl-cert", "/c.pem");
+    assert!(read(&[cas, cert]).is_ok());
+    assert!(read(&[cas, cert, ("encrypt", "3")]).is_err());
+    assert!(read(&[cas, cert, ("encrypt", "3"), ("mysqld/ssl-ca", "/ca.pem")]).is_ok());
+    assert!(read(&[cas, ("encrypt", "3"), ("tcert", "/c.pem")]).is_ok());
 }
 
 proptest! {

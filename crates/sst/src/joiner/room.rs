@@ -1,0 +1,258 @@
+//! Checks, before any data is sent, that every file system has room for what a transfer brings and
+//! for the redo log that this node's server then creates.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use super::placed;
+use crate::contract::datadir::{Kind, Layout};
+use crate::contract::settings::Old;
+use crate::error::{RoomShort, SstError};
+use crate::server::data_size;
+use crate::session::context::Context;
+use crate::session::offer::Places;
+use crate::swap::{OLD, OURS};
+
+/// Space for what is not in the estimate, in bytes: the server's temporary tablespace of 12 MiB, and
+/// files that grow while the backup runs.
+const SLACK: u64 = 16 << 20;
+
+/// Part of the data, as a divisor, that the arriving redo log is not expected to exceed.
+const REDO_SHARE: u64 = 8;
+
+/// What the donor offers, and what this node adds; in bytes.
+pub(super) struct Amount<'a> {
+    /// Length of the donor's files.
+    pub(super) bytes: u64,
+    /// Space that they take on its disk.
+    pub(super) disk: u64,
+    /// What of it may belong elsewhere.
+    pub(super) places: &'a Places,
+    /// The redo log that this node's server creates.
+    pub(super) redo: u64,
+}
+
+/// What must be deleted so that there is room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Room {
+    /// Nothing.
+    Enough,
+    /// The old data of an earlier transfer.
+    WithoutEarlier,
+    /// The present data, too.
+    WithoutOld,
+}
+
+/// Space that a transfer needs in one directory or on one file system, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Need {
+    /// The data.
+    data: u64,
+    /// The redo log that arrives; it is gone once the data is prepared.
+    arriving: u64,
+    /// The redo log that the server creates.
+    redo: u64,
+}
+
+impl Need {
+    fn add(&mut self, other: Self) {
+        self.data = self.data.saturating_add(other.data);
+        self.arriving = self.arriving.saturating_add(other.arriving);
+        self.redo = self.redo.saturating_add(other.redo);
+    }
+
+    fn before_the_swap(self) -> u64 {
+        self.data.saturating_add(self.arriving)
+    }
+
+    fn at_most(self) -> u64 {
+        self.data.saturating_add(self.arriving.max(self.redo))
+    }
+}
+
+/// A file system on which a transfer needs room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Volume {
+    /// The first directory that needs room there.
+    path: PathBuf,
+    need: Need,
+    /// Space that the old data of an earlier transfer takes.
+    earlier: u64,
+    /// Space that the present data takes.
+    present: u64,
+}
+
+/// Checks the room on every file system. Old data is counted as free only if the operator allows to delete it before the new data
+/// has arrived: it may be the only data that works.
+///
+/// # Errors
+/// [`SstError::Room`]; or if the room cannot be determined.
+pub(super) fn check(context: &Context, amount: &Amount<'_>) -> Result<Room, SstError> {
+    let mut room = Room::Enough;
+    for volume in volumes(context, amount)? {
+        let free = free_bytes(&volume.path)?;
+        let enough = judge(&volume, free, context.settings.old).ok_or_else(|| {
+            SstError::Room(Box::new(RoomShort {
+                data: volume.need.before_the_swap(),
+                redo: volume.need.redo,
+                needed: volume.need.at_most(),
+                free,
+                has_earlier: volume.earlier > 0,
+                path: volume.path.clone(),
+            }))
+        })?;
+        room = room.max(enough);
+    }
+    Ok(room)
+}
+
+fn judge(volume: &Volume, free: u64, old: Old) -> Option<Room> {
+    let (before, most) = (volume.need.before_the_swap(), volume.need.at_most());
+    let without_earlier = free.saturating_add(volume.earlier);
+    let without_old = without_earlier.saturating_add(volume.present);
+    match old {
+        Old::Kept if free >= most => Some(Room::Enough),
+        Old::Kept => None,
+        // All old data is removed before the server starts and creates its log.
+        Old::Removed if without_old < most => None,
+        Old::Removed if free >= before => Some(Room::Enough),
+        Old::Removed if without_earlier >= before => Some(Room::WithoutEarlier),
+        Old::Removed => Some(Room::WithoutOld),
+    }
+}
+
+/// Adds up what each file system needs.
+fn volumes(context: &Context, amount: &Amount<'_>) -> Result<Vec<Volume>, SstError> {
+    let mut volumes = BTreeMap::<u64, Volume>::new();
+    let mut volume_of = |dir: &Path, change: &dyn Fn(&mut Volume)| {
+        let (path, device) = nearest(dir).map_err(SstError::io("look at", dir))?;
+        let volume = volumes.entry(device).or_insert_with(|| Volume {
+            path,
+            need: Need::default(),
+            earlier: 0,
+            present: 0,
+        });
+        change(volume);
+        Ok::<_, SstError>(())
+    };
+    for (dir, need) in needs(context, amount)? {
+        volume_of(&dir, &|volume| volume.need.add(need))?;
+    }
+    for (dir, disk) in data_size::by_folder(&context.layout) {
+        let earlier = Layout::of(&dir.join(OURS).join(OLD));
+        let earlier = earlier.map_or(0, |earlier| data_size::estimate(&earlier).disk);
+        volume_of(&dir, &|volume| {
+            volume.present = volume.present.saturating_add(disk);
+            volume.earlier = volume.earlier.saturating_add(earlier);
+        })?;
+    }
+    Ok(volumes.into_values().filter(|volume| volume.need.at_most() > 0).collect())
+}
+
+/// What each directory needs.
+fn needs(context: &Context, amount: &Amount<'_>) -> Result<Vec<(PathBuf, Need)>, SstError> {
+    let (layout, redo) = (&context.layout, amount.redo);
+    let Places { files, dirs, redo: donors_redo } = amount.places;
+    let mut data = amount.disk;
+    let mut needs = Vec::new();
+    for place in &layout.outside {
+        let of_kind = files.iter().filter(|(name, _)| place.kind.has(name.as_ref()));
+        let disk = of_kind.fold(0, |sum: u64, (_, disk)| sum.saturating_add(*disk));
+        if placed::is_placed(context, &place.kind) {
+            data = data.saturating_sub(disk);
+        }
+        needs.push((place.dir.clone(), Need { data: disk, ..Need::default() }));
+    }
+    // Received in the data directory and renamed, or copied if they belong elsewhere.
+    let (_, home) = nearest(&layout.datadir).map_err(SstError::io("look at", &layout.datadir))?;
+    for (dir, disk) in dirs {
+        let dir = Path::new(dir);
+        let plain =
+            dir.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        let elsewhere = |(_, device)| device != home;
+        if plain && dir.is_absolute() && nearest(dir).is_ok_and(elsewhere) {
+            needs.push((dir.to_owned(), Need { data: *disk, ..Need::default() }));
+        }
+    }
+    let of_redo = layout.outside.iter().find(|place| place.kind == Kind::Redo);
+    let redo_dir = of_redo.map_or_else(|| layout.datadir.clone(), |place| place.dir.clone());
+    needs.push((redo_dir, Need { redo, ..Need::default() }));
+    // An earlier donor does not state the size of its log, which then is probably that of this node.
+    let arriving = if *donors_redo == 0 { redo } else { *donors_redo };
+    let arriving = arriving.min(amount.disk / REDO_SHARE);
+    let data = data.saturating_add(SLACK);
+    needs.push((layout.datadir.clone(), Need { data, arriving, redo: 0 }));
+    Ok(needs)
+}
+
+/// Returns the directory itself, else the nearest one above it that exists, and its device.
+fn nearest(dir: &Path) -> io::Result<(PathBuf, u64)> {
+    let mut missing = io::Error::from(io::ErrorKind::NotFound);
+    for dir in dir.ancestors() {
+        match dir.metadata() {
+            Ok(metadata) => return Ok((dir.to_owned(), metadata.dev())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(missing)
+}
+
+fn free_bytes(path: &Path) -> Result<u64, SstError> {
+    let stat = rustix::fs::statvfs(path)
+        .map_err(|error| SstError::NoStat { path: path.to_owned(), source: error.into() })?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(data: u64, arriving: u64, redo: u64) -> Volume {
+        let need = Need { data, arriving, redo };
+        Volume { path: "/d".into(), need, earlier: 3, present: 5 }
+    }
+
+    #[test]
+    fn old_data_goes_first_only_where_it_must_and_may() {
+        let needs_ten = volume(9, 1, 1);
+        for (free, kept, removed) in [
+            (10, Some(Room::Enough), Some(Room::Enough)),
+            (9, None, Some(Room::WithoutEarlier)),
+            (7, None, Some(Room::WithoutEarlier)),
+            (6, None, Some(Room::WithoutOld)),
+            (2, None, Some(Room::WithoutOld)),
+            (1, None, None),
+        ] {
+            assert_eq!(judge(&needs_ten, free, Old::Kept), kept, "{free}");
+            assert_eq!(judge(&needs_ten, free, Old::Removed), removed, "{free}");
+        }
+    }
+
+    #[test]
+    fn the_redo_log_needs_room_but_not_beside_the_one_that_arrives() {
+        let log_is_larger = volume(4, 1, 6);
+        assert_eq!(judge(&log_is_larger, 9, Old::Kept), None);
+        assert_eq!(judge(&log_is_larger, 10, Old::Kept), Some(Room::Enough));
+        // With keep-old=no the present data makes way for it, after the swap.
+        assert_eq!(judge(&log_is_larger, 5, Old::Removed), Some(Room::Enough));
+        assert_eq!(judge(&volume(4, 6, 1), 9, Old::Kept), None);
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_answer_has_no_endless_room() {
+        let error = free_bytes(Path::new("/no/such/directory")).unwrap_err();
+        assert!(matches!(error, SstError::NoStat { .. }), "{error}");
+        assert_eq!(error.status(), 28);
+    }
+
+    #[test]
+    fn a_missing_directory_is_on_the_file_system_above_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, device) = nearest(&folder.path().join("a/b")).unwrap();
+        assert_eq!(path, folder.path());
+        assert_eq!(device, folder.path().metadata().unwrap().dev());
+    }
+}

@@ -1,0 +1,168 @@
+//! Room on the joiner's file systems: what lacks is found before any data is received.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
+
+mod harness;
+
+use std::path::Path;
+use std::process::Command;
+
+use harness::{Ended, Scene};
+
+const MIB: usize = 1 << 20;
+
+/// Nothing runs before and after.
+const NOTHING: (&str, &str) = (":", ":");
+
+/// Whether this user can mount; says so if not.
+fn may_mount() -> bool {
+    let may = Command::new("unshare").args(["-m", "true"]).output();
+    let may = may.is_ok_and(|ran| ran.status.success());
+    if !may {
+        eprintln!("skipped: this user cannot mount");
+    }
+    may
+}
+
+fn put(path: &Path, len: usize) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, vec![1; len]).unwrap();
+}
+
+/// Runs a transfer to a joiner that sees a disk of this size at `at`, on which `before` runs first
+/// and `after` last, both by `sh`.
+fn join_with_disk(
+    scene: &Scene,
+    (at, mib): (&Path, u32),
+    (before, after): (&str, &str),
+    words: &[&str],
+) -> (Ended, Ended) {
+    std::fs::create_dir_all(at).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size={mib}m none \"$0\" && cd \"$0\" && {{ {before}\n}} && {{ \"$@\"; rc=$?; {after}\nexit $rc; }}"
+    );
+    let through = ["unshare", "-m", "sh", "-c", &script, at.to_str().unwrap()];
+    let mut joiner = scene.joiner_with(&[], words).through(&through).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    (joiner.wait(), donor)
+}
+
+/// Asserts that the join was refused before data was received, because of the file system of `at`.
+fn assert_refused((joiner, donor): &(Ended, Ended), at: &Path) {
+    let why = format!("on the file system of {}", at.display());
+    for log in [&joiner.log, &donor.log] {
+        assert!(log.contains("the donor's data needs about") && log.contains(&why), "{log}");
+    }
+    assert_eq!(joiner.status.code(), Some(28), "{}", joiner.log);
+    assert!(joiner.lines.is_empty() && !joiner.log.contains("received"), "{}", joiner.log);
+}
+
+#[test]
+fn each_directory_needs_room_on_its_own_file_system() {
+    if !may_mount() {
+        return;
+    }
+    for (file, option) in [
+        ("ibdata1", "--innodb-data-home-dir"),
+        ("undo001", "--innodb-undo-directory"),
+        ("aria_log.00000001", "--aria-log-dir-path"),
+    ] {
+        let scene = Scene::new();
+        put(&scene.data("donor").join(file), 8 * MIB);
+        let disk = scene.scratch.join("disk");
+        let words = [format!("{option}={}", disk.display())];
+        let words = words.each_ref().map(String::as_str);
+        let small = join_with_disk(&scene, (&disk, 6), NOTHING, &words);
+        assert_refused(&small, &disk);
+        scene.assert_untouched();
+        let (joiner, _) = join_with_disk(&scene, (&disk, 16), NOTHING, &words);
+        assert!(joiner.status.success(), "{}", joiner.log);
+    }
+}
+
+#[test]
+fn the_redo_log_that_the_server_creates_needs_room() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.scratch.join("disk");
+    let dir = format!("--innodb-log-group-home-dir={}", disk.display());
+    for (mib, size, fits) in [(40, None, false), (120, None, true), (40, Some("32M"), true)] {
+        let size = size.map(|size| format!("--innodb-log-file-size={size}"));
+        let words: Vec<&str> = std::iter::once(&*dir).chain(size.as_deref()).collect();
+        let ended = join_with_disk(&scene, (&disk, mib), NOTHING, &words);
+        if fits {
+            assert!(ended.0.status.success(), "{}", ended.0.log);
+        } else {
+            assert_refused(&ended, &disk);
+            assert!(ended.0.log.contains("redo log then needs 96 MiB"), "{}", ended.0.log);
+            scene.assert_untouched();
+        }
+    }
+}
+
+#[test]
+fn in_the_data_directory_the_redo_log_counts_beside_the_data() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    put(&scene.data("donor").join("shop/t.ibd"), 8 * MIB);
+    let data = scene.data("joiner");
+    // 8 MiB of data, 16 MiB in reserve, and the log.
+    for (mib, log, fits) in [(40, "32M", false), (70, "32M", true), (40, "4M", true)] {
+        let log = format!("--innodb-log-file-size={log}");
+        let ended = join_with_disk(&scene, (&data, mib), NOTHING, &[&log]);
+        if fits {
+            assert!(ended.0.status.success(), "{}", ended.0.log);
+        } else {
+            assert_refused(&ended, &data);
+        }
+    }
+}
+
+#[test]
+fn tablespaces_outside_the_data_directory_need_room_where_they_go() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let fast = scene.scratch.join("fast");
+    put(&fast.join("shop/remote.ibd"), 8 * MIB);
+    let link = scene.data("donor").join("shop/remote.isl");
+    put(&link, 0);
+    std::fs::write(&link, fast.join("shop/remote.ibd").to_str().unwrap()).unwrap();
+    let small = join_with_disk(&scene, (&fast, 6), NOTHING, &[]);
+    assert_refused(&small, &fast);
+    scene.assert_untouched();
+    let (joiner, _) = join_with_disk(&scene, (&fast, 16), NOTHING, &[]);
+    assert!(joiner.status.success(), "{}", joiner.log);
+}
+
+#[test]
+fn old_data_that_may_be_the_only_good_one_is_not_deleted_for_lack_of_room() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    put(&scene.data("donor").join("shop/t.ibd"), 8 * MIB);
+    let (data, list) = (scene.data("joiner"), scene.scratch.join("list"));
+    // As a transfer leaves it whose data the server then does not accept.
+    let before = "mkdir -p '#sql-xb/.old/shop' mysql && : >mysql/user.frm \
+        && head -c 20000000 /dev/zero >'#sql-xb/.old/shop/t.ibd'";
+    let after = format!("find . -name t.ibd >'{}'", list.display());
+    let join = || {
+        let log = "--innodb-log-file-size=4M";
+        join_with_disk(&scene, (&data, 40), (before, &after), &[log])
+    };
+    let refused = join();
+    assert_refused(&refused, &data);
+    assert!(refused.0.log.contains("clean-old"), "{}", refused.0.log);
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), "./#sql-xb/.old/shop/t.ibd\n");
+
+    scene.options("keep-old=no");
+    let (joiner, _) = join();
+    assert!(joiner.status.success(), "{}", joiner.log);
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), "");
+}
