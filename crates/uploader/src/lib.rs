@@ -21,7 +21,7 @@ pub use open::open;
 pub use request::bounds::SMALL_OBJECT;
 pub use request::encode::base64;
 pub use request::http::Traffic;
-pub use retry::notice::report_retries;
+pub use retry::notice::{report_retries, report_warnings};
 pub use retry::policy::Policy;
 pub use settings::location::{Location, LocationError, Place};
 pub use settings::provider::{Provider, StoreLimits, UnknownProvider};
