@@ -2,6 +2,7 @@
 //! moves.
 
 use xb_encryptor::{Envelope, KeySlots, Keys, SlotInfo};
+use xb_uploader::StoreError;
 
 use crate::catalog::manifest::{Layout, Manifest};
 use crate::catalog::names::{BackupName, KEYS, RunId, run_folder};
@@ -86,8 +87,11 @@ async fn replace(
     let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
     root.store().put(&object, new.encode().to_vec().into()).await?;
     // A single answer may be altered in transit.
-    if !stores(new).await? && !stores(new).await? {
-        return Err(BackupError::Rewrapped { name: name.to_string() });
+    if stores(new).await? || stores(new).await? {
+        return Ok(());
     }
-    Ok(())
+    match stores(old).await? {
+        true => Err(StoreError::not_kept(object).into()),
+        false => Err(BackupError::Rewrapped { name: name.to_string() }),
+    }
 }

@@ -222,6 +222,12 @@ fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes,
     Ok(attest(text, key).into())
 }
 
+/// Writes a record and reads it back: others rely on it.
+async fn put_kept(root: &Root, key: &str, record: bytes::Bytes) -> Result<(), BackupError> {
+    root.store().put(key, record.clone().into()).await?;
+    Ok(root.store().confirm_content(key, &record).await?)
+}
+
 /// Results for the manifest with this digest. With a key, only results of verifications that had
 /// the key count, and they must be authenticated.
 pub(crate) async fn results(
@@ -271,7 +277,7 @@ pub(crate) async fn add(
         results,
     };
     let key_of = root.key(&verified_key(name, last));
-    Ok(root.store().put(&key_of, encode(&record, key)?.into()).await?)
+    put_kept(root, &key_of, encode(&record, key)?).await
 }
 
 /// The pin of the backup with this manifest, if any; with `None`, the pin of any manifest.
@@ -325,7 +331,7 @@ pub(crate) async fn write_pin(
         reason: reason.map(str::to_owned),
         since: Some(Timestamp::now()),
     };
-    root.store().put(&root.key(&pin_key(name)), encode(&pin, None)?.into()).await?;
+    put_kept(root, &root.key(&pin_key(name)), encode(&pin, None)?).await?;
     Ok(pin)
 }
 

@@ -35,7 +35,7 @@ pub use self::plan::{PutSizing, plan, put_plan};
 pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
 use self::run_folder::RunFolder;
 pub(crate) use self::run_folder::{
-    Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
+    Beside, Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
 };
 pub(crate) use self::run_manifest::settle_base;
 pub(crate) use self::vacant::free_if_vacant;

@@ -1,11 +1,13 @@
 //! The folder of a run's objects: claimed before the run, compared with the sent objects after it,
 //! and cleared after a failure.
 
-use xb_uploader::{Listed, StoreErrorKind};
+use bytes::Bytes;
+use xb_uploader::{Listed, StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::{Layout, Manifest};
 use crate::catalog::names::{
-    BackupName, RunId, is_data_object, manifest_key, of_classic, run_folder, sums_folder,
+    BackupName, KEYS, RunId, SUMS, is_data_object, manifest_key, of_classic, run_folder,
+    sums_folder,
 };
 use crate::catalog::root::Root;
 use crate::claim::{Claim, Left, may_be_its_own};
@@ -54,15 +56,17 @@ impl RunFolder {
         }
     }
 
-    /// Checks that the objects in the store are those that this run sent, and writes their
-    /// checksums.
+    /// Checks that the objects in the store are those that this run sent, and writes the checksums
+    /// of a classic run.
     pub(super) async fn prove(
         &self,
         manifest: &mut Manifest,
+        beside: &Beside,
         ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
         self.claim.confirm().await?;
-        let mut listed = list_stored(&self.root, &self.folder, manifest).await?;
+        let mut listed = list_stored(&self.root, &self.folder, manifest, beside).await?;
+        beside.prove_keys(&self.root, &self.folder).await?;
         let Some(ledger) = ledger else { return Ok(()) };
         listed.retain(|object| of_classic(&object.key));
         prove_shared(&self.root, &self.folder, manifest, ledger, &listed).await
@@ -116,6 +120,42 @@ impl RunFolder {
             }
         }
         Ok(())
+    }
+}
+
+/// Objects that a packed run stores beside its data, and that its manifest relies on.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Content of the keys object of a sealed backup: without it, no key opens the backup.
+    pub(crate) keys: Option<Bytes>,
+    /// Size of the checksum list, if there is one.
+    pub(crate) sums: Option<u64>,
+}
+
+impl Beside {
+    /// Reads the keys object in `folder` back.
+    pub(crate) async fn prove_keys(&self, root: &Root, folder: &str) -> Result<(), BackupError> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        Ok(root.store().confirm_content(&root.key(&format!("{folder}/{KEYS}")), keys).await?)
+    }
+
+    /// Whether a listing of the run's folder shows the whole checksum list.
+    fn lists_sums(&self, listed: &[Listed]) -> bool {
+        let shows = |size| listed.iter().any(|object| object.key == SUMS && object.size == size);
+        self.sums.is_none_or(shows)
+    }
+
+    /// Fails unless a listing of `folder` shows the whole checksum list.
+    pub(crate) fn prove_sums(
+        &self,
+        root: &Root,
+        folder: &str,
+        listed: &[Listed],
+    ) -> Result<(), BackupError> {
+        match self.lists_sums(listed) {
+            true => Ok(()),
+            false => Err(StoreError::not_kept(root.key(&format!("{folder}/{SUMS}"))).into()),
+        }
     }
 }
 
@@ -222,7 +262,7 @@ pub(crate) async fn settle_commit(
         root.store().ungated().delete(&key).await.map_err(BackupError::from).map_err(in_doubt)?;
     }
     let what = "another run took over while the manifest was being written";
-    Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
+    Err(StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }
 
 /// Maximum number of repeated listings if objects are missing. With the usual pauses this takes a
@@ -232,20 +272,22 @@ const LISTINGS: u32 = 5;
 /// Lists a run's folder and compares it with the run's manifest. A run that was suspended for long
 /// may have been considered dead, and its objects removed. A listing may also lag behind the
 /// objects, so one that lacks some is repeated.
-pub(crate) async fn list_stored(
+async fn list_stored(
     root: &Root,
     folder: &str,
     manifest: &Manifest,
+    beside: &Beside,
 ) -> Result<Vec<Listed>, BackupError> {
     let mut listed = root.list_below(folder).await?;
     for retry in 1..=LISTINGS {
-        if totals(manifest, &listed).0 >= manifest.objects {
+        if totals(manifest, &listed).0 >= manifest.objects && beside.lists_sums(&listed) {
             break;
         }
         root.store().pause(retry).await;
         listed = root.list_below(folder).await?;
     }
     all_are_there(manifest, &listed)?;
+    beside.prove_sums(root, folder, &listed)?;
     Ok(listed)
 }
 
