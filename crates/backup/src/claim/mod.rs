@@ -13,6 +13,7 @@
 //! `claiming`. So no older claim counts again, however late its run resumes.
 
 mod alive;
+mod earlier;
 mod lease;
 mod left;
 mod note;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
+pub(crate) use self::earlier::refuse_earlier;
 use self::lease::Lease;
 pub(crate) use self::left::Left;
 use self::note::{Note, Phase};

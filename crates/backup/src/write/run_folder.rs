@@ -10,7 +10,7 @@ use crate::catalog::names::{
     sums_folder,
 };
 use crate::catalog::root::Root;
-use crate::claim::{Claim, Left, may_be_its_own};
+use crate::claim::{Claim, Left, may_be_its_own, refuse_earlier};
 use crate::error::BackupError;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
 use crate::objects::classic_checksums;
@@ -22,6 +22,8 @@ use super::PutRequest;
 /// The claimed folder of a run's objects.
 pub(super) struct RunFolder {
     pub(super) run: RunId,
+    /// Name of the backup; it may differ from that of the request if that was generated.
+    pub(super) name: BackupName,
     /// Folder of the objects, below ROOT.
     pub(super) folder: String,
     pub(super) claim: Claim,
@@ -33,26 +35,39 @@ impl RunFolder {
     pub(super) async fn claim(
         root: &Root,
         request: &PutRequest,
+        name: BackupName,
         run: RunId,
     ) -> Result<Self, BackupError> {
-        let name = &request.name;
-        root.refuse_links(name)?;
+        root.refuse_links(&name)?;
         match request.layout.kind() {
             Layout::Packed => {
-                let folder = run_folder(name, run);
-                let claim = Claim::packed(root, name, run).await?;
-                let place = Self { run, folder, claim, root: root.clone() };
-                // Our manifest would hide a stock backup of this name.
-                if let Err(taken) = Contents::of(root, name).await?.refuse_taken(name) {
+                let folder = run_folder(&name, run);
+                let claim = Claim::packed(root, &name, run).await?;
+                let place = Self { run, name, folder, claim, root: root.clone() };
+                if let Err(taken) = place.refuse_taken(request.generated).await {
                     let _ = place.clean_up(request, false).await;
                     return Err(taken);
                 }
                 Ok(place)
             }
             Layout::Classic => {
-                let (claim, root) = claim_emptied(root, name, run, Foreign::Refuse).await?;
-                Ok(Self { run, folder: name.to_string(), claim, root })
+                let (claim, root) = claim_emptied(root, &name, run, Foreign::Refuse).await?;
+                Ok(Self { run, folder: name.to_string(), name, claim, root })
             }
+        }
+    }
+
+    /// Refuses a name whose objects our manifest would hide, or for which another packed run that
+    /// began earlier may be alive: only one of two can commit.
+    async fn refuse_taken(&self, generated: bool) -> Result<(), BackupError> {
+        let (root, name) = (&self.root, &self.name);
+        let found = Contents::of(root, name).await?;
+        found.refuse_taken(name)?;
+        refuse_earlier(root, name, self.run, &found.packed, generated).await?;
+        // A run that has ended by now is not alive, but may have committed.
+        match generated && root.manifest(name).await?.is_some() {
+            true => Err(BackupError::Exists { name: name.to_string(), state: "" }),
+            false => Ok(()),
         }
     }
 
@@ -86,8 +101,8 @@ impl RunFolder {
     }
 
     /// Ends a run whose manifest is written.
-    pub(super) async fn settle(&self, name: &BackupName) -> Result<(), BackupError> {
-        settle_commit(&self.root, name, &self.claim, &self.run.to_string()).await
+    pub(super) async fn settle(&self) -> Result<(), BackupError> {
+        settle_commit(&self.root, &self.name, &self.claim, &self.run.to_string()).await
     }
 
     /// Removes the objects that the failed run wrote, and frees the name.
@@ -100,7 +115,7 @@ impl RunFolder {
         request: &PutRequest,
         met: bool,
     ) -> Result<(), BackupError> {
-        let (root, name) = (&self.root, &request.name);
+        let (root, name) = (&self.root, &self.name);
         match request.layout.kind() {
             // The claim is in the same folder.
             Layout::Packed => drop(root.remove_below(&self.folder).await?),

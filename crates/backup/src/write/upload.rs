@@ -143,7 +143,7 @@ impl RunFolder {
         stop: &mut CancelToken,
     ) -> Result<PutReport, BackupError> {
         let (root, put, books) = (&self.root, sent.put, sent.books);
-        let sums = stop.or(self.put_lists(request, &put.output, books.md5)).await?;
+        let sums = stop.or(self.put_lists(&put.output, books.md5)).await?;
         let keys = sent.envelope.as_ref().map(|envelope| envelope.encode().to_vec().into());
         let beside = Beside { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
@@ -183,9 +183,9 @@ impl RunFolder {
             self.prove(&mut manifest, &beside, books.ledger.as_ref()).await
         })
         .await?;
-        root.commit(&request.name, &manifest, sent.mac.as_ref()).await?;
-        settle_base(root, &request.name, &manifest).await?;
-        self.settle(&request.name).await?;
+        root.commit(&self.name, &manifest, sent.mac.as_ref()).await?;
+        settle_base(root, &self.name, &manifest).await?;
+        self.settle().await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
@@ -196,13 +196,12 @@ impl RunFolder {
     /// packed run.
     async fn put_lists(
         &self,
-        request: &PutRequest,
         output: &PackOutput,
         md5: Option<Md5List>,
     ) -> Result<Option<u64>, BackupError> {
         let root = &self.root;
         if let Some(list) = md5 {
-            let key = root.key(&format!("{}.md5", request.name));
+            let key = root.key(&format!("{}.md5", self.name));
             let list = list.finish();
             let size = list.len() as u64;
             root.store().put(&key, list.into()).await?;
