@@ -40,22 +40,32 @@ fn parse_backup_place(name: &str, store: &StoreOptions) -> Result<(Location, Bac
     Ok((location, name))
 }
 
+/// Place of a new backup.
+pub(crate) struct NewPlace {
+    pub(crate) root: Root,
+    pub(crate) name: BackupName,
+    /// Whether the name is generated, so that the run may take another one.
+    pub(crate) generated: bool,
+}
+
 /// ROOT and NAME of a new backup. The program makes the name if none is given, or if it has fields
 /// to fill in.
 pub(crate) fn new_backup_place(
     place: Option<&str>,
     template: &str,
     common: &CommonOptions,
-) -> Result<(Root, BackupName), Failure> {
-    backup_place(&new_name(place, template, common)?, common, true)
+) -> Result<NewPlace, Failure> {
+    let (place, generated) = new_name(place, template, common)?;
+    let (root, name) = backup_place(&place, common, true)?;
+    Ok(NewPlace { root, name, generated })
 }
 
-/// Place of a new backup, NAME included.
+/// Place of a new backup, NAME included, and whether the name is generated.
 pub(crate) fn new_name(
     place: Option<&str>,
     template: &str,
     common: &CommonOptions,
-) -> Result<String, Failure> {
+) -> Result<(String, bool), Failure> {
     let place = place.unwrap_or_default();
     let named = match place.is_empty() && common.store.root.is_some() {
         true => template.to_owned(),
@@ -66,12 +76,12 @@ pub(crate) fn new_name(
         None => (String::new(), named.as_str()),
     };
     if !is_name_template(last) {
-        return Ok(named);
+        return Ok((named, false));
     }
     let host = host_name().unwrap_or_else(|| "host".to_owned());
     let name = fill_in(last, &host, Timestamp::now())
         .map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(format!("{folder}{name}"))
+    Ok((format!("{folder}{name}"), true))
 }
 
 /// ROOT, and the backup to find in it.

@@ -58,6 +58,16 @@ impl StoreError {
         Self { operation, key: key.into(), kind, attempts: 1, message: message.into(), hint: None }
     }
 
+    /// Creates the error for an object that the store acknowledged and does not return as it was
+    /// sent.
+    #[must_use]
+    pub fn not_kept(key: impl Into<String>) -> Self {
+        let message = "the store acknowledged the object, but does not return it as it was sent";
+        Self::new("put", key, StoreErrorKind::Rejected, message).with_hint(Some(
+            "nothing in this store is safe until the cause is found: check the store, and the proxies and gateways in front of it".into(),
+        ))
+    }
+
     pub(crate) fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self

@@ -23,7 +23,7 @@ pub use request::encode::base64;
 pub use request::http::Traffic;
 #[doc(hidden)]
 pub use request::listing::check_page;
-pub use retry::notice::report_retries;
+pub use retry::notice::{report_retries, report_warnings};
 pub use retry::policy::Policy;
 pub use settings::location::{Location, LocationError, Place};
 pub use settings::provider::{Provider, StoreLimits, UnknownProvider};

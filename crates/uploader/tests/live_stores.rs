@@ -31,6 +31,9 @@ async fn does_all(store: &Store, prefix: &str) {
     assert_eq!(second.kind, StoreErrorKind::AlreadyExists, "{second}");
     // Repeating our own write is no conflict.
     store.create(&key("once"), small.clone()).await.unwrap();
+    let obeys = store.refuses_existing(&key("once"), Bytes::from_static(b"others")).await.unwrap();
+    assert_eq!(obeys, store.has_conditions());
+    assert_eq!(store.get(&key("once")).await.unwrap(), small);
 
     let mut sender = PartSender::new(store.clone(), 3);
     let object = upload(&mut sender, &key("run/parts"), 2).await.unwrap();

@@ -82,6 +82,8 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     line.command.check(stock)?;
     let reporting = Reporting::begin(&line.command, TOOL)?;
     crate::retries::report(&log, reporting.clone());
+    let warnings = log.clone();
+    xb_uploader::report_warnings(move |warning| warnings.warn(warning));
     let context = Context { log, stock, reporting };
     if !matches!(line.command, Command::Restore(_)) {
         // A local store contains a copy of all data, so no other user may read it.

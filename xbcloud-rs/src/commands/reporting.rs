@@ -231,6 +231,7 @@ impl Reporting {
     pub(crate) fn put(&self, put: &PutReport) {
         let Some(report) = self.report() else { return };
         let (manifest, plan) = (&put.manifest, &put.plan);
+        report.name(&manifest.name);
         report.totals(Totals {
             stream_bytes: Some(manifest.stream_bytes),
             stored_bytes: Some(manifest.stored_bytes),

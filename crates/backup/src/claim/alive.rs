@@ -12,6 +12,11 @@ pub(crate) fn own_mark() -> Value {
     json!({ "pid": pid, "process_started": start(pid), "pid_namespace": pid_namespace() })
 }
 
+/// Whether a claim names the current process.
+pub(crate) fn is_own(mark: &Value) -> bool {
+    on_this_machine(mark).is_some_and(|(pid, _)| pid == std::process::id())
+}
+
 /// Whether the process named in a claim ran on this machine and has ended.
 pub(crate) fn is_proven_dead(mark: &Value) -> bool {
     let Some((pid, started)) = on_this_machine(mark) else { return false };

@@ -15,6 +15,7 @@
 //! `claiming`. So no older claim counts again, however late its run resumes.
 
 mod alive;
+mod earlier;
 mod lease;
 mod left;
 pub(crate) mod mark;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
+pub(crate) use self::earlier::refuse_earlier;
 use self::lease::{Lease, Moment};
 pub(crate) use self::left::Left;
 use self::note::{Note, Phase};
@@ -77,6 +79,8 @@ impl Claim {
             }
             created => created?,
         }
+        // If the store ignores the condition, the claim has that content.
+        obeys_conditions(root, &key, &note).await?;
         let root = root.clone();
         let refresher = tokio::spawn(async move {
             loop {
@@ -128,19 +132,30 @@ impl Claim {
         let late = standing.has_late(root.store().now());
         let note = Note { late, ..note };
         let folder = root.key(&claims_folder(name));
-        // If the store cannot refuse an existing key, two runs must not use the same one.
-        let key = match root.store().has_conditions() {
-            true => format!("{folder}/{number:06}"),
-            false => format!("{folder}/{number:06}-{}", note.holder),
-        };
         let running =
             |claim: String| BackupError::Running { name: name.to_string(), claim, seconds: 0 };
-        let content = note.encode();
-        let lease = Lease::new(root, name, key.clone(), note);
-        match root.store().create(&key, content).await {
-            Err(error) if error.kind == StoreErrorKind::AlreadyExists => return Err(running(key)),
-            other => other?,
+        let create = async |key: String| match root.store().create(&key, note.encode()).await {
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(running(key)),
+            other => Ok(other.map(|()| key)?),
+        };
+        // If the store cannot refuse an existing key, two runs must not use the same one.
+        let own = || format!("{folder}/{number:06}-{}", note.holder);
+        let mut key = match root.store().has_conditions() {
+            true => create(format!("{folder}/{number:06}")).await?,
+            false => create(own()).await?,
+        };
+        if root.store().has_conditions() && !obeys_conditions(root, &key, &note).await? {
+            let shared = std::mem::replace(&mut key, create(own()).await?);
+            match root.store().get(&shared).await {
+                Ok(there) if Note::read(&there).holder == note.holder => {
+                    root.store().delete(&shared).await?;
+                }
+                Err(error) if error.kind != StoreErrorKind::NotFound => return Err(error.into()),
+                // A run that took the same number wrote it, or has removed it.
+                _ => {}
+            }
         }
+        let lease = Lease::new(root, name, key.clone(), note);
         let claim = Self::refreshed(lease, number);
         // The other run may have refreshed its claim since the check, or claimed the name
         // concurrently.
@@ -264,6 +279,13 @@ impl Claim {
         self.refresher.abort();
         let _ = lease.withdraw().await;
     }
+}
+
+/// Whether the store refuses to create the claim `key` of `note` again. The same claim, encoded
+/// again, has other bytes; so whatever the store does, the claim is right.
+async fn obeys_conditions(root: &Root, key: &str, note: &Note) -> Result<bool, BackupError> {
+    // Links of a file system do not need this.
+    Ok(root.store().is_folder() || root.store().refuses_existing(key, note.encode()).await?)
 }
 
 /// Whether bytes are a claim that states its phase. Reads every field, for fuzzing.

@@ -48,7 +48,7 @@ pub(crate) fn of_ledger(files: &ClassicFiles, ledger: &Ledger) -> Option<(String
     Some((digest.finish(), sums))
 }
 
-/// Writes the checksum list, unless it would be too long.
+/// Writes the checksum list, unless it would be too long, and checks that the store keeps it.
 pub(crate) async fn write(
     root: &Root,
     name: &BackupName,
@@ -57,7 +57,10 @@ pub(crate) async fn write(
 ) -> Result<(), BackupError> {
     if sums.len() <= xb_pipeline::MAX_SUMS {
         let key = root.key(&sums_key(name, run));
-        root.store().put(&key, encode(sums).into()).await?;
+        let list = encode(sums);
+        let size = list.len() as u64;
+        root.store().put(&key, list.into()).await?;
+        root.store().confirm_size(&key, size).await?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ use xb_uploader::StoreErrorKind;
 
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::Layout;
-use crate::catalog::names::RunId;
+use crate::catalog::names::{BackupName, RunId};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::write::detect_input::{Input, Kind, recognise};
@@ -35,11 +35,14 @@ pub use self::plan::{PutSizing, plan, put_plan};
 pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
 use self::run_folder::RunFolder;
 pub(crate) use self::run_folder::{
-    Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
+    Beside, Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
 };
 pub(crate) use self::run_manifest::settle_base;
 pub(crate) use self::vacant::free_if_vacant;
 use self::vacant::is_vacant;
+
+/// Number of names that are tried before the last one, if the name is generated.
+const GENERATED_NAMES: u32 = 5;
 
 /// Time limit of the cleanup after a failure, which may itself be caused by the store.
 const CLEAN_UP: Duration = Duration::from_secs(60);
@@ -131,10 +134,14 @@ fn end(producer: &mut Producer, error: &BackupError) {
     });
 }
 
-/// Refuses a name that has a backup. Returns whether the name has a manifest of a backup that has
-/// lost all its objects.
+/// Refuses a name that has a backup, before the input is read; not one that was generated, because
+/// the run can take another one. Returns whether the name has a manifest of a backup that has lost
+/// all its objects.
 async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupError> {
     let name = &request.name;
+    if request.generated {
+        return Ok(false);
+    }
     let Some(manifest) = root.manifest(name).await? else { return Ok(false) };
     if !is_vacant(root, name, &manifest).await? {
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
@@ -149,7 +156,17 @@ async fn claim(root: &Root, request: &PutRequest, taken: bool) -> Result<RunFold
     if taken && !free_if_vacant(root, &request.name).await? {
         return Err(BackupError::Exists { name: request.name.to_string(), state: "" });
     }
-    RunFolder::claim(root, request, RunId::random()?).await
+    let mut name = request.name.clone();
+    for _ in 0..GENERATED_NAMES {
+        match RunFolder::claim(root, request, name, RunId::random()?).await {
+            Err(BackupError::Exists { .. } | BackupError::Running { .. }) if request.generated => {}
+            outcome => return outcome,
+        }
+        // Random: runs that begin together would count up together.
+        let digits: String = RunId::random()?.to_string().chars().take(4).collect();
+        name = BackupName::new(&format!("{}-{digits}", request.name))?;
+    }
+    RunFolder::claim(root, request, name, RunId::random()?).await
 }
 
 /// Removes what a failed run wrote. The result does not matter: the first cause is known, and

@@ -12,6 +12,9 @@ use crate::catalog::names::BackupName;
 pub struct PutRequest {
     /// Name of the backup.
     pub name: BackupName,
+    /// Whether the name was generated: if a backup or a run has it, the run appends a hyphen and
+    /// four random hexadecimal digits.
+    pub generated: bool,
     /// Layout in the store.
     pub layout: PutLayout,
     /// Size of the objects of a packed backup, and of fixed-size classic objects.

@@ -1,15 +1,17 @@
 //! The folder of a run's objects: claimed before the run, compared with the sent objects after it,
 //! and cleared after a failure.
 
-use xb_uploader::{Listed, StoreErrorKind};
+use bytes::Bytes;
+use xb_uploader::{Listed, StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::{Layout, Manifest};
 use crate::catalog::names::{
-    BackupName, RunId, is_data_object, manifest_key, of_classic, run_folder, sums_folder,
+    BackupName, KEYS, RunId, SUMS, is_data_object, manifest_key, of_classic, run_folder,
+    sums_folder,
 };
 use crate::catalog::root::Root;
 use crate::claim::mark::take_back_unmarked;
-use crate::claim::{Claim, Left, may_be_its_own};
+use crate::claim::{Claim, Left, may_be_its_own, refuse_earlier};
 use crate::error::BackupError;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
 use crate::objects::classic_checksums;
@@ -21,6 +23,8 @@ use super::PutRequest;
 /// The claimed folder of a run's objects.
 pub(super) struct RunFolder {
     pub(super) run: RunId,
+    /// Name of the backup; it may differ from that of the request if that was generated.
+    pub(super) name: BackupName,
     /// Folder of the objects, below ROOT.
     pub(super) folder: String,
     pub(super) claim: Claim,
@@ -32,38 +36,53 @@ impl RunFolder {
     pub(super) async fn claim(
         root: &Root,
         request: &PutRequest,
+        name: BackupName,
         run: RunId,
     ) -> Result<Self, BackupError> {
-        let name = &request.name;
-        root.refuse_links(name)?;
+        root.refuse_links(&name)?;
         match request.layout.kind() {
             Layout::Packed => {
-                let folder = run_folder(name, run);
-                let claim = Claim::packed(root, name, run).await?;
-                let place = Self { run, folder, claim, root: root.clone() };
-                // Our manifest would hide a stock backup of this name.
-                if let Err(taken) = Contents::of(root, name).await?.refuse_taken(name) {
+                let folder = run_folder(&name, run);
+                let claim = Claim::packed(root, &name, run).await?;
+                let place = Self { run, name, folder, claim, root: root.clone() };
+                if let Err(taken) = place.refuse_taken(request.generated).await {
                     let _ = place.clean_up(request, false).await;
                     return Err(taken);
                 }
                 Ok(place)
             }
             Layout::Classic => {
-                let (claim, root) = claim_emptied(root, name, run, Foreign::Refuse).await?;
-                Ok(Self { run, folder: name.to_string(), claim, root })
+                let (claim, root) = claim_emptied(root, &name, run, Foreign::Refuse).await?;
+                Ok(Self { run, folder: name.to_string(), name, claim, root })
             }
         }
     }
 
-    /// Checks that the objects in the store are those that this run sent, and writes their
-    /// checksums.
+    /// Refuses a name whose objects our manifest would hide, or for which another packed run that
+    /// began earlier may be alive: only one of two can commit.
+    async fn refuse_taken(&self, generated: bool) -> Result<(), BackupError> {
+        let (root, name) = (&self.root, &self.name);
+        let found = Contents::of(root, name).await?;
+        found.refuse_taken(name)?;
+        refuse_earlier(root, name, self.run, &found.packed, generated).await?;
+        // A run that has ended by now is not alive, but may have committed.
+        match generated && root.manifest(name).await?.is_some() {
+            true => Err(BackupError::Exists { name: name.to_string(), state: "" }),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that the objects in the store are those that this run sent, and writes the checksums
+    /// of a classic run.
     pub(super) async fn prove(
         &self,
         manifest: &mut Manifest,
+        beside: &Beside,
         ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
         self.claim.confirm().await?;
-        let mut listed = list_stored(&self.root, &self.folder, manifest).await?;
+        let mut listed = list_stored(&self.root, &self.folder, manifest, beside).await?;
+        beside.prove_keys(&self.root, &self.folder).await?;
         let Some(ledger) = ledger else { return Ok(()) };
         listed.retain(|object| of_classic(&object.key));
         prove_shared(&self.root, &self.folder, manifest, ledger, &listed).await
@@ -83,8 +102,8 @@ impl RunFolder {
     }
 
     /// Ends a run whose manifest is written.
-    pub(super) async fn settle(&self, name: &BackupName) -> Result<(), BackupError> {
-        settle_commit(&self.root, name, &self.claim, &self.run.to_string()).await
+    pub(super) async fn settle(&self) -> Result<(), BackupError> {
+        settle_commit(&self.root, &self.name, &self.claim, &self.run.to_string()).await
     }
 
     /// Removes the objects that the failed run wrote, and frees the name.
@@ -97,7 +116,7 @@ impl RunFolder {
         request: &PutRequest,
         met: bool,
     ) -> Result<(), BackupError> {
-        let (root, name) = (&self.root, &request.name);
+        let (root, name) = (&self.root, &self.name);
         match request.layout.kind() {
             // The claim is in the same folder.
             Layout::Packed => drop(root.remove_below(&self.folder).await?),
@@ -121,6 +140,42 @@ impl RunFolder {
             }
         }
         Ok(())
+    }
+}
+
+/// Objects that a packed run stores beside its data, and that its manifest relies on.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Content of the keys object of a sealed backup: without it, no key opens the backup.
+    pub(crate) keys: Option<Bytes>,
+    /// Size of the checksum list, if there is one.
+    pub(crate) sums: Option<u64>,
+}
+
+impl Beside {
+    /// Reads the keys object in `folder` back.
+    pub(crate) async fn prove_keys(&self, root: &Root, folder: &str) -> Result<(), BackupError> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        Ok(root.store().confirm_content(&root.key(&format!("{folder}/{KEYS}")), keys).await?)
+    }
+
+    /// Whether a listing of the run's folder shows the whole checksum list.
+    fn lists_sums(&self, listed: &[Listed]) -> bool {
+        let shows = |size| listed.iter().any(|object| object.key == SUMS && object.size == size);
+        self.sums.is_none_or(shows)
+    }
+
+    /// Fails unless a listing of `folder` shows the whole checksum list.
+    pub(crate) fn prove_sums(
+        &self,
+        root: &Root,
+        folder: &str,
+        listed: &[Listed],
+    ) -> Result<(), BackupError> {
+        match self.lists_sums(listed) {
+            true => Ok(()),
+            false => Err(StoreError::not_kept(root.key(&format!("{folder}/{SUMS}"))).into()),
+        }
     }
 }
 
@@ -228,7 +283,7 @@ pub(crate) async fn settle_commit(
     let key = root.key(&manifest_key(name));
     take_back_unmarked(root, name, run).await.map_err(in_doubt)?;
     let what = "another run took over while the manifest was being written";
-    Err(xb_uploader::StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
+    Err(StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
 }
 
 /// Maximum number of repeated listings if objects are missing. With the usual pauses this takes a
@@ -238,20 +293,22 @@ const LISTINGS: u32 = 5;
 /// Lists a run's folder and compares it with the run's manifest. A run that was suspended for long
 /// may have been considered dead, and its objects removed. A listing may also lag behind the
 /// objects, so one that lacks some is repeated.
-pub(crate) async fn list_stored(
+async fn list_stored(
     root: &Root,
     folder: &str,
     manifest: &Manifest,
+    beside: &Beside,
 ) -> Result<Vec<Listed>, BackupError> {
     let mut listed = root.list_below(folder).await?;
     for retry in 1..=LISTINGS {
-        if totals(manifest, &listed).0 >= manifest.objects {
+        if totals(manifest, &listed).0 >= manifest.objects && beside.lists_sums(&listed) {
             break;
         }
         root.store().pause(retry).await;
         listed = root.list_below(folder).await?;
     }
     all_are_there(manifest, &listed)?;
+    beside.prove_sums(root, folder, &listed)?;
     Ok(listed)
 }
 

@@ -73,7 +73,7 @@ impl RunFolder {
         Manifest {
             format: FORMAT,
             layout: request.layout.kind(),
-            name: request.name.to_string(),
+            name: self.name.to_string(),
             run: self.run.to_string(),
             tool: request.tool.clone(),
             started,

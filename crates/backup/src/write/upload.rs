@@ -26,7 +26,7 @@ use crate::write::md5_list::Md5List;
 use crate::write::producer::Producer;
 
 use super::plan::classic_layout;
-use super::run_folder::RunFolder;
+use super::run_folder::{Beside, RunFolder};
 use super::run_manifest::{find_its_base, settle_base};
 use super::{PutLayout, PutReport, PutRequest, end, stalled};
 
@@ -144,7 +144,9 @@ impl RunFolder {
         stop: &mut CancelToken,
     ) -> Result<PutReport, BackupError> {
         let (root, put, books) = (&self.root, sent.put, sent.books);
-        stop.or(self.put_lists(request, &put.output, books.md5)).await?;
+        let sums = stop.or(self.put_lists(&put.output, books.md5)).await?;
+        let keys = sent.envelope.as_ref().map(|envelope| envelope.encode().to_vec().into());
+        let beside = Beside { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
             if let Some(ledger) = &books.ledger {
                 // If this fails, the objects count as what a failed run left.
@@ -179,38 +181,44 @@ impl RunFolder {
         );
         stop.or(async {
             find_its_base(root, request, &mut manifest).await?;
-            self.prove(&mut manifest, books.ledger.as_ref()).await
+            self.prove(&mut manifest, &beside, books.ledger.as_ref()).await
         })
         .await?;
-        let bytes = root.encoded(&request.name, &manifest, sent.mac.as_ref())?;
-        commit(root, &request.name, &manifest.run, bytes).await?;
-        settle_base(root, &request.name, &manifest).await?;
-        self.settle(&request.name).await?;
+        let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
+        commit(root, &self.name, &manifest.run, bytes).await?;
+        settle_base(root, &self.name, &manifest).await?;
+        self.settle().await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
         Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
     }
 
-    /// Writes the lists that accompany the objects.
+    /// Writes the lists that accompany the objects. Returns the size of the checksum list of a
+    /// packed run.
     async fn put_lists(
         &self,
-        request: &PutRequest,
         output: &PackOutput,
         md5: Option<Md5List>,
-    ) -> Result<(), BackupError> {
+    ) -> Result<Option<u64>, BackupError> {
         let root = &self.root;
         if let Some(list) = md5 {
-            let key = root.key(&format!("{}.md5", request.name));
-            root.store().put(&key, list.finish().into()).await?;
+            let key = root.key(&format!("{}.md5", self.name));
+            let list = list.finish();
+            let size = list.len() as u64;
+            root.store().put(&key, list.into()).await?;
+            root.store().confirm_size(&key, size).await?;
         }
         if let PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } = output
             && !packed.sums.is_empty()
         {
             let key = root.key(&format!("{}/{SUMS}", self.folder));
-            root.store().put(&key, checksums::encode(&packed.sums).into()).await?;
+            let list = checksums::encode(&packed.sums);
+            let size = list.len() as u64;
+            root.store().put(&key, list.into()).await?;
+            return Ok(Some(size));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The layout of the objects, and the manifest key of a sealed backup.

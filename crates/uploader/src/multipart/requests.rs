@@ -36,7 +36,10 @@ impl Store {
         index: usize,
         payload: PutPayload,
     ) -> Result<PartId, StoreError> {
-        self.retrying("put part", key, || store.0.put_part(path, id, index, payload.clone())).await
+        let sent = self
+            .retrying("put part", key, || store.0.put_part(path, id, index, payload.clone()))
+            .await;
+        sent.map_err(forgotten)
     }
 
     pub(crate) async fn complete(
@@ -59,7 +62,7 @@ impl Store {
             // The response was lost: the store may have completed the upload and forgotten its ID.
             Err(error) => match self.size(key).await {
                 Ok(Some(found)) if found == size => Ok(None),
-                _ => Err(error),
+                _ => Err(forgotten(error)),
             },
         }
     }
@@ -118,4 +121,15 @@ impl Store {
             other => other,
         }
     }
+}
+
+/// Adds the likely cause if the store has forgotten an upload. It is not the name that is wrong.
+fn forgotten(mut error: StoreError) -> StoreError {
+    let text = error.to_string();
+    let unknown_part = text.contains("InvalidPart") && !text.contains("InvalidPartOrder");
+    if error.kind != StoreErrorKind::NotFound && !unknown_part {
+        return error;
+    }
+    error.kind = StoreErrorKind::Rejected;
+    error.with_hint(Some("the store has removed the unfinished upload, or a part of it: let no lifecycle rule abort uploads that are younger than the longest run, and take a new backup".into()))
 }

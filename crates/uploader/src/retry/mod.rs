@@ -55,6 +55,7 @@ pub(crate) fn judge(
         _ if (!about.reached || status == Some(400)) && wrong_scheme(&message).is_some() => {
             (StoreErrorKind::NotAStore, wrong_scheme(&message).map(Cow::Borrowed))
         }
+        _ if said(NOT_PARTIAL) => (StoreErrorKind::Altered, Some(NO_RANGES.into())),
         _ if no_such_bucket(&message) => (
             StoreErrorKind::NoBucket,
             Some("create the bucket, or check its name and the endpoint".into()),
@@ -106,8 +107,7 @@ pub(crate) fn judge(
                 StoreErrorKind::Rejected,
                 Some("the store does not support this request; try another --s3-provider".into()),
             ),
-            // A failing server, a response that started with success and was interrupted, or no
-            // response.
+            // A failing server, an interrupted response, or none.
             (None | Some(200..=299 | 408 | 429 | 500..=599), broken) => {
                 (StoreErrorKind::Unavailable, unreached(broken, about))
             }
@@ -125,6 +125,9 @@ pub(crate) fn judge(
 pub(crate) const NO_ACCESS: &str =
     "give this user access to the directory, or run the command as another user";
 const LONG_NAME: &str = "file systems take names of at most 255 bytes, and the classic layout appends 21 to each: use --layout=packed, or an object store";
+/// Message of the client about a range that was answered with the whole object.
+const NOT_PARTIAL: &str = "Received non-partial response when range requested";
+const NO_RANGES: &str = "the store, or a proxy in front of it, ignores the range of a request: go around the proxy, or change its settings; `check` tries a range";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 /// Kind and hint of an error of a local directory.

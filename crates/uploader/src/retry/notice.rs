@@ -1,5 +1,5 @@
-//! Reports of retries, for the program's log. A run may wait long for its store; its operator must
-//! see why before it ends.
+//! Reports of retries and warnings, for the program's log. A run may wait long for its store; its
+//! operator must see why before it ends.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,6 +14,22 @@ static REPORT: OnceLock<Report> = OnceLock::new();
 /// before the next one. Only the first call has an effect. `report` must not block.
 pub fn report_retries(report: impl Fn(&StoreError, Duration) + Send + Sync + 'static) {
     let _ = REPORT.set(Box::new(report));
+}
+
+type Warning = Box<dyn Fn(&str) + Send + Sync>;
+
+static WARNING: OnceLock<Warning> = OnceLock::new();
+
+/// Calls `report` with each warning about a store of this process. Only the first call has an
+/// effect. `report` must not block.
+pub fn report_warnings(report: impl Fn(&str) + Send + Sync + 'static) {
+    let _ = WARNING.set(Box::new(report));
+}
+
+pub(crate) fn warn(message: &str) {
+    if let Some(report) = WARNING.get() {
+        report(message);
+    }
 }
 
 pub(crate) fn retry(error: &StoreError, pause: Duration) {

@@ -31,7 +31,7 @@ impl Store {
         key: &str,
         payload: PutPayload,
     ) -> Result<Option<String>, StoreError> {
-        if !self.nature.conditions {
+        if !self.has_conditions() {
             return self.put_data(key, payload).await;
         }
         let mut conflicts = 0;

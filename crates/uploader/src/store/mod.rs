@@ -2,6 +2,7 @@
 //! retry loop.
 
 pub(crate) mod bucket_rules;
+pub(crate) mod conditions;
 pub(crate) mod delete;
 pub(crate) mod exclusive;
 pub(crate) mod faults;
@@ -14,7 +15,7 @@ pub(crate) mod read;
 pub(crate) mod retry_loop;
 pub(crate) mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use object_store::multipart::MultipartStore;
@@ -40,6 +41,8 @@ pub struct Store {
     pub(crate) nature: Arc<StoreTraits>,
     pub(crate) policy: Policy,
     traffic: Traffic,
+    /// Whether the store obeys the condition of a create-only write, once that is known.
+    obeys: Arc<OnceLock<bool>>,
     /// Becomes true when further tries are useless.
     giving_up: watch::Receiver<bool>,
     /// Gate that every request passes before it changes something.
@@ -125,6 +128,7 @@ impl Store {
             nature: Arc::new(nature),
             policy,
             traffic,
+            obeys: Arc::default(),
             giving_up: never,
             gate: None,
             faults: None,
@@ -148,12 +152,6 @@ impl Store {
     #[must_use]
     pub fn failing(&self, faults: Arc<dyn Faults>) -> Self {
         Self { faults: Some(faults), ..self.clone() }
-    }
-
-    /// Whether the store itself rejects a create-only write of an existing object.
-    #[must_use]
-    pub fn has_conditions(&self) -> bool {
-        self.nature.conditions
     }
 
     /// Whether the store is a directory of this machine.

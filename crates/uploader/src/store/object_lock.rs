@@ -62,12 +62,24 @@ const HINT: &str = "enable object lock for the bucket, usually when you create i
 /// a store would take a lock request as new content of the object.
 fn says_enabled(answer: &[u8]) -> bool {
     let answer = String::from_utf8_lossy(answer);
-    let inside = |name: &str| {
-        let (_, rest) = answer.split_once(&format!("<{name}"))?;
-        rest.split_once('>')?.1.split_once(&format!("</{name}>")).map(|(inside, _)| inside)
-    };
-    inside("ObjectLockConfiguration").is_some()
-        && inside("ObjectLockEnabled").is_some_and(|said| said.trim() == "Enabled")
+    inside(&answer, "ObjectLockConfiguration").is_some()
+        && inside(&answer, "ObjectLockEnabled").is_some_and(|said| said.trim() == "Enabled")
+}
+
+/// Whether a response to "GetObjectRetention" shows a lock that is at least as strict as `lock`.
+fn says_locked(answer: &[u8], lock: &Lock) -> bool {
+    let answer = String::from_utf8_lossy(answer);
+    let mode = inside(&answer, "Mode").map(str::trim);
+    let until = inside(&answer, "RetainUntilDate").and_then(|until| until.trim().parse().ok());
+    let strict = [lock.mode, LockMode::Compliance].map(|mode| mode.to_string());
+    mode.is_some_and(|mode| strict.iter().any(|strict| strict == mode))
+        && until.is_some_and(|until: Timestamp| until.as_second() >= lock.until.as_second())
+}
+
+/// Content of the first element of this name.
+fn inside<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = answer.split_once(&format!("<{name}"))?;
+    rest.split_once('>')?.1.split_once(&format!("</{name}>")).map(|(inside, _)| inside)
 }
 
 impl Store {
@@ -100,11 +112,12 @@ impl Store {
         }
     }
 
-    /// Locks an existing object. Locking a locked object again can only extend its lock.
+    /// Locks an existing object, and reads the lock back. Locking a locked object again can only
+    /// extend its lock.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Rejected`] or [`StoreErrorKind::Denied`] if objects cannot be locked or
-    /// the lock would become shorter; other kinds after all retries.
+    /// [`StoreErrorKind::Rejected`] or [`StoreErrorKind::Denied`] if objects cannot be locked, the
+    /// lock would become shorter or was not kept; other kinds after all retries.
     pub async fn lock(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
         let path: Vec<String> = key.split('/').map(percent).collect();
         let what = format!("/{}?retention=", path.join("/"));
@@ -112,10 +125,29 @@ impl Store {
         let direct = &self.nature.direct;
         let outcome =
             self.retrying("lock", key, || direct.call(Method::PUT, &what, body.clone())).await;
-        outcome.map(drop).map_err(|error| match error.kind {
+        outcome.map_err(|error| match error.kind {
             StoreErrorKind::Rejected => error.with_hint(Some(HINT.into())),
             _ => error,
-        })
+        })?;
+        for _ in 0..2 {
+            let asked =
+                self.retrying("get", key, || direct.call(Method::GET, &what, Bytes::new())).await;
+            match asked {
+                Ok(answer) if says_locked(&answer, lock) => return Ok(()),
+                Err(error) if error.kind == StoreErrorKind::Denied => {
+                    return Err(error.with_hint(Some(
+                        "grant s3:GetObjectRetention to the access key: a lock is read back".into(),
+                    )));
+                }
+                // A single answer may be altered in transit.
+                Ok(_) => {}
+                Err(error) if error.kind == StoreErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let message = "the store acknowledged the lock, but the object is not locked so";
+        Err(StoreError::new("lock", key, StoreErrorKind::Rejected, message)
+            .with_hint(Some(HINT.into())))
     }
 }
 
@@ -148,5 +180,15 @@ mod tests {
         let xml = lock.xml();
         assert!(xml.contains("<Mode>COMPLIANCE</Mode>"), "{xml}");
         assert!(xml.contains("<RetainUntilDate>2027-01-31T23:59:58Z</RetainUntilDate>"), "{xml}");
+        let reads = |xml: &str| says_locked(xml.as_bytes(), &lock);
+        assert!(reads(&xml) && reads(&xml.replace(":58Z", ":59.000Z")));
+        for weaker in [
+            xml.replace("2027-01-31", "2027-01-30"),
+            xml.replace("COMPLIANCE", "GOVERNANCE"),
+            xml.replace("Retention", "Error").replace("Mode", "Code"),
+            String::new(),
+        ] {
+            assert!(!reads(&weaker), "{weaker}");
+        }
     }
 }

@@ -40,11 +40,16 @@ impl Store {
     }
 
     /// Reads a range of an object that must have `size` bytes. The result has exactly the requested
-    /// length. A response of another length is requested once more: only if it comes twice is the
-    /// object considered damaged.
+    /// length. A response of another length, or that the object is missing, is requested once more:
+    /// only if it comes twice is the object considered damaged or missing.
+    ///
+    /// A range that covers the whole object is requested as the object: some stores answer it with
+    /// status 200, not 206.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Damaged`] if the object has another size; other kinds after all retries.
+    /// [`StoreErrorKind::Damaged`] if the object has another size, [`StoreErrorKind::NotFound`] if
+    /// there is none, [`StoreErrorKind::Altered`] if the range is ignored; other kinds after all
+    /// retries.
     pub async fn get_range(
         &self,
         key: &str,
@@ -70,7 +75,15 @@ impl Store {
         new: impl Fn() -> B,
     ) -> Result<B, StoreError> {
         match self.get_range_once(key, range.clone(), size, &new).await {
-            Err(error) if error.kind == StoreErrorKind::Damaged => {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    StoreErrorKind::Damaged | StoreErrorKind::Altered | StoreErrorKind::NotFound
+                ) =>
+            {
+                if error.kind == StoreErrorKind::NotFound && !self.is_folder() {
+                    self.pause(1).await;
+                }
                 self.traffic.count_retry();
                 self.get_range_once(key, range, size, &new).await
             }
@@ -90,16 +103,20 @@ impl Store {
         let (found, received, buffer) = self
             .reading("get", key, wanted, || async {
                 self.keep_to_rate(usize::try_from(wanted).unwrap_or(usize::MAX)).await;
-                let range = Some(GetRange::Bounded(range.clone()));
+                let whole = range == (0..size);
+                let range = (!whole).then(|| GetRange::Bounded(range.clone()));
                 let options = GetOptions { range, ..GetOptions::default() };
                 let answer = self.objects.get_opts(&path, options).await?;
+                let found = answer.meta.size;
+                if found != size {
+                    return Ok((found, 0, new()));
+                }
                 let given = answer.range.end.saturating_sub(answer.range.start);
                 if given > wanted {
                     return Err(Excess::Bytes(wanted).into());
                 }
-                let size = answer.meta.size;
                 let (received, buffer) = collect(answer, new()).await?;
-                Ok((size, received, buffer))
+                Ok((found, received, buffer))
             })
             .await?;
         // The store reports the size with every range, so this check costs no request.

@@ -12,6 +12,9 @@ use crate::store::{Store, path_of};
 /// Maximum number of repetitions of a create-only write that met a concurrent write.
 pub(crate) const CONFLICTS: u32 = 5;
 
+/// Maximum number of repeated reads of what was just written, if it is missing or different.
+const READ_AGAIN: u32 = 3;
+
 const NO_LINKS: &str =
     "a local store needs a file system with hard links: use a directory on another one";
 
@@ -63,9 +66,9 @@ impl Store {
     ///
     /// The response to such a write can be lost after the store has acted, and a store may ignore
     /// the condition or not support it. So after an error, and after success too, the object is
-    /// read back: equal bytes mean that this write succeeded. (Without conditional writes, two
-    /// writers at the same moment may both find no object; then the later write wins, and the other
-    /// writer gets an error.)
+    /// read back: equal bytes mean that this write succeeded. (Without conditional writes, each try
+    /// looks for the object first. Two writers at the same moment may both find none; then the later
+    /// write wins, and the other writer gets an error if it has not read back yet.)
     ///
     /// # Errors
     /// [`StoreErrorKind::AlreadyExists`] if the object exists with other bytes; other kinds after
@@ -78,23 +81,21 @@ impl Store {
         };
         let mut conflicts = 0;
         loop {
-            let mode = if self.nature.conditions {
-                PutMode::Create
-            } else if self.size(key).await?.is_some() {
-                let most = SMALL_OBJECT.max(content.len() as u64);
-                let there = self.get_at_most(key, most).await?;
-                return if there == content { Ok(()) } else { Err(taken()) };
-            } else {
-                PutMode::Overwrite
-            };
             let outcome = self
                 .retrying("create", key, || async {
-                    let options = self.nature.put_options(mode.clone());
+                    let mode = match self.has_conditions() {
+                        true => PutMode::Create,
+                        false => PutMode::Overwrite,
+                    };
+                    // Before each try: another writer may have come between two of them.
+                    if mode == PutMode::Overwrite {
+                        self.refuse_existing(&path).await?;
+                    }
+                    let options = self.nature.put_options(mode);
                     self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
                 })
                 .await;
-            let most = SMALL_OBJECT.max(content.len() as u64);
-            match (self.get_at_most(key, most).await, outcome) {
+            match (self.written(key, &content, outcome.is_ok()).await, outcome) {
                 (Ok(found), _) if found == content => return Ok(()),
                 (Ok(_), _) => return Err(taken()),
                 // Refused because of a concurrent write that did not succeed either (S3 returns
@@ -115,6 +116,9 @@ impl Store {
                 }
                 // If the object is missing after another error, that error is the cause. If it is
                 // missing after success, the write did not succeed either.
+                (Err(gone), Ok(())) if gone.kind == StoreErrorKind::NotFound => {
+                    return Err(StoreError::not_kept(key));
+                }
                 (Err(read_back), outcome) => {
                     let error = outcome.err().unwrap_or(read_back);
                     return Err(self.with_link_hint(error));
@@ -123,8 +127,73 @@ impl Store {
         }
     }
 
+    /// Reads back what was just written. One answer may be altered in transit, or be older than the
+    /// write; so other bytes count only if two answers in a row have them, and, if the store has
+    /// `acknowledged` the write, a missing object only if it is missing repeatedly.
+    async fn written(
+        &self,
+        key: &str,
+        content: &Bytes,
+        acknowledged: bool,
+    ) -> Result<Bytes, StoreError> {
+        let most = SMALL_OBJECT.max(content.len() as u64);
+        let mut last = self.get_at_most(key, most).await;
+        for retry in 1..=READ_AGAIN {
+            match &last {
+                Ok(found) if found == content => return last,
+                Ok(_) => {}
+                Err(error) if error.kind == StoreErrorKind::Damaged => {}
+                Err(error) if error.kind == StoreErrorKind::NotFound && acknowledged => {
+                    self.pause(retry).await;
+                }
+                Err(_) => return last,
+            }
+            let again = self.get_at_most(key, most).await;
+            if matches!((&last, &again), (Ok(last), Ok(again)) if last == again) {
+                return again;
+            }
+            last = again;
+        }
+        last
+    }
+
+    /// Checks that the store keeps an object that it acknowledged, with this content. Asks again, as
+    /// [`Store::create`] does, before it reports that the object is missing or different.
+    ///
+    /// # Errors
+    /// [`StoreError::not_kept`]; any other error of the read, after all retries.
+    pub async fn confirm_content(&self, key: &str, content: &Bytes) -> Result<(), StoreError> {
+        match self.written(key, content, true).await {
+            Ok(found) if found == *content => Ok(()),
+            Ok(_) => Err(StoreError::not_kept(key)),
+            Err(error)
+                if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) =>
+            {
+                Err(StoreError::not_kept(key))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Like [`Store::confirm_content`], but compares only the size.
+    ///
+    /// # Errors
+    /// As [`Store::confirm_content`].
+    pub async fn confirm_size(&self, key: &str, size: u64) -> Result<(), StoreError> {
+        for retry in 1..=READ_AGAIN {
+            if self.size(key).await? == Some(size) {
+                return Ok(());
+            }
+            self.pause(retry).await;
+        }
+        match self.size(key).await? {
+            Some(found) if found == size => Ok(()),
+            _ => Err(StoreError::not_kept(key)),
+        }
+    }
+
     /// Adds the likely cause if a file cannot be created under its name.
-    fn with_link_hint(&self, error: StoreError) -> StoreError {
+    pub(crate) fn with_link_hint(&self, error: StoreError) -> StoreError {
         let folder = matches!(self.nature.direct, Direct::Folder(_));
         let refused = ["Operation not permitted", "not supported", "Function not implemented"];
         let text = error.to_string();

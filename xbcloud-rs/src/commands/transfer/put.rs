@@ -25,7 +25,7 @@ use crate::args::{
 use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, put_memory};
 use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
 use crate::limits::default_threads;
-use crate::place::new_backup_place;
+use crate::place::{NewPlace, new_backup_place};
 use crate::report;
 use crate::standard_stream::enlarged;
 
@@ -56,11 +56,12 @@ impl Context {
                 "pipe a stream into it: mariadb-backup --backup --stream=xbstream | xbcloud-rs put ...",
             )?;
         }
-        let (root, name) =
+        let NewPlace { root, name, generated } =
             new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
         self.reporting.name(&name);
         let root = self.taking_over(root, args.put.classic.take_over);
         let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        let request = PutRequest { generated, ..request };
         self.reporting.putting(&root, &request);
         let lock = args.retain.lock()?;
         // The names of the FIFOs are removed at the end of this function.
@@ -85,7 +86,14 @@ impl Context {
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let put = xb_backup::put(&root, &request, source, &observer, &mut stop).await;
                 let report = put.inspect_err(|error| self.say_incomplete(error))?;
-                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
+                lock_all(
+                    &root,
+                    (&report.manifest.name, request.parallel),
+                    lock.as_ref(),
+                    &mut stop,
+                    &self.log,
+                )
+                .await?;
                 Ok(report)
             },
         )?;
@@ -115,7 +123,7 @@ impl Context {
     /// Runs the producer, stores its output, and reports it.
     pub(crate) fn back_up(
         &self,
-        (root, name): (Root, BackupName),
+        NewPlace { root, name, generated }: NewPlace,
         command: Vec<OsString>,
         args: &BackupOptions,
         run: &RunOptions,
@@ -124,6 +132,7 @@ impl Context {
         let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.classic.take_over);
         let mut request = self.put_request(name, &args.put, &args.keys, run)?;
+        request.generated = generated;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(&args.producer_options);
         // Refused before any request.
@@ -171,7 +180,14 @@ impl Context {
                 {
                     self.log.verbose(format!("cannot record this backup on this host: {error}"));
                 }
-                lock_all(&root, &request, lock.as_ref(), &mut stop, &self.log).await?;
+                lock_all(
+                    &root,
+                    (&report.manifest.name, request.parallel),
+                    lock.as_ref(),
+                    &mut stop,
+                    &self.log,
+                )
+                .await?;
                 Ok(report)
             });
         if let Some(messages) = &messages {
@@ -258,6 +274,7 @@ impl Context {
             if put.stream.raw { Content::Raw } else { xbstream(&put.stream, self.stock)? };
         Ok(PutRequest {
             name,
+            generated: false,
             layout,
             object_size,
             memory,
@@ -309,19 +326,19 @@ async fn can_lock(
 /// Locks the stored objects, if requested.
 async fn lock_all(
     root: &Root,
-    request: &PutRequest,
+    (name, parallel): (&str, usize),
     lock: Option<&Lock>,
     stop: &mut CancelToken,
     log: &Log,
 ) -> Result<(), BackupError> {
     let Some(lock) = lock else { return Ok(()) };
-    let locking = xb_backup::lock(root, &request.name, lock, request.parallel);
+    let name = BackupName::new(name)?;
+    let locking = xb_backup::lock(root, &name, lock, parallel);
     let locked = stop.or(locking).await;
     if locked.is_err() {
         // Whatever the error is, the backup itself has not failed.
         log.warn(format!(
-            "{} is complete, but not fully locked; lock the rest with `pin --retain`",
-            request.name
+            "{name} is complete, but not fully locked; lock the rest with `pin --retain`"
         ));
     }
     locked.map(drop)

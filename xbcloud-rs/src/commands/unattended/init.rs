@@ -164,7 +164,7 @@ fn s3_policy(bucket: &str, objects: &str, lock: bool) -> Value {
     ];
     let mut of_bucket = vec!["s3:ListBucket", "s3:ListBucketMultipartUploads"];
     if lock {
-        of_objects.push("s3:PutObjectRetention");
+        of_objects.extend(["s3:PutObjectRetention", "s3:GetObjectRetention"]);
         of_bucket.push("s3:GetBucketObjectLockConfiguration");
     }
     json!({ "Version": "2012-10-17", "Statement": [

@@ -19,7 +19,9 @@ use crate::commands::context::{Context, TOOL, memory, parallel, threads};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
-use crate::place::{backup_place, check_backup_place, check_copy_place, copy_place, new_name};
+use crate::place::{
+    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name,
+};
 
 /// A run in progress.
 struct Job<'a> {
@@ -27,6 +29,8 @@ struct Job<'a> {
     args: &'a RunArgs,
     /// Place of the new backup, NAME included.
     place: String,
+    /// Whether its name is generated, so that the run may take another one.
+    generated: bool,
     hooks: Hooks,
     result: RunResult,
 }
@@ -41,7 +45,7 @@ struct Hooks {
 impl Context {
     pub(crate) fn run(&self, args: &RunArgs) -> Result<(), Failure> {
         let options = &args.job;
-        let place = new_name(args.name.as_deref(), &args.name_template, &args.common)?;
+        let (place, generated) = new_name(args.name.as_deref(), &args.name_template, &args.common)?;
         let (folder, _) = folder(&place);
         let root = args.common.store.root.as_deref();
         let repository = options.repository.as_deref().or(folder).or(root).unwrap_or_default();
@@ -66,7 +70,7 @@ impl Context {
         }
         let host = host_name().unwrap_or_default();
         let result = RunResult::begin(TOOL, repository, &host, Timestamp::now());
-        let mut job = Job { context: self, args, place, hooks, result };
+        let mut job = Job { context: self, args, place, generated, hooks, result };
         let outcome = job.check().and_then(|()| job.stages());
         job.finish(outcome)
     }
@@ -84,9 +88,9 @@ impl Job<'_> {
 
     fn stages(&mut self) -> Result<(), Failure> {
         let (context, args) = (self.context, self.args);
-        let place = self.place.clone();
+        let (mut place, generated) = (self.place.clone(), self.generated);
         let common = &args.common;
-        let name = check_backup_place(&place, common)?;
+        let mut name = check_backup_place(&place, common)?;
         self.result.name = Some(name.to_string());
         if let Some(to) = &args.copy_to {
             let stores = (&common.store, &args.destination);
@@ -96,15 +100,25 @@ impl Job<'_> {
         self.hooks("before", &hooks)?;
         self.stage("backup", || {
             let producer = installed_producer(&args.backup)?;
-            let place = backup_place(&place, common, true)?;
-            let report = context.back_up(place, producer, &args.backup, &common.run)?;
+            let (root, asked) = backup_place(&place, common, true)?;
+            let new = NewPlace { root, name: asked, generated };
+            let report = context.back_up(new, producer, &args.backup, &common.run)?;
             let manifest = &report.manifest;
+            name =
+                BackupName::new(&manifest.name).map_err(|error| Failure::new(error.to_string()))?;
             Ok(json!({
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
+        if self.generated {
+            place = match folder(&place).0 {
+                Some(folder) => format!("{folder}/{name}"),
+                None => name.to_string(),
+            };
+            self.result.name = Some(name.to_string());
+        }
         if let Some(level) = args.verify.0 {
             self.stage("verify", || self_verify(context, args, &place, level.level()))?;
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, UnpackPlan};
+use xb_uploader::Listed;
 
 use crate::admin::copy::check::{Object, Sums};
 use crate::admin::copy::request::CopyRequest;
@@ -14,7 +15,7 @@ use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic::list_classic;
 use crate::objects::classic_checksums::list_with_sums;
-use crate::write::part_limits;
+use crate::write::{Beside, part_limits};
 
 /// A copy in progress.
 #[derive(Clone, Copy)]
@@ -69,17 +70,17 @@ impl Copying<'_> {
         Ok(crate::objects::checksums::read(self.from, name, about).await?.ok().map(Sums::Packed))
     }
 
-    /// Objects at the destination with their sizes.
+    /// Data objects at the destination with their sizes.
     pub(super) async fn there(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
-        let listed = self.to.list_below(folder).await?;
-        Ok(listed
-            .into_iter()
-            .filter(|listed| match self.source.manifest.layout {
-                Layout::Packed => is_data_object(&listed.key),
-                Layout::Classic => of_classic(&listed.key),
-            })
-            .map(|listed| (listed.key, listed.size))
-            .collect())
+        Ok(self.data_objects(self.to.list_below(folder).await?))
+    }
+
+    fn data_objects(&self, listed: Vec<Listed>) -> BTreeMap<String, u64> {
+        let of_it = |listed: &Listed| match self.source.manifest.layout {
+            Layout::Packed => is_data_object(&listed.key),
+            Layout::Classic => of_classic(&listed.key),
+        };
+        listed.into_iter().filter(of_it).map(|listed| (listed.key, listed.size)).collect()
     }
 
     /// Checks that the source still exists. A classic backup has no RUN in its keys, so the next
@@ -96,12 +97,20 @@ impl Copying<'_> {
         }
     }
 
-    pub(super) async fn all_is_there(&self, folder: &str) -> Result<(), BackupError> {
-        let there = self.there(folder).await?;
+    /// Checks that a listing of the destination shows all data objects, and what is stored beside
+    /// them.
+    pub(super) async fn all_is_there(
+        &self,
+        folder: &str,
+        beside: &Beside,
+    ) -> Result<(), BackupError> {
+        let listed = self.to.list_below(folder).await?;
+        let sums = beside.prove_sums(self.to, folder, &listed);
+        let there = self.data_objects(listed);
         let (objects, bytes) = (there.len() as u64, there.values().sum::<u64>());
         let manifest = &self.source.manifest;
         if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
-            return Ok(());
+            return sums;
         }
         let what = format!(
             "the copy has {objects} objects with {bytes} bytes, the source {} with {}",

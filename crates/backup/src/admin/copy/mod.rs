@@ -33,7 +33,7 @@ use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_envelope, unlock};
 use crate::write::{
-    Foreign, claim_emptied, free_if_vacant, prove_shared, settle_base, settle_commit,
+    Beside, Foreign, claim_emptied, free_if_vacant, prove_shared, settle_base, settle_commit,
 };
 
 /// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
@@ -209,7 +209,7 @@ impl Copying<'_> {
         missing.extend(bad);
         missing.sort();
         report.kept = kept.len() as u64;
-        self.copy_small(folders, stop).await?;
+        let beside = self.copy_small(folders, stop).await?;
         // Without checksums all objects must pass through us, so that the root digest can verify
         // them.
         let by_store = request
@@ -234,7 +234,11 @@ impl Copying<'_> {
         self.read_and_put(folders, large, (check, known.as_ref()), &mut ledger, stop).await?;
         self.observer.begin_phase("commit");
         if packed {
-            stop.or(self.all_is_there(&folders.1)).await?;
+            let proven = async {
+                self.all_is_there(&folders.1, &beside).await?;
+                beside.prove_keys(to, &folders.1).await
+            };
+            stop.or(proven).await?;
         } else {
             stop.or(self.classic_is_there(claim, &ledger)).await?;
         }
@@ -246,7 +250,7 @@ impl Copying<'_> {
         commit(to, name, run, source.bytes.clone()).await?;
         // A process that took this run for dead may have begun to remove its objects before our
         // claim.
-        if packed && let Err(error) = self.all_is_there(&folders.1).await {
+        if packed && let Err(error) = self.all_is_there(&folders.1, &beside).await {
             take_back(to, name, run).await?;
             return Err(error);
         }
@@ -256,13 +260,14 @@ impl Copying<'_> {
         settle_commit(to, name, claim, run).await
     }
 
-    /// Copies the keys and the checksum list of a packed run.
+    /// Copies the keys and the checksum list of a packed run, and returns what it wrote.
     async fn copy_small(
         &self,
         folders: &(String, String),
         stop: &mut CancelToken,
-    ) -> Result<(), BackupError> {
+    ) -> Result<Beside, BackupError> {
         let Self { from, to, request, source, .. } = self;
+        let mut beside = Beside::default();
         let packed = source.manifest.layout == Layout::Packed;
         let sealed = source.manifest.is_sealed();
         for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
@@ -271,6 +276,9 @@ impl Copying<'_> {
                 Ok(bytes) => {
                     if small == KEYS {
                         parse_envelope(&bytes, &key, &request.name, &source.manifest)?;
+                        beside.keys = Some(bytes.clone());
+                    } else {
+                        beside.sums = Some(bytes.len() as u64);
                     }
                     let key = to.key(&format!("{}/{small}", folders.1));
                     stop.or(async { Ok(to.store().put(&key, bytes.into()).await?) }).await?;
@@ -279,7 +287,7 @@ impl Copying<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(beside)
     }
 
     /// Claims the folder of the run at the destination, unless the copy would hide existing
@@ -295,7 +303,7 @@ impl Copying<'_> {
     async fn classic_is_there(&self, claim: &Claim, ledger: &Ledger) -> Result<(), BackupError> {
         self.source_stands().await?;
         claim.confirm().await?;
-        self.all_is_there(self.request.to.as_str()).await?;
+        self.all_is_there(self.request.to.as_str(), &Beside::default()).await?;
         let name = &self.request.to;
         let mut listed = self.to.list_below(name.as_str()).await?;
         listed.retain(|object| of_classic(&object.key));

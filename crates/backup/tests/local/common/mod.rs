@@ -102,6 +102,7 @@ impl Store {
 pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutRequest {
     PutRequest {
         name: BackupName::new(name).unwrap(),
+        generated: false,
         layout: match layout {
             Layout::Packed => PutLayout::packed(),
             Layout::Classic => PutLayout::classic(),

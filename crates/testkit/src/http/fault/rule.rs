@@ -42,6 +42,14 @@ pub enum Action {
     Hold,
     /// The request is passed on; the `Date` of its response is this many seconds ahead.
     Ahead(u64),
+    /// The request is passed on without its condition (`If-None-Match`), as a store that ignores
+    /// it would see it. Its signature goes, too: the bucket must accept anonymous requests
+    /// ([`crate::stores::s3::open_bucket`]).
+    Unconditional,
+    /// The request is passed on without its `Range`, as a cache that only keeps whole objects does.
+    WholeObject,
+    /// A write is answered with success, and the server never sees it: a store that loses it.
+    Swallow,
 }
 
 impl Action {

@@ -30,6 +30,13 @@ pub(super) fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> 
             ends.to_client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
         let action = decide(shared, &request);
+        match action {
+            Some(Action::Unconditional) => {
+                drop_headers(&mut request, &["if-none-match", "authorization"])
+            }
+            Some(Action::WholeObject) => drop_headers(&mut request, &["range", "authorization"]),
+            _ => {}
+        }
         if ends.make_up(action.as_ref(), body)? {
             continue;
         }
@@ -57,6 +64,7 @@ impl Ends<'_> {
         let answer = match action {
             Some(Action::Answer { status, retry_after }) => error_answer(*status, *retry_after),
             Some(Action::Refuse { status, code }) => coded_answer(*status, code, None),
+            Some(Action::Swallow) => SWALLOWED.to_vec(),
             Some(Action::Reply(reply)) => {
                 copy_body(&mut self.from_client, &mut io::sink(), body, u64::MAX)?;
                 let n = {
@@ -153,6 +161,13 @@ impl Ends<'_> {
         };
         Ok(!closes(request) && !closes(&answer))
     }
+}
+
+/// Success without content. The entity tag is that of no object.
+const SWALLOWED: &[u8] = b"HTTP/1.1 200 OK\r\nETag: \"0\"\r\nContent-Length: 0\r\n\r\n";
+
+fn drop_headers(request: &mut Head, names: &[&str]) {
+    request.rewrite(|name, value| (!names.contains(&name)).then(|| (name, value.to_owned())));
 }
 
 /// Waits until the held requests are passed on.
