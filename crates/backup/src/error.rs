@@ -3,6 +3,7 @@
 use xb_pipeline::{FifoError, PackError, PlanError};
 use xb_uploader::{StoreError, StoreErrorKind};
 
+use crate::catalog::history::NotContinued;
 use crate::catalog::manifest::ManifestError;
 use crate::catalog::names::NameError;
 use crate::hints::{keys_hint, stream_hint};
@@ -163,6 +164,9 @@ pub enum BackupError {
         /// What is wrong.
         what: String,
     },
+    /// The server does not continue the history of the base, or that is unknown.
+    #[error(transparent)]
+    History(#[from] NotContinued),
     /// Other backups depend on this one.
     #[error("{name} is the base of {by}")]
     Needed {
@@ -383,6 +387,7 @@ impl BackupError {
             | Self::Unverified { .. }
             | Self::WhichServer { .. }
             | Self::Chain { .. }
+            | Self::History(_)
             | Self::Needed { .. }
             | Self::Running { .. } => "catalogue",
             Self::Keys(_)
@@ -445,6 +450,7 @@ impl BackupError {
             Self::Chain { .. } => Some(
                 "check the chain with `list`; without its base an incremental backup is useless, so take a full one",
             ),
+            Self::History(refused) => Some(refused.hint()),
             Self::Needed { .. } => {
                 Some("remove the dependants first, or add --force to lose them, too")
             }

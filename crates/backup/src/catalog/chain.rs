@@ -1,5 +1,6 @@
 //! Chains of backups: a full one, and the incremental ones on top of it.
 
+use crate::catalog::history::{Verdict, judge};
 use crate::catalog::lineage::{Lineage, same_server};
 use crate::catalog::list::describe;
 use crate::catalog::list::unread::{Unread, possible_dependents};
@@ -10,7 +11,7 @@ use crate::catalog::root::Root;
 use crate::error::BackupError;
 
 /// Limit of backups in one chain. Preparing so many would take days.
-const MAX_LINKS: usize = 1000;
+pub(crate) const MAX_LINKS: usize = 1000;
 
 /// One backup of a chain.
 #[derive(Debug, Clone)]
@@ -179,6 +180,9 @@ impl Builder {
                 "it starts at LSN {from}, but its base {name} ends at LSN {to}"
             )));
         }
+        if let Verdict::Other(what) = judge(found, increment.history.as_ref()) {
+            return Err(self.refused(&format!("its base {name} is of another history: {what}")));
+        }
         let last = std::mem::replace(&mut self.head, link);
         self.links.push(last);
         Ok(())
@@ -197,6 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::catalog::manifest::history::History;
     use crate::catalog::manifest::sample;
 
     fn link(number: usize, from: u64, to: u64, base: Option<usize>) -> Link {
@@ -276,5 +281,12 @@ mod tests {
         foreign[1].manifest.server = Some("b".into());
         assert!(walk(&all(&foreign), "n2").unwrap_err().contains("another server"));
         assert_eq!(walk(&all(&good[1..]), "n2").unwrap_err(), "gone");
+        let of = |server: &str| History { server_uuid: Some(server.into()), ..History::default() };
+        let mut forked = good.clone();
+        (forked[0].manifest.history, forked[1].manifest.history) = (Some(of("u")), Some(of("v")));
+        assert!(walk(&all(&forked), "n2").unwrap_err().contains("another history"));
+        // An unknown history breaks no chain: chains of earlier versions have no evidence.
+        forked[0].manifest.history = None;
+        assert_eq!(walk(&all(&forked), "n2").unwrap(), ["n0", "n1", "n2"]);
     }
 }

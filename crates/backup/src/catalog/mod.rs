@@ -1,6 +1,7 @@
 //! Content of a ROOT's catalogue: names, manifests, records, chains.
 
 pub(crate) mod chain;
+pub(crate) mod history;
 pub(crate) mod lineage;
 pub(crate) mod list;
 pub(crate) mod manifest;
