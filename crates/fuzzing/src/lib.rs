@@ -15,6 +15,7 @@ mod inputs;
 mod keys;
 mod packed_index;
 mod peers;
+mod redo;
 mod xbstream;
 
 /// A fuzz target.
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
     Target { name: "extract", run: extract::extract, seeds: extract::seeds },
     Target { name: "frame_stream", run: frames::stream, seeds: frames::stream_seeds },
@@ -39,6 +40,7 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "codec_member", run: codecs::member, seeds: codecs::member_seeds },
     Target { name: "codec_qpress", run: codecs::qpress, seeds: codecs::qpress_seeds },
     Target { name: "xbcrypt_decode", run: keys::xbcrypt, seeds: keys::xbcrypt_seeds },
+    Target { name: "redo_head", run: redo::head, seeds: redo::seeds },
     Target { name: "seal_open", run: keys::seal, seeds: keys::seal_seeds },
     Target { name: "envelope_open", run: keys::envelope, seeds: keys::envelope_seeds },
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },
