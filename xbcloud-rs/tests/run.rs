@@ -340,3 +340,22 @@ fn messages_of_a_producer_go_to_its_log() {
         .expect(0);
     assert!(ran.stderr_text().contains("quiet talk"), "{}", ran.stderr_text());
 }
+
+/// With `or-full` no night stays empty, and the result says what was taken instead.
+#[test]
+fn a_run_takes_a_full_backup_where_no_base_fits() {
+    let site = Site::new("cat \"$1\"", "incremental-from=latest\nor-full");
+    // There is no backup, then one of a server of which nothing is known.
+    for name in ["first", "second"] {
+        let said = site.run(&["run", &format!("@shop/{name}")]).expect(0).stderr_text();
+        assert!(said.contains("a full backup is taken instead"), "{said}");
+        let result = site.result();
+        assert_eq!(result["stages"][0]["details"]["base"], Value::Null, "{result}");
+        assert!(result["warnings"][0].as_str().unwrap().contains("no base fits"), "{result}");
+    }
+    let options = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    std::fs::write(site.path("my.cnf"), options.replace("or-full", "")).unwrap();
+    let said = site.run(&["run", "@shop/third"]).expect_failure().stderr_text();
+    assert!(said.contains("--or-full") && said.contains("--accept-history"), "{said}");
+    assert_eq!(site.stages()[0], ("backup".into(), "failed".into()));
+}

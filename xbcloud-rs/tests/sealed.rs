@@ -221,7 +221,9 @@ fn backup(place: &Place, name: &str, options: &[&str], stream: &[u8]) -> Ran {
     let script = format!("touch {}; cat {}", place.path("begun").display(), file.display());
     let state = format!("--state-dir={}", place.path("state").display());
     let url = place.url(name);
-    let args = [&["backup", &state, &url], options, &["--", "sh", "-c", &script]].concat();
+    // Nothing is known about the server of this producer.
+    let head = ["backup", "--accept-history", &state, &url];
+    let args = [&head[..], options, &["--", "sh", "-c", &script]].concat();
     run(&args, b"")
 }
 

@@ -3,6 +3,7 @@
 use xb_pipeline::{FifoError, PackError, PlanError};
 use xb_uploader::{StoreError, StoreErrorKind};
 
+use crate::catalog::history::NotContinued;
 use crate::catalog::manifest::ManifestError;
 use crate::catalog::names::NameError;
 use crate::hints::{keys_hint, stream_hint};
@@ -175,6 +176,9 @@ pub enum BackupError {
         /// What is wrong.
         what: String,
     },
+    /// The server does not continue the history of the base, or that is unknown.
+    #[error(transparent)]
+    History(#[from] NotContinued),
     /// Other backups depend on this one.
     #[error("{name} is the base of {by}")]
     Needed {
@@ -397,6 +401,7 @@ impl BackupError {
             | Self::WhichServer { .. }
             | Self::NotRestorable { .. }
             | Self::Chain { .. }
+            | Self::History(_)
             | Self::Needed { .. }
             | Self::Running { .. } => "catalogue",
             Self::Keys(_)
@@ -461,6 +466,7 @@ impl BackupError {
             Self::Chain { .. } => Some(
                 "check the chain with `list`; without its base an incremental backup is useless, so take a full one",
             ),
+            Self::History(refused) => Some(refused.hint()),
             Self::Needed { .. } => {
                 Some("remove the dependants first, or add --force to lose them, too")
             }

@@ -22,6 +22,7 @@ mod hints;
 mod objects;
 mod read;
 mod restore;
+mod server;
 mod small_file;
 mod tune;
 mod verify;
@@ -47,9 +48,11 @@ pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
 pub use cancel::{CancelToken, Canceller, stopper};
 pub use catalog::chain::{Link, chain};
+pub use catalog::history::NotContinued;
 pub use catalog::list::list_cache::ListCache;
 pub use catalog::list::{BackupKind, Listing, State, describe, list, list_by_key, list_with};
 pub use catalog::manifest::galera_position::GaleraPosition;
+pub use catalog::manifest::history::{FileBirth, History, RedoLog};
 pub use catalog::manifest::source_info::SourceInfo;
 pub use catalog::manifest::{
     Base, ClassicFacts, End, FORMAT, Layout, Manifest, ManifestError, MemberFacts, PackedFacts,
@@ -83,6 +86,7 @@ pub use restore::owner::Owner;
 pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
+pub use server::watch::ServerWatch;
 pub use tune::error::TuneError;
 pub use tune::link::{LinkBounds, measure_link};
 pub use tune::machine::{CodecSpeed, Machine, measure_machine};

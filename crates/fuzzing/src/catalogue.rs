@@ -81,6 +81,7 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         base: None,
         producer: None,
         source: SourceInfo::default(),
+        history: None,
     }
 }
 

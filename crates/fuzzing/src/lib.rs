@@ -16,6 +16,7 @@ mod keys;
 mod listings;
 mod packed_index;
 mod peers;
+mod redo;
 mod xbstream;
 
 /// A fuzz target.
@@ -40,6 +41,7 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "codec_member", run: codecs::member, seeds: codecs::member_seeds },
     Target { name: "codec_qpress", run: codecs::qpress, seeds: codecs::qpress_seeds },
     Target { name: "xbcrypt_decode", run: keys::xbcrypt, seeds: keys::xbcrypt_seeds },
+    Target { name: "redo_head", run: redo::head, seeds: redo::seeds },
     Target { name: "seal_open", run: keys::seal, seeds: keys::seal_seeds },
     Target { name: "envelope_open", run: keys::envelope, seeds: keys::envelope_seeds },
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },

@@ -45,5 +45,5 @@ mod tablespace;
 
 pub use format::{Format, Kind, MAX_PAGE};
 pub use page::{BadPage, Fault};
-pub use redo::{REDO_HEAD, RedoStart};
+pub use redo::{REDO_HEAD, RedoHeader, RedoStart};
 pub use tablespace::{FileChecked, PageChecker, PageCounts, SystemFile};

@@ -1,4 +1,4 @@
-//! Reads from the head of a redo log where recovery starts.
+//! Reads the head of a redo log: where recovery starts, and which log it is.
 
 use crate::checksums::crc32c;
 use crate::format::{be32, be64};
@@ -13,6 +13,41 @@ const MARIADB: [u32; 2] = [0x5048_5953, 0x5068_7973];
 /// Since MariaDB 10.8 (the second of its formats) the checkpoints are further back.
 const NEWEST: u32 = MARIADB[1];
 const ENCRYPTED: u32 = 1 << 31;
+/// Format of MySQL from 8.0.30 on, whose head holds a random number for each log.
+const MYSQL_NUMBERED: u32 = 6;
+/// Length of the text that names the creator.
+const CREATOR: std::ops::Range<usize> = 16..48;
+
+/// Header of a file of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedoHeader {
+    /// Log position at which the log was created. Only MariaDB 10.8 and later keep it; earlier
+    /// servers, and MySQL, write the position at which the file was last begun.
+    pub created: Option<u64>,
+    /// Random number of the log, the same in all its files. MySQL 8.0.30 and later.
+    pub number: Option<u32>,
+    /// The program that created the file, such as `MariaDB 10.11.19`; a backup program writes a
+    /// header of its own.
+    pub creator: String,
+}
+
+impl RedoHeader {
+    /// Reads the first bytes of a file of the log, at least 512. `None` if the header is not intact,
+    /// or of an unknown format.
+    #[must_use]
+    pub fn of_head(head: &[u8]) -> Option<Self> {
+        let end = BLOCK - 4;
+        if crc32c(head.get(..end)?) != be32(head, end)? {
+            return None;
+        }
+        let format = be32(head, 0)? & !ENCRYPTED;
+        let created = (format == NEWEST).then(|| be64(head, 8)).flatten();
+        let number = (format == MYSQL_NUMBERED).then(|| be32(head, 4)).flatten();
+        let creator = head.get(CREATOR)?.split(|byte| *byte == 0).next()?;
+        let creator = std::str::from_utf8(creator).ok()?.to_owned();
+        Some(Self { created, number, creator })
+    }
+}
 
 /// Position at which recovery starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -555,7 +555,65 @@ fn the_checkpoint_of_a_redo_log_is_read() {
     assert_eq!(RedoStart::of_head(&head), start(12345, true));
 }
 
+/// Header of a redo log as MariaDB 10.11.19 wrote it for a new server, and as its backup program
+/// writes it.
+#[test]
+fn the_header_of_a_redo_log_is_read() {
+    use xb_pages::{REDO_HEAD, RedoHeader};
+    let header = |format: u32, number: u32, lsn: u64, creator: &str, sum: u32| {
+        let mut head = vec![0; REDO_HEAD];
+        put(&mut head, 0, format);
+        put(&mut head, 4, number);
+        head[8..16].copy_from_slice(&lsn.to_be_bytes());
+        head[16..16 + creator.len()].copy_from_slice(creator.as_bytes());
+        put(&mut head, 508, sum);
+        head
+    };
+    let of = |head: &[u8]| RedoHeader::of_head(head);
+    let server = header(0x5068_7973, 0, 12288, "MariaDB 10.11.19", 0x4764_a11e);
+    let created = |lsn, creator: &str| {
+        Some(RedoHeader { created: Some(lsn), number: None, creator: creator.into() })
+    };
+    assert_eq!(of(&server), created(12288, "MariaDB 10.11.19"));
+    assert_eq!(of(&server[..512]), of(&server), "the checkpoints do not matter");
+    assert_eq!(of(&server[..511]), None);
+    let backup = header(0x5068_7973, 0, 44388, "Backup 10.11.19", 0xc7d5_496b);
+    assert_eq!(of(&backup), created(44388, "Backup 10.11.19"));
+    for at in 0..512 {
+        let mut bad = server.clone();
+        bad[at] ^= 1;
+        assert_eq!(of(&bad), None, "byte {at}");
+    }
+    let summed = |mut head: Vec<u8>| {
+        let sum = crc(&head[..508]);
+        put(&mut head, 508, sum);
+        head
+    };
+    // Before 10.8, the position is that of the file, not of the log.
+    let older = summed(header(0x5048_5953, 0, 8192, "MariaDB 10.6.1", 0));
+    assert_eq!(of(&older).map(|head| (head.created, head.number)), Some((None, None)));
+    let mysql = summed(header(6, 77, 8192, "MySQL 8.4.7", 0));
+    assert_eq!(of(&mysql).map(|head| (head.created, head.number)), Some((None, Some(77))));
+    let encrypted = summed(header(0xd068_7973, 0, 12288, "MariaDB 10.11.19", 0));
+    assert_eq!(of(&encrypted), created(12288, "MariaDB 10.11.19"));
+}
+
 proptest! {
+    #[test]
+    fn no_head_of_a_redo_log_panics(
+        mut head in prop::collection::vec(any::<u8>(), 0..13_000), sums in any::<bool>(),
+        format in prop::sample::select(&[6_u32, 0x5048_5953, 0x5068_7973]),
+    ) {
+        if sums && head.len() >= 512 {
+            put(&mut head, 0, format);
+            let sum = crc(&head[..508]);
+            put(&mut head, 508, sum);
+        }
+        let header = xb_pages::RedoHeader::of_head(&head);
+        prop_assert!(header.is_none_or(|header| sums && header.creator.len() <= 32));
+        let _ = xb_pages::RedoStart::of_head(&head);
+    }
+
     #[test]
     fn nothing_panics_and_pieces_do_not_matter(
         sum in prop::sample::select(&SUMS), code in 1_u32..8, pages in 0_u32..6,

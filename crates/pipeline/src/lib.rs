@@ -132,7 +132,7 @@ pub use pack::result::{PackHandle, PackOutput, PackResult};
 pub use pack::{PackSettings, start_pack};
 pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
 pub use scan::passthrough::{PassthroughError, relay};
-pub use scan::scanner::{Scanned, StreamError};
+pub use scan::scanner::{REDO_LOGS, Scanned, StreamError};
 pub use unpack::error::UnpackError;
 pub use unpack::parts::{Body, BodyError, FRONT_LEN, unpack_parts};
 pub use unpack::{unpack, unpack_watched};

@@ -92,11 +92,16 @@ fn files(shape: &Shape, wrapping: &str) -> Vec<(String, Vec<u8>)> {
 
 /// Writes a stream in chunks of 20 bytes; returns it with the ends of its chunks.
 fn stream(files: &[(String, Vec<u8>)]) -> (Vec<u8>, Vec<usize>) {
+    cut(files, 20)
+}
+
+/// Writes a stream in chunks of `size` bytes; returns it with the ends of its chunks.
+fn cut(files: &[(String, Vec<u8>)], size: usize) -> (Vec<u8>, Vec<usize>) {
     let (mut all, mut ends) = (Vec::new(), Vec::new());
     for (name, content) in files {
-        for (n, piece) in content.chunks(20).enumerate() {
+        for (n, piece) in content.chunks(size).enumerate() {
             let mut writer = ChunkWriter::new(Vec::new());
-            writer.payload(name, (n * 20) as u64, piece).unwrap();
+            writer.payload(name, (n * size) as u64, piece).unwrap();
             all.extend(writer.finish().unwrap());
             ends.push(all.len());
         }
@@ -140,6 +145,24 @@ fn only_a_whole_stream_is_complete() {
                     all.len()
                 );
             }
+        }
+    }
+}
+
+/// However a redo log is cut into chunks, at most its head is kept, and none of a packed one.
+#[test]
+fn the_head_of_the_redo_log_is_kept() {
+    let log: Vec<u8> = (0..40_000_u32).map(|n| (n % 251) as u8).collect();
+    let last = files(&SHAPES[4], "").into_iter().find(|(name, _)| name.ends_with("_info")).unwrap();
+    for (name, len) in
+        [("ib_logfile0", log.len()), ("xtrabackup_logfile", 700), ("ib_logfile0.qp", 9)]
+    {
+        for chunk in [500, 13_000, 50_000] {
+            let all = cut(&[(name.to_owned(), log[..len].to_vec()), last.clone()], chunk).0;
+            let found = inspect(&all).unwrap();
+            let kept = found.scanned.described.get(name).map(Vec::as_slice);
+            let expected = &log[..len.min(12 << 10)];
+            assert_eq!(kept, Some(expected).filter(|_| !name.ends_with(".qp")), "{name} {chunk}");
         }
     }
 }

@@ -17,6 +17,13 @@ pub(crate) struct BackupOptions {
     /// Take an incremental backup on top of backup NAME in the same ROOT; `latest` is the newest
     #[arg(long, value_name = "NAME")]
     pub(crate) incremental_from: Option<String>,
+    /// With --incremental-from: accept a base although it is unknown whether the server was restored
+    /// since it was taken
+    #[arg(long)]
+    pub(crate) accept_history: bool,
+    /// With --incremental-from: take a full backup if no base fits
+    #[arg(long)]
+    pub(crate) or_full: bool,
     /// With --incremental-from and a key: accept a base that is not sealed
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unsealed: bool,

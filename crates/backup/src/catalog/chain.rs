@@ -167,6 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::catalog::manifest::history::History;
     use crate::catalog::manifest::sample;
 
     fn link(number: usize, from: u64, to: u64, base: Option<usize>) -> Link {
@@ -246,5 +247,12 @@ mod tests {
         foreign[1].manifest.server = Some("b".into());
         assert!(walk(&all(&foreign), "n2").unwrap_err().contains("another server"));
         assert_eq!(walk(&all(&good[1..]), "n2").unwrap_err(), "gone");
+        let of = |server: &str| History { server_uuid: Some(server.into()), ..History::default() };
+        let mut forked = good.clone();
+        (forked[0].manifest.history, forked[1].manifest.history) = (Some(of("u")), Some(of("v")));
+        assert!(walk(&all(&forked), "n2").unwrap_err().contains("another history"));
+        // An unknown history breaks no chain: chains of earlier versions have no evidence.
+        forked[0].manifest.history = None;
+        assert_eq!(walk(&all(&forked), "n2").unwrap(), ["n0", "n1", "n2"]);
     }
 }

@@ -1,5 +1,6 @@
 //! What ties an incremental backup to its base.
 
+use crate::catalog::history::{Verdict, judge};
 use crate::catalog::manifest::{Base, Manifest};
 use crate::catalog::names::BackupName;
 
@@ -83,8 +84,12 @@ pub(crate) fn misfit(
     }
     match (increment.source.from_lsn, found.source.to_lsn) {
         (Some(from), Some(to)) if from != to => {
-            Some(format!("it starts at LSN {from}, but its base {name} ends at LSN {to}"))
+            return Some(format!("it starts at LSN {from}, but its base {name} ends at LSN {to}"));
         }
+        _ => {}
+    }
+    match judge(found, increment.history.as_ref()) {
+        Verdict::Other(what) => Some(format!("its base {name} is of another history: {what}")),
         _ => None,
     }
 }

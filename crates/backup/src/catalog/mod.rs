@@ -2,6 +2,7 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod chain;
+pub(crate) mod history;
 pub(crate) mod lineage;
 pub(crate) mod list;
 pub(crate) mod manifest;

@@ -238,12 +238,6 @@ fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes,
     Ok(attest(text, key).into())
 }
 
-/// Writes a record and reads it back: others rely on it.
-async fn put_kept(root: &Root, key: &str, record: bytes::Bytes) -> Result<(), BackupError> {
-    root.store().put(key, record.clone().into()).await?;
-    Ok(root.store().confirm_content(key, &record).await?)
-}
-
 /// Results for the manifest with this digest. With a key, only results of verifications that had
 /// the key count, and they must be authenticated.
 pub(crate) async fn results(

@@ -1,6 +1,6 @@
 //! Checks of the backup program and of the server that it reads.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,19 +9,9 @@ use crate::cancel::CancelToken;
 use crate::check::CheckLine;
 use crate::check::galera::{VARIABLES, Variables, check_galera};
 use crate::child::{OnLine, ask};
+use crate::server::login::{Family, ask_server, login_args};
+use crate::server::watch::ServerWatch;
 
-/// Options of a producer that its server's client takes, too.
-const LOGIN: [&str; 9] = [
-    "--defaults-file",
-    "--defaults-extra-file",
-    "--defaults-group-suffix",
-    "--no-defaults",
-    "--user",
-    "--host",
-    "--port",
-    "--socket",
-    "--login-path",
-];
 /// Privileges without which a backup fails, and those that include them.
 const GRANTS: [(&str, &[&str]); 2] =
     [("RELOAD", &["RELOAD", "ALL PRIVILEGES"]), ("PROCESS", &["PROCESS", "ALL PRIVILEGES"])];
@@ -34,12 +24,10 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
         let fix = "install it, or give its path as the producer";
         return vec![CheckLine::failed("program", error.to_string(), fix)];
     }
-    let is_mariadb = name.starts_with("mariadb-backup") || name.starts_with("mariabackup");
-    if !is_mariadb && !name.starts_with("xtrabackup") {
+    let Some(family) = Family::of_program(program) else {
         let found = format!("{name} is installed; this program cannot be checked further");
         return vec![CheckLine::ok("program", found)];
-    }
-    let quiet: OnLine = Arc::new(|_| {});
+    };
     let mut lines = Vec::new();
     // mariadb-backup writes its version to stderr.
     let heard = Arc::new(std::sync::Mutex::new(String::new()));
@@ -64,7 +52,7 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
     let own = first_version(&text);
     let shown = own.as_deref().unwrap_or("of an unknown version");
     lines.push(CheckLine::ok("program", format!("{name} {shown}")));
-    let client = if is_mariadb { "mariadb" } else { "mysql" };
+    let client = family.client();
     if crate::child::find(&[Path::new(client)]).is_err() {
         lines.push(CheckLine::warning(
             "server",
@@ -73,25 +61,35 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
         ));
         return lines;
     }
-    let mut args = login_args(&argv[1..]);
+    let args = login_args(argv.get(1..).unwrap_or_default());
     let defaults: Vec<OsString> =
-        args.iter().filter(|word| word.as_bytes().starts_with(b"--defaults")).cloned().collect();
+        args.into_iter().filter(|word| word.as_bytes().starts_with(b"--defaults")).collect();
     let query = format!(
         "SELECT CONCAT('version=', VERSION()); SHOW GRANTS; \
          SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})"
     );
-    args.extend(
-        ["--batch", "--skip-column-names", "--connect-timeout=5", "-e", &query].map(OsString::from),
-    );
-    match ask(Path::new(client), &args, &quiet, stop).await {
+    match ask_server(family, argv, &query, stop).await {
         Ok(answer) => {
             let (judged, variables) = judge_server(&answer, &name, own.as_deref());
             lines.extend(judged);
+            lines.push(check_history(argv, stop).await);
             lines.extend(check_galera(&variables, &defaults, stop).await);
         }
         Err(error) => lines.push(not_answered(argv, &error)),
     }
     lines
+}
+
+/// Checks whether increments can prove that their base is of the same history.
+async fn check_history(argv: &[OsString], stop: &mut CancelToken) -> CheckLine {
+    match ServerWatch::begin(argv, stop).await.lacks() {
+        None => CheckLine::ok("history", "the server's logs can be compared with those of a base"),
+        Some(why) => CheckLine::warning(
+            "history",
+            format!("increments cannot prove that the server was not restored: {why}"),
+            "let the backup's user read these directories; otherwise, increments need --accept-history or --or-full",
+        ),
+    }
 }
 
 /// The line for a client that got no answer from the server.
@@ -113,20 +111,6 @@ fn not_answered(argv: &[OsString], error: &crate::error::BackupError) -> CheckLi
             "check that the server is running, and check the producer's user, password and socket",
         ),
     }
-}
-
-fn login_args(args: &[OsString]) -> Vec<OsString> {
-    let of_login = |word: &&OsString| {
-        let word = word.as_bytes();
-        let name = word.split(|byte| *byte == b'=').next().unwrap_or_default();
-        LOGIN.iter().any(|option| option.as_bytes() == name)
-    };
-    let mut own: Vec<OsString> = args.iter().filter(of_login).cloned().collect();
-    // Options about option files must come first.
-    own.sort_by_key(|word| {
-        !OsStr::as_bytes(word).starts_with(b"--defaults") && word != "--no-defaults"
-    });
-    own
 }
 
 /// Judges the client's answer; also returns the server's variables.
@@ -216,12 +200,5 @@ mod tests {
         );
         assert_eq!(found("xtrabackup version 8.0.35-30 based on MySQL server 8.0.35"), "8.0.35-30");
         assert_eq!(first_version("no version here 1.2"), None);
-    }
-
-    #[test]
-    fn only_the_login_goes_to_the_client() {
-        let args = ["--backup", "--user=b", "--password=x", "--defaults-file=/a", "--socket=/s"];
-        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        assert_eq!(login_args(&args), ["--defaults-file=/a", "--user=b", "--socket=/s"]);
     }
 }

@@ -160,6 +160,7 @@ impl Run<'_> {
             }
             Err(error) => Err(error),
             Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
+                self.history(&stored.manifest, stop).await?;
                 match self.open_packed(stored, stop).await? {
                     Some(packed) => self.packed(packed, stop).await,
                     None => {
@@ -173,6 +174,9 @@ impl Run<'_> {
                     self.report.manifest = Some(stored.digest());
                     stored.manifest
                 });
+                if let Some(manifest) = &manifest {
+                    self.history(manifest, stop).await?;
+                }
                 self.open_classic(manifest, stop).await
             }
         }

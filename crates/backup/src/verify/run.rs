@@ -6,8 +6,11 @@ use xb_encryptor::xbcrypt::{Algorithm, Cipher};
 use xb_encryptor::{Backend, DataKey, MacKey};
 use xb_pipeline::{EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
 
+use crate::cancel::CancelToken;
+use crate::catalog::history::{Verdict, judge};
+use crate::catalog::lineage::MAX_LINKS;
 use crate::catalog::manifest::{End, Manifest, PackedFacts};
-use crate::catalog::names::RunId;
+use crate::catalog::names::{BackupName, CATALOG, RunId};
 use crate::catalog::root::Root;
 use crate::catalog::verification::{Level, Problem, VerifyReport};
 use crate::error::BackupError;
@@ -72,6 +75,40 @@ impl Run<'_> {
             error => error,
         })?;
         Ok((plan, share))
+    }
+
+    /// Checks that each link of the chain continues the history of its base, as far as the manifests
+    /// can be read and state it.
+    pub(super) async fn history(
+        &mut self,
+        manifest: &Manifest,
+        stop: &mut CancelToken,
+    ) -> Result<(), BackupError> {
+        let mut link = manifest.clone();
+        for _ in 0..MAX_LINKS {
+            let Some(base) = link.base.clone() else { return Ok(()) };
+            let Ok(name) = BackupName::new(&base.name) else { return Ok(()) };
+            let found = match stop.or(self.root.manifest(&name)).await {
+                Ok(Some(found)) if found.run == base.run => found,
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_of_one_object() => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let (of, base) = (&link.name, &base.name);
+            match judge(&found, link.history.as_ref()) {
+                Verdict::Same | Verdict::Likely(_) => {}
+                Verdict::Unknown(what) => self.note(&format!(
+                    "it is unknown whether {of} continues the history of its base {base}: {what}"
+                )),
+                Verdict::Other(what) => self.found(
+                    Level::Manifest,
+                    Some(format!("{CATALOG}/{of}")),
+                    format!("{of} does not continue the history of its base {base}: {what}"),
+                ),
+            }
+            link = found;
+        }
+        Ok(())
     }
 
     /// Options for inspecting a stream, according to the end that the manifest states.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use xb_encryptor::Keys;
 
 use crate::catalog::chain::chain;
+use crate::catalog::history::{NotContinued, Verdict, judge};
 use crate::catalog::lineage::same_server;
 use crate::catalog::manifest::{Base, Manifest, StoredManifest};
 use crate::catalog::names::{BackupName, RunId};
@@ -14,6 +15,7 @@ use crate::catalog::resolve::{Resolved, Wanted, resolve};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, unlock, unsealed};
+use crate::server::watch::ServerWatch;
 use crate::write::IncrementalBase;
 
 /// Number of notes kept about this host's runs; enough for a year of nightly backups.
@@ -97,6 +99,10 @@ pub struct SinceRequest<'a> {
     pub memory: u64,
     /// This host's record of its own backups.
     pub own: Option<&'a LocalRunLog>,
+    /// The server of the new backup, if it is known.
+    pub watch: Option<&'a ServerWatch>,
+    /// Whether to accept a base although it is unknown whether the server continues its history.
+    pub accept_history: bool,
 }
 
 /// Finds the base of a new backup and the log sequence number that the base reaches. Also returns
@@ -108,7 +114,8 @@ pub struct SinceRequest<'a> {
 ///
 /// # Errors
 /// [`BackupError::NotThere`], [`BackupError::WhichServer`]; [`BackupError::Chain`] if the backup
-/// cannot be a base; [`BackupError::Keys`] and [`BackupError::Unsealed`] if it is not
+/// cannot be a base; [`BackupError::History`] if the server does not continue its history, or if that
+/// is unknown; [`BackupError::Keys`] and [`BackupError::Unsealed`] if it is not
 /// authenticated.
 pub async fn since(
     root: &Root,
@@ -116,7 +123,7 @@ pub async fn since(
 ) -> Result<(IncrementalBase, Vec<String>), BackupError> {
     let SinceRequest { wanted, server, .. } = *request;
     // In a ROOT with several servers, choose the newest backup of the new backup's server.
-    let Resolved { name, doubts } = match resolve(root, wanted, None).await {
+    let Resolved { name, mut doubts } = match resolve(root, wanted, None).await {
         Err(BackupError::WhichServer { .. }) => resolve(root, wanted, server).await?,
         found => found?,
     };
@@ -151,8 +158,44 @@ pub async fn since(
             false => request.demand_vouched(root, &link.name, &stored).await?,
         }
     }
+    let accept_history = request.accept_history;
+    let now = request.watch.and_then(|watch| watch.before(manifest));
+    let verdict = judge(manifest, now.as_ref());
+    if let Some(doubt) = accepted(name.as_str(), verdict, accept_history).map_err(|error| {
+        // What is missing on this host tells more than that the evidence is incomplete.
+        match request.watch.and_then(ServerWatch::lacks).filter(|_| !error.is_certain) {
+            Some(why) => NotContinued { what: format!("{}: {why}", error.what), ..error },
+            None => error,
+        }
+    })? {
+        doubts.push(doubt);
+    }
     let base = Base { name: name.to_string(), run: manifest.run.clone() };
-    Ok((IncrementalBase { base, lsn }, doubts))
+    Ok((IncrementalBase { base, lsn, accept_history }, doubts))
+}
+
+/// Returns the doubt that remains about a base with this verdict, if any.
+///
+/// # Errors
+/// [`NotContinued`] if the base is not acceptable.
+pub(super) fn accepted(
+    base: &str,
+    verdict: Verdict,
+    accept_history: bool,
+) -> Result<Option<String>, NotContinued> {
+    let refused = |what, is_certain| NotContinued { base: base.to_owned(), what, is_certain };
+    match verdict {
+        Verdict::Same => Ok(None),
+        Verdict::Likely(what) => Ok(Some(format!("base {base}: {what}"))),
+        Verdict::Unknown(what) if accept_history => {
+            Ok(Some(format!("base {base} was accepted by --accept-history: {what}")))
+        }
+        Verdict::Unknown(what) => Err(refused(
+            format!("it is unknown whether the server was restored since then, because {what}"),
+            false,
+        )),
+        Verdict::Other(what) => Err(refused(what, true)),
+    }
 }
 
 impl SinceRequest<'_> {

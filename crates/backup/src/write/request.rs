@@ -6,6 +6,7 @@ use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform, codec_me
 
 use crate::catalog::manifest::{Base, Layout, Manifest};
 use crate::catalog::names::BackupName;
+use crate::server::watch::ServerWatch;
 
 /// Request of a put.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct PutRequest {
     pub server: Option<String>,
     /// Base of an incremental backup, if the user named one.
     pub since: Option<IncrementalBase>,
+    /// The server before its producer started, if it is known.
+    pub watch: Option<ServerWatch>,
 }
 
 /// Layout of a backup in the store, with the settings that only this layout has.
@@ -107,6 +110,8 @@ pub struct IncrementalBase {
     pub base: Base,
     /// The log sequence number that the base reaches.
     pub lsn: u64,
+    /// Whether to accept a base although it is unknown whether the server continues its history.
+    pub accept_history: bool,
 }
 
 /// Result of a successful run.

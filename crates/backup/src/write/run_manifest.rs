@@ -6,6 +6,7 @@ use xb_encryptor::Envelope;
 use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
 use xb_uploader::Uploaded;
 
+use crate::catalog::history::{Verdict, judge};
 use crate::catalog::lineage::find_base;
 use crate::catalog::manifest::source_info::SourceInfo;
 use crate::catalog::manifest::{
@@ -19,6 +20,7 @@ use crate::claim::mark::{settled, take_back};
 use crate::error::BackupError;
 use crate::hex::hex;
 
+use super::incremental::accepted;
 use super::run_folder::RunFolder;
 use super::{PutLayout, PutRequest};
 
@@ -100,24 +102,30 @@ impl RunFolder {
             base: None,
             producer,
             source: SourceInfo::from_files(&put.scanned.described),
+            history: None,
         }
     }
 }
 
-/// Sets the base of an incremental backup, and checks that it fits.
+/// Sets the base of an incremental backup, and checks that it fits; records the evidence of the
+/// server's history.
 pub(super) async fn find_its_base(
     root: &Root,
     request: &PutRequest,
     manifest: &mut Manifest,
 ) -> Result<(), BackupError> {
     let Some(since) = &request.since else {
+        let mut found = None;
         if manifest.is_incremental() {
             let all = manifests(root).await?.sound;
-            let all = all.iter().map(|(name, manifest)| (name, manifest));
             // Finding none is not an error: the base may be in another ROOT.
-            manifest.base = find_base(all, manifest);
+            manifest.base = find_base(all.iter().map(|(name, found)| (name, found)), manifest);
+            found = manifest.base.as_ref().and_then(|base| {
+                all.into_iter().map(|(_, found)| found).find(|found| found.run == base.run)
+            });
         }
-        return Ok(());
+        // The user has chosen the base by the producer's own options, so only proof counts against it.
+        return record_history(request, manifest, found.as_ref(), true);
     };
     let refused = |what: String| Err(BackupError::Chain { name: manifest.name.clone(), what });
     let (base, facts) = (&since.base.name, &manifest.source);
@@ -137,14 +145,37 @@ pub(super) async fn find_its_base(
         _ => {}
     }
     // The base was found hours ago; this backup cannot be restored if it is gone.
-    match root.manifest(&BackupName::new(base)?).await? {
-        Some(found) if found.run == since.base.run => {}
+    let found = match root.manifest(&BackupName::new(base)?).await? {
+        Some(found) if found.run == since.base.run => found,
         Some(_) => {
             return refused(format!("its base {base} was replaced by another backup"));
         }
         None => return refused(format!("its base {base} is missing")),
-    }
+    };
     manifest.base = Some(since.base.clone());
+    record_history(request, manifest, Some(&found), since.accept_history)
+}
+
+/// Records the evidence of the server's history, and judges it against that of the base.
+///
+/// # Errors
+/// [`BackupError::History`] if the server does not continue the history of the base, or if that is
+/// unknown and not accepted.
+fn record_history(
+    request: &PutRequest,
+    manifest: &mut Manifest,
+    base: Option<&Manifest>,
+    accept: bool,
+) -> Result<(), BackupError> {
+    let watch = request.watch.as_ref();
+    manifest.history = watch.and_then(|watch| watch.after(&manifest.source, base));
+    let Some(base) = base else { return Ok(()) };
+    let verdict = judge(base, manifest.history.as_ref());
+    let by_word = accept && matches!(verdict, Verdict::Unknown(_));
+    accepted(&base.name, verdict, accept)?;
+    if by_word && request.since.is_some() {
+        manifest.history.get_or_insert_default().accepted = true;
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use xb_frame::index::ChunkRecord;
+use xb_pages::REDO_HEAD;
 use xb_reader::{
     Change, ChunkHead, ChunkKind, DecodeError, Decoder, Dialect, Event, FileTable, Limits,
     OrderError, PieceCheck, RelPath, Unfinished,
@@ -83,7 +84,8 @@ pub struct Scanned {
     pub files: u64,
     /// Reason why the stream counts as complete.
     pub proof: EndProof,
-    /// Content of the small files that describe the backup, if they were readable.
+    /// Content of the small files that describe the backup, and the head of the redo log
+    /// ([`REDO_LOGS`], at most [`xb_pages::REDO_HEAD`] bytes), if they were readable.
     pub described: BTreeMap<String, Vec<u8>>,
 }
 
@@ -94,6 +96,8 @@ impl Scanned {
     }
 }
 
+/// Redo logs of which [`Scanned::described`] keeps the head: of mariadb-backup, and of xtrabackup.
+pub const REDO_LOGS: [&str; 2] = ["ib_logfile0", "xtrabackup_logfile"];
 /// Files whose content is kept for the manifest.
 const DESCRIBING: [&str; 4] = ["info", "checkpoints", "binlog_info", "galera_info"];
 /// Maximum length of the content kept per file, in bytes.
@@ -103,10 +107,19 @@ const UNPACKING: u64 = 16 << 20;
 
 /// Returns the name of a file that describes the backup, with its suffixes.
 fn describes(path: &RelPath) -> Option<String> {
+    let name = std::str::from_utf8(path.as_bytes()).ok()?;
+    // A compressed or encrypted log is not decoded for its head.
+    if REDO_LOGS.contains(&name) {
+        return Some(name.to_owned());
+    }
     let bare = std::str::from_utf8(logical_name(path.as_bytes())).ok()?;
     let rest = bare.strip_prefix("xtrabackup_").or_else(|| bare.strip_prefix("mariadb_backup_"))?;
-    let name = std::str::from_utf8(path.as_bytes()).ok()?;
     DESCRIBING.contains(&rest).then(|| name.to_owned())
+}
+
+/// Maximum length that is kept of a file, in bytes.
+fn most(name: &str) -> usize {
+    if REDO_LOGS.contains(&name) { REDO_HEAD } else { MAX_DESCRIBING }
 }
 
 /// Returns such a file without its suffixes; `None` if it is encrypted or cannot be decompressed.
@@ -178,10 +191,10 @@ impl Scanner {
             match event {
                 Event::Head(head) => self.head(head, &mut notes)?,
                 Event::Data(piece) => {
-                    if let Some(content) =
-                        self.keeping.as_ref().and_then(|name| self.described.get_mut(name))
+                    if let Some(name) = &self.keeping
+                        && let Some(content) = self.described.get_mut(name)
                     {
-                        let room = MAX_DESCRIBING - content.len();
+                        let room = most(name).saturating_sub(content.len());
                         content.extend_from_slice(&piece[..piece.len().min(room)]);
                     }
                     let end = slab.len() - input.len();

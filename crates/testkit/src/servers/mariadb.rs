@@ -121,7 +121,16 @@ impl MariaDb {
     /// As [`MariaDb::start`].
     #[must_use]
     pub fn start_on(datadir: &Path) -> Self {
-        Self::run(Scratch::new(), datadir.to_path_buf(), &[])
+        Self::start_on_with(datadir, &[])
+    }
+
+    /// Like [`MariaDb::start_on`], with further server options.
+    ///
+    /// # Panics
+    /// As [`MariaDb::start`].
+    #[must_use]
+    pub fn start_on_with(datadir: &Path, options: &[&str]) -> Self {
+        Self::run(Scratch::new(), datadir.to_path_buf(), options)
     }
 
     /// Shuts the server down cleanly and returns its data directory.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, BackupName, CancelToken, Keys, Layout, LocalRunLog, LockGuard, Producer,
-    PutLayout, PutReport, PutRequest, Root, SinceRequest, Wanted,
+    BackupError, BackupName, CancelToken, IncrementalBase, Keys, Layout, LocalRunLog, LockGuard,
+    Producer, PutLayout, PutReport, PutRequest, Root, ServerWatch, SinceRequest, Wanted,
 };
 use xb_cli::{Failure, Log, OrFail as _, host_name};
 use xb_compressor::{AlgorithmError, Compression};
@@ -149,26 +149,14 @@ impl Context {
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let talk = talk(&self.log, heard);
                 let mut producer = command;
+                request.watch = Some(ServerWatch::begin(&producer, &mut stop).await);
                 if let Some((wanted, keys)) = &since {
-                    let server = request.server.as_deref();
-                    let memory = request.memory;
-                    let since = SinceRequest {
-                        wanted,
-                        server,
-                        keys,
-                        sealed: request.layout.is_encrypted(),
-                        accept_unsealed: args.accept_unsealed,
-                        memory,
-                        own: own.as_ref(),
-                    };
-                    let (since, doubts) = stop.or(xb_backup::since(&root, &since)).await?;
-                    doubts.iter().for_each(|doubt| self.log.warn(doubt));
-                    self.log.info(format!(
-                        "incremental backup on top of {}, from LSN {}",
-                        since.base.name, since.lsn
-                    ));
+                    request.since = self
+                        .find_base((&root, &request), (wanted, keys), args, own.as_ref(), &mut stop)
+                        .await?;
+                }
+                if let Some(since) = &request.since {
                     producer.push(format!("--incremental-lsn={}", since.lsn).into());
-                    request.since = Some(since);
                 }
                 let start = || Producer::start(&producer, fifos, &guard, talk);
                 let report =
@@ -198,6 +186,55 @@ impl Context {
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
         Ok(report)
+    }
+
+    /// Finds the base of an increment. `None` if no backup fits, and a full backup is to be taken
+    /// instead.
+    async fn find_base(
+        &self,
+        (root, request): (&Root, &PutRequest),
+        (wanted, keys): (&Wanted, &Keys),
+        args: &BackupOptions,
+        own: Option<&LocalRunLog>,
+        stop: &mut CancelToken,
+    ) -> Result<Option<IncrementalBase>, BackupError> {
+        let since = SinceRequest {
+            wanted,
+            server: request.server.as_deref(),
+            keys,
+            sealed: request.layout.is_encrypted(),
+            accept_unsealed: args.accept_unsealed,
+            memory: request.memory,
+            own,
+            watch: request.watch.as_ref(),
+            accept_history: args.accept_history,
+        };
+        match stop.or(xb_backup::since(root, &since)).await {
+            Ok((since, doubts)) => {
+                doubts.iter().for_each(|doubt| self.unusual(doubt));
+                self.log.info(format!(
+                    "incremental backup on top of {}, from LSN {}",
+                    since.base.name, since.lsn
+                ));
+                Ok(Some(since))
+            }
+            // Errors of keys and of the store say nothing about the base.
+            Err(
+                error @ (BackupError::History(_)
+                | BackupError::Chain { .. }
+                | BackupError::NotThere { .. }),
+            ) if args.or_full => {
+                self.unusual(&format!("a full backup is taken instead of an increment: {error}"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Warns in the log and in the report.
+    fn unusual(&self, text: &str) {
+        self.log.warn(text);
+        self.reporting.warning(text);
     }
 
     /// The base that `--incremental-from` names, and the keys to open its manifest.
@@ -284,6 +321,7 @@ impl Context {
             tool: TOOL.to_owned(),
             server: put.server.clone(),
             since: None,
+            watch: None,
         })
     }
 

@@ -109,6 +109,7 @@ impl Job<'_> {
             Ok(json!({
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
+                "base": manifest.base.as_ref().map(|base| &base.name),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
@@ -118,6 +119,11 @@ impl Job<'_> {
                 None => name.to_string(),
             };
             self.result.name = Some(name.to_string());
+        }
+        let base = self.result.stages.last().map(|stage| &stage.details["base"]);
+        if args.backup.incremental_from.is_some() && base.is_some_and(Value::is_null) {
+            let text = "a full backup was taken instead of an increment, because no base fits";
+            self.result.warnings.push(text.to_owned());
         }
         if let Some(level) = args.verify.0 {
             self.stage("verify", || self_verify(context, args, &place, level.level()))?;

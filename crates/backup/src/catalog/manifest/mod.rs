@@ -5,6 +5,7 @@
 //! `hmac-sha256:HEX` over everything before it, with a key that only holders of the data key have.
 
 pub(crate) mod galera_position;
+pub(crate) mod history;
 pub(crate) mod signed_text;
 pub(crate) mod source_info;
 
@@ -13,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use xb_encryptor::MacKey;
 
+use crate::catalog::manifest::history::History;
 use crate::catalog::manifest::signed_text::{Flaw, SignedText, attest};
 use crate::catalog::manifest::source_info::SourceInfo;
 use crate::catalog::names::RunId;
@@ -87,6 +89,9 @@ pub struct Manifest {
     /// Facts about the server from the small text files in the stream.
     #[serde(default)]
     pub source: SourceInfo,
+    /// Evidence of the server's history; earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
 }
 
 /// Base of an incremental backup.
@@ -406,6 +411,7 @@ pub(crate) fn sample() -> Manifest {
         base: None,
         producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
         source: SourceInfo::default(),
+        history: None,
     }
 }
 

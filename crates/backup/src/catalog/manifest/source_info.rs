@@ -1,8 +1,11 @@
-//! Facts about the server and the backup, from the small text files inside a stream.
+//! Facts about the server and the backup, from the small text files inside a stream and the head of
+//! its redo log.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use xb_pages::RedoStart;
+use xb_pipeline::REDO_LOGS;
 
 use crate::catalog::manifest::galera_position::GaleraPosition;
 
@@ -30,6 +33,10 @@ pub struct SourceInfo {
     /// Log sequence number to which prepare will roll forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_lsn: Option<u64>,
+    /// Log sequence number of the checkpoint at which the backup's redo log begins: every change
+    /// before it is in the data files. Earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redo_start_lsn: Option<u64>,
     /// Binary log position, as the info file writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binlog_pos: Option<String>,
@@ -62,9 +69,33 @@ impl SourceInfo {
             from_lsn: lsn("from_lsn"),
             to_lsn: lsn("to_lsn"),
             last_lsn: lsn("last_lsn"),
+            redo_start_lsn: REDO_LOGS
+                .iter()
+                .find_map(|name| RedoStart::of_head(files.get(*name)?))
+                .map(|start| start.checkpoint),
             binlog_pos: info("binlog_pos"),
             galera: text("galera_info").and_then(GaleraPosition::parse).map(|at| at.to_string()),
         }
+    }
+}
+
+/// A position in a binary log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BinlogPosition<'a> {
+    /// File name of the log, without its directory.
+    pub(crate) file: &'a str,
+    /// Offset in bytes at which the next event begins.
+    pub(crate) offset: u64,
+}
+
+impl<'a> BinlogPosition<'a> {
+    /// Parses the text of the info file, `filename 'bin.000001', position '342', ...`. `None` for any
+    /// other text, and for a name that is not a plain file name.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        let (file, rest) = text.strip_prefix("filename '")?.split_once("', position '")?;
+        let (offset, _) = rest.split_once('\'')?;
+        let plain = !file.is_empty() && !file.starts_with('.') && !file.contains(['/', '\0']);
+        plain.then_some(Self { file, offset: offset.parse().ok()? })
     }
 }
 
@@ -105,6 +136,27 @@ mod tests {
                 (Some(0), Some(46912), Some(46928))
             );
             assert_eq!(facts.galera.as_deref(), Some("9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42"));
+        }
+    }
+
+    #[test]
+    fn a_binlog_position_names_a_file_and_no_path() {
+        let of = |text| BinlogPosition::parse(text).map(|found| (found.file, found.offset));
+        let gtid = "filename 'bin.000001', position '342', GTID of the last change '0-1-3'";
+        assert_eq!(of(gtid), Some(("bin.000001", 342)));
+        assert_eq!(of("filename 'it's.000001', position '4'"), Some(("it's.000001", 4)));
+        for bad in [
+            "",
+            "filename '', position '4'",
+            "filename '../bin.000001', position '4'",
+            "filename '/etc/passwd', position '4'",
+            "filename '..', position '4'",
+            "filename 'bin.000001', position '-4'",
+            "filename 'bin.000001', position '99999999999999999999'",
+            "filename 'bin.000001', position '4",
+            "bin.000001 4",
+        ] {
+            assert_eq!(of(bad), None, "{bad}");
         }
     }
 

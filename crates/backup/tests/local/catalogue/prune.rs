@@ -295,7 +295,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     let mut put = |of: &str| {
         let base = Base { name: "full".into(), run: full.run.clone() };
         let request = xb_backup::PutRequest {
-            since: Some(xb_backup::IncrementalBase { base, lsn: 10 }),
+            since: Some(xb_backup::IncrementalBase { base, lsn: 10, accept_history: true }),
             ..crate::common::put_request(of, Layout::Packed, 300)
         };
         let observer = Observer::default();
@@ -313,6 +313,8 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
             accept_unsealed: false,
             memory: 1 << 20,
             own: None,
+            watch: None,
+            accept_history: true,
         };
         block_on(xb_backup::since(&store.root, &request))
     };
@@ -360,7 +362,7 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     let (_stopper, mut stop) = stopper();
     let base = Base { name: "full".into(), run: full.run };
     let request = xb_backup::PutRequest {
-        since: Some(xb_backup::IncrementalBase { base, lsn: 10 }),
+        since: Some(xb_backup::IncrementalBase { base, lsn: 10, accept_history: true }),
         ..crate::common::put_request("i1", Layout::Packed, 300)
     };
     let observer = Observer::default();

@@ -115,6 +115,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         tool: "test".into(),
         server: None,
         since: None,
+        watch: None,
     }
 }
 

@@ -1,0 +1,296 @@
+//! Collects evidence of a server's history while a producer reads it.
+//!
+//! A backup's stream carries none: mariadb-backup writes the head of the redo log anew. So the
+//! server names its files, and their heads are read from the directories that the producer reads, too.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
+
+use crate::cancel::CancelToken;
+use crate::catalog::manifest::Manifest;
+use crate::catalog::manifest::history::{FileBirth, History, RedoLog, SHORTER};
+use crate::catalog::manifest::source_info::{BinlogPosition, SourceInfo};
+use crate::hex::hex;
+use crate::server::login::{Family, ask_server};
+
+/// Bytes of a binary log that count, at its beginning and before a position.
+const WINDOW: u64 = 4096;
+/// Where the flags of a binary log's first event are: the server changes them when it closes the
+/// log.
+const FLAGS: std::ops::Range<usize> = 21..23;
+/// Variables of the server that name its files, or the server itself.
+const VARIABLES: &str = "'datadir', 'innodb_data_home_dir', 'innodb_data_file_path', \
+     'innodb_log_group_home_dir', 'log_bin', 'log_bin_basename', 'server_uuid'";
+
+/// A server before its backup.
+#[derive(Debug)]
+pub struct ServerWatch {
+    files: Result<ServerFiles, String>,
+    /// Evidence before the producer starts.
+    before: Seen,
+}
+
+/// Evidence that is in the server's files now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Seen {
+    redo: Option<RedoLog>,
+    start: Option<RedoStart>,
+    data_file: Option<FileBirth>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ServerFiles {
+    /// Directory of the redo log.
+    redo: PathBuf,
+    /// First file of the system tablespace.
+    data_file: PathBuf,
+    /// Directory of the binary log, if the server writes one.
+    binlogs: Option<PathBuf>,
+    server_uuid: Option<String>,
+}
+
+impl ServerWatch {
+    /// Asks the server of the producer `argv` for its files, and looks at them. A server that cannot
+    /// be asked is no error: then nothing is known about its history.
+    pub async fn begin(argv: &[OsString], stop: &mut CancelToken) -> Self {
+        let files = ServerFiles::of(argv, stop).await;
+        let before = files.as_ref().map(ServerFiles::look).unwrap_or_default();
+        Self { files, before }
+    }
+
+    /// Explains why the evidence is incomplete; `None` if the redo log, and the binary log if there
+    /// is one, can be compared.
+    #[must_use]
+    pub fn lacks(&self) -> Option<String> {
+        match &self.files {
+            Err(why) => Some(why.clone()),
+            Ok(files) if self.before.redo.is_none() => Some(format!(
+                "the head or the birth time of the redo log in {} cannot be read",
+                files.redo.display()
+            )),
+            Ok(ServerFiles { binlogs: Some(dir), .. }) if std::fs::read_dir(dir).is_err() => {
+                Some(format!("the directory {} of the binary log cannot be read", dir.display()))
+            }
+            Ok(_) => None,
+        }
+    }
+
+    /// Evidence before the producer starts, for an increment on `base`. `None` if there is none.
+    #[must_use]
+    pub fn before(&self, base: &Manifest) -> Option<History> {
+        let files = self.files.as_ref().ok()?;
+        Some(files.history(&self.before, None, Some(base)))
+    }
+
+    /// Evidence after the producer's end, with that at the end of the backup, and of its base.
+    /// `None` if there is none, or if the stream is not from this server.
+    #[must_use]
+    pub fn after(&self, source: &SourceInfo, base: Option<&Manifest>) -> Option<History> {
+        let files = self.files.as_ref().ok()?;
+        let mut seen = files.look();
+        if !is_between(self.before.start, source.redo_start_lsn, seen.start) {
+            return None;
+        }
+        if seen.redo != self.before.redo {
+            seen.redo = None;
+        }
+        Some(files.history(&seen, Some(source), base))
+    }
+}
+
+/// Whether a backup's redo log can begin where it does: at a checkpoint of its server while the
+/// producer ran. The client might log in to another server than the producer.
+fn is_between(before: Option<RedoStart>, at: Option<u64>, after: Option<RedoStart>) -> bool {
+    let (Some(before), Some(at), Some(after)) = (before, at, after) else { return true };
+    (before.checkpoint..=after.checkpoint).contains(&at)
+}
+
+impl ServerFiles {
+    async fn of(argv: &[OsString], stop: &mut CancelToken) -> Result<Self, String> {
+        let program = argv.first().cloned().unwrap_or_default();
+        let family = Family::of_program(&program).ok_or_else(|| {
+            format!("{} is not a known backup program", program.to_string_lossy())
+        })?;
+        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
+        let answer = ask_server(family, argv, &query, stop).await.map_err(|error| {
+            format!("the server cannot be asked with the producer's login: {error}")
+        })?;
+        Self::of_variables(&answer).ok_or_else(|| "the server does not name its files".to_owned())
+    }
+
+    fn of_variables(answer: &str) -> Option<Self> {
+        let variables: BTreeMap<&str, &str> =
+            answer.lines().filter_map(|line| line.split_once('\t')).collect();
+        let of = |name: &str| variables.get(name).copied().filter(|value| !value.is_empty());
+        let datadir = Path::new(of("datadir")?);
+        // Relative to the data directory, or absolute.
+        let within = |name: &str| datadir.join(of(name).unwrap_or_default());
+        let first = of("innodb_data_file_path").unwrap_or("ibdata1").split(':').next()?;
+        let writes = of("log_bin").is_some_and(|value| value.eq_ignore_ascii_case("ON"));
+        let binlogs = of("log_bin_basename").filter(|_| writes);
+        Some(Self {
+            redo: within("innodb_log_group_home_dir"),
+            data_file: within("innodb_data_home_dir").join(first),
+            binlogs: binlogs.and_then(|base| Some(datadir.join(base).parent()?.to_owned())),
+            server_uuid: of("server_uuid").map(str::to_owned),
+        })
+    }
+
+    fn look(&self) -> Seen {
+        let path = self.redo.join("ib_logfile0");
+        let (redo, start) = match head_of(&path) {
+            Some((head, birth)) => (
+                RedoHeader::of_head(&head).and_then(|header| {
+                    let file = Some(birth?);
+                    Some(RedoLog { file, created_lsn: header.created, number: header.number })
+                }),
+                // Only of servers whose backups begin at a checkpoint of this file.
+                RedoStart::of_head(&head).filter(|start| start.skips_freed),
+            ),
+            None => (self.numbered_log(), None),
+        };
+        Seen { redo, start, data_file: birth_of(&self.data_file) }
+    }
+
+    /// The redo log of MySQL 8.0.30 and later: many files that come and go, with one number.
+    fn numbered_log(&self) -> Option<RedoLog> {
+        let files = std::fs::read_dir(self.redo.join("#innodb_redo")).ok()?;
+        let number = files.flatten().find_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let digits = name.strip_prefix("#ib_redo")?;
+            digits.parse::<u64>().ok()?;
+            RedoHeader::of_head(&head_of(&entry.path())?.0)?.number
+        })?;
+        Some(RedoLog { number: Some(number), ..RedoLog::default() })
+    }
+
+    fn history(&self, seen: &Seen, own: Option<&SourceInfo>, base: Option<&Manifest>) -> History {
+        let digest = |source: &SourceInfo| {
+            let at = BinlogPosition::parse(source.binlog_pos.as_deref()?)?;
+            digest(&self.binlogs.as_ref()?.join(at.file), at.offset)
+        };
+        History {
+            server_uuid: self.server_uuid.clone(),
+            redo: seen.redo.clone(),
+            data_file: seen.data_file,
+            binlog: own.and_then(digest).filter(|digest| digest != SHORTER),
+            binlog_at_base: base.and_then(|base| digest(&base.source)),
+            accepted: false,
+        }
+    }
+}
+
+/// The first [`REDO_HEAD`] bytes of a regular file, and its birth.
+fn head_of(path: &Path) -> Option<(Vec<u8>, Option<FileBirth>)> {
+    // Looked at before it is opened: opening a pipe would block.
+    let birth = birth_of(path);
+    let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+    let file = file.and_then(|_| File::open(path).ok())?;
+    let mut head = Vec::new();
+    file.take(REDO_HEAD as u64).read_to_end(&mut head).ok()?;
+    Some((head, birth))
+}
+
+fn birth_of(path: &Path) -> Option<FileBirth> {
+    let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let born = Timestamp::try_from(meta.created().ok()?).ok()?;
+    Some(FileBirth { inode: meta.ino(), born })
+}
+
+/// SHA-256 over the first [`WINDOW`] bytes of a binary log before `offset`, and over the last;
+/// [`SHORTER`] if the log ends before `offset`. `None` if it cannot be read.
+fn digest(path: &Path, offset: u64) -> Option<String> {
+    let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    if meta.len() < offset {
+        return Some(SHORTER.to_owned());
+    }
+    let window = offset.min(WINDOW);
+    let mut file = File::open(path).ok()?;
+    let mut bytes = vec![0; usize::try_from(window).ok()?];
+    let mut sum = Sha256::new();
+    file.read_exact(&mut bytes).ok()?;
+    if let Some(flags) = bytes.get_mut(FLAGS) {
+        flags.fill(0);
+    }
+    sum.update(&bytes);
+    // A position within the first window has no other window.
+    let rest = (offset - window).min(WINDOW);
+    bytes.truncate(usize::try_from(rest).ok()?);
+    file.seek(SeekFrom::Start(offset - rest)).ok()?;
+    file.read_exact(&mut bytes).ok()?;
+    sum.update(&bytes);
+    Some(hex(&sum.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_files_are_where_its_variables_say() {
+        let of = |text: &str| ServerFiles::of_variables(text).unwrap();
+        let usual = of(
+            "datadir\t/var/lib/mysql/\ninnodb_data_home_dir\t\ninnodb_data_file_path\tibdata1:12M:autoextend\n\
+             innodb_log_group_home_dir\t./\nlog_bin\tON\nlog_bin_basename\t/var/log/mysql/bin\n",
+        );
+        assert_eq!(usual.redo.join("ib_logfile0"), Path::new("/var/lib/mysql/./ib_logfile0"));
+        assert_eq!(usual.data_file, Path::new("/var/lib/mysql/ibdata1"));
+        assert_eq!(usual.binlogs.as_deref(), Some(Path::new("/var/log/mysql")));
+        let moved = of(
+            "datadir\t/d/\ninnodb_data_home_dir\t/e\ninnodb_data_file_path\tsys1:1G;sys2:1G:autoextend\n\
+             innodb_log_group_home_dir\t/f\nlog_bin\tOFF\nlog_bin_basename\t\nserver_uuid\tu\n",
+        );
+        assert_eq!((moved.redo, moved.data_file), ("/f".into(), "/e/sys1".into()));
+        assert_eq!((moved.binlogs, moved.server_uuid.as_deref()), (None, Some("u")));
+        assert_eq!(ServerFiles::of_variables("log_bin\tON\n"), None);
+    }
+
+    #[test]
+    fn a_digest_covers_both_ends_of_a_log_and_not_the_mark_of_its_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bin.000001");
+        let mut log: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
+        let sum = |log: &[u8], offset| {
+            std::fs::write(&path, log).unwrap();
+            digest(&path, offset).unwrap()
+        };
+        for offset in [0, 4, 100, 4096, 4097, 9000, 20_000] {
+            let then = sum(&log, offset);
+            let ends = usize::try_from(offset).unwrap();
+            for at in [0, 20, 23, 4095, ends.saturating_sub(1)] {
+                let counts = at < ends;
+                log[at] ^= 1;
+                assert_eq!(sum(&log, offset) != then, counts, "byte {at} before {offset}");
+                log[at] ^= 1;
+            }
+            log[21] ^= 1;
+            assert_eq!(sum(&log, offset), then, "{offset}");
+            log[21] ^= 1;
+            // The server writes on.
+            let longer = [&log[..], b"more"].concat();
+            assert_eq!(sum(&longer, offset), then, "{offset}");
+        }
+        assert_ne!(sum(&log, 4096), sum(&log, 4097));
+        assert_eq!(sum(&log, 20_001), SHORTER);
+        assert_eq!(digest(&dir.path().join("none"), 4), None);
+        assert_eq!(digest(dir.path(), 4), None);
+    }
+
+    #[test]
+    fn a_stream_of_another_server_is_recognised_by_its_checkpoint() {
+        let start = |checkpoint| Some(RedoStart { checkpoint, skips_freed: true });
+        assert!(is_between(start(5), Some(5), start(5)));
+        assert!(is_between(start(5), Some(7), start(9)));
+        assert!(!is_between(start(5), Some(4), start(9)));
+        assert!(!is_between(start(5), Some(10), start(9)));
+        assert!(is_between(None, Some(10), start(9)));
+    }
+}
