@@ -142,6 +142,11 @@ impl Server {
         &self.version
     }
 
+    /// Whether this is a MariaDB server, and not MySQL.
+    pub(super) fn is_mariadb(&self) -> bool {
+        self.version.contains("MariaDB")
+    }
+
     /// Whether the server has ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
@@ -200,7 +205,8 @@ impl Server {
         }
     }
 
-    /// Runs statements. The inner error is the server's error message.
+    /// Runs statements; returns rows with the client's escapes. The inner error is the server's error
+    /// message.
     pub(super) async fn sql(
         &self,
         statements: &str,
@@ -242,7 +248,6 @@ impl Server {
             "--user=root".into(),
             "--batch".into(),
             "--skip-column-names".into(),
-            "--raw".into(),
             // Table names must not depend on the locale of this host.
             "--default-character-set=utf8mb4".into(),
             format!("--execute={statements}").into(),
