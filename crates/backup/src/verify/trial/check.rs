@@ -23,8 +23,7 @@ pub(super) async fn check_all(
     stop: &mut CancelToken,
 ) -> Result<bool, BackupError> {
     (found.test.others.undo, found.test.others.temporary) = (holdings.undo, holdings.temporary);
-    let mariadb = server.is_mariadb();
-    let listed = match list(server, mariadb, &mut holdings, stop).await? {
+    let listed = match list(server, &mut holdings, stop).await? {
         Ok(listed) => listed,
         Err(said) => {
             found.wrong.push(format!("the server cannot list its tables: {said}"));
@@ -32,7 +31,7 @@ pub(super) async fn check_all(
         }
     };
     let places: BTreeSet<Place> = listed.iter().map(|(_, place)| place.clone()).collect();
-    found.unlisted(holdings.unlisted(mariadb.then_some(&places)));
+    found.unlisted(holdings.unlisted(&places));
     let listed: Vec<Listed> = listed.into_iter().map(|(listed, _)| listed).collect();
     for together in groups(&listed) {
         if check_together(server, found, together, stop).await? {
@@ -59,18 +58,16 @@ pub(super) async fn check_all(
 /// The inner error is the server's.
 async fn list(
     server: &Server,
-    mariadb: bool,
     holdings: &mut Holdings,
     stop: &mut CancelToken,
 ) -> Result<Result<Vec<(Listed, Place)>, String>, BackupError> {
-    // MySQL has no names of files in SQL. It does not need them either: what holds its tables is a
-    // dictionary in InnoDB, and not files.
-    let (places, dictionary) = match mariadb {
-        true => (
+    // With a data dictionary, MySQL has lost the encoding of file names, and does not need it.
+    let (places, dictionary) = match holdings.data_dictionary {
+        true => ("'', ''", "innodb_tables"),
+        false => (
             "HEX(CONVERT(table_schema USING filename)), HEX(CONVERT(table_name USING filename))",
             "innodb_sys_tables",
         ),
-        false => ("'', ''", "innodb_tables"),
     };
     let tables = format!(
         "SELECT table_schema, table_name, table_type, COALESCE(engine, ''), {places} FROM information_schema.tables \

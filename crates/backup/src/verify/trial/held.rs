@@ -93,6 +93,9 @@ pub(super) struct Holdings {
     schemas: BTreeSet<String>,
     /// Whether the producer was asked for some tables only.
     partial: bool,
+    /// Whether the server keeps all tables in a dictionary in InnoDB, as MySQL does from 8.0 on, and
+    /// has no `.frm` files.
+    pub(super) data_dictionary: bool,
     /// Undo tablespaces.
     pub(super) undo: u64,
     /// Files for temporary tables.
@@ -107,6 +110,7 @@ impl Holdings {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if !entry.file_type()?.is_dir() {
+                holdings.data_dictionary |= name == "mysql.ibd";
                 holdings.undo += u64::from(is_undo(&name));
                 holdings.temporary += u64::from(name.starts_with("ibtmp"));
             } else if !name.starts_with(['#', '.']) {
@@ -141,20 +145,20 @@ impl Holdings {
         }
     }
 
-    /// Sorts out everything that is in none of the `listed` tables. `None`: the server keeps all
-    /// tables in InnoDB's dictionary, and has no `.frm` files.
-    pub(super) fn unlisted(&self, listed: Option<&BTreeSet<Place>>) -> Unlisted {
+    /// Sorts out everything that is in none of the `listed` tables. With a data dictionary, only files
+    /// can be unlisted.
+    pub(super) fn unlisted(&self, listed: &BTreeSet<Place>) -> Unlisted {
         let mut found = Unlisted::default();
         for (place, held) in &self.tables {
-            let known = match listed {
-                Some(listed) => listed.contains(place),
-                None => held.dictionary.is_some() || !held.ibd,
+            let known = match self.data_dictionary {
+                true => held.dictionary.is_some() || !held.ibd,
+                false => listed.contains(place),
             };
             if place.is_intermediate() {
                 found.intermediate.push(place.to_string());
             } else if place.is_fulltext() && !held.frm {
                 found.fulltext += 1;
-                let whole = listed.is_some() && !self.partial;
+                let whole = !self.data_dictionary && !self.partial;
                 if whole && held.dictionary == Some(true) && !held.ibd {
                     let what = "the file of this part of a FULLTEXT index is missing";
                     found.lost.push(format!("table {place}: {what}"));
@@ -296,7 +300,7 @@ mod tests {
         ];
         let holdings = holdings(&files, "partial = N\n");
         assert_eq!((holdings.undo, holdings.temporary), (3, 1));
-        let found = holdings.unlisted(Some(&listed(&[("x", "a"), ("x", "p")])));
+        let found = holdings.unlisted(&listed(&[("x", "a"), ("x", "p")]));
         assert_eq!(
             found.lost,
             [
@@ -322,7 +326,7 @@ mod tests {
         };
         let mut full = holdings(&["x/a.ibd"], "partial = N\n");
         dictionary(&mut full);
-        let found = full.unlisted(Some(&listed(&[])));
+        let found = full.unlisted(&listed(&[]));
         let lost: Vec<&str> = found.lost.iter().map(|line| &line[..9]).collect();
         // A table in the system tablespace has no file of its own.
         assert_eq!((lost, found.fulltext), (vec!["table gon", "table x.F", "table x.a"], 2));
@@ -330,16 +334,17 @@ mod tests {
 
         let mut partial = holdings(&["x/a.ibd"], "partial = Y\n");
         dictionary(&mut partial);
-        let found = partial.unlisted(Some(&listed(&[("x", "a")])));
+        let found = partial.unlisted(&listed(&[("x", "a")]));
         assert_eq!((found.left_out, found.lost.len()), (1, 0), "{:?}", found.lost);
         // It has the file of this one, so its .frm file belongs to it, too.
-        assert_eq!(partial.unlisted(Some(&listed(&[]))).lost.len(), 1);
+        assert_eq!(partial.unlisted(&listed(&[])).lost.len(), 1);
     }
 
     /// MySQL keeps its tables in the dictionary; a file that is not in it belongs to no table.
     #[test]
     fn without_frm_files_the_dictionary_decides() {
         let files = [
+            "mysql.ibd",
             "x/a.ibd",
             "x/p#p#p0.ibd",
             "x/m.MYD",
@@ -350,7 +355,7 @@ mod tests {
         for name in ["x/a", "x/p#p#p0", "x/general", "x/fts_0000000000000428_config"] {
             holdings.in_dictionary(name, true);
         }
-        let found = holdings.unlisted(None);
+        let found = holdings.unlisted(&listed(&[]));
         assert_eq!(found.lost, [""; 0]);
         assert_eq!((found.unused, found.fulltext), (vec!["x.old".to_owned()], 1));
     }

@@ -142,11 +142,6 @@ impl Server {
         &self.version
     }
 
-    /// Whether this is a MariaDB server, and not MySQL.
-    pub(super) fn is_mariadb(&self) -> bool {
-        self.version.contains("MariaDB")
-    }
-
     /// Whether the server has ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
