@@ -36,6 +36,11 @@ INSERT INTO csv_table SELECT seq, MD5(seq) FROM seq_1_to_100;
 
 CREATE TABLE `odd näme $1` (id INT PRIMARY KEY) ENGINE=InnoDB;
 INSERT INTO `odd näme $1` SELECT seq FROM seq_1_to_10;
+CREATE TABLE versions (id INT PRIMARY KEY, v VARCHAR(40)) ENGINE=InnoDB WITH SYSTEM VERSIONING;
+INSERT INTO versions SELECT seq, MD5(seq) FROM seq_1_to_1000;
+DELETE FROM versions WHERE id MOD 3 = 0;
+CREATE SEQUENCE numbers ENGINE=InnoDB;
+DO NEXTVAL(numbers);
 CREATE TABLE empty_table (id INT PRIMARY KEY) ENGINE=InnoDB;
 
 CREATE VIEW paid AS SELECT id, name FROM big WHERE note LIKE '%paid%';

@@ -439,6 +439,25 @@ fn a_trial_server_gets_its_keyring_and_its_settings() {
         (&found["reached"], &found["restore"]["statements"]),
         (&"restore".into(), &1.into())
     );
+    // Its list of tables is the data dictionary; what InnoDB keeps besides them is counted.
+    let others = &found["restore"]["others"];
+    assert!(found["restore"]["tables"].as_u64() > Some(40), "{found}");
+    assert_eq!((&others["unused"], &others["intermediate"]), (&0.into(), &0.into()), "{found}");
+    assert!(others["fulltext"].as_u64() > Some(5) && others["undo"].as_u64() >= Some(3), "{found}");
+    std::fs::remove_file(data.join("t/plain.ibd")).unwrap();
+    std::fs::remove_file(data.join("t/parts#p#p1.ibd")).unwrap();
+    let _ = put_bytes(&store, "damaged", &[], &stream(&data, |_, _| {}));
+    let ran = xbcloud(&store, "verify", "damaged", &options).run().expect(7);
+    let found: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let problems: Vec<&str> = found["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| problem["what"].as_str().unwrap())
+        .collect();
+    assert!(problems.iter().any(|what| what.starts_with("table t.plain: ")), "{problems:?}");
+    assert!(problems.iter().any(|what| what.starts_with("table t.parts: ")), "{problems:?}");
+    assert_eq!(problems.len(), 2, "{problems:?}");
     // A file that is missing is noticed before anything is read.
     let missing = [&options[..4], &["--datadir-file=/no/such/mysqld.my"]].concat();
     let ran = xbcloud(&store, "verify", "n", &missing).run().expect(1);

@@ -15,6 +15,7 @@ use xb_testkit::daemon::{Scratch, descendants, process_name};
 use xb_testkit::mariadb::{MariaDb, Sample};
 use xb_testkit::store::Store;
 use xb_testkit::stream::StreamWriter;
+use xb_testkit::tools::find;
 
 /// A backup of a server under load, as mariadb-backup wrote it.
 fn live_stream() -> &'static Path {
@@ -238,4 +239,146 @@ fn an_incremental_backup_is_tried_out_with_its_base() {
     assert!(prune.stdout_text().contains("base of inc"), "{prune:?}");
     assert!(has_manifest(&store, "full") && has_manifest(&store, "inc"));
     let _ = xbcloud(&store, "delete", "full", &["--yes"]).run().expect_failure();
+}
+
+/// Tables of every kind that a trial answers differently. The name of one holds a line break and a
+/// tab.
+const EVERY_KIND: &str = "CREATE DATABASE x; USE x;
+    CREATE TABLE a (i INT PRIMARY KEY); INSERT INTO a SELECT seq FROM seq_1_to_3000;
+    CREATE TABLE b LIKE a; CREATE TABLE c LIKE a; CREATE TABLE whole LIKE a;
+    CREATE TABLE m (i INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO m VALUES (1);
+    CREATE TABLE n LIKE m; CREATE TABLE r (i INT PRIMARY KEY) ENGINE=Aria;
+    CREATE TABLE s (i INT PRIMARY KEY) WITH SYSTEM VERSIONING; INSERT INTO s SELECT seq FROM seq_1_to_3000;
+    CREATE SEQUENCE q; CREATE SEQUENCE q2;
+    CREATE TABLE p (i INT PRIMARY KEY) PARTITION BY HASH (i) PARTITIONS 2;
+    CREATE TABLE f (i INT PRIMARY KEY, t TEXT, FULLTEXT (t)); INSERT INTO f VALUES (1, 'some words');
+    CREATE TABLE mem (i INT) ENGINE=MEMORY; CREATE TABLE ar (i INT) ENGINE=ARCHIVE;
+    CREATE TABLE disc (i INT PRIMARY KEY); ALTER TABLE disc DISCARD TABLESPACE;
+    CREATE VIEW v AS SELECT * FROM a; CREATE TABLE gone (i INT); CREATE VIEW vb AS SELECT * FROM gone; DROP TABLE gone;
+    CREATE TABLE `odd.näme\n1\tx\\\\n` (i INT PRIMARY KEY) ENGINE=MyISAM;
+    CREATE DATABASE `oth-er`; CREATE TABLE `oth-er`.`t.1` (i INT PRIMARY KEY);";
+
+/// The files of a backup of all these tables, as the producer wrote them.
+fn backup_of_every_kind(scratch: &Scratch) -> PathBuf {
+    let archive = "--plugin-load-add=ha_archive";
+    let server = MariaDb::start_with(&[archive]);
+    server.sql(EVERY_KIND);
+    // So that all tables are older than the checkpoint, and recovery creates none of them.
+    let files = server.shut_down();
+    let server = MariaDb::start_on(&files.join("data"));
+    let (stream, backup) = (scratch.join("stream"), scratch.dir("backup"));
+    server.save_stream(&stream);
+    let unpack = Cmd::new(find("mbstream")).args(["-x", "-C"]).arg(&backup);
+    let _ = unpack.stdin_file(&stream).run().expect(0);
+    backup
+}
+
+/// A stream of these files, with the last file of a producer at its end.
+fn stream_of(backup: &Path) -> Vec<u8> {
+    let (mut stream, mut todo, mut files) =
+        (StreamWriter::new(Vec::new()), vec![backup.to_owned()], vec![]);
+    while let Some(folder) = todo.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { todo.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort_by_key(|path| (path.ends_with("xtrabackup_info"), path.clone()));
+    for path in files {
+        let name = path.strip_prefix(backup).unwrap().to_str().unwrap().to_owned();
+        let _ = stream.file(&name, &std::fs::read(&path).unwrap(), 1 << 20);
+    }
+    stream.finish()
+}
+
+/// Each table of a trial is opened and checked, or named with its reason: a table that the server
+/// cannot open is damage, whatever is left of it, and what is no table is counted on its own.
+#[test]
+fn a_trial_answers_for_every_table_that_the_backup_holds() {
+    let scratch = Scratch::new();
+    let backup = backup_of_every_kind(&scratch);
+    let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
+    let archive = "--mysqld-opts=--plugin-load-add=ha_archive";
+    let options = ["--level=restore", &folder, archive];
+
+    let store = Store::folder();
+    let _ = put_bytes(&store, "sound", &[], &stream_of(&backup));
+    let found = report(&verify(&store, "sound", &options).run().expect(0));
+    assert_eq!(found["reached"], "restore");
+    let trial = &found["restore"];
+    assert_eq!(trial["not_checkable"], serde_json::json!({ "MEMORY": 1 }), "{found}");
+    let others = &trial["others"];
+    for (kind, number) in [("discarded", 1), ("intermediate", 0), ("unused", 0), ("left_out", 0)] {
+        assert_eq!(others[kind], number, "{kind}: {found}");
+    }
+    assert!(
+        others["fulltext"].as_u64() >= Some(7) && others["views"].as_u64() >= Some(2),
+        "{found}"
+    );
+    let notes = found["notes"].to_string();
+    assert!(notes.contains("x.disc") && notes.contains("x.vb"), "{notes}");
+
+    // Without the engine of one table, the level is not reached. That is no damage.
+    let ran = verify(&store, "sound", &options[..2]).run().expect(7);
+    let found = report(&ran);
+    assert_eq!(found["restore"]["no_engine"], serde_json::json!({ "ARCHIVE": 1 }), "{found}");
+    assert_eq!(
+        (&found["reached"], found["problems"].as_array().unwrap().len()),
+        (&"pages".into(), 0)
+    );
+    assert!(found["warnings"].to_string().contains("ARCHIVE of: 1: x.ar"), "{found}");
+    assert_eq!(line(&store, "sound")["verified"]["failed"], Value::Null);
+
+    let at = |file: &str| backup.join(file);
+    let is_part = |path: &PathBuf| path.to_str().unwrap().ends_with("_CONFIG.ibd");
+    let words =
+        std::fs::read_dir(at("x")).unwrap().map(|entry| entry.unwrap().path()).find(is_part);
+    for file in ["x/s.ibd", "x/q.ibd", "x/c.frm", "x/n.frm", "x/p#P#p0.ibd", "x/r.MAD"] {
+        std::fs::remove_file(at(file)).unwrap();
+    }
+    std::fs::remove_file(words.expect("a part of the FULLTEXT index")).unwrap();
+    std::fs::remove_dir_all(at("oth@002der")).unwrap();
+    for empty in ["x/a.frm", "x/m.frm", "x/v.frm"] {
+        std::fs::write(at(empty), "").unwrap();
+    }
+    std::fs::write(at("x/b.frm"), &std::fs::read(at("x/b.frm")).unwrap()[..100]).unwrap();
+    let _ = put_bytes(&store, "damaged", &[], &stream_of(&backup));
+    let found = report(&verify(&store, "damaged", &options).run().expect(7));
+    let problems = found["problems"].as_array().unwrap();
+    let what = |problem: &Value| problem["what"].as_str().unwrap().to_owned();
+    for (table, why) in [
+        ("x.a", "Incorrect information in file"),
+        ("x.b", "Incorrect information in file"),
+        ("x.c", "in InnoDB's dictionary, but its .frm file is missing"),
+        ("x.m", "Incorrect information in file"),
+        ("x.n", "its .frm file is missing"),
+        ("x.p", "Tablespace is missing"),
+        ("x.q", "Tablespace is missing"),
+        ("x.r", "not found"),
+        ("x.s", "Tablespace is missing"),
+        ("x.v", "Incorrect information in file"),
+        ("x.FTS_", "part of a FULLTEXT index is missing"),
+        ("oth-er.t.1", "directory of its schema is missing"),
+    ] {
+        let named = |problem: &Value| {
+            what(problem).starts_with(&format!("table {table}")) && what(problem).contains(why)
+        };
+        assert!(problems.iter().any(named), "{table}: {why}: {problems:#?}");
+    }
+    assert_eq!(problems.len(), 12, "no other table is blamed: {problems:#?}");
+}
+
+/// InnoDB's dictionary names tables that a partial backup leaves out.
+#[test]
+fn a_partial_backup_is_no_damaged_one() {
+    let server = MariaDb::start();
+    server.sql("CREATE DATABASE x; CREATE TABLE x.a (i INT PRIMARY KEY); CREATE DATABASE y; CREATE TABLE y.b (i INT PRIMARY KEY);");
+    let (store, scratch) = (Store::folder(), Scratch::new());
+    let run = xbcloud(&store, "backup", "n", &[]).arg("--").args(server.backup_command());
+    let _ = run.arg("--databases=x").run().expect(0);
+    let folder = format!("--scratch-dir={}", scratch.path().display());
+    let found = report(&verify(&store, "n", &["--level=restore", &folder]).run().expect(0));
+    // The other one, and those of the server.
+    assert!(found["restore"]["others"]["left_out"].as_u64() >= Some(2), "{found}");
+    assert_eq!(found["restore"]["tables"], 1);
 }

@@ -16,8 +16,8 @@ use crate::error::BackupError;
 /// Time to wait for the program's last messages after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Limit of the answer in bytes; the rest is not read.
-const MAX_ANSWER: u64 = 1 << 20;
+/// Limit of an answer in bytes.
+const MAX_ANSWER: u64 = 64 << 20;
 
 /// Called with each line that a program writes, without the line end.
 pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -43,7 +43,10 @@ pub(crate) async fn run(
     judge(program, status?)
 }
 
-/// Like [`run`], but returns a short answer from the program's stdout.
+/// Like [`run`], but returns the answer from the program's stdout, up to 64 MiB.
+///
+/// # Errors
+/// Those of [`run`]; [`BackupError::Program`] if the answer is longer.
 pub(crate) async fn ask(
     program: &Path,
     args: &[OsString],
@@ -67,15 +70,21 @@ pub(crate) async fn ask_with(
     let answer = std::thread::spawn(move || {
         let mut text = Vec::new();
         // The exit status shows whether the read failed.
-        let _ = stdout.map(|pipe| pipe.take(MAX_ANSWER).read_to_end(&mut text));
-        String::from_utf8_lossy(&text).into_owned()
+        let _ = stdout.map(|pipe| pipe.take(MAX_ANSWER + 1).read_to_end(&mut text));
+        text
     });
     let status = ended(&mut child, stop).await;
     hear_out(listener.into_iter().collect()).await;
-    judge(program, status?)?;
-    answer
+    let status = status?;
+    let answer = answer
         .join()
-        .map_err(|_| BackupError::Bug("the thread that reads the program's output panicked"))
+        .map_err(|_| BackupError::Bug("the thread that reads the program's output panicked"))?;
+    if answer.len() as u64 > MAX_ANSWER {
+        let what = format!("its answer is longer than {} MiB", MAX_ANSWER >> 20);
+        return Err(BackupError::Program { program: file_name(program), what });
+    }
+    judge(program, status)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// Checks that at least one of these programs can be started, by its path or by its name on PATH.

@@ -94,7 +94,7 @@ pub use tune::model::{Bottleneck, Choice, Job, Link as StoreLink, LinkPoint, Pre
 pub use tune::recommend::{Candidates, Recommendation, recommend};
 pub use tune::sample::Sample;
 pub use verify::{
-    Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest,
+    Authenticity, Level, LevelReport, MAX_PROBLEMS, OtherEntries, PageReport, Problem, RestoreTest,
     ServerOptions, Trial, VerifyReport, VerifyRequest, verify, verify_by_restore,
 };
 pub use write::incremental::{LocalRunLog, SinceRequest, since};

@@ -1,5 +1,7 @@
 //! Results of a verification.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_pipeline::PagesFound;
@@ -150,10 +152,41 @@ impl From<&PagesFound> for PageReport {
 pub struct RestoreTest {
     /// The server's version.
     pub server_version: String,
-    /// Tables that CHECK TABLE found in order.
+    /// Tables that CHECK TABLE found in order, and sequences that could be read.
     pub tables: u64,
     /// The user's own statements that were run.
     pub statements: u64,
+    /// Tables that were opened, but whose engine has no CHECK TABLE, by engine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_checkable: BTreeMap<String, u64>,
+    /// Tables that the trial server could not open because it does not have their engine, by engine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub no_engine: BTreeMap<String, u64>,
+    /// What the backup holds besides tables with rows.
+    #[serde(default)]
+    pub others: OtherEntries,
+}
+
+/// Number of entries of a backup that are no tables, or have no rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OtherEntries {
+    /// Views.
+    pub views: u64,
+    /// Tables in which FULLTEXT indexes keep their words.
+    pub fulltext: u64,
+    /// Undo tablespaces.
+    pub undo: u64,
+    /// Temporary tablespaces.
+    pub temporary: u64,
+    /// Left-overs of statements that rebuild or drop a table (`#sql-…`).
+    pub intermediate: u64,
+    /// Tables whose tablespace was discarded by a statement.
+    pub discarded: u64,
+    /// Tablespace files that belong to no table.
+    pub unused: u64,
+    /// Tables in InnoDB's dictionary that a partial backup leaves out.
+    pub left_out: u64,
 }
 
 /// Result of a verification.

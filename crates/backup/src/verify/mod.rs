@@ -11,7 +11,6 @@ mod passes;
 mod request;
 mod results;
 mod run;
-mod server;
 mod sound;
 mod sum_check;
 mod trial;
@@ -20,12 +19,12 @@ use xb_encryptor::MacKey;
 use xb_pipeline::Observer;
 
 pub use crate::catalog::verification::{
-    Authenticity, Level, LevelReport, MAX_PROBLEMS, PageReport, Problem, RestoreTest, VerifyReport,
+    Authenticity, Level, LevelReport, MAX_PROBLEMS, OtherEntries, PageReport, Problem, RestoreTest,
+    VerifyReport,
 };
 
 pub use request::VerifyRequest;
-pub use server::ServerOptions;
-pub use trial::{Trial, verify_by_restore};
+pub use trial::{ServerOptions, Trial, verify_by_restore};
 
 use crate::cancel::CancelToken;
 use crate::catalog::chain::chain;

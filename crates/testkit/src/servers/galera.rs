@@ -26,6 +26,8 @@ CREATE TABLE packed (id INT PRIMARY KEY, v VARCHAR(400)) ENGINE=InnoDB ROW_FORMA
 CREATE TABLE parted (id INT PRIMARY KEY, v CHAR(40)) ENGINE=InnoDB PARTITION BY HASH(id) PARTITIONS 3;
 CREATE TABLE old_isam (id INT PRIMARY KEY, v CHAR(40), KEY (v)) ENGINE=MyISAM;
 CREATE TABLE old_aria (id INT PRIMARY KEY, v CHAR(40), KEY (v)) ENGINE=Aria;
+CREATE TABLE versions (id INT PRIMARY KEY, v CHAR(40)) ENGINE=InnoDB WITH SYSTEM VERSIONING;
+CREATE SEQUENCE numbers NOCACHE INCREMENT BY 0 ENGINE=InnoDB;
 CREATE VIEW some_orders AS SELECT * FROM orders WHERE id < 10;
 INSERT INTO orders SELECT seq, REPEAT(MD5(seq DIV 7), 3), ELT(1 + seq MOD 3, 'new', 'paid', 'sent') FROM seq_1_to_40000;
 INSERT INTO noise SELECT seq, CONCAT(RANDOM_BYTES(1024), RANDOM_BYTES(1024), RANDOM_BYTES(1024)) FROM seq_1_to_2000;
@@ -33,6 +35,8 @@ INSERT INTO packed SELECT seq, REPEAT(SHA1(seq), 6) FROM seq_1_to_3000;
 INSERT INTO parted SELECT seq, SHA1(seq) FROM seq_1_to_3000;
 INSERT INTO old_isam SELECT seq, SHA1(seq) FROM seq_1_to_3000;
 INSERT INTO old_aria SELECT seq, SHA1(seq) FROM seq_1_to_3000;
+INSERT INTO versions SELECT seq, SHA1(seq) FROM seq_1_to_3000;
+DELETE FROM versions WHERE id MOD 3 = 0;
 ";
 
 /// Statements that the writer repeats until it is stopped.
@@ -232,7 +236,8 @@ impl Cluster {
             command.extend(words.into_iter().map(str::to_owned));
             Cmd::new(&command[0]).args(&command[1..]).limit(LIMIT).run().expect(0).stdout_text()
         };
-        let dump = client("mariadb-dump", &["--all-databases"]);
+        // A node of a cluster refuses LOCK TABLES for a sequence.
+        let dump = client("mariadb-dump", &["--all-databases", "--skip-lock-tables"]);
         assert!(dump.contains("CREATE TABLE `orders`"));
         assert!(client("mariadb-check", &["--all-databases"]).contains("shop.orders"));
         let _ = client("mariadb-upgrade", &["--force"]);
@@ -344,22 +349,35 @@ impl Cluster {
         ]
     }
 
-    /// Returns `CHECKSUM TABLE` of all tables except the server's own, after everything replicated
-    /// so far.
+    /// Returns `CHECKSUM TABLE` of all tables except the server's own, versioned ones and sequences
+    /// included, after everything replicated so far.
     ///
     /// # Panics
     /// If there is no table.
     #[must_use]
     pub fn checksums(&self, node: u8) -> String {
-        let tables = self.sql(
-            node,
-            "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables
-             WHERE table_type = 'BASE TABLE' AND table_schema NOT IN
-             ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1",
-        );
-        assert!(tables.lines().count() > 6, "too few tables: {tables}");
+        let names = |types: &str| {
+            self.sql(
+                node,
+                &format!(
+                    "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables
+                     WHERE table_type {types} AND table_schema NOT IN
+                     ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1"
+                ),
+            )
+        };
+        let (tables, sequences) = (names("NOT IN ('VIEW', 'SEQUENCE')"), names("= 'SEQUENCE'"));
+        for table in ["`shop`.`versions`", "`live`.`w`"] {
+            assert!(tables.lines().any(|line| line == table), "{table} is missing: {tables}");
+        }
+        assert_eq!(sequences, "`shop`.`numbers`\n");
         let list: Vec<&str> = tables.lines().collect();
-        self.sql(node, &format!("SET wsrep_sync_wait=1; CHECKSUM TABLE {}", list.join(", ")))
+        let mut statements = format!("SET wsrep_sync_wait=1; CHECKSUM TABLE {};", list.join(", "));
+        // On a node that waits for others, CHECKSUM TABLE of a sequence breaks the connection.
+        for sequence in sequences.lines() {
+            statements += &format!("SELECT * FROM {sequence};");
+        }
+        self.sql(node, &statements)
     }
 
     /// Starts writing on node 1.

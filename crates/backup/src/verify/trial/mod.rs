@@ -1,15 +1,24 @@
 //! Last level: restores a backup to a scratch directory, prepares it, and checks it with a real
 //! server.
 
-use std::collections::BTreeSet;
+mod answers;
+mod check;
+mod held;
+mod outcome;
+mod server;
+
 use std::path::{Path, PathBuf};
 
 use xb_pipeline::{Durability, Observer};
 
-use super::server::{Server, ServerOptions};
+use check::{check_all, revive};
+use held::Holdings;
+use outcome::Outcome;
+use server::Server;
+pub use server::ServerOptions;
+
 use super::{
-    Level, Problem, RestoreTest, VerifyReport, VerifyRequest, keep_passed, phases, record,
-    up_to_pages,
+    Level, Problem, VerifyReport, VerifyRequest, keep_passed, phases, record, up_to_pages,
 };
 use crate::cancel::CancelToken;
 use crate::catalog::chain::chain;
@@ -127,52 +136,14 @@ async fn can_try(
         .map_err(|what| BackupError::Restore { target: scratch.display().to_string(), what })
 }
 
-/// Results of the trial: version of the server, counts, and faults.
-#[derive(Debug, Default)]
-struct TrialRun {
-    test: RestoreTest,
-    wrong: Vec<String>,
-    /// Statements of the user that failed.
-    refused: Vec<String>,
-    /// The end of the server's log, if the server ended by itself.
-    log: Option<String>,
-}
-
-impl TrialRun {
-    /// Records the output of CHECK TABLE for `tables` tables. Tables with a complaint do not count
-    /// as checked.
-    fn checked(&mut self, tables: usize, said: &str) {
-        let against: Vec<(&str, String)> = said.lines().filter_map(complaint).collect();
-        let wrong: BTreeSet<&str> = against.iter().map(|(table, _)| *table).collect();
-        self.test.tables += tables.saturating_sub(wrong.len()) as u64;
-        self.wrong.extend(against.into_iter().map(|(_, what)| what));
-    }
-}
-
 fn settle(
     report: &mut VerifyReport,
-    outcome: Result<TrialRun, BackupError>,
+    outcome: Result<Outcome, BackupError>,
 ) -> Result<(), BackupError> {
     let problem =
         |what| Problem { level: Level::Restore, object: None, file: None, offset: None, what };
     match outcome {
-        Ok(tried) => {
-            let what = format!(
-                "tables checked: {} by {}; statements run: {}",
-                tried.test.tables, tried.test.server_version, tried.test.statements
-            );
-            report.restore = Some(tried.test);
-            let ended =
-                tried.log.map(|log| format!("the trial server exited on its own; its log:\n{log}"));
-            report.warnings.extend(ended);
-            tried.wrong.into_iter().for_each(|what| report.problem(problem(what)));
-            report.failed_checks = tried.refused;
-            if report.failed_checks.is_empty() {
-                report.close(Level::Restore, what);
-            } else {
-                report.close_unchecked(Level::Restore, what);
-            }
-        }
+        Ok(found) => found.settle(report),
         // These errors are about the backup. All others may be about this host: a program may fail
         // for lack of space, a keyring or the right version as well as for damage, and its output
         // says which.
@@ -193,7 +164,7 @@ async fn try_out(
     talk: &OnLine,
     observer: &Observer,
     stop: &mut CancelToken,
-) -> Result<TrialRun, BackupError> {
+) -> Result<Outcome, BackupError> {
     let data = scratch.join("data");
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
     let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
@@ -203,8 +174,13 @@ async fn try_out(
         what: format!("cannot remove a link to a tablespace: {error}"),
     })?;
     observer.begin_phase("check");
+    // Before the start, at which a server removes files.
+    let holdings = Holdings::read(&data).map_err(|error| BackupError::Restore {
+        target: data.display().to_string(),
+        what: format!("cannot read the names of its files: {error}"),
+    })?;
     let mut server = Server::start(&data, scratch, &trial.server, stop).await?;
-    let outcome = check(&mut server, trial, stop).await;
+    let outcome = check(&mut server, holdings, trial, stop).await;
     tokio::task::block_in_place(|| server.end());
     outcome
 }
@@ -225,172 +201,30 @@ fn remove_links(data: &Path) -> std::io::Result<()> {
 
 async fn check(
     server: &mut Server,
+    holdings: Holdings,
     trial: &Trial,
     stop: &mut CancelToken,
-) -> Result<TrialRun, BackupError> {
-    let mut tried = TrialRun {
-        test: RestoreTest { server_version: server.version().to_owned(), ..RestoreTest::default() },
-        ..TrialRun::default()
-    };
-    if !check_tables(server, &mut tried, stop).await? {
-        return Ok(tried);
+) -> Result<Outcome, BackupError> {
+    let mut found = Outcome::default();
+    server.version().clone_into(&mut found.test.server_version);
+    if !check_all(server, &mut found, holdings, stop).await? {
+        return Ok(found);
     }
     for statement in &trial.statements {
         match server.sql(statement, stop).await? {
-            Ok(_) => tried.test.statements += 1,
-            Err(said) => tried.refused.push(format!("`{statement}` failed: {said}")),
+            Ok(_) => found.test.statements += 1,
+            Err(said) => found.refused.push(format!("`{statement}` failed: {said}")),
         }
-        if !tried.revive(server, stop).await? {
+        if !revive(server, &mut found, stop).await? {
             break;
         }
     }
-    Ok(tried)
-}
-
-/// Number of tables in one query for names, and in one CHECK TABLE.
-const NAMES: usize = 2000;
-const TOGETHER: usize = 50;
-
-/// All base tables, including those of the server itself.
-const TABLES: &str = "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') \
-    FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL \
-    AND table_schema NOT IN ('information_schema', 'performance_schema') ORDER BY table_schema, table_name";
-
-/// Checks all tables. Returns false if the server has ended and cannot be started again.
-async fn check_tables(
-    server: &mut Server,
-    tried: &mut TrialRun,
-    stop: &mut CancelToken,
-) -> Result<bool, BackupError> {
-    let mut from = 0;
-    loop {
-        let query = format!("{TABLES} LIMIT {from}, {NAMES}");
-        let names = match server.sql(&query, stop).await? {
-            Ok(names) => names,
-            Err(said) => {
-                tried.wrong.push(format!("the server cannot list its tables: {said}"));
-                return Ok(true);
-            }
-        };
-        let names: Vec<&str> = names.lines().collect();
-        for together in names.chunks(TOGETHER) {
-            if check_together(server, tried, together, stop).await? {
-                continue;
-            }
-            // The faulty table is not known, so each is checked alone.
-            if !tried.revive(server, stop).await? {
-                tried.wrong.push(format!(
-                    "one of these tables makes the server exit: {}",
-                    together.join(", ")
-                ));
-                return Ok(false);
-            }
-            for table in together {
-                if !check_alone(server, tried, table, stop).await? {
-                    return Ok(false);
-                }
-            }
-        }
-        if names.len() < NAMES {
-            return Ok(true);
-        }
-        from += NAMES;
-    }
-}
-
-/// Checks several tables with one statement. Returns false if the statement failed.
-async fn check_together(
-    server: &Server,
-    tried: &mut TrialRun,
-    tables: &[&str],
-    stop: &mut CancelToken,
-) -> Result<bool, BackupError> {
-    let said = server.sql(&format!("CHECK TABLE {}", tables.join(", ")), stop).await?;
-    Ok(said.map(|said| tried.checked(tables.len(), &said)).is_ok())
-}
-
-/// Checks one table. Returns false if the server has ended and cannot be started again.
-async fn check_alone(
-    server: &mut Server,
-    tried: &mut TrialRun,
-    table: &str,
-    stop: &mut CancelToken,
-) -> Result<bool, BackupError> {
-    match server.sql(&format!("CHECK TABLE {table}"), stop).await? {
-        Ok(said) => tried.checked(1, &said),
-        Err(_) if server.has_ended() => {
-            tried.wrong.push(format!(
-                "table {table}: the server exits when it checks this table: {}",
-                server.cause()
-            ));
-        }
-        Err(said) => tried.wrong.push(format!("table {table}: CHECK TABLE fails: {said}")),
-    }
-    tried.revive(server, stop).await
-}
-
-impl TrialRun {
-    /// Starts the server again if it has ended. Returns false if that is not possible.
-    async fn revive(
-        &mut self,
-        server: &mut Server,
-        stop: &mut CancelToken,
-    ) -> Result<bool, BackupError> {
-        if !server.has_ended() {
-            return Ok(true);
-        }
-        self.log = Some(server.last_lines());
-        match server.restart(stop).await {
-            Ok(()) => Ok(true),
-            Err(error @ BackupError::Program { .. }) => {
-                self.wrong.push(format!("the server exited, and cannot be started again: {error}"));
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Parses a line of CHECK TABLE (`Table Op Msg_type Msg_text`): the table and the complaint.
-fn complaint(line: &str) -> Option<(&str, String)> {
-    let mut parts = line.splitn(4, '\t');
-    let (table, _, kind, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let fine = match kind {
-        "status" => matches!(text, "OK" | "Table is already up to date"),
-        // The engine cannot check tables, or the server reports something from a flush.
-        "note" | "info" | "warning" => true,
-        _ => false,
-    };
-    (!fine).then(|| (table, format!("table {table}: {text}")))
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_what_is_against_a_table_counts() {
-        let said =
-            |text: &str| complaint(&format!("shop.orders\tcheck\t{text}")).map(|(_, what)| what);
-        for fine in [
-            "status\tOK",
-            "warning\t1 client is using or hasn't closed the table properly",
-            "note\tThe storage engine for the table doesn't support check",
-        ] {
-            assert_eq!(said(fine), None, "{fine}");
-        }
-        assert_eq!(said("error\tCorrupt").unwrap(), "table shop.orders: Corrupt");
-        assert!(said("status\tOperation failed").is_some());
-        assert_eq!(complaint("no table at all"), None);
-    }
-
-    #[test]
-    fn tables_that_are_complained_of_are_not_counted_as_in_order() {
-        let mut tried = TrialRun::default();
-        let said = "a.a\tcheck\tstatus\tOK\na.b\tcheck\twarning\tx\na.b\tcheck\terror\ty\na.b\tcheck\terror\tCorrupt\n";
-        tried.checked(2, said);
-        assert_eq!((tried.test.tables, tried.wrong.len()), (1, 2));
-    }
 
     /// A missing keyring or a full disk is not damage of a backup.
     #[test]

@@ -200,7 +200,8 @@ impl Server {
         }
     }
 
-    /// Runs statements. The inner error is the server's error message.
+    /// Runs statements; returns rows with the client's escapes. The inner error is the server's error
+    /// message.
     pub(super) async fn sql(
         &self,
         statements: &str,
@@ -242,7 +243,6 @@ impl Server {
             "--user=root".into(),
             "--batch".into(),
             "--skip-column-names".into(),
-            "--raw".into(),
             // Table names must not depend on the locale of this host.
             "--default-character-set=utf8mb4".into(),
             format!("--execute={statements}").into(),

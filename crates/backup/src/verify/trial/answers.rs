@@ -1,0 +1,211 @@
+//! Answers of the server: rows that its client prints, and the results of CHECK TABLE.
+
+use std::collections::BTreeMap;
+
+use xb_reader::Printable;
+
+/// A row of the client's batch output, without its escapes.
+pub(super) fn fields(line: &str) -> Vec<String> {
+    line.split('\t').map(unescaped).collect()
+}
+
+fn unescaped(field: &str) -> String {
+    let mut text = String::with_capacity(field.len());
+    let mut characters = field.chars();
+    while let Some(character) = characters.next() {
+        text.push(match (character, character == '\\') {
+            (_, false) => character,
+            (_, true) => match characters.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('0') => '\0',
+                Some(other) => other,
+                None => '\\',
+            },
+        });
+    }
+    text
+}
+
+/// What a listed table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// With rows, of any engine.
+    Table,
+    /// Of MariaDB; CHECK TABLE cannot check it, but it can be read.
+    Sequence,
+    View,
+}
+
+/// A table, view or sequence that the server lists.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    pub(super) schema: String,
+    pub(super) table: String,
+    pub(super) kind: Kind,
+    /// Empty for a view, and for a table that cannot be opened.
+    pub(super) engine: String,
+}
+
+impl Listed {
+    /// The name for SQL.
+    pub(super) fn quoted(&self) -> String {
+        format!("`{}`.`{}`", self.schema.replace('`', "``"), self.table.replace('`', "``"))
+    }
+
+    /// The name as CHECK TABLE prints it.
+    pub(super) fn printed(&self) -> String {
+        format!("{}.{}", self.schema, self.table)
+    }
+}
+
+/// The name for people.
+impl std::fmt::Display for Listed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Printable::new(self.printed().as_bytes()).fmt(f)
+    }
+}
+
+/// The answer of CHECK TABLE for one table, from all its lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// The status is OK.
+    ok: bool,
+    /// The engine has no CHECK TABLE.
+    cannot: bool,
+    warnings: Vec<String>,
+    errors: Vec<String>,
+}
+
+/// What an answer means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Opened and checked; the warnings do not count against it.
+    Sound(Vec<String>),
+    /// Opened; the engine has no CHECK TABLE.
+    Opened,
+    /// A view that cannot be used, because of what it refers to.
+    BrokenView,
+    /// Its tablespace was discarded by a statement: it had no rows on the source, either.
+    Discarded,
+    /// The server does not have its engine.
+    NoEngine(String),
+    Damaged(String),
+}
+
+/// Parses the output of CHECK TABLE (`Table Op Msg_type Msg_text`), by the names it prints.
+pub(super) fn answers(text: &str) -> BTreeMap<String, Answer> {
+    let mut found: BTreeMap<String, Answer> = BTreeMap::new();
+    for line in text.lines() {
+        let Ok([table, _, kind, text]) = <[String; 4]>::try_from(fields(line)) else { continue };
+        found.entry(table).or_default().add(&kind, text);
+    }
+    found
+}
+
+impl Answer {
+    fn add(&mut self, kind: &str, text: String) {
+        match (kind.to_ascii_lowercase().as_str(), text.as_str()) {
+            ("status", "OK" | "Table is already up to date") => self.ok = true,
+            ("note", _) if text.contains("support check") => self.cannot = true,
+            ("note" | "info" | "warning", _) => self.warnings.push(text),
+            _ => self.errors.push(text),
+        }
+    }
+
+    /// Judges the answer for a table of this kind.
+    pub(super) fn judge(self, kind: Kind) -> Verdict {
+        if self.errors.is_empty() {
+            return match self {
+                Self { ok: true, warnings, .. } => Verdict::Sound(warnings),
+                Self { cannot: true, .. } => Verdict::Opened,
+                _ => Verdict::Damaged("CHECK TABLE gives no result".to_owned()),
+            };
+        }
+        let says = |part: &str| self.errors.iter().any(|error| error.contains(part));
+        if kind == Kind::View && (says("references invalid") || says("as a definer")) {
+            return Verdict::BrokenView;
+        }
+        // MariaDB: `has been discarded for table`, MySQL: `is discarded for table`.
+        if says("discarded for table") {
+            return Verdict::Discarded;
+        }
+        let engine =
+            |error: &String| error.strip_prefix("Unknown storage engine ").map(str::to_owned);
+        if let Some(engine) = self.errors.iter().find_map(engine) {
+            return Verdict::NoEngine(engine.trim_matches('\'').to_owned());
+        }
+        // A last line without a cause follows the one with it.
+        let bare = |error: &&String| !["Corrupt", "Operation failed"].contains(&error.as_str());
+        let causes: Vec<&str> = self.errors.iter().filter(bare).map(String::as_str).collect();
+        let text = if causes.is_empty() { self.errors.join("; ") } else { causes.join("; ") };
+        Verdict::Damaged(Printable::new(text.as_bytes()).to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(kind: Kind, lines: &[&str]) -> Verdict {
+        let text: String = lines.iter().map(|line| format!("a.b\tcheck\t{line}\n")).collect();
+        answers(&text).remove("a.b").unwrap_or_default().judge(kind)
+    }
+
+    #[test]
+    fn escapes_of_the_client_are_undone() {
+        assert_eq!(fields("a\\nb\\tc\\\\n\tx"), ["a\nb\tc\\n", "x"]);
+        let found = answers("a.new\\nline\\ttab\tcheck\tstatus\tOK\nno table at all\n");
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["a.new\nline\ttab"]);
+    }
+
+    #[test]
+    fn only_a_last_status_ok_without_an_error_is_sound() {
+        use Kind::Table;
+        assert_eq!(verdict(Table, &["status\tOK"]), Verdict::Sound(vec![]));
+        let open = "1 client is using or hasn't closed the table properly";
+        assert_eq!(
+            verdict(Table, &[&format!("warning\t{open}"), "status\tOK"]),
+            Verdict::Sound(vec![open.to_owned()])
+        );
+        for lines in [&[][..], &["warning\tx"], &["note\tx"], &["info\tOK"]] {
+            assert!(matches!(verdict(Table, lines), Verdict::Damaged(_)), "{lines:?}");
+        }
+        assert_eq!(
+            verdict(Table, &["Error\tIncorrect information", "error\tCorrupt"]),
+            Verdict::Damaged("Incorrect information".to_owned())
+        );
+        assert_eq!(verdict(Table, &["error\tCorrupt"]), Verdict::Damaged("Corrupt".to_owned()));
+        assert!(matches!(verdict(Table, &["Error\tx", "status\tOK"]), Verdict::Damaged(_)));
+        assert!(matches!(verdict(Table, &["status\tOperation failed"]), Verdict::Damaged(_)));
+    }
+
+    #[test]
+    fn what_is_no_damage_has_a_reason_of_its_own() {
+        use Kind::{Table, View};
+        let cannot = "note\tThe storage engine for the table doesn't support check";
+        assert_eq!(verdict(Table, &[cannot]), Verdict::Opened);
+        for said in [
+            "Error\tTablespace has been discarded for table `disc`",
+            "Error\tTablespace is discarded for table, 'disc'",
+        ] {
+            assert_eq!(verdict(Table, &[said, "error\tCorrupt"]), Verdict::Discarded);
+        }
+        let missing = "Error\tTablespace is missing for table 'x/a'";
+        assert!(matches!(verdict(Table, &[missing]), Verdict::Damaged(_)));
+        let engine = "Error\tUnknown storage engine 'ARCHIVE'";
+        assert_eq!(
+            verdict(Table, &[engine, "error\tCorrupt"]),
+            Verdict::NoEngine("ARCHIVE".to_owned())
+        );
+        let refers = [
+            "Error\tTable 'x.m' doesn't exist",
+            "Error\tView 'x.v' references invalid table(s) or column(s) or function(s)",
+            "error\tCorrupt",
+        ];
+        assert_eq!(verdict(View, &refers), Verdict::BrokenView);
+        assert!(matches!(verdict(Table, &refers), Verdict::Damaged(_)));
+        let broken = "Error\tIncorrect information in file: './x/v.frm'";
+        assert!(matches!(verdict(View, &[broken]), Verdict::Damaged(_)));
+    }
+}

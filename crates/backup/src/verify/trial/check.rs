@@ -1,0 +1,233 @@
+//! Checks every table of a running trial server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::answers::{Answer, Kind, Listed, answers, fields};
+use super::held::{Holdings, Place};
+use super::outcome::Outcome;
+use super::server::Server;
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+
+/// Number of rows in one query, and of tables in one CHECK TABLE. The rows stay below the limit of
+/// an answer, and the names below the limit of an argument, however long the names are.
+const ROWS: usize = 20_000;
+const TOGETHER: usize = 50;
+
+/// Checks everything that the backup holds. Returns false if the server has ended and cannot be
+/// started again.
+pub(super) async fn check_all(
+    server: &mut Server,
+    found: &mut Outcome,
+    mut holdings: Holdings,
+    stop: &mut CancelToken,
+) -> Result<bool, BackupError> {
+    (found.test.others.undo, found.test.others.temporary) = (holdings.undo, holdings.temporary);
+    let listed = match list(server, &mut holdings, stop).await? {
+        Ok(listed) => listed,
+        Err(said) => {
+            found.wrong.push(format!("the server cannot list its tables: {said}"));
+            return Ok(true);
+        }
+    };
+    let places: BTreeSet<Place> = listed.iter().map(|(_, place)| place.clone()).collect();
+    found.unlisted(holdings.unlisted(&places));
+    let listed: Vec<Listed> = listed.into_iter().map(|(listed, _)| listed).collect();
+    for together in groups(&listed) {
+        if check_together(server, found, together, stop).await? {
+            continue;
+        }
+        // The faulty table is not known, so each is checked alone.
+        if !revive(server, found, stop).await? {
+            let names: Vec<String> = together.iter().map(ToString::to_string).collect();
+            found
+                .wrong
+                .push(format!("one of these tables makes the server exit: {}", names.join(", ")));
+            return Ok(false);
+        }
+        for entry in together {
+            if !check_alone(server, found, entry, stop).await? {
+                return Ok(false);
+            }
+        }
+    }
+    look_into(server, found, stop).await
+}
+
+/// The tables that the server lists, with their places; adds InnoDB's dictionary to the holdings.
+/// The inner error is the server's.
+async fn list(
+    server: &Server,
+    holdings: &mut Holdings,
+    stop: &mut CancelToken,
+) -> Result<Result<Vec<(Listed, Place)>, String>, BackupError> {
+    // With a data dictionary, MySQL has lost the encoding of file names, and does not need it.
+    let (places, dictionary) = match holdings.data_dictionary {
+        true => ("'', ''", "innodb_tables"),
+        false => (
+            "HEX(CONVERT(table_schema USING filename)), HEX(CONVERT(table_name USING filename))",
+            "innodb_sys_tables",
+        ),
+    };
+    let tables = format!(
+        "SELECT table_schema, table_name, table_type, COALESCE(engine, ''), {places} FROM information_schema.tables \
+         WHERE table_schema NOT IN ('information_schema', 'performance_schema') \
+         ORDER BY CAST(table_schema AS BINARY), CAST(table_name AS BINARY)"
+    );
+    let dictionary =
+        format!("SELECT name, space FROM information_schema.{dictionary} ORDER BY table_id");
+    let tables = match rows(server, &tables, stop).await? {
+        Ok(tables) => tables,
+        Err(said) => return Ok(Err(said)),
+    };
+    let dictionary = match rows(server, &dictionary, stop).await? {
+        Ok(dictionary) => dictionary,
+        Err(said) => return Ok(Err(said)),
+    };
+    for row in dictionary {
+        if let [name, space] = &row[..] {
+            holdings.in_dictionary(name, space != "0");
+        }
+    }
+    let cut = || "an answer of the client is cut".to_owned();
+    Ok(tables.into_iter().map(|row| listed(row).ok_or_else(cut)).collect())
+}
+
+fn listed(row: Vec<String>) -> Option<(Listed, Place)> {
+    let [schema, table, kind, engine, schema_place, table_place] =
+        <[String; 6]>::try_from(row).ok()?;
+    let place = Place::new(&in_file(&schema, &schema_place)?, &in_file(&table, &table_place)?);
+    let kind = match kind.as_str() {
+        "VIEW" => Kind::View,
+        "SEQUENCE" => Kind::Sequence,
+        _ => Kind::Table,
+    };
+    Some((Listed { schema, table, kind, engine }, place))
+}
+
+/// A name as in files, from its hexadecimal form. Names that are in no encoding of file names have
+/// a prefix.
+fn in_file(name: &str, encoded: &str) -> Option<String> {
+    match name.strip_prefix("#mysql50#") {
+        Some(raw) => Some(raw.to_owned()),
+        None => String::from_utf8(base16ct::mixed::decode_vec(encoded).ok()?).ok(),
+    }
+}
+
+/// All rows of a query with an order. The inner error is the server's.
+async fn rows(
+    server: &Server,
+    query: &str,
+    stop: &mut CancelToken,
+) -> Result<Result<Vec<Vec<String>>, String>, BackupError> {
+    let mut all = Vec::new();
+    loop {
+        let page = format!("{query} LIMIT {}, {ROWS}", all.len());
+        let text = match server.sql(&page, stop).await? {
+            Ok(text) => text,
+            Err(said) => return Ok(Err(said)),
+        };
+        let before = all.len();
+        all.extend(text.lines().map(fields));
+        if all.len() - before < ROWS {
+            return Ok(Ok(all));
+        }
+    }
+}
+
+/// Cuts the list into pieces for one statement each, in which no two names are printed alike
+/// (`a.b` and `c`, `a` and `b.c`).
+fn groups(listed: &[Listed]) -> Vec<&[Listed]> {
+    let mut groups = Vec::new();
+    let mut rest = listed;
+    while !rest.is_empty() {
+        let mut printed = BTreeSet::new();
+        let alike = |entry: &Listed| !printed.insert(entry.printed());
+        let end = rest.iter().take(TOGETHER).position(alike).unwrap_or(rest.len().min(TOGETHER));
+        let (group, others) = rest.split_at(end);
+        groups.push(group);
+        rest = others;
+    }
+    groups
+}
+
+/// Checks several tables with one statement. Returns false if the statement failed.
+async fn check_together(
+    server: &Server,
+    found: &mut Outcome,
+    tables: &[Listed],
+    stop: &mut CancelToken,
+) -> Result<bool, BackupError> {
+    let names: Vec<String> = tables.iter().map(Listed::quoted).collect();
+    let said = server.sql(&format!("CHECK TABLE {}", names.join(", ")), stop).await?;
+    Ok(said.map(|said| checked(found, tables, &said)).is_ok())
+}
+
+/// Records the output of CHECK TABLE for these tables.
+fn checked(found: &mut Outcome, tables: &[Listed], said: &str) {
+    let mut answers: BTreeMap<String, Answer> = answers(said);
+    for entry in tables {
+        let answer = answers.remove(&entry.printed()).unwrap_or_default();
+        found.judged(entry, answer.judge(entry.kind));
+    }
+}
+
+/// Checks one table. Returns false if the server has ended and cannot be started again.
+async fn check_alone(
+    server: &mut Server,
+    found: &mut Outcome,
+    entry: &Listed,
+    stop: &mut CancelToken,
+) -> Result<bool, BackupError> {
+    match server.sql(&format!("CHECK TABLE {}", entry.quoted()), stop).await? {
+        Ok(said) => checked(found, std::slice::from_ref(entry), &said),
+        Err(_) if server.has_ended() => found.wrong.push(format!(
+            "table {entry}: the server exits when it checks this table: {}",
+            server.cause()
+        )),
+        Err(said) => found.wrong.push(format!("table {entry}: CHECK TABLE fails: {said}")),
+    }
+    revive(server, found, stop).await
+}
+
+/// Reads the sequences, and counts the other tables that cannot be checked.
+async fn look_into(
+    server: &mut Server,
+    found: &mut Outcome,
+    stop: &mut CancelToken,
+) -> Result<bool, BackupError> {
+    for entry in std::mem::take(&mut found.opened) {
+        if entry.kind != Kind::Sequence {
+            found.not_checkable(&entry.engine);
+            continue;
+        }
+        match server.sql(&format!("SELECT * FROM {}", entry.quoted()), stop).await? {
+            Ok(_) => found.test.tables += 1,
+            Err(said) => found.wrong.push(format!("sequence {entry}: it cannot be read: {said}")),
+        }
+        if !revive(server, found, stop).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Starts the server again if it has ended. Returns false if that is not possible.
+pub(super) async fn revive(
+    server: &mut Server,
+    found: &mut Outcome,
+    stop: &mut CancelToken,
+) -> Result<bool, BackupError> {
+    if !server.has_ended() {
+        return Ok(true);
+    }
+    found.log = Some(server.last_lines());
+    match server.restart(stop).await {
+        Ok(()) => Ok(true),
+        Err(error @ BackupError::Program { .. }) => {
+            found.wrong.push(format!("the server exited, and cannot be started again: {error}"));
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

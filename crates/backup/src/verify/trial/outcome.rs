@@ -1,0 +1,178 @@
+//! What a trial found out.
+
+use std::collections::BTreeMap;
+
+use crate::catalog::verification::{Level, Problem, RestoreTest, VerifyReport};
+
+use super::answers::{Kind, Listed, Verdict};
+use super::held::Unlisted;
+use crate::verify::results::counted;
+
+/// Number of names in one remark.
+const NAMED: usize = 10;
+/// Number of warnings of CHECK TABLE that are reported one by one.
+const WARNED: usize = 20;
+
+/// Results of the trial: version of the server, counts, and faults.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) test: RestoreTest,
+    pub(super) wrong: Vec<String>,
+    /// Statements of the user that failed.
+    pub(super) refused: Vec<String>,
+    /// The end of the server's log, if the server ended by itself.
+    pub(super) log: Option<String>,
+    /// Tables that were opened, but not checked: CHECK TABLE cannot do it.
+    pub(super) opened: Vec<Listed>,
+    /// What CHECK TABLE says of tables that are in order.
+    warnings: Vec<String>,
+    broken_views: Vec<String>,
+    discarded: Vec<String>,
+    intermediate: Vec<String>,
+    unused: Vec<String>,
+    /// Tables that the trial server does not have the engine for, by engine.
+    no_engine: BTreeMap<String, Vec<String>>,
+}
+
+impl Outcome {
+    /// Records the verdict about a table.
+    pub(super) fn judged(&mut self, entry: &Listed, verdict: Verdict) {
+        let view = entry.kind == Kind::View;
+        self.test.others.views += u64::from(view);
+        match verdict {
+            Verdict::Sound(warnings) => {
+                self.test.tables += u64::from(!view);
+                let about = |warning| format!("table {entry}: {warning}");
+                self.warnings.extend(warnings.into_iter().map(about));
+            }
+            Verdict::Opened => self.opened.push(entry.clone()),
+            Verdict::BrokenView => self.broken_views.push(entry.to_string()),
+            Verdict::Discarded => self.discarded.push(entry.to_string()),
+            Verdict::NoEngine(engine) => {
+                self.no_engine.entry(engine).or_default().push(entry.to_string());
+            }
+            Verdict::Damaged(what) => self.wrong.push(format!("table {entry}: {what}")),
+        }
+    }
+
+    /// Records a table that was opened, but that its engine cannot check.
+    pub(super) fn not_checkable(&mut self, engine: &str) {
+        *self.test.not_checkable.entry(engine.to_owned()).or_default() += 1;
+    }
+
+    /// Records what the backup holds besides the tables that the server lists.
+    pub(super) fn unlisted(&mut self, found: Unlisted) {
+        self.test.others.fulltext = found.fulltext;
+        self.test.others.left_out = found.left_out;
+        self.wrong.extend(found.lost);
+        if !found.archive.is_empty() {
+            self.no_engine.entry("ARCHIVE".to_owned()).or_default().extend(found.archive);
+        }
+        self.intermediate = found.intermediate;
+        self.unused = found.unused;
+    }
+
+    /// Writes the results into the report.
+    pub(super) fn settle(mut self, report: &mut VerifyReport) {
+        self.count();
+        let what = self.summary();
+        report.notes.extend(self.notes());
+        report.warnings.extend(self.all_warnings());
+        report.restore = Some(self.test);
+        for what in self.wrong {
+            let level = Level::Restore;
+            report.problem(Problem { level, object: None, file: None, offset: None, what });
+        }
+        report.failed_checks = self.refused;
+        if report.failed_checks.is_empty() && self.no_engine.is_empty() {
+            report.close(Level::Restore, what);
+        } else {
+            report.close_unchecked(Level::Restore, what);
+        }
+    }
+
+    fn count(&mut self) {
+        let others = &mut self.test.others;
+        others.discarded = self.discarded.len() as u64;
+        others.intermediate = self.intermediate.len() as u64;
+        others.unused = self.unused.len() as u64;
+        let number =
+            |(engine, tables): (&String, &Vec<String>)| (engine.clone(), tables.len() as u64);
+        self.test.no_engine = self.no_engine.iter().map(number).collect();
+    }
+
+    fn summary(&self) -> String {
+        let RestoreTest { server_version, tables, statements, .. } = &self.test;
+        let mut text = format!("tables checked: {tables} by {server_version}");
+        for (what, engines) in [
+            ("opened, but not checkable", &self.test.not_checkable),
+            ("not opened", &self.test.no_engine),
+        ] {
+            let each: Vec<String> =
+                engines.iter().map(|(engine, number)| format!("{number} of {engine}")).collect();
+            if !each.is_empty() {
+                text += &format!("; {what}: {}", each.join(", "));
+            }
+        }
+        text + &format!("; statements run: {statements}")
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let others = &self.test.others;
+        let numbers = [
+            (others.views, "view"),
+            (others.fulltext, "part of FULLTEXT indexes"),
+            (others.undo, "undo tablespace"),
+            (others.temporary, "temporary tablespace"),
+        ];
+        let numbers = numbers.into_iter().filter(|(number, _)| *number > 0);
+        let mut notes: Vec<String> =
+            numbers.map(|(number, noun)| format!("no table: {}", several(number, noun))).collect();
+        if others.left_out > 0 {
+            let tables = counted(others.left_out, "table");
+            notes.push(format!("the producer was asked for a partial backup, without {tables}"));
+        }
+        for (what, names) in [
+            ("discarded tablespaces, which have no rows", &self.discarded),
+            ("views that refer to something that is missing or invalid", &self.broken_views),
+            ("left over from statements that rebuild or drop tables", &self.intermediate),
+            ("tablespace files of no table", &self.unused),
+        ] {
+            notes.extend(named(what, names));
+        }
+        notes
+    }
+
+    fn all_warnings(&mut self) -> Vec<String> {
+        let mut all: Vec<String> = self
+            .no_engine
+            .iter()
+            .filter_map(|(engine, tables)| {
+                named(&format!("the trial server does not have the engine {engine} of"), tables)
+            })
+            .collect();
+        let more = self.warnings.len().saturating_sub(WARNED);
+        all.extend(self.warnings.drain(..self.warnings.len() - more));
+        if more > 0 {
+            all.push(format!("CHECK TABLE gives {} more", counted(more as u64, "warning")));
+        }
+        let log = self.log.take();
+        all.extend(log.map(|log| format!("the trial server exited on its own; its log:\n{log}")));
+        all
+    }
+}
+
+/// Like [`counted`], for nouns of several words: `2 parts of …`.
+fn several(number: u64, noun: &str) -> String {
+    let (first, rest) = noun.split_once(" of ").unwrap_or((noun, ""));
+    let rest = if rest.is_empty() { String::new() } else { format!(" of {rest}") };
+    format!("{}{rest}", counted(number, first))
+}
+
+/// A remark with the number and the first names; `None` without names.
+fn named(what: &str, names: &[String]) -> Option<String> {
+    let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| format!("{what}: {}: {}{more}", names.len(), first.join(", ")))
+}
