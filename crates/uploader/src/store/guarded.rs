@@ -127,7 +127,9 @@ impl Store {
                     ignored += 1;
                     continue;
                 }
-                Ok(()) if matches!(goal, Goal::Content(_)) => return Err(StoreError::not_kept(key)),
+                Ok(()) if matches!(goal, Goal::Content(_)) => {
+                    return Err(StoreError::not_kept(key));
+                }
                 Ok(()) => {
                     let what = "the store acknowledged the request and did not carry it out";
                     return Err(StoreError::new(operation, key, StoreErrorKind::Altered, what));
