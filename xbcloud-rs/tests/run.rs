@@ -305,7 +305,8 @@ fn a_monitor_judges_age_and_proof() {
     let _ = site.run(&["verify", "@shop/n", "--level=checksum"]).expect(0);
     let text = monitor(&["--max-age=26h", "--max-proof-age=8d"], 0);
     assert!(
-        text.contains("the newest proof (checksum of n) is ") && text.contains("proof_age="),
+        text.contains("the newest proven backup (checksum of n) is ")
+            && text.contains("proof_age="),
         "{text}"
     );
     let _ = monitor(&["--max-proof-age=8d", "--proof-level=restore"], 2);

@@ -176,6 +176,14 @@ pub enum BackupError {
         /// What is wrong.
         what: String,
     },
+    /// An increment was taken by the producer's own options, and its base is not here.
+    #[error("{name} is incremental, and no backup here ends at LSN {lsn}, where it begins")]
+    NoBase {
+        /// Name of the incremental backup.
+        name: String,
+        /// Log sequence number at which it begins.
+        lsn: u64,
+    },
     /// The server does not continue the history of the base, or that is unknown.
     #[error(transparent)]
     History(#[from] NotContinued),
@@ -401,6 +409,7 @@ impl BackupError {
             | Self::WhichServer { .. }
             | Self::NotRestorable { .. }
             | Self::Chain { .. }
+            | Self::NoBase { .. }
             | Self::History(_)
             | Self::Needed { .. }
             | Self::Running { .. } => "catalogue",
@@ -467,6 +476,9 @@ impl BackupError {
                 "check the chain with `list`; without its base an incremental backup is useless, so take a full one",
             ),
             Self::History(refused) => Some(refused.hint()),
+            Self::NoBase { .. } => Some(
+                "take it with --incremental-from, or a full one; add --base-elsewhere if its base is kept in another place",
+            ),
             Self::Needed { .. } => {
                 Some("remove the dependants first, or add --force to lose them, too")
             }

@@ -103,6 +103,7 @@ pub use write::producer::{LockGuard, Producer, ProducerOutput};
 pub use write::producer_log::ProducerLog;
 pub use write::{
     IncrementalBase, PutLayout, PutReport, PutRequest, PutSizing, backup, plan, put, put_plan,
+    refuse_without_base,
 };
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;

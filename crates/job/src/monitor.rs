@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-/// Facts about a repository.
+/// Facts about the backups of one server in a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Name of the newest complete backup, whether it can be restored or not.
+    /// The server, if its backups name it.
+    pub server: Option<String>,
+    /// Name of the newest backup, whether it can be restored or not.
     pub last: Option<String>,
     /// Name and age of the newest backup that can be restored.
     pub newest: Option<(String, Duration)>,
-    /// Name, level and age of the newest sufficient proof.
+    /// Name, level and age of the newest backup with a sufficient proof. A proof is as old as the
+    /// backup that it proves.
     pub proven: Option<(String, String, Duration)>,
     /// Names of backups that a verification found damaged, or whose manifest is.
     pub damaged: Vec<String>,
@@ -47,12 +50,50 @@ impl Verdict {
     }
 }
 
-/// Compares the findings with the limits.
+/// Remarks about one or several servers, by their weight.
+#[derive(Debug, Default)]
+struct Remarks {
+    critical: Vec<String>,
+    warnings: Vec<String>,
+    good: Vec<String>,
+}
+
+/// Compares the findings about each server with the limits. A repository without any is one without a
+/// backup.
 #[must_use]
-pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
-    let mut critical = Vec::new();
-    let mut warnings = Vec::new();
-    let mut good = Vec::new();
+pub fn judge(repository: &str, servers: &[Found], limits: Limits) -> Verdict {
+    let nothing = [Found::default()];
+    let servers = if servers.is_empty() { &nothing } else { servers };
+    let mut all = Remarks::default();
+    for found in servers {
+        let remarks = judge_one(found, limits);
+        let named = |text: String| match (&found.server, servers.len()) {
+            (_, 1) => text,
+            (Some(server), _) => format!("{server}: {text}"),
+            (None, _) => format!("without a server's name: {text}"),
+        };
+        all.critical.extend(remarks.critical.into_iter().map(named));
+        all.warnings.extend(remarks.warnings.into_iter().map(named));
+        all.good.extend(remarks.good.into_iter().map(named));
+    }
+    let Remarks { critical, warnings, good } = all;
+    let (code, state) = match (critical.is_empty(), warnings.is_empty()) {
+        (false, _) => (2, "CRITICAL"),
+        (true, false) => (1, "WARNING"),
+        (true, true) => (0, "OK"),
+    };
+    let text = [critical, warnings, good].concat().join("; ");
+    let line = format!(
+        "XBCLOUD {state} - {}: {} | {}\n",
+        one_line(repository),
+        one_line(&text),
+        data(servers, limits)
+    );
+    Verdict { code, line }
+}
+
+fn judge_one(found: &Found, limits: Limits) -> Remarks {
+    let Remarks { mut critical, mut warnings, mut good } = Remarks::default();
     match &found.newest {
         None if found.last.is_none() => critical.push("there is no backup".to_owned()),
         None => critical.push("no backup can be restored".to_owned()),
@@ -72,7 +113,8 @@ pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
         }
         (None, _) => {}
         (Some((name, level, age)), limit) => {
-            let text = format!("the newest proof ({level} of {name}) is {} old", span(*age));
+            let text =
+                format!("the newest proven backup ({level} of {name}) is {} old", span(*age));
             match limit {
                 Some(limit) if *age > limit => {
                     critical.push(format!("{text}, the limit is {}", span(limit)));
@@ -94,32 +136,23 @@ pub fn judge(repository: &str, found: &Found, limits: Limits) -> Verdict {
     for name in &found.future {
         warnings.push(format!("{name} has a time in the future: check the clocks"));
     }
-    let (code, state) = match (critical.is_empty(), warnings.is_empty()) {
-        (false, _) => (2, "CRITICAL"),
-        (true, false) => (1, "WARNING"),
-        (true, true) => (0, "OK"),
-    };
-    let text = [critical, warnings, good].concat().join("; ");
-    let line = format!(
-        "XBCLOUD {state} - {}: {} | {}\n",
-        one_line(repository),
-        one_line(&text),
-        data(found, limits)
-    );
-    Verdict { code, line }
+    Remarks { critical, warnings, good }
 }
 
-/// Performance data: `age=10800s;;93600;0 ...`.
-fn data(found: &Found, limits: Limits) -> String {
-    let mut data = vec![format!("backups={};;;0", found.backups)];
+/// Performance data: `age=10800s;;93600;0 ...`. Of several servers, the oldest counts.
+fn data(servers: &[Found], limits: Limits) -> String {
+    let backups: usize = servers.iter().map(|found| found.backups).sum();
+    let mut data = vec![format!("backups={backups};;;0")];
     let mut add = |name: &str, age: Option<Duration>, limit: Option<Duration>| {
         if let Some(age) = age {
             let limit = limit.map_or(String::new(), |limit| limit.as_secs().to_string());
             data.push(format!("{name}={}s;;{limit};0", age.as_secs()));
         }
     };
-    add("age", found.newest.as_ref().map(|(_, age)| *age), limits.age);
-    add("proof_age", found.proven.as_ref().map(|(_, _, age)| *age), limits.proof_age);
+    let newest = servers.iter().filter_map(|found| found.newest.as_ref());
+    add("age", newest.map(|(_, age)| *age).max(), limits.age);
+    let proven = servers.iter().filter_map(|found| found.proven.as_ref());
+    add("proof_age", proven.map(|(_, _, age)| *age).max(), limits.proof_age);
     data.join(" ")
 }
 
@@ -150,6 +183,7 @@ mod tests {
 
     fn found(age: u32, proof: Option<u32>) -> Found {
         Found {
+            server: None,
             last: Some("n2".into()),
             newest: Some(("n2".into(), HOUR * age)),
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
@@ -164,7 +198,7 @@ mod tests {
     fn ages_are_compared_with_their_limits() {
         let limits = Limits { age: Some(HOUR * 26), proof_age: Some(HOUR * 24 * 8) };
         let state = |found: &Found| {
-            let verdict = judge("shop", found, limits);
+            let verdict = judge("shop", std::slice::from_ref(found), limits);
             assert_eq!(verdict.line.lines().count(), 1);
             (verdict.code, verdict.line)
         };
@@ -172,18 +206,19 @@ mod tests {
         assert_eq!(code, 0);
         assert_eq!(
             line,
-            "XBCLOUD OK - shop: the newest backup n2 is 3h old; the newest proof (pages of n1) is 1d 4h old \
+            "XBCLOUD OK - shop: the newest backup n2 is 3h old; the newest proven backup (pages of n1) is 1d 4h old \
              | backups=2;;;0 age=10800s;;93600;0 proof_age=100800s;;691200;0\n"
         );
         let (code, line) = state(&found(27, Some(28)));
         assert!(code == 2 && line.contains("n2 is 1d 3h old, the limit is 1d 2h"), "{line}");
         let (code, line) = state(&found(3, Some(200)));
-        assert!(code == 2 && line.contains("proof") && line.contains("the limit is 8d"), "{line}");
+        assert!(code == 2 && line.contains("proven") && line.contains("the limit is 8d"), "{line}");
         assert_eq!(state(&found(3, None)).0, 2);
         assert_eq!(state(&Found::default()).0, 2);
-        assert_eq!(judge("shop", &found(3, None), Limits::default()).code, 0);
+        assert_eq!(judge("shop", &[], limits).code, 2);
+        assert_eq!(judge("shop", &[found(3, None)], Limits::default()).code, 0);
         assert_eq!(
-            judge("shop", &found(26, Some(1)), limits).code,
+            judge("shop", &[found(26, Some(1))], limits).code,
             0,
             "the limit itself is allowed"
         );
@@ -193,31 +228,45 @@ mod tests {
     fn damage_is_critical_in_the_newest_backup() {
         let mut found = found(3, None);
         found.damaged = vec!["n1".into()];
-        assert_eq!(judge("s", &found, Limits::default()).code, 1);
+        assert_eq!(judge("s", &[found.clone()], Limits::default()).code, 1);
         found.damaged.push("n2".into());
-        assert_eq!(judge("s", &found, Limits::default()).code, 2);
+        assert_eq!(judge("s", &[found.clone()], Limits::default()).code, 2);
     }
 
     #[test]
     fn a_broken_chain_is_critical_at_the_end_of_a_history() {
         let mut found = found(3, None);
         found.broken = vec![("i1".into(), "its base f1 is missing".into())];
-        let verdict = judge("s", &found, Limits::default());
+        let verdict = judge("s", &[found.clone()], Limits::default());
         assert_eq!(verdict.code, 1);
         assert!(verdict.line.contains("i1 cannot be restored, its base f1 is missing"));
         found.last = Some("i1".into());
-        assert_eq!(judge("s", &found, Limits::default()).code, 2);
+        assert_eq!(judge("s", &[found.clone()], Limits::default()).code, 2);
         let found = Found { newest: None, ..found };
-        let verdict = judge("s", &found, Limits::default());
+        let verdict = judge("s", &[found.clone()], Limits::default());
         assert!(verdict.code == 2 && verdict.line.contains("no backup can be restored"));
+    }
+
+    #[test]
+    fn each_server_is_judged_by_itself() {
+        let limits = Limits { age: Some(HOUR * 26), proof_age: None };
+        let db = |name: &str, age| Found { server: Some(name.into()), ..found(age, None) };
+        assert_eq!(judge("s", &[db("db1", 3), db("db2", 4)], limits).code, 0);
+        let verdict = judge("s", &[db("db1", 3), db("db2", 55 * 24)], limits);
+        assert_eq!(verdict.code, 2);
+        assert!(verdict.line.contains("db2: the newest backup n2 is 55d old"), "{}", verdict.line);
+        assert!(verdict.line.contains("backups=4;;;0 age=4752000s;;93600;0"), "{}", verdict.line);
+        let nameless = found(55 * 24, None);
+        let verdict = judge("s", &[nameless, db("db1", 3)], limits);
+        assert!(verdict.code == 2 && verdict.line.contains("without a server's name: "));
     }
 
     #[test]
     fn a_time_in_the_future_is_no_age() {
         let found = Found { future: vec!["n3".into()], ..found(3, None) };
-        let verdict = judge("s", &found, Limits::default());
+        let verdict = judge("s", &[found.clone()], Limits::default());
         assert!(verdict.code == 1 && verdict.line.contains("n3 has a time in the future"));
-        assert_eq!(judge("s", &Found { newest: None, ..found }, Limits::default()).code, 2);
+        assert_eq!(judge("s", &[Found { newest: None, ..found }], Limits::default()).code, 2);
     }
 
     #[test]

@@ -94,6 +94,9 @@ pub(crate) struct PutOptions {
     /// name]
     #[arg(hide_short_help = true, long, value_name = "ID")]
     pub(crate) server: Option<String>,
+    /// Accept an incremental backup whose base is not in this ROOT. It counts for no rule of `prune`
+    #[arg(hide_short_help = true, long)]
+    pub(crate) base_elsewhere: bool,
     #[command(flatten)]
     pub(crate) stream: StreamOptions,
     #[command(flatten)]

@@ -87,9 +87,12 @@ pub(crate) struct MonitorArgs {
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "checksum")]
     #[arg(hide_possible_values = true)]
     pub(crate) proof_level: LevelArg,
-    /// Only backups of this server
+    /// Only backups of this server [default: each server that has backups here]
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
+    /// Do not judge this server, which is retired; may be repeated
+    #[arg(long, value_name = "ID", conflicts_with = "server")]
+    pub(crate) ignore_server: Vec<String>,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

@@ -326,9 +326,9 @@ async fn change(
             (There::Content(_), None) => false,
             (_, before) => before.is_none(),
         };
-        match root.store().put_expected(&key, new(before.as_deref())?, is_before).await? {
-            Guarded::Done { .. } => return Ok(()),
-            _ => {}
+        let new = new(before.as_deref())?;
+        if root.store().put_expected(&key, new, is_before).await? != Guarded::Other {
+            return Ok(());
         }
     }
     Err(BackupError::Concurrent { what: what() })

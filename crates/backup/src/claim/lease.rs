@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
-use xb_uploader::{Change, Gate, StoreError, StoreErrorKind};
+use xb_uploader::{Change, Gate, StoreError, StoreErrorKind, There};
 
 use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
@@ -189,7 +189,13 @@ impl Lease {
     /// Removes the claim. Nothing was done under it, so later claims need not see it.
     pub(crate) async fn withdraw(&self) -> Result<(), StoreError> {
         let _ = self.lose("the claim was withdrawn".to_owned());
-        self.root.store().delete(&self.key).await
+        let holder = self.note().holder;
+        // Numbering may restart, so a repeated request must not remove the claim of another run.
+        let own = |there: There<'_>| match there {
+            There::Content(bytes) => Note::read(bytes).holder == holder,
+            _ => false,
+        };
+        self.root.store().delete_expected(&self.key, own).await.map(drop)
     }
 
     /// Whether the claim is the newest; does not write it.

@@ -11,6 +11,7 @@
 //! the name since.
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use xb_uploader::{Guarded, StoreError, StoreErrorKind, There};
 
 use super::{Claim, Removing, claims, standing};
@@ -121,12 +122,18 @@ impl Mark {
     /// [`BackupError::Store`]: the manifest may be gone.
     pub(crate) async fn remove_manifest(self) -> Result<Removed, BackupError> {
         let expected = |there: There<'_>| self.expected.is(there);
-        let late = match self.root.store().delete_expected(&self.key(), expected).await? {
-            Guarded::Done { late } => late,
-            _ => {
+        let late = match self.root.store().delete_expected(&self.key(), expected).await {
+            Ok(Guarded::Done { late }) => late,
+            Ok(_) => {
                 self.withdraw().await;
-                let name = self.name.to_string();
-                return Err(BackupError::Changed { name });
+                return Err(self.changed());
+            }
+            Err(error) => {
+                // A request that was refused for certain is not on its way.
+                if error.kind != StoreErrorKind::Unavailable && error.attempts == 1 {
+                    self.withdraw().await;
+                }
+                return Err(error.into());
             }
         };
         let records = records::keys(&self.name).iter().map(|key| self.root.key(key)).collect();
@@ -177,33 +184,47 @@ async fn damaged(root: &Root, name: &BackupName) -> Result<Expected, BackupError
     }
 }
 
-/// Removes the manifest that this run has just written, because the run has no backup after all.
+/// Removes the manifest that this run has just written, because the run has no backup after all. `own` is
+/// the claim of the run.
 ///
 /// # Errors
-/// [`BackupError::Store`]: it may still exist. A manifest that is gone, or that somebody else is
-/// removing, is no error.
+/// [`BackupError::InDoubt`] if the manifest may still exist: the objects that it names must stay.
 pub(crate) async fn take_back(
     root: &Root,
     name: &BackupName,
     run: &str,
+    own: &Claim,
 ) -> Result<(), BackupError> {
-    let Some(stored) = root.stored_manifest(name).await?.filter(|s| s.manifest.run == run) else {
-        return Ok(());
-    };
-    let taken = match Mark::set(root, name, Some(run), Some(stored.digest())).await {
-        Ok(mark) => mark.remove_manifest().await,
-        Err(error) => Err(error),
+    let in_doubt = |source| BackupError::InDoubt { name: name.to_string(), source };
+    let taken = match own.holds_name() {
+        // The name cannot be marked beside the run's own claim, and need not be.
+        true => take_back_unmarked(root, name, run).await,
+        false => take_back_marked(root, name, run).await,
     };
     match taken {
-        Ok(removed) => removed.free().await,
-        Err(BackupError::Changed { .. } | BackupError::Running { .. }) => {}
-        Err(error) => return Err(error),
+        Ok(()) | Err(BackupError::Changed { .. }) => {}
+        Err(BackupError::Store(error)) => return Err(in_doubt(error)),
+        Err(other) => {
+            let what = format!("the manifest could not be removed again: {other}");
+            let key = root.key(&manifest_key(name));
+            return Err(in_doubt(StoreError::new("delete", key, StoreErrorKind::Rejected, what)));
+        }
     }
     Ok(())
 }
 
-/// Removes the manifest that this run has just written, although it may not mark the name: another run
-/// took its claim over.
+async fn take_back_marked(root: &Root, name: &BackupName, run: &str) -> Result<(), BackupError> {
+    let known = root.knowing(&root.catalogue().await?);
+    let Some(stored) = known.stored_manifest(name).await?.filter(|s| s.manifest.run == run) else {
+        return Ok(());
+    };
+    let mark = Mark::set(root, name, Some(run), Some(stored.digest())).await?;
+    mark.remove_manifest().await?.free().await;
+    Ok(())
+}
+
+/// Removes the manifest that this run has just written, although it does not mark the name: it holds the
+/// name itself, or another run took its claim over.
 ///
 /// # Errors
 /// [`BackupError::Store`]: it may still exist.
@@ -226,7 +247,8 @@ pub(crate) async fn take_back_unmarked(
 /// Writes the manifest, after which the backup exists.
 ///
 /// An earlier backup of this name may be in the middle of its removal: the name is free, and a late
-/// request of the removal could hit the new manifest. So a removal is waited for, before and after.
+/// request of the removal could hit the new manifest. So the caller has waited for it ([`settled`]),
+/// and one that has begun since is waited for here.
 ///
 /// # Errors
 /// As [`Root::commit_bytes`]; [`BackupError::NotThere`] if the new backup was removed at once.
@@ -240,12 +262,12 @@ pub(crate) async fn commit(
         BackupError::Store(source) => BackupError::InDoubt { name: name.to_string(), source },
         other => other,
     };
-    settled(root, name).await?;
     loop {
         root.commit_bytes(name, bytes.clone()).await?;
         let Some(of) = removing(root, name).await.map_err(in_doubt)? else { return Ok(()) };
         settled(root, name).await.map_err(in_doubt)?;
-        match root.manifest(name).await.map_err(in_doubt)? {
+        let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
+        match known.manifest(name).await.map_err(in_doubt)? {
             Some(there) if there.run == run => return Ok(()),
             // The request was meant for the backup before this one.
             None if of.run != run => {}
@@ -257,9 +279,10 @@ pub(crate) async fn commit(
     }
 }
 
-/// Waits until no backup of `name` is being removed.
+/// Waits until no backup of `name` is being removed, and no request of a removal can take effect late.
 ///
-/// A removal takes seconds. If its process died where nothing proves that, its mark counts for an hour.
+/// A removal takes seconds. If its process died where nothing proves that, its mark counts for an hour;
+/// if that is proven, for [`LATE`](super::standing::LATE) seconds.
 ///
 /// # Errors
 /// [`BackupError::Store`].
@@ -267,7 +290,11 @@ pub(crate) async fn settled(root: &Root, name: &BackupName) -> Result<(), Backup
     let mut waits = 0;
     while let Some(of) = removing(root, name).await? {
         waits += 1;
-        let what = format!("waiting: a removal of {name} is in progress ({})", of.by);
+        let until = Timestamp::from_second(of.until).unwrap_or_default();
+        let what = format!(
+            "waiting for the end of a removal of {name} that another command began ({}); if that command is dead, the wait ends by itself at {until}",
+            of.by
+        );
         let why = StoreError::new("claim", of.claim, StoreErrorKind::Unavailable, what);
         root.store().pause_after(&why, LONGEST_WAIT.min(waits)).await;
     }
@@ -298,6 +325,7 @@ mod tests {
     use super::*;
     use crate::admin::pin::pin;
     use crate::catalog::manifest::{Base, sample};
+    use crate::catalog::names::RunId;
     use crate::write::settle_base;
 
     /// A ROOT with the backup `old`.
@@ -441,6 +469,19 @@ mod tests {
         }
     }
 
+    /// The objects that a manifest names must stay if it could not be removed.
+    #[tokio::test]
+    async fn a_manifest_that_another_command_holds_is_in_doubt() {
+        let fixture = Fixture::new().await;
+        let (of, run) = (name("old"), RunId::random().unwrap());
+        let own = Claim::packed(&fixture.root, &of, run).await.unwrap();
+        let mark = fixture.mark(&fixture.root).await;
+        let taken = take_back(&fixture.root, &name("old"), &sample().run, &own).await;
+        assert!(matches!(taken, Err(BackupError::InDoubt { .. })), "{taken:?}");
+        assert!(fixture.run("old").await.is_some());
+        mark.withdraw().await;
+    }
+
     /// Counts the looks at claims, and reports the third.
     #[derive(Debug, Default)]
     struct Looks {
@@ -482,7 +523,10 @@ mod tests {
         let fixture = Fixture::new().await;
         let removed = fixture.mark(&fixture.root).await.remove_manifest().await.unwrap();
         let new = Bytes::from(manifest("old", NEW).encode(None).unwrap());
-        let committing = async move |root: Root| commit(&root, &name("old"), NEW, new).await;
+        let committing = async move |root: Root| {
+            settled(&root, &name("old")).await?;
+            commit(&root, &name("old"), NEW, new).await
+        };
         let file = fixture.file("old");
         while_waiting(&fixture.root, committing, async move {
             assert!(!file.exists());
@@ -501,7 +545,11 @@ mod tests {
             let base = Some(Base { name: "old".to_owned(), run: sample().run });
             let late = Manifest { base, ..manifest("late", NEW) };
             fixture.root.commit(&name("late"), &late, None).await.unwrap();
-            let settling = async move |root: Root| settle_base(&root, &name("late"), &late).await;
+            let settling = async move |root: Root| {
+                let run = RunId::random().unwrap();
+                let own = Claim::packed(&root, &name("late"), run).await.unwrap();
+                settle_base(&root, &name("late"), &late, &own).await
+            };
             let settled = while_waiting(&fixture.root, settling, async move {
                 match removed {
                     true => mark.remove_manifest().await.unwrap().free().await,
@@ -532,10 +580,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_takes_back_only_its_own_manifest() {
-        let fixture = Fixture::new().await;
-        take_back(&fixture.root, &name("old"), NEW).await.unwrap();
-        assert!(fixture.run("old").await.is_some());
-        take_back(&fixture.root, &name("old"), &sample().run).await.unwrap();
-        assert!(fixture.run("old").await.is_none());
+        for classic in [false, true] {
+            let fixture = Fixture::new().await;
+            let run = RunId::random().unwrap();
+            let own = match classic {
+                true => Claim::classic(&fixture.root, &name("old"), run).await.unwrap().0,
+                false => Claim::packed(&fixture.root, &name("old"), run).await.unwrap(),
+            };
+            take_back(&fixture.root, &name("old"), NEW, &own).await.unwrap();
+            assert!(fixture.run("old").await.is_some());
+            take_back(&fixture.root, &name("old"), &sample().run, &own).await.unwrap();
+            assert!(fixture.run("old").await.is_none());
+        }
     }
 }

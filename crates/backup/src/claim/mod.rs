@@ -34,11 +34,11 @@ pub(crate) use self::earlier::refuse_earlier;
 use self::lease::{Lease, Moment};
 pub(crate) use self::left::Left;
 use self::note::{Note, Phase};
-use self::standing::refuse_unless_taken;
 pub(crate) use self::standing::{
     DEAD, FORGOTTEN, Look, Numbered, Removing, claims, look, may_be_its_own, refuse_living,
     standing,
 };
+use self::standing::{outdated, refuse_unless_taken};
 use crate::catalog::names::{BackupName, CLAIM, RunId, claims_folder, of_classic, run_folder};
 use crate::catalog::root::Root;
 use crate::error::BackupError;
@@ -219,7 +219,7 @@ impl Claim {
     async fn remove_older(&self, root: &Root, name: &BackupName) -> Result<(), BackupError> {
         let mut older = claims(root, name).await?;
         older.retain(|claim| claim.number < self.number);
-        root.store().delete_all(older.into_iter().map(|claim| claim.key).collect()).await?;
+        root.store().delete_all(outdated(root, older).await?).await?;
         Ok(())
     }
 
@@ -232,6 +232,11 @@ impl Claim {
             Some(lease) => Ok(lease.confirm().await?),
             None => Ok(()),
         }
+    }
+
+    /// Whether this is a numbered claim, which holds the name.
+    pub(crate) fn holds_name(&self) -> bool {
+        self.lease.is_some()
     }
 
     /// Whether this is the newest claim. Always true for a packed run.

@@ -12,6 +12,9 @@ use crate::error::BackupError;
 
 /// Age in seconds at which a claim counts as that of a dead run: twice the lease.
 pub(crate) const DEAD: i64 = 3600;
+/// Age in seconds up to which a request of a dead process may still take effect in a store that is not a
+/// directory: longer than a living process waits for an answer.
+pub(crate) const LATE: i64 = 300;
 /// Age in seconds at which the claim of an ended run may be removed.
 pub(crate) const FORGOTTEN: i64 = 30 * 24 * 3600;
 
@@ -57,7 +60,7 @@ pub(crate) struct Standing {
     pub(super) holder: Option<String>,
     /// Whether the process of a run in `alive` is known to be alive.
     proven_alive: bool,
-    /// The removal in `alive`, if it is one.
+    /// A removal whose requests may still take effect, whether its process is alive or not.
     pub(crate) removing: Option<Removing>,
 }
 
@@ -70,6 +73,8 @@ pub(crate) struct Removing {
     pub(crate) run: String,
     /// Its process, for messages.
     pub(crate) by: String,
+    /// When the mark stops to count if its process is dead, in seconds since 1970.
+    pub(crate) until: i64,
 }
 
 /// What the claim of an ended run records.
@@ -113,43 +118,95 @@ impl Standing {
 /// Reads the claims of `name`.
 pub(crate) async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, BackupError> {
     let mut standing = Standing::default();
+    // Whether a claim has shown what the objects are; below it, only requests of removals count.
+    let mut decided = false;
     for claim in claims.iter().rev() {
-        let note = match root.store().get(&claim.key).await.map_err(BackupError::from) {
-            Ok(bytes) => Note::read(&bytes),
-            Err(BackupError::Store(error)) if error.kind == StoreErrorKind::NotFound => continue,
-            // Only its age shows whether its run may be alive, as for a damaged claim.
-            Err(error) if error.is_of_one_object() => Note::read(&[]),
-            Err(error) => return Err(error),
-        };
-        // Also look below claims in phase `claiming`: the run that they checked may be alive.
-        if note.phase != Phase::Ended {
-            let age = root.store().now().saturating_sub(claim.modified);
-            if age < DEAD && !alive::is_proven_dead(&note.mark) {
-                standing.alive = Some((claim.key.clone(), age));
-                standing.holder = Some(note.describe());
-                standing.proven_alive |= alive::is_proven_alive(&note.mark);
-                if note.phase == Phase::Removing {
-                    let (claim, run) = (claim.key.clone(), note.run.clone());
-                    standing.removing = Some(Removing { claim, run, by: note.describe() });
-                }
-            }
+        let age = root.store().now().saturating_sub(claim.modified);
+        if decided && age >= DEAD {
+            continue;
         }
+        let Some(note) = read(root, claim).await? else { continue };
+        if standing.removing.is_none() {
+            standing.removing = note.removing(root, claim, age);
+        }
+        if decided {
+            continue;
+        }
+        // Also look below claims in phase `claiming`: the run that they checked may be alive.
+        if note.phase != Phase::Ended && age < DEAD && !alive::is_proven_dead(&note.mark) {
+            standing.alive = Some((claim.key.clone(), age));
+            standing.holder = Some(note.describe());
+            standing.proven_alive |= alive::is_proven_alive(&note.mark);
+        }
+        decided = note.phase != Phase::Claiming;
         match note.phase {
             // Its run removed and wrote nothing, so the older claims count.
             Phase::Claiming => {}
             // Without its manifest, a classic backup is nothing but objects.
-            Phase::Holding | Phase::Removing => {
-                standing.seen = Some(claim.modified);
-                break;
-            }
+            Phase::Holding | Phase::Removing => standing.seen = Some(claim.modified),
             Phase::Ended => {
                 let Note { late, left, .. } = note;
                 standing.ended = Some(Ended { seen: claim.modified, late, left });
-                break;
             }
         }
     }
     Ok(standing)
+}
+
+/// Reads a claim; `None` if it was removed since it was listed.
+async fn read(root: &Root, claim: &Numbered) -> Result<Option<Note>, BackupError> {
+    let mut asked = 0;
+    loop {
+        asked += 1;
+        match root.store().get(&claim.key).await.map_err(BackupError::from) {
+            Ok(bytes) => return Ok(Some(Note::read(&bytes))),
+            // One false answer must not hide a claim.
+            Err(BackupError::Store(error)) if error.kind == StoreErrorKind::NotFound => {
+                if asked == 2 {
+                    return Ok(None);
+                }
+            }
+            // Only its age shows whether its run may be alive, as for a damaged claim.
+            Err(error) if error.is_of_one_object() => return Ok(Some(Note::read(&[]))),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Note {
+    /// The removal that this mark shows, while requests of it may take effect: those of a process that
+    /// is gone may be on their way.
+    fn removing(&self, root: &Root, claim: &Numbered, age: i64) -> Option<Removing> {
+        let counts = match alive::is_proven_dead(&self.mark) {
+            true if root.store().is_folder() => 0,
+            true => LATE,
+            false => DEAD,
+        };
+        (self.phase == Phase::Removing && age < counts).then(|| Removing {
+            claim: claim.key.clone(),
+            run: self.run.clone(),
+            by: self.describe(),
+            until: claim.modified.saturating_add(counts),
+        })
+    }
+}
+
+/// The claims that say nothing any more once a newer one holds the name: all but those of removals whose
+/// requests may still take effect.
+pub(super) async fn outdated(
+    root: &Root,
+    older: Vec<Numbered>,
+) -> Result<Vec<String>, BackupError> {
+    let mut outdated = Vec::new();
+    for claim in older {
+        let age = root.store().now().saturating_sub(claim.modified);
+        let late = age < DEAD
+            && read(root, &claim).await?.is_some_and(|n| n.removing(root, &claim, age).is_some());
+        if !late {
+            outdated.push(claim.key);
+        }
+    }
+    Ok(outdated)
 }
 
 /// Fails while a run may be alive, unless claims may be taken over; returns whether to take one

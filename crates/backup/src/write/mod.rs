@@ -37,6 +37,7 @@ use self::run_folder::RunFolder;
 pub(crate) use self::run_folder::{
     Beside, Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
 };
+pub use self::run_manifest::refuse_without_base;
 pub(crate) use self::run_manifest::settle_base;
 pub(crate) use self::vacant::free_if_vacant;
 use self::vacant::is_vacant;

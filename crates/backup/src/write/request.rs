@@ -33,6 +33,8 @@ pub struct PutRequest {
     pub tool: String,
     /// The operator's name for the backed-up server, for the manifest.
     pub server: Option<String>,
+    /// Whether to accept an incremental backup without a base in this ROOT.
+    pub base_elsewhere: bool,
     /// Base of an incremental backup, if the user named one.
     pub since: Option<IncrementalBase>,
     /// The server before its producer started, if it is known.

@@ -7,7 +7,7 @@ use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
 use xb_uploader::Uploaded;
 
 use crate::catalog::history::{Verdict, judge};
-use crate::catalog::lineage::find_base;
+use crate::catalog::lineage::{find_base, same_server};
 use crate::catalog::manifest::source_info::SourceInfo;
 use crate::catalog::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
@@ -16,6 +16,7 @@ use crate::catalog::manifest::{
 use crate::catalog::names::BackupName;
 use crate::catalog::resolve::manifests;
 use crate::catalog::root::Root;
+use crate::claim::Claim;
 use crate::claim::mark::{settled, take_back};
 use crate::error::BackupError;
 use crate::hex::hex;
@@ -118,11 +119,14 @@ pub(super) async fn find_its_base(
         let mut found = None;
         if manifest.is_incremental() {
             let all = manifests(root).await?.sound;
-            // Finding none is not an error: the base may be in another ROOT.
             manifest.base = find_base(all.iter().map(|(name, found)| (name, found)), manifest);
             found = manifest.base.as_ref().and_then(|base| {
                 all.into_iter().map(|(_, found)| found).find(|found| found.run == base.run)
             });
+        }
+        if manifest.is_incremental() && found.is_none() && !request.base_elsewhere {
+            let (name, lsn) = (manifest.name.clone(), manifest.source.from_lsn.unwrap_or_default());
+            return Err(BackupError::NoBase { name, lsn });
         }
         // The user has chosen the base by the producer's own options, so only proof counts against it.
         return record_history(request, manifest, found.as_ref(), true);
@@ -156,6 +160,26 @@ pub(super) async fn find_its_base(
     record_history(request, manifest, Some(&found), since.accept_history)
 }
 
+/// Fails if no backup here can be the base of an increment that is to begin at `lsn`.
+///
+/// # Errors
+/// [`BackupError::NoBase`]; [`BackupError::Store`].
+pub async fn refuse_without_base(
+    root: &Root,
+    request: &PutRequest,
+    lsn: u64,
+) -> Result<(), BackupError> {
+    let all = manifests(root).await?.sound;
+    let ends_there = |found: &Manifest| {
+        found.source.to_lsn == Some(lsn)
+            && same_server(found.server.as_deref(), request.server.as_deref())
+    };
+    match all.iter().any(|(_, found)| ends_there(found)) {
+        true => Ok(()),
+        false => Err(BackupError::NoBase { name: request.name.to_string(), lsn }),
+    }
+}
+
 /// Records the evidence of the server's history, and judges it against that of the base.
 ///
 /// # Errors
@@ -181,7 +205,7 @@ fn record_history(
 
 /// Checks after the commit that the base of an incremental backup still exists. Whoever removes a base
 /// marks it, and then looks for dependants; so either they see this backup, or it sees their mark here
-/// and waits for what becomes of the base.
+/// and waits for what becomes of the base. `own` is the claim of the run.
 ///
 /// # Errors
 /// [`BackupError::Chain`] if the base is gone: the manifest of `name` is removed again.
@@ -190,6 +214,7 @@ pub(crate) async fn settle_base(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
+    own: &Claim,
 ) -> Result<(), BackupError> {
     let Some(base) = &manifest.base else { return Ok(()) };
     let in_doubt = |error| match error {
@@ -203,7 +228,7 @@ pub(crate) async fn settle_base(
     match known.manifest(&of_base).await {
         Ok(Some(found)) if found.run == base.run => Ok(()),
         Ok(_) => {
-            take_back(root, name, &manifest.run).await.map_err(in_doubt)?;
+            take_back(root, name, &manifest.run, own).await?;
             let what = format!("its base {} was removed while it was being committed", base.name);
             Err(BackupError::Chain { name: name.to_string(), what })
         }

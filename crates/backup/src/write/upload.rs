@@ -17,7 +17,7 @@ use xb_uploader::{PartData, PartSender, Uploaded};
 use crate::cancel::CancelToken;
 use crate::catalog::manifest::Producer as ProducerFacts;
 use crate::catalog::names::{KEYS, RunId, SUMS};
-use crate::claim::mark::commit;
+use crate::claim::mark::{commit, settled};
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::objects::ledger::Ledger;
@@ -185,8 +185,9 @@ impl RunFolder {
         })
         .await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
+        stop.or(settled(root, &self.name)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
-        settle_base(root, &self.name, &manifest).await?;
+        settle_base(root, &self.name, &manifest, &self.claim).await?;
         self.settle().await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());

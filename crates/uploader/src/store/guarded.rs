@@ -63,7 +63,8 @@ impl Store {
     /// accepts its content, and checks that it is gone.
     ///
     /// # Errors
-    /// Any error, after all retries: the object may be gone, now or later.
+    /// Any error, after all retries: the object may be gone, now or later. It is not, and no request is on
+    /// its way, after a final error of the first attempt.
     pub async fn delete_expected(
         &self,
         key: &str,
@@ -114,6 +115,11 @@ impl Store {
             if sent && goal.is_met(there) {
                 return Ok(Guarded::Done { late });
             }
+            // What cannot be read can still be seen to be gone.
+            let unreadable = there == There::Unreadable && matches!(goal, Goal::Gone);
+            if sent && unreadable && self.size(key).await?.is_none() {
+                return Ok(Guarded::Done { late });
+            }
             if !expected(there) {
                 return Ok(Guarded::Other);
             }
@@ -135,7 +141,7 @@ impl Store {
                     return Err(StoreError::new(operation, key, StoreErrorKind::Altered, what));
                 }
                 Err(error) if error.kind == StoreErrorKind::Unavailable => error,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.with_attempts(tries + 1)),
             };
             late = true;
             tries += 1;

@@ -40,6 +40,14 @@ const BASES: [&str; 4] = [
 /// Beginning that all of them share.
 const BASE: &str = "incremental-";
 
+/// The LSN at which the producer's own options make an increment begin.
+fn lsn_by_hand(producer: &[OsString]) -> Option<u64> {
+    let words = || producer.iter().filter_map(|word| word.to_str());
+    let value = |word: &str| word.strip_prefix("--incremental-lsn=").map(str::to_owned);
+    let after = words().skip_while(|word| *word != "--incremental-lsn").nth(1);
+    words().find_map(value).or(after.map(str::to_owned))?.parse().ok()
+}
+
 /// Returns the option if `word` names the base of an incremental backup.
 fn goes_on_by_itself(word: &OsString) -> Option<&'static str> {
     let word = word.to_string_lossy();
@@ -149,6 +157,9 @@ impl Context {
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
                 let talk = talk(&self.log, heard);
                 let mut producer = command;
+                if let (Some(lsn), false) = (lsn_by_hand(&producer), request.base_elsewhere) {
+                    stop.or(xb_backup::refuse_without_base(&root, &request, lsn)).await?;
+                }
                 request.watch = Some(ServerWatch::begin(&producer, &mut stop).await);
                 if let Some((wanted, keys)) = &since {
                     request.since = self
@@ -222,6 +233,7 @@ impl Context {
             Err(
                 error @ (BackupError::History(_)
                 | BackupError::Chain { .. }
+                | BackupError::NotRestorable { .. }
                 | BackupError::NotThere { .. }),
             ) if args.or_full => {
                 self.unusual(&format!("a full backup is taken instead of an increment: {error}"));
@@ -320,6 +332,8 @@ impl Context {
             content,
             tool: TOOL.to_owned(),
             server: put.server.clone(),
+            // The stock tool knows no chains.
+            base_elsewhere: put.base_elsewhere || self.stock,
             since: None,
             watch: None,
         })

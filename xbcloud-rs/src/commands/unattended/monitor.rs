@@ -1,5 +1,6 @@
 //! `monitor`: checks the age of the newest backup and of the newest proof.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use xb_backup::{Level, Listing, State};
@@ -24,12 +25,8 @@ impl Context {
             Err(failure) if failure.exit() == xb_cli::Exit::Usage => return listed.map(drop),
             Err(failure) => Verdict::unknown(&failure.line()),
             Ok((listings, _)) => {
-                let of_server = |line: &&Listing| {
-                    args.server.is_none() || line.server.as_deref() == args.server.as_deref()
-                };
-                let listings: Vec<&Listing> = listings.iter().filter(of_server).collect();
                 let limits = Limits { age: args.max_age, proof_age: args.max_proof_age };
-                let found = found(&listings, args.proof_level.level());
+                let found = by_server(listings, args);
                 judge(name.unwrap_or("repository"), &found, limits)
             }
         };
@@ -40,7 +37,25 @@ impl Context {
 /// Maximum difference between clocks.
 const SKEW: i64 = 3600;
 
-fn found(listings: &[&Listing], level: Level) -> Found {
+/// The findings about each server that is asked for.
+fn by_server(listings: &[Listing], args: &MonitorArgs) -> Vec<Found> {
+    let wanted = |server: &Option<String>| match (&args.server, server) {
+        (Some(wanted), server) => server.as_ref() == Some(wanted),
+        (None, Some(server)) => !args.ignore_server.contains(server),
+        (None, None) => true,
+    };
+    let complete = listings.iter().filter(|line| line.state == State::Complete);
+    let servers: BTreeSet<&Option<String>> =
+        complete.map(|line| &line.server).filter(|server| wanted(server)).collect();
+    let level = args.proof_level.level();
+    match servers.is_empty() {
+        // There may be damage all the same.
+        true => vec![found(listings, &args.server, level)],
+        false => servers.into_iter().map(|server| found(listings, server, level)).collect(),
+    }
+}
+
+fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     // A time in the future would look young for as long as it takes.
     let is_future = |age: Option<i64>| age.is_some_and(|seconds| seconds < -SKEW);
     let seconds = |age: Option<i64>| {
@@ -48,21 +63,28 @@ fn found(listings: &[&Listing], level: Level) -> Found {
         Some(Duration::from_secs(u64::try_from(seconds.max(0)).unwrap_or_default()))
     };
     let future =
-        |line: &&&Listing| is_future(line.age_seconds) || is_future(line.verified_age_seconds);
-    let complete = || listings.iter().filter(|line| line.state == State::Complete);
-    let damaged = |line: &&&Listing| {
-        line.state == State::Damaged || line.verified.is_some_and(|proof| proof.failed.is_some())
-    };
+        |line: &&Listing| is_future(line.age_seconds) || is_future(line.verified_age_seconds);
+    let complete =
+        || listings.iter().filter(|line| line.state == State::Complete && line.server == *server);
+    // A manifest that cannot be read names no server, so it may be of each.
+    let nameless = || listings.iter().filter(|line| line.state == State::Damaged);
+    let failed = |line: &&Listing| line.verified.is_some_and(|proof| proof.failed.is_some());
     // Only what can be restored now counts as a backup.
     let restorable = || complete().filter(|line| line.restorable);
     let aged = restorable().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
-    let proven = restorable()
-        .filter(|line| line.is_verified(level))
-        .filter_map(|line| Some((line, seconds(line.verified_age_seconds)?)));
-    let last = complete().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    let proven = restorable().filter(|line| line.is_verified(level)).filter_map(|line| {
+        // A new proof of an old backup makes it no younger.
+        let age = seconds(line.verified_age_seconds)?.max(seconds(line.age_seconds)?);
+        Some((line, age))
+    });
+    let last = complete().filter(|line| !is_future(line.age_seconds));
+    let last = last.filter_map(|line| Some((line.finished?.as_second(), &line.name)));
+    let last = last.chain(nameless().map(|line| (line.written, &line.name))).max();
     let broken = complete().filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
+    let damaged = complete().filter(failed).chain(nameless());
     Found {
-        last: last.min_by_key(|(_, age)| *age).map(|(line, _)| line.name.clone()),
+        server: server.clone(),
+        last: last.map(|(_, name)| name.clone()),
         broken: broken.collect(),
         newest: aged.min_by_key(|(_, age)| *age).map(|(line, age)| (line.name.clone(), age)),
         proven: proven.min_by_key(|(_, age)| *age).map(|(line, age)| {
@@ -70,8 +92,8 @@ fn found(listings: &[&Listing], level: Level) -> Found {
             let level = level.map_or(String::new(), |level| level.to_string());
             (line.name.clone(), level, age)
         }),
-        damaged: listings.iter().filter(damaged).map(|line| line.name.clone()).collect(),
-        future: listings.iter().filter(future).map(|line| line.name.clone()).collect(),
+        damaged: damaged.map(|line| line.name.clone()).collect(),
+        future: complete().filter(future).map(|line| line.name.clone()).collect(),
         backups: complete().count(),
     }
 }

@@ -27,7 +27,7 @@ use crate::catalog::records;
 use crate::catalog::resolve::manifests;
 use crate::catalog::root::Root;
 use crate::claim::Claim;
-use crate::claim::mark::{commit, take_back};
+use crate::claim::mark::{commit, settled, take_back};
 use crate::error::BackupError;
 use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
@@ -242,6 +242,7 @@ impl Copying<'_> {
         } else {
             stop.or(self.classic_is_there(claim, &ledger)).await?;
         }
+        stop.or(settled(to, name)).await?;
         if let Some(signal) = stop.signal() {
             return Err(BackupError::Interrupted(signal));
         }
@@ -251,11 +252,11 @@ impl Copying<'_> {
         // A process that took this run for dead may have begun to remove its objects before our
         // claim.
         if packed && let Err(error) = self.all_is_there(&folders.1, &beside).await {
-            take_back(to, name, run).await?;
+            take_back(to, name, run, claim).await?;
             return Err(error);
         }
         if !request.alone {
-            settle_base(to, name, &source.copied).await?;
+            settle_base(to, name, &source.copied, claim).await?;
         }
         settle_commit(to, name, claim, run).await
     }

@@ -102,6 +102,7 @@ async fn remove(
     let name = doomed.name.clone();
     let begun = stop.or(Removal::begin(root, doomed)).await?;
     let Some(mut known) = known else {
+        let begun = stop.or(begun.unless_pinned()).await?;
         let gone = stop.or(begun.remove_manifest()).await?;
         return stop.or(gone.remove_objects()).await;
     };
@@ -136,5 +137,6 @@ pub(super) async fn begin(root: &Root, name: &BackupName) -> Result<Removal, Bac
 /// deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {
     let root = root.knowing(&root.catalogue().await?);
-    begin(&root, name).await?.remove_manifest().await?.remove_objects().await
+    let begun = begin(&root, name).await?.unless_pinned().await?;
+    begun.remove_manifest().await?.remove_objects().await
 }

@@ -40,7 +40,7 @@ pub(crate) struct Removal {
 /// What keeps others away from the name.
 enum Held {
     /// The mark of the backup.
-    Marked(Mark),
+    Marked(Box<Mark>),
     /// A claim, if there is no manifest, and ROOT for it.
     Claimed(Claim, Root),
 }
@@ -55,7 +55,7 @@ impl Removal {
         let held = match plan.manifest {
             Some(_) => {
                 let (run, digest) = (plan.how.run.as_deref(), plan.how.digest.clone());
-                Held::Marked(Mark::set(root, &name, run, digest).await?)
+                Held::Marked(Box::new(Mark::set(root, &name, run, digest).await?))
             }
             None => {
                 let (claim, _) = Claim::classic(root, &name, RunId::random()?).await?;
@@ -86,6 +86,22 @@ impl Removal {
         match self.held {
             Held::Marked(mark) => mark.withdraw().await,
             Held::Claimed(claim, _) => claim.end().await,
+        }
+    }
+
+    /// Gives up if the backup was pinned since the plan.
+    ///
+    /// # Errors
+    /// [`BackupError::Pinned`].
+    pub(super) async fn unless_pinned(self) -> Result<Self, BackupError> {
+        let looked =
+            async { self.refuse_pinned(&self.root.knowing(&self.root.catalogue().await?)).await };
+        match looked.await {
+            Ok(()) => Ok(self),
+            Err(pinned) => {
+                self.give_up().await;
+                Err(pinned)
+            }
         }
     }
 

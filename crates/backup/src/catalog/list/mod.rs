@@ -16,7 +16,7 @@ use crate::catalog::list::unread::{may_be_incremental, may_return};
 use crate::catalog::manifest::{Base, End, Layout, Manifest};
 use crate::catalog::names::{BackupName, CATALOG, CLAIM, manifest_key};
 use crate::catalog::records::{self, CatalogMarkers, Pin, Proof};
-use crate::catalog::restorable::{Break, Sound, links};
+use crate::catalog::restorable::{Sound, links};
 use crate::catalog::root::Root;
 use crate::claim::{DEAD, claims, standing};
 use crate::error::BackupError;
@@ -135,7 +135,10 @@ impl Listing {
         match self.state {
             State::Complete => {}
             State::Missing => return Some("its objects are missing".to_owned()),
-            _ => return Some("its manifest cannot be read".to_owned()),
+            State::Damaged | State::Unreadable => {
+                return Some("its manifest cannot be read".to_owned());
+            }
+            _ => return Some("it has no manifest".to_owned()),
         }
         if let Some(level) = self.verified.and_then(|proof| proof.failed) {
             return Some(format!("verification found it damaged at level {level}"));
@@ -250,20 +253,28 @@ fn judge_chains(listings: &mut [Listing], manifests: impl Iterator<Item = Manife
     let sound: Sound = manifests
         .filter_map(|manifest| Some((BackupName::new(&manifest.name).ok()?, manifest)))
         .collect();
-    let faults: BTreeMap<String, String> = listings
+    let faults: BTreeMap<String, (State, String)> = listings
         .iter()
-        .filter_map(|listing| Some((listing.name.clone(), listing.fault()?)))
+        .filter_map(|line| Some((line.name.clone(), (line.state, line.fault()?))))
         .collect();
     for listing in listings.iter_mut().filter(|l| l.kind == Some(BackupKind::Incremental)) {
         let Ok(name) = BackupName::new(&listing.name) else { continue };
         let fault = |base: &BackupName| faults.get(base.as_str());
         let link = |base: &BackupName, what: &str| format!("its base {base}: {what}");
         listing.broken = match links(&sound, &name) {
-            Ok(links) => links.into_iter().skip(1).find_map(|base| Some(link(base, fault(base)?))),
-            Err(Break { missing: Some(base), at, .. }) if at == name && fault(&base).is_some() => {
-                fault(&base).map(|what| link(&base, what))
+            Ok(links) => {
+                links.into_iter().skip(1).find_map(|base| Some(link(base, &fault(base)?.1)))
             }
-            Err(broken) => Some(broken.describe(&name)),
+            Err(broken) => {
+                match broken.missing.as_ref().and_then(|base| fault(base).zip(Some(base))) {
+                    Some(((State::Damaged | State::Unreadable, what), base))
+                        if broken.at == name =>
+                    {
+                        Some(link(base, what))
+                    }
+                    _ => Some(broken.describe(&name)),
+                }
+            }
         };
     }
     for listing in listings {

@@ -445,3 +445,27 @@ fn the_newest_by_the_clock_of_the_store_stays() {
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     assert_eq!(going(&verdicts), [""; 0]);
 }
+
+/// An increment that the producer took by its own options may be useless: its base is not here.
+#[test]
+fn an_increment_without_its_base_needs_a_word() {
+    use crate::common::{positioned, put_request};
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        let put = |of: &str, from, to, base_elsewhere| {
+            let (_stopper, mut stop) = stopper();
+            let request = xb_backup::PutRequest { base_elsewhere, ..put_request(of, layout, 4096) };
+            let stream = std::io::Cursor::new(positioned(from, to));
+            block_on(xb_backup::put(&store.root, &request, stream, &Observer::default(), &mut stop))
+        };
+        let refused = put("i1", 100, 200, false);
+        assert!(matches!(refused, Err(BackupError::NoBase { lsn: 100, .. })), "{refused:?}");
+        assert_eq!(store.state("i1"), None, "nothing is left of it");
+        put("i1", 100, 200, true).unwrap();
+        assert_eq!(line(&store, "i1").broken.as_deref(), Some("no backup here can be its base"));
+        put("full", 0, 300, false).unwrap();
+        let whole = put("i2", 300, 400, false).unwrap().manifest;
+        assert_eq!(whole.base.unwrap().name, "full");
+        assert!(line(&store, "i2").restorable);
+    }
+}

@@ -115,6 +115,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         tool: "test".into(),
         server: None,
         since: None,
+        base_elsewhere: false,
         watch: None,
     }
 }
@@ -180,6 +181,22 @@ pub(crate) fn stream() -> Vec<u8> {
         )
         .unwrap();
     writer.end("xtrabackup_info").unwrap();
+    writer.finish().unwrap()
+}
+
+/// A backup from one LSN to another; from 0 it is a full one.
+pub(crate) fn positioned(from: u64, to: u64) -> Vec<u8> {
+    let kind = if from > 0 { "incremental" } else { "full-backuped" };
+    let positions = format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\n");
+    let mut writer = ChunkWriter::new(Vec::new());
+    for (name, content) in [
+        ("shop/orders.ibd", "some pages"),
+        ("xtrabackup_checkpoints", &positions),
+        ("xtrabackup_info", "tool_name = mariadb-backup\n"),
+    ] {
+        writer.payload(name, 0, content.as_bytes()).unwrap();
+        writer.end(name).unwrap();
+    }
     writer.finish().unwrap()
 }
 
