@@ -77,7 +77,7 @@ impl Site {
 
     /// Asserts that backup `name`, with its chain, is the server's data.
     fn assert_restores(&self, name: &str, server: &MariaDb) {
-        let target = self.scratch.join(&format!("restored-{name}"));
+        let target = self.scratch.join(format!("restored-{name}"));
         self.restore(name, &target);
         assert_eq!(
             MariaDb::start_on(&target).checksums("shop"),

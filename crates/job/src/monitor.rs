@@ -177,6 +177,8 @@ fn span(age: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -198,7 +200,7 @@ mod tests {
     fn ages_are_compared_with_their_limits() {
         let limits = Limits { age: Some(HOUR * 26), proof_age: Some(HOUR * 24 * 8) };
         let state = |found: &Found| {
-            let verdict = judge("shop", std::slice::from_ref(found), limits);
+            let verdict = judge("shop", from_ref(found), limits);
             assert_eq!(verdict.line.lines().count(), 1);
             (verdict.code, verdict.line)
         };
@@ -228,22 +230,22 @@ mod tests {
     fn damage_is_critical_in_the_newest_backup() {
         let mut found = found(3, None);
         found.damaged = vec!["n1".into()];
-        assert_eq!(judge("s", &[found.clone()], Limits::default()).code, 1);
+        assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 1);
         found.damaged.push("n2".into());
-        assert_eq!(judge("s", &[found.clone()], Limits::default()).code, 2);
+        assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 2);
     }
 
     #[test]
     fn a_broken_chain_is_critical_at_the_end_of_a_history() {
         let mut found = found(3, None);
         found.broken = vec![("i1".into(), "its base f1 is missing".into())];
-        let verdict = judge("s", &[found.clone()], Limits::default());
+        let verdict = judge("s", from_ref(&found), Limits::default());
         assert_eq!(verdict.code, 1);
         assert!(verdict.line.contains("i1 cannot be restored, its base f1 is missing"));
         found.last = Some("i1".into());
-        assert_eq!(judge("s", &[found.clone()], Limits::default()).code, 2);
+        assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 2);
         let found = Found { newest: None, ..found };
-        let verdict = judge("s", &[found.clone()], Limits::default());
+        let verdict = judge("s", from_ref(&found), Limits::default());
         assert!(verdict.code == 2 && verdict.line.contains("no backup can be restored"));
     }
 
@@ -264,7 +266,7 @@ mod tests {
     #[test]
     fn a_time_in_the_future_is_no_age() {
         let found = Found { future: vec!["n3".into()], ..found(3, None) };
-        let verdict = judge("s", &[found.clone()], Limits::default());
+        let verdict = judge("s", from_ref(&found), Limits::default());
         assert!(verdict.code == 1 && verdict.line.contains("n3 has a time in the future"));
         assert_eq!(judge("s", &[Found { newest: None, ..found }], Limits::default()).code, 2);
     }

@@ -33,6 +33,7 @@ pub struct Deleted {
 pub(crate) struct Removal {
     name: BackupName,
     plan: DeletionPlan,
+    /// ROOT; with a claim, for changes under it.
     root: Root,
     held: Held,
 }
@@ -41,8 +42,8 @@ pub(crate) struct Removal {
 enum Held {
     /// The mark of the backup.
     Marked(Box<Mark>),
-    /// A claim, if there is no manifest, and ROOT for it.
-    Claimed(Claim, Root),
+    /// A claim, if there is no manifest.
+    Claimed(Claim),
 }
 
 impl Removal {
@@ -52,23 +53,19 @@ impl Removal {
     /// [`BackupError::Changed`]; those of the claim.
     pub(super) async fn begin(root: &Root, plan: DeletionPlan) -> Result<Self, BackupError> {
         let name = BackupName::new(&plan.name)?;
-        let held = match plan.manifest {
-            Some(_) => {
-                let (run, digest) = (plan.how.run.as_deref(), plan.how.digest.clone());
-                Held::Marked(Box::new(Mark::set(root, &name, run, digest).await?))
-            }
-            None => {
-                let (claim, _) = Claim::classic(root, &name, RunId::random()?).await?;
-                // Another run or delete may have ended between the plan and the claim.
-                if let Err(changed) = refuse_changed(root, &name, &plan).await {
-                    claim.withdraw().await;
-                    return Err(changed);
-                }
-                let held = claim.hold(root, &name).await?;
-                Held::Claimed(claim, held)
-            }
-        };
-        Ok(Self { name, plan, root: root.clone(), held })
+        if plan.manifest.is_some() {
+            let (run, digest) = (plan.how.run.as_deref(), plan.how.digest.clone());
+            let mark = Mark::set(root, &name, run, digest).await?;
+            return Ok(Self { name, plan, root: root.clone(), held: Held::Marked(Box::new(mark)) });
+        }
+        let (claim, _) = Claim::classic(root, &name, RunId::random()?).await?;
+        // Another run or delete may have ended between the plan and the claim.
+        if let Err(changed) = refuse_changed(root, &name, &plan).await {
+            claim.withdraw().await;
+            return Err(changed);
+        }
+        let root = claim.hold(root, &name).await?;
+        Ok(Self { name, plan, root, held: Held::Claimed(claim) })
     }
 
     /// RUN of the backup; `None` if its manifest is missing or damaged.
@@ -85,7 +82,7 @@ impl Removal {
     pub(crate) async fn give_up(self) {
         match self.held {
             Held::Marked(mark) => mark.withdraw().await,
-            Held::Claimed(claim, _) => claim.end().await,
+            Held::Claimed(claim) => claim.end().await,
         }
     }
 
@@ -125,17 +122,17 @@ impl Removal {
     /// [`BackupError::Changed`]; [`BackupError::Store`].
     pub(super) async fn remove_manifest(self) -> Result<WithoutManifest, BackupError> {
         let Self { name, plan, root, held } = self;
-        let held = match held {
-            Held::Claimed(claim, root) => {
+        let removed = match held {
+            Held::Claimed(claim) => {
                 return Ok(WithoutManifest { name, plan, root, claim: Some(claim) });
             }
             Held::Marked(mark) => mark.remove_manifest().await?,
         };
         if plan.how.claimed {
-            let (claim, root) = held.hold().await?;
+            let (claim, root) = removed.hold().await?;
             return Ok(WithoutManifest { name, plan, root, claim: Some(claim) });
         }
-        held.free().await;
+        removed.free().await;
         Ok(WithoutManifest { name, plan, root, claim: None })
     }
 }
@@ -347,6 +344,17 @@ mod tests {
         let manifest = begun.1.stored_manifest(&name("old")).await.unwrap().unwrap().digest();
         records::write_pin(&begun.1, &name("old"), manifest, None).await.unwrap();
         assert!(matches!(stays(begun).await, BackupError::Pinned { .. }));
+    }
+
+    /// A delete that does not look for dependants looks for pins all the same.
+    #[tokio::test]
+    async fn a_forced_removal_spares_a_backup_that_is_pinned_by_now() {
+        let (folder, root, removal, _) = begun().await;
+        let manifest = root.stored_manifest(&name("old")).await.unwrap().unwrap().digest();
+        records::write_pin(&root, &name("old"), manifest, None).await.unwrap();
+        assert!(matches!(removal.unless_pinned().await, Err(BackupError::Pinned { .. })));
+        assert!(is_there(&root, &sample().run).await);
+        assert_eq!(marks(&folder), 0);
     }
 
     /// In one batch, an increment that turns out to be pinned keeps its base.
