@@ -2,63 +2,22 @@
 //! command removes anything on the strength of one such answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+mod live_support;
+
 use serde_json::Value;
-use xb_testkit::command::{Cmd, Ran};
-use xb_testkit::daemon::Scratch;
-use xb_testkit::fault::{Action, Edit, Proxy, Rule};
+use xb_testkit::command::Ran;
+use xb_testkit::fault::{Action, Edit, Rule};
 use xb_testkit::reply::Reply;
-use xb_testkit::s3::{Bucket, bucket, options_for};
 use xb_testkit::stream::StreamWriter;
+
+use live_support::shop::Shop;
 
 /// Part of the path of a request that lists the catalogue.
 const CATALOGUE: &str = "prefix=shop%2F.xb-catalog%2F";
 
-/// Bucket with backups of one server, behind a proxy.
-struct Shop {
-    bucket: Bucket,
-    proxy: Proxy,
-    scratch: Scratch,
-}
-
 impl Shop {
-    fn new() -> Self {
-        let bucket = bucket();
-        let proxy = Proxy::start(bucket.address(), Vec::new());
-        Self { bucket, proxy, scratch: Scratch::new() }
-    }
-
-    fn xbcloud(&self, args: &[&str], name: &str) -> Cmd {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args(args)
-            .arg("--quiet")
-            .args(["--max-retries=2", "--retry-timeout=0", "--max-backoff=20"])
-            .args(options_for(&self.proxy.endpoint()))
-            .arg(self.bucket.url(&format!("shop{name}")))
-    }
-
-    /// Takes a backup that ends at `to`; an incremental one has a base, which ended at `from`.
-    fn back_up(&self, name: &str, (from, to): (u64, u64), base: Option<&str>) {
-        let kind = if base.is_some() { "incremental" } else { "full-backuped" };
-        let checkpoints =
-            format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
-        let mut out = StreamWriter::new(Vec::new());
-        let _ = out.file("db/t.MYD", &xb_testkit::data::noise(to, 300_000), 1 << 20);
-        let _ = out.file("xtrabackup_checkpoints", checkpoints.as_bytes(), 1 << 20);
-        let _ = out.info();
-        let stream = self.scratch.join(name);
-        std::fs::write(&stream, out.finish()).unwrap();
-        let since = base.map(|base| format!("--incremental-from={base}"));
-        let _ = self
-            .xbcloud(&["backup", "--chunk-size=64K"], &format!("/{name}"))
-            .args([format!("--state-dir={}", self.scratch.join("state").display())])
-            .args(since)
-            // The producer is a script, so nothing is known about its server.
-            .args(base.map(|_| "--accept-history"))
-            .args(["--", "sh", "-c"])
-            .arg(format!("cat {}", stream.display()))
-            .arg("mariadb-backup")
-            .run()
-            .expect(0);
+    fn back_up(&self, name: &str, lsn: (u64, u64), base: Option<&str>) {
+        let _ = self.backup(name, lsn, base).run().expect(0);
     }
 
     /// Full backups n0, n2 and n3, and last an increment i1 of n0.
