@@ -47,7 +47,7 @@ fn every_target_handles_its_seeds_and_what_is_close_to_them() {
         let seeds = (target.seeds)();
         assert!(!seeds.is_empty(), "{} has no seeds", target.name);
         seeds.iter().for_each(|seed| run(target.name, seed));
-        let (mut draw, small) = (Noise::new(1), seeds.iter().filter(|seed| seed.len() < 5000));
+        let (mut draw, small) = (Noise::new(1), seeds.iter().filter(|seed| seed.len() < 20_000));
         let small: Vec<_> = small.collect();
         for n in 0..MUTATIONS {
             let mut input = small[usize::try_from(n).unwrap() % small.len()].clone();
