@@ -19,6 +19,8 @@ mod peers;
 mod redo;
 mod xbstream;
 
+use peers::{mysql, wire};
+
 /// A fuzz target.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
@@ -31,7 +33,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
     Target { name: "extract", run: extract::extract, seeds: extract::seeds },
     Target { name: "frame_stream", run: frames::stream, seeds: frames::stream_seeds },
@@ -51,9 +53,10 @@ pub const TARGETS: [Target; 22] = [
     Target { name: "option_file", run: commands::option_file, seeds: commands::file_seeds },
     Target { name: "sst_args", run: commands::sst_args, seeds: commands::args_seeds },
     Target { name: "sst_lines", run: commands::sst_lines, seeds: commands::line_seeds },
-    Target { name: "wire_certificate", run: peers::certificate, seeds: peers::certificate_seeds },
-    Target { name: "wire_inbound", run: peers::inbound, seeds: peers::inbound_seeds },
-    Target { name: "wire_announcement", run: peers::announcement, seeds: peers::text_seeds },
+    Target { name: "wire_certificate", run: wire::certificate, seeds: wire::certificate_seeds },
+    Target { name: "wire_inbound", run: wire::inbound, seeds: wire::inbound_seeds },
+    Target { name: "wire_announcement", run: wire::announcement, seeds: wire::text_seeds },
+    Target { name: "mysql_session", run: mysql::session, seeds: mysql::seeds },
 ];
 
 /// Handles one input of the target `name`.

@@ -175,6 +175,12 @@ impl MariaDb {
         &self.datadir
     }
 
+    /// The Unix socket; `root` logs in there without a password.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Runs statements; returns the rows as lines with tabs between columns.
     ///
     /// # Panics

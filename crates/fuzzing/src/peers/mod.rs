@@ -1,0 +1,4 @@
+//! What the other end of a connection sends.
+
+pub(crate) mod mysql;
+pub(crate) mod wire;

@@ -1,0 +1,292 @@
+//! A blocking client: connect, query, read the results.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::auth::{Account, Channel};
+use crate::error::Error;
+use crate::handshake::Greeting;
+use crate::link::Link;
+use crate::login::{Login, Step};
+use crate::packet::{MAX_PACKET, Packets};
+use crate::reply::{Command, Event, Reply};
+use crate::response::{Column, Completion, Row};
+use crate::tls::{self, Trust};
+
+const LOGIN: &str = "logging in";
+const QUERY: &str = "running a statement";
+
+/// Where a server is, and how it is known to be that server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A Unix socket; its directory's permissions say who can serve it.
+    Socket(PathBuf),
+    /// A TCP port, always with TLS.
+    Tcp {
+        /// Host name or address.
+        host: String,
+        /// Port, usually 3306.
+        port: u16,
+        /// How the server proves who it is.
+        trust: Trust,
+    },
+}
+
+/// How long to wait for one read or write of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// While connecting and logging in.
+    pub login: Duration,
+    /// After that; `None` waits without limit, because a statement may take hours before its first
+    /// row.
+    pub reply: Option<Duration>,
+}
+
+/// A connection that is logged in.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use xb_mysql::{Account, Client, Target, Timeouts};
+///
+/// let target = Target::Socket("/run/mysqld/mysqld.sock".into());
+/// let account = Account { user: b"root".to_vec(), ..Account::default() };
+/// let timeouts = Timeouts { login: Duration::from_secs(30), reply: None };
+/// let mut client = Client::connect(&target, &account, timeouts)?;
+/// for row in client.rows("SHOW DATABASES")? {
+///     println!("{:?}", row.get(0).map(String::from_utf8_lossy));
+/// }
+/// # Ok::<(), xb_mysql::Error>(())
+/// ```
+///
+/// Several results of one query are read in order; to skip the rest of a result, drop the client.
+pub struct Client {
+    link: Link<Box<dyn Stream>>,
+    greeting: Greeting,
+    capabilities: u64,
+    /// Whether the connection is between two commands.
+    ready: bool,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("server", &self.greeting.version).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// All of [`Error`] that concern the connection, TLS and the account.
+    pub fn connect(target: &Target, account: &Account, timeouts: Timeouts) -> Result<Self, Error> {
+        let packets = Packets::new(MAX_PACKET);
+        let (mut link, greeting, channel) = match target {
+            Target::Socket(path) => {
+                let stream = UnixStream::connect(path).map_err(connecting)?;
+                let mut link = Link::new(boxed(stream, timeouts)?, packets);
+                let greeting = Greeting::parse(&link.receive(LOGIN)?)?;
+                (link, greeting, Channel::Socket)
+            }
+            Target::Tcp { host, port, trust } => {
+                let stream = dial(host, *port, timeouts.login).map_err(connecting)?;
+                limit(&stream, timeouts)?;
+                let mut link = Link::new(stream, packets);
+                let greeting = Greeting::parse(&link.receive(LOGIN)?)?;
+                link.send(&greeting.tls_request(account)?, LOGIN)?;
+                let (stream, packets) = link.into_parts()?;
+                let stream: Box<dyn Stream> = Box::new(tls::connect(stream, host, trust)?);
+                (Link::new(stream, packets), greeting, Channel::Tls)
+            }
+        };
+        let (mut login, first) = Login::begin(&greeting, account, channel)?;
+        link.send(&first, LOGIN)?;
+        loop {
+            match login.receive(&link.receive(LOGIN)?)? {
+                Step::Send(payload) => link.send(&payload, LOGIN)?,
+                Step::Wait => {}
+                Step::Done => break,
+            }
+        }
+        let capabilities = login.capabilities();
+        link.stream().set_timeouts(timeouts.reply).map_err(connecting)?;
+        Ok(Self { link, greeting, capabilities, ready: true })
+    }
+
+    /// What the server said about itself.
+    #[must_use]
+    pub fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+
+    /// Runs statements and returns their results, to be read to the end before the next query.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`], and errors of the connection. Those of the statements come with the
+    /// results.
+    pub fn query(&mut self, sql: impl AsRef<[u8]>) -> Result<Results<'_>, Error> {
+        self.command(Command::Query(sql.as_ref()))
+    }
+
+    /// Runs statements, and returns the rows of all their results together.
+    ///
+    /// # Errors
+    /// Those of [`Client::query`] and of the statements.
+    pub fn rows(&mut self, sql: impl AsRef<[u8]>) -> Result<Vec<Row>, Error> {
+        Ok(self.query(sql)?.collect()?.into_iter().flat_map(|result| result.rows).collect())
+    }
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn ping(&mut self) -> Result<(), Error> {
+        self.command(Command::Ping)?.collect().map(drop)
+    }
+
+    /// Tells the server that the client leaves, and closes the connection.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn quit(mut self) -> Result<(), Error> {
+        self.link.packets.begin_command();
+        self.link.send(&Command::Quit.payload(), "leaving")
+    }
+
+    fn command(&mut self, command: Command<'_>) -> Result<Results<'_>, Error> {
+        if !std::mem::take(&mut self.ready) {
+            return Err(Error::Unusable);
+        }
+        self.link.packets.begin_command();
+        self.link.send(&command.payload(), QUERY)?;
+        let reply = Reply::new(self.capabilities);
+        Ok(Results { client: self, reply, failed: false })
+    }
+}
+
+/// The results of one command.
+#[derive(Debug)]
+pub struct Results<'a> {
+    client: &'a mut Client,
+    reply: Reply,
+    /// Whether an error left the rest unknown.
+    failed: bool,
+}
+
+/// One result of a statement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rows {
+    /// The columns; none for a statement without rows.
+    pub columns: Vec<Column>,
+    /// All rows.
+    pub rows: Vec<Row>,
+    /// The server's completion.
+    pub completion: Completion,
+}
+
+impl Results<'_> {
+    /// Waits for the next event; `None` after the last result is complete. Memory holds one row.
+    ///
+    /// # Errors
+    /// [`Error::Server`] ends the results, and the connection can be used further. After any other
+    /// error it cannot: a result that ends before the server says so is never complete.
+    #[expect(clippy::should_implement_trait, reason = "a lending iterator over fallible events")]
+    pub fn next(&mut self) -> Result<Option<Event>, Error> {
+        if self.failed {
+            return Err(Error::Unusable);
+        }
+        let event = self.receive();
+        self.failed = !matches!(event, Ok(_) | Err(Error::Server(_)));
+        self.client.ready = self.reply.is_complete() && !self.failed;
+        event
+    }
+
+    fn receive(&mut self) -> Result<Option<Event>, Error> {
+        while !self.reply.is_complete() {
+            let packet = self.client.link.receive(QUERY)?;
+            if let Some(event) = self.reply.receive(packet)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads all results into memory.
+    ///
+    /// # Errors
+    /// Those of [`Results::next`]; results before the error are dropped.
+    pub fn collect(mut self) -> Result<Vec<Rows>, Error> {
+        let (mut all, mut current) = (Vec::new(), Rows::default());
+        while let Some(event) = self.next()? {
+            match event {
+                Event::Columns(columns) => current.columns = columns,
+                Event::Row(row) => current.rows.push(row),
+                Event::Complete(completion) => {
+                    current.completion = completion;
+                    all.push(std::mem::take(&mut current));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A connection of bytes.
+trait Stream: Read + Write + Send {
+    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()>;
+}
+
+impl Stream for UnixStream {
+    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)?;
+        self.set_write_timeout(limit)
+    }
+}
+
+impl Stream for TcpStream {
+    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)?;
+        self.set_write_timeout(limit)
+    }
+}
+
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.sock.set_timeouts(limit)
+    }
+}
+
+fn boxed(stream: impl Stream + 'static, timeouts: Timeouts) -> Result<Box<dyn Stream>, Error> {
+    limit(&stream, timeouts)?;
+    Ok(Box::new(stream))
+}
+
+fn limit(stream: &impl Stream, timeouts: Timeouts) -> Result<(), Error> {
+    stream.set_timeouts(Some(timeouts.login)).map_err(connecting)
+}
+
+fn connecting(source: io::Error) -> Error {
+    Error::io("connecting", source)
+}
+
+/// Connects to the first address of a host that accepts.
+fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(stream) => {
+                // Commands are written whole.
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,43 @@
+//! The client side of the protocol of MySQL and MariaDB.
+//!
+//! The codec does no I/O. Bytes go into [`Packets`], packets come out, and two state machines turn
+//! them into meaning: [`Login`] from the server's [`Greeting`] to its consent, and [`Reply`] for the
+//! whole answer to one [`Command`]. [`Client`] is a small blocking user of both, over a Unix socket or over
+//! TCP with TLS; it never logs in over a connection that others can read.
+//!
+//! ```text
+//! bytes ──► Packets ──► Greeting ──► Login ──► Reply ──► columns, rows, completion
+//!                          │            │         ▲
+//!                          ▼            ▼         │
+//! bytes ◄── Packets ◄── TLS request, answers,  Command
+//! ```
+//!
+//! Nothing here trusts the server: a length is checked before it is used, memory grows only with
+//! bytes that have arrived, up to a limit, and anything that the protocol does not allow is an error.
+//!
+//! The facts about the format come from MySQL's Source Code Documentation, chapter "Client/Server
+//! Protocol", and from MariaDB's documentation, "Client/Server Protocol". Connections of real servers are
+//! recorded in `fixtures/mysql`.
+
+mod auth;
+pub mod capabilities;
+mod client;
+mod error;
+mod fields;
+mod handshake;
+mod link;
+mod login;
+mod packet;
+mod reply;
+mod response;
+mod tls;
+
+pub use auth::{Account, Channel};
+pub use client::{Client, Results, Rows, Target, Timeouts};
+pub use error::{Error, ServerError};
+pub use handshake::Greeting;
+pub use login::{Login, Step};
+pub use packet::{MAX_PACKET, Packets};
+pub use reply::{Command, Event, Reply};
+pub use response::{Column, Completion, Row};
+pub use tls::{Fingerprint, Trust};

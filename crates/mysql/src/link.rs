@@ -1,0 +1,59 @@
+//! Packets over anything that reads and writes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+
+use crate::error::Error;
+use crate::packet::Packets;
+
+/// Bytes that are read at once.
+const BUFFER: usize = 64 << 10;
+
+/// A connection that carries packets.
+#[derive(Debug)]
+pub(crate) struct Link<S> {
+    stream: BufReader<S>,
+    pub(crate) packets: Packets,
+}
+
+impl<S: Read + Write> Link<S> {
+    pub(crate) fn new(stream: S, packets: Packets) -> Self {
+        Self { stream: BufReader::with_capacity(BUFFER, stream), packets }
+    }
+
+    pub(crate) fn stream(&self) -> &S {
+        self.stream.get_ref()
+    }
+
+    /// The stream alone, for TLS to begin on it. Bytes that the server sent before are refused: they
+    /// would be taken for bytes that came over TLS.
+    pub(crate) fn into_parts(self) -> Result<(S, Packets), Error> {
+        if !self.stream.buffer().is_empty() {
+            return Err(Error::Malformed { packet: "before TLS" });
+        }
+        Ok((self.stream.into_inner(), self.packets))
+    }
+
+    pub(crate) fn send(&mut self, payload: &[u8], doing: &'static str) -> Result<(), Error> {
+        let bytes = self.packets.frame(payload);
+        let stream = self.stream.get_mut();
+        stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| Error::io(doing, e))
+    }
+
+    pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Vec<u8>, Error> {
+        loop {
+            let mut input = match self.stream.fill_buf() {
+                Ok([]) => return Err(Error::Closed { doing }),
+                Ok(input) => input,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Error::io(doing, e)),
+            };
+            let before = input.len();
+            let packet = self.packets.take(&mut input)?;
+            let taken = before - input.len();
+            self.stream.consume(taken);
+            if let Some(packet) = packet {
+                return Ok(packet);
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Packets: a payload after its length, of 3 bytes, and a sequence number.
+//!
+//! A payload of 16 MiB - 1 or more is split: each piece that is full is followed by another one, which
+//! may be empty. The sequence number counts the packets of both sides from the start of a command, and
+//! wraps. (MySQL: "Protocol Basics", "MySQL Packets".)
+
+use crate::error::Error;
+
+/// Payload of a full piece, in bytes; another piece follows it.
+const FULL: usize = 0xff_ffff;
+const HEADER: usize = 4;
+
+/// The largest packet that a server can send, in bytes: the maximum of `max_allowed_packet`.
+pub const MAX_PACKET: usize = 1 << 30;
+
+/// Turns bytes into packets and packets into bytes, for one connection.
+#[derive(Debug)]
+pub struct Packets {
+    /// Sequence number of the next packet, of either side.
+    sequence: u8,
+    limit: usize,
+    /// The header of the piece that is arriving, as far as it has arrived.
+    header: [u8; HEADER],
+    header_len: usize,
+    /// Bytes of that piece that have not arrived.
+    missing: usize,
+    /// The packet that is arriving.
+    payload: Vec<u8>,
+}
+
+impl Packets {
+    /// Begins a connection on which no packet may have more than `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            sequence: 0,
+            limit,
+            header: [0; HEADER],
+            header_len: 0,
+            missing: 0,
+            payload: Vec::new(),
+        }
+    }
+
+    /// Begins a command: the next packet has number 0.
+    pub fn begin_command(&mut self) {
+        self.sequence = 0;
+    }
+
+    /// Frames a payload, in as many pieces as it needs.
+    #[must_use]
+    pub fn frame(&mut self, payload: &[u8]) -> Vec<u8> {
+        let pieces = payload.len() / FULL + 1;
+        let mut out = Vec::with_capacity(payload.len() + pieces * HEADER);
+        let mut rest = payload;
+        for _ in 0..pieces {
+            let (piece, others) = rest.split_at(rest.len().min(FULL));
+            out.extend_from_slice(&piece.len().to_le_bytes()[..3]);
+            out.push(self.next_sequence());
+            out.extend_from_slice(piece);
+            rest = others;
+        }
+        out
+    }
+
+    /// Takes bytes from the front of `input`, up to the end of one packet, and returns its payload;
+    /// `None` if all bytes were taken and the packet is not complete.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] before the bytes are kept, and [`Error::OutOfOrder`]. After an error the
+    /// connection cannot be used.
+    pub fn take(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            if self.header_len < HEADER {
+                let taken = split(input, HEADER - self.header_len);
+                self.header[self.header_len..][..taken.len()].copy_from_slice(taken);
+                self.header_len += taken.len();
+                if self.header_len < HEADER {
+                    return Ok(None);
+                }
+                self.missing = self.begin_piece()?;
+            }
+            let taken = split(input, self.missing);
+            self.payload.extend_from_slice(taken);
+            self.missing -= taken.len();
+            if self.missing > 0 {
+                return Ok(None);
+            }
+            self.header_len = 0;
+            if self.piece() < FULL {
+                return Ok(Some(std::mem::take(&mut self.payload)));
+            }
+        }
+    }
+
+    /// Checks the header of a piece, and returns its length.
+    fn begin_piece(&mut self) -> Result<usize, Error> {
+        let (expected, found) = (self.next_sequence(), self.header[3]);
+        if found != expected {
+            return Err(Error::OutOfOrder { expected, found });
+        }
+        let piece = self.piece();
+        if piece > self.limit.saturating_sub(self.payload.len()) {
+            return Err(Error::TooLong { limit: self.limit });
+        }
+        Ok(piece)
+    }
+
+    /// Length of the piece that is arriving.
+    fn piece(&self) -> usize {
+        let [a, b, c, _] = self.header.map(usize::from);
+        a | b << 8 | c << 16
+    }
+
+    fn next_sequence(&mut self) -> u8 {
+        let next = self.sequence;
+        self.sequence = next.wrapping_add(1);
+        next
+    }
+}
+
+/// Splits up to `count` bytes off the front.
+fn split<'a>(input: &mut &'a [u8], count: usize) -> &'a [u8] {
+    let (taken, rest) = input.split_at(count.min(input.len()));
+    *input = rest;
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All packets of `bytes`, which arrive in pieces that end at `cuts`.
+    fn packets(bytes: &[u8], cuts: &[usize], limit: usize) -> (Vec<Vec<u8>>, Option<String>) {
+        let (mut decoder, mut found, mut at) = (Packets::new(limit), Vec::new(), 0);
+        for end in cuts.iter().copied().chain([bytes.len()]) {
+            let end = end.clamp(at, bytes.len());
+            let mut input = &bytes[at..end];
+            at = end;
+            loop {
+                match decoder.take(&mut input) {
+                    Ok(Some(packet)) => found.push(packet),
+                    Ok(None) => break,
+                    Err(error) => return (found, Some(error.to_string())),
+                }
+            }
+        }
+        (found, None)
+    }
+
+    #[test]
+    fn a_payload_of_full_pieces_ends_with_an_empty_one() {
+        for (size, pieces) in [(FULL - 1, 1), (FULL, 2), (FULL + 1, 2), (2 * FULL, 3)] {
+            let payload = vec![7; size];
+            let framed = Packets::new(0).frame(&payload);
+            assert_eq!(framed.len(), size + pieces * HEADER);
+            assert_eq!(packets(&framed, &[5, FULL, FULL + 6], MAX_PACKET), (vec![payload], None));
+        }
+    }
+
+    #[test]
+    fn a_packet_above_the_limit_is_refused_by_its_header() {
+        let (mut decoder, mut header) = (Packets::new(100), &[101_u8, 0, 0, 0][..]);
+        assert!(matches!(decoder.take(&mut header), Err(Error::TooLong { limit: 100 })));
+        let framed = Packets::new(0).frame(&vec![0; FULL + 9]);
+        assert!(packets(&framed, &[], FULL + 8).1.is_some());
+        assert!(packets(&framed, &[], FULL + 9).1.is_none());
+    }
+
+    #[test]
+    fn a_lost_or_repeated_packet_is_refused() {
+        let mut encoder = Packets::new(0);
+        let (first, _, third) = (encoder.frame(b"a"), encoder.frame(b"b"), encoder.frame(b"c"));
+        for bytes in [[&first[..], &third].concat(), [&first[..], &first].concat()] {
+            let (found, error) = packets(&bytes, &[], 100);
+            assert_eq!(found, [b"a"]);
+            assert!(error.is_some());
+        }
+    }
+
+    #[test]
+    fn the_sequence_wraps() {
+        let mut encoder = Packets::new(0);
+        let bytes: Vec<u8> = (0..600).flat_map(|_| encoder.frame(b"x")).collect();
+        assert_eq!(packets(&bytes, &[], 1).0.len(), 600);
+    }
+
+    proptest! {
+        #[test]
+        fn every_split_of_the_bytes_gives_the_same_packets(
+            payloads: Vec<Vec<u8>>,
+            mut cuts in prop::collection::vec(0_usize..2000, 0..20),
+        ) {
+            let mut encoder = Packets::new(0);
+            let bytes: Vec<u8> =
+                payloads.iter().flat_map(|payload| encoder.frame(payload)).collect();
+            cuts.sort_unstable();
+            prop_assert_eq!(packets(&bytes, &cuts, MAX_PACKET), (payloads, None));
+        }
+
+        #[test]
+        fn every_split_of_any_bytes_gives_the_same(
+            bytes: Vec<u8>,
+            mut cuts in prop::collection::vec(0_usize..200, 0..20),
+        ) {
+            cuts.sort_unstable();
+            prop_assert_eq!(packets(&bytes, &cuts, 50), packets(&bytes, &[], 50));
+        }
+    }
+}
