@@ -11,7 +11,7 @@
 //! the name since.
 
 use bytes::Bytes;
-use xb_uploader::{Guarded, StoreError, StoreErrorKind, There};
+use xb_uploader::{Guarded, Operation, StoreError, StoreErrorKind, There};
 
 use super::{Claim, Removing, claims, standing};
 use crate::catalog::manifest::Manifest;
@@ -268,7 +268,7 @@ pub(crate) async fn settled(root: &Root, name: &BackupName) -> Result<(), Backup
     while let Some(of) = removing(root, name).await? {
         waits += 1;
         let what = format!("waiting: a removal of {name} is in progress ({})", of.by);
-        let why = StoreError::new("claim", of.claim, StoreErrorKind::Unavailable, what);
+        let why = StoreError::new(Operation::Claim, of.claim, StoreErrorKind::Unavailable, what);
         root.store().pause_after(&why, LONGEST_WAIT.min(waits)).await;
     }
     Ok(())
@@ -357,12 +357,12 @@ mod tests {
     }
 
     impl Faults for Taken {
-        fn next(&self, operation: &'static str) -> Option<Fault> {
+        fn next(&self, operation: Operation) -> Option<Fault> {
             match operation {
-                "delete" if self.deletes.fetch_add(1, Ordering::Relaxed) == 0 => {
+                Operation::Delete if self.deletes.fetch_add(1, Ordering::Relaxed) == 0 => {
                     Some(Fault::AnswerLost)
                 }
-                "get" if self.deletes.load(Ordering::Relaxed) == 1 => {
+                Operation::Get if self.deletes.load(Ordering::Relaxed) == 1 => {
                     std::fs::write(&self.file, &self.new).unwrap();
                     None
                 }
@@ -387,8 +387,9 @@ mod tests {
     struct FirstAnswerLost(AtomicU32);
 
     impl Faults for FirstAnswerLost {
-        fn next(&self, operation: &'static str) -> Option<Fault> {
-            let first = operation == "delete" && self.0.fetch_add(1, Ordering::Relaxed) == 0;
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            let first =
+                operation == Operation::Delete && self.0.fetch_add(1, Ordering::Relaxed) == 0;
             first.then_some(Fault::AnswerLost)
         }
     }
@@ -449,8 +450,8 @@ mod tests {
     }
 
     impl Faults for Looks {
-        fn next(&self, operation: &'static str) -> Option<Fault> {
-            if operation == "list" && self.seen.fetch_add(1, Ordering::Relaxed) == 2 {
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            if operation == Operation::List && self.seen.fetch_add(1, Ordering::Relaxed) == 2 {
                 self.third.notify_one();
             }
             None
