@@ -189,7 +189,7 @@ fn leftovers_elsewhere_do_not_come_in_later() {
 fn what_is_mounted_is_found_before_anything_is_sent_unless_the_options_name_it() {
     let may = Command::new("unshare").args(["-m", "true"]).output();
     if !may.is_ok_and(|ran| ran.status.success()) {
-        eprintln!("skipped: this user cannot mount");
+        xb_testkit::skipped("this user cannot mount");
         return;
     }
     for (words, succeeds) in [(&[][..], false), (&["--innodb-log-group-home-dir=mnt"], true)] {
@@ -279,7 +279,7 @@ fn give_to_nobody(path: &Path) {
 #[test]
 fn what_root_does_leaves_nothing_that_the_owner_cannot_remove() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
+        xb_testkit::skipped("needs root");
         return;
     }
     let scene = Scene::new();
@@ -299,7 +299,7 @@ fn what_root_does_leaves_nothing_that_the_owner_cannot_remove() {
 #[test]
 fn what_cannot_be_removed_or_renamed_is_found_before_a_donor_is_asked() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
+        xb_testkit::skipped("needs root");
         return;
     }
     for (entry, hint) in [("#sql-xb/.old/shop/x.ibd", "clean-old"), ("shop/x.ibd", "chown -R")] {

@@ -19,7 +19,7 @@ exec REAL "$@"
 #[test]
 fn encrypted_tables_join_with_the_keys_of_each_nodes_option_file() {
     if !Path::new(PLUGIN).exists() {
-        eprintln!("skipped: {PLUGIN} is not installed");
+        xb_testkit::skipped(&format!("{PLUGIN} is not installed"));
         return;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));

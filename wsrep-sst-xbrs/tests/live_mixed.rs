@@ -12,7 +12,7 @@ use xb_testkit::tools::{find, workspace};
 fn other_root() -> Option<PathBuf> {
     let root = std::env::var_os("XB_OTHER_ROOT").map(PathBuf::from);
     if root.is_none() {
-        eprintln!("skipped: scripts/on-release SUITE mixed runs it with a second release");
+        xb_testkit::skipped("scripts/on-release SUITE mixed runs it with a second release");
     }
     root
 }

@@ -53,7 +53,7 @@ struct Donor {
 /// `None` where there is no MySQL.
 fn donor() -> Option<Donor> {
     if !is_installed() {
-        eprintln!("skipped: this system has no MySQL; see scripts/on-release");
+        xb_testkit::skipped("this system has no MySQL; see scripts/on-release");
         return None;
     }
     let outside = Scratch::new();

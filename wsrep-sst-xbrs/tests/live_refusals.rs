@@ -216,7 +216,7 @@ const MIB: u64 = 1 << 20;
 fn a_full_disk_ends_the_join_and_with_room_it_works() {
     let mut scene = Scene::new();
     let Some(disk) = Disk::mount(&scene.cluster.datadir(2), 600) else {
-        eprintln!("skipped: this user cannot mount");
+        xb_testkit::skipped("this user cannot mount");
         return;
     };
     scene.joins();

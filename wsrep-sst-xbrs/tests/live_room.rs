@@ -31,7 +31,7 @@ fn files_on_small_disks_of_their_own_are_received_there_or_refused() {
     at.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
     let datadir = cluster.datadir(2);
     let Some(data) = Disk::mount(&datadir, 600) else {
-        eprintln!("skipped: this user cannot mount");
+        xb_testkit::skipped("this user cannot mount");
         return;
     };
     let disks = at.each_ref().map(|dir| Disk::mount(dir, 600).unwrap());

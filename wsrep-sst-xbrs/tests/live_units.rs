@@ -99,11 +99,11 @@ fn mode(path: &Path, mode: u32) {
 #[test]
 fn a_node_that_its_unit_starts_joins_and_passes_the_checks_after_each_start() {
     let Some(unit) = Unit::read() else {
-        eprintln!("skipped: {UNIT} is not installed");
+        xb_testkit::skipped(&format!("{UNIT} is not installed"));
         return;
     };
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root, for a mount namespace and another user");
+        xb_testkit::skipped("needs root, for a mount namespace and another user");
         return;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));

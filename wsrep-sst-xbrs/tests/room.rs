@@ -18,7 +18,7 @@ fn may_mount() -> bool {
     let may = Command::new("unshare").args(["-m", "true"]).output();
     let may = may.is_ok_and(|ran| ran.status.success());
     if !may {
-        eprintln!("skipped: this user cannot mount");
+        xb_testkit::skipped("this user cannot mount");
     }
     may
 }

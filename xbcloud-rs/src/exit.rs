@@ -41,11 +41,13 @@ fn of_store(error: &StoreError) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use xb_uploader::Operation;
+
     use super::*;
 
     #[test]
     fn every_kind_of_a_stores_error_has_its_code() {
-        let of = |kind| exit(&StoreError::new("get", "x", kind, "why").into());
+        let of = |kind| exit(&StoreError::new(Operation::Get, "x", kind, "why").into());
         for (kind, expected) in [
             (StoreErrorKind::NotFound, Exit::NotFound),
             (StoreErrorKind::NoBucket, Exit::NotFound),

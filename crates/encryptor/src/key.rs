@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use hmac::Mac;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -94,19 +93,13 @@ impl MacKey {
     /// Computes the authentication code of these bytes.
     #[must_use]
     pub fn code(&self, bytes: &[u8]) -> [u8; 32] {
-        self.mac(bytes).finalize().into_bytes().into()
+        kdf::hmac(&self.0).chain_update(bytes).finalize().into_bytes().into()
     }
 
     /// Whether `code` is the authentication code of these bytes. Takes constant time.
     #[must_use]
     pub fn verify(&self, bytes: &[u8], code: &[u8; 32]) -> bool {
-        self.mac(bytes).verify(code.into()).is_ok()
-    }
-
-    fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
-        #[allow(clippy::expect_used, reason = "HMAC takes keys of any length")]
-        let mac = Hmac::<Sha256>::new_from_slice(&self.0[..]).expect("a key for HMAC");
-        mac.chain_update(bytes)
+        kdf::hmac(&self.0).chain_update(bytes).verify(code.into()).is_ok()
     }
 }
 

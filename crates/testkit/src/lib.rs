@@ -11,7 +11,7 @@
 //!
 //! A helper that fails panics with the reason: in a test, that is the right way to fail. A missing
 //! server program is a failure, too, never a reason to skip; `scripts/test` installs these
-//! programs.
+//! programs. A test that needs a right or a file system that this machine may lack calls [`skipped`].
 //!
 //! ```
 //! use xb_testkit::stream::{StreamWriter, scan};
@@ -31,10 +31,12 @@ mod contents;
 mod http;
 mod process;
 mod servers;
+mod skip;
 mod stores;
 
 pub use contents::{data, files, stream, vectors};
 pub use http::{fault, reply};
 pub use process::{command, daemon, tools};
 pub use servers::{galera, mariadb, mysql};
+pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::operation::Operation;
+
 /// Kind of a store error: one for each decision a caller makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -35,8 +37,8 @@ pub enum StoreErrorKind {
 /// Final error of a store operation, after all retries.
 #[derive(Debug)]
 pub struct StoreError {
-    /// Operation that failed: `put`, `get`, `list`, ...
-    pub operation: &'static str,
+    /// Operation that failed.
+    pub operation: Operation,
     /// Object or prefix of the operation.
     pub key: String,
     /// Kind of the failure.
@@ -50,7 +52,7 @@ pub struct StoreError {
 impl StoreError {
     /// Creates an error of `kind`; `message` describes what happened.
     pub fn new(
-        operation: &'static str,
+        operation: Operation,
         key: impl Into<String>,
         kind: StoreErrorKind,
         message: impl Into<String>,
@@ -63,7 +65,7 @@ impl StoreError {
     #[must_use]
     pub fn not_kept(key: impl Into<String>) -> Self {
         let message = "the store acknowledged the object, but does not return it as it was sent";
-        Self::new("put", key, StoreErrorKind::Rejected, message).with_hint(Some(
+        Self::new(Operation::Put, key, StoreErrorKind::Rejected, message).with_hint(Some(
             "nothing in this store is safe until the cause is found: check the store, and the proxies and gateways in front of it".into(),
         ))
     }

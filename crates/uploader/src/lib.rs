@@ -9,6 +9,7 @@
 mod error;
 mod multipart;
 mod open;
+mod operation;
 mod request;
 mod retry;
 mod settings;
@@ -18,6 +19,7 @@ pub use error::{StoreError, StoreErrorKind};
 pub use multipart::parts::{PartData, PartSender, Stored, Uploaded};
 pub use multipart::unfinished::Unfinished;
 pub use open::open;
+pub use operation::Operation;
 pub use request::bounds::SMALL_OBJECT;
 pub use request::encode::base64;
 pub use request::http::Traffic;

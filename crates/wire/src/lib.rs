@@ -35,6 +35,7 @@ mod ledger;
 mod limits;
 mod link;
 mod monitor;
+mod over;
 mod printable;
 mod protocol;
 mod security;

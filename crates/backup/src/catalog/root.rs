@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xb_uploader::{
-    Faults, Gate, Listed, Location, Policy, Store, StoreError, StoreErrorKind, StoreSettings,
+    Faults, Gate, Listed, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
+    StoreSettings,
 };
 
 use crate::catalog::catalogue::Catalogue;
@@ -127,7 +128,12 @@ impl Root {
         if let Some((cached, key)) = cached {
             if !cached.lists(key) {
                 let message = "the object is not in the listing";
-                return Err(StoreError::new("get", below, StoreErrorKind::NotFound, message));
+                return Err(StoreError::new(
+                    Operation::Get,
+                    below,
+                    StoreErrorKind::NotFound,
+                    message,
+                ));
             }
             if let Some(bytes) = cached.get(key) {
                 return Ok(bytes);
@@ -163,7 +169,7 @@ impl Root {
             return Err(missing);
         }
         let what = "the store lists this object, but answers each read that there is none";
-        Err(StoreError::new("get", key, StoreErrorKind::Rejected, what))
+        Err(StoreError::new(Operation::Get, key, StoreErrorKind::Rejected, what))
     }
 
     /// The store itself.

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
-use xb_uploader::{Change, Gate, StoreError, StoreErrorKind, There};
+use xb_uploader::{Change, Gate, Operation, StoreError, StoreErrorKind, There};
 
 use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
@@ -125,7 +125,7 @@ impl Lease {
     }
 
     fn fenced(&self, why: String) -> StoreError {
-        StoreError::new("claim", &*self.key, StoreErrorKind::Fenced, why)
+        StoreError::new(Operation::Claim, &*self.key, StoreErrorKind::Fenced, why)
     }
 
     fn lose(&self, why: String) -> StoreError {

@@ -12,7 +12,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use xb_uploader::{Guarded, StoreError, StoreErrorKind, There};
+use xb_uploader::{Guarded, Operation, StoreError, StoreErrorKind, There};
 
 use super::{Claim, Removing, claims, standing};
 use crate::catalog::manifest::Manifest;
@@ -207,7 +207,12 @@ pub(crate) async fn take_back(
         Err(other) => {
             let what = format!("the manifest could not be removed again: {other}");
             let key = root.key(&manifest_key(name));
-            return Err(in_doubt(StoreError::new("delete", key, StoreErrorKind::Rejected, what)));
+            return Err(in_doubt(StoreError::new(
+                Operation::Delete,
+                key,
+                StoreErrorKind::Rejected,
+                what,
+            )));
         }
     }
     Ok(())
@@ -295,7 +300,7 @@ pub(crate) async fn settled(root: &Root, name: &BackupName) -> Result<(), Backup
             "waiting for the end of a removal of {name} that another command began ({}); if that command is dead, the wait ends by itself at {until}",
             of.by
         );
-        let why = StoreError::new("claim", of.claim, StoreErrorKind::Unavailable, what);
+        let why = StoreError::new(Operation::Claim, of.claim, StoreErrorKind::Unavailable, what);
         root.store().pause_after(&why, LONGEST_WAIT.min(waits)).await;
     }
     Ok(())
@@ -385,12 +390,12 @@ mod tests {
     }
 
     impl Faults for Taken {
-        fn next(&self, operation: &'static str) -> Option<Fault> {
+        fn next(&self, operation: Operation) -> Option<Fault> {
             match operation {
-                "delete" if self.deletes.fetch_add(1, Ordering::Relaxed) == 0 => {
+                Operation::Delete if self.deletes.fetch_add(1, Ordering::Relaxed) == 0 => {
                     Some(Fault::AnswerLost)
                 }
-                "get" if self.deletes.load(Ordering::Relaxed) == 1 => {
+                Operation::Get if self.deletes.load(Ordering::Relaxed) == 1 => {
                     std::fs::write(&self.file, &self.new).unwrap();
                     None
                 }
@@ -415,8 +420,9 @@ mod tests {
     struct FirstAnswerLost(AtomicU32);
 
     impl Faults for FirstAnswerLost {
-        fn next(&self, operation: &'static str) -> Option<Fault> {
-            let first = operation == "delete" && self.0.fetch_add(1, Ordering::Relaxed) == 0;
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            let first =
+                operation == Operation::Delete && self.0.fetch_add(1, Ordering::Relaxed) == 0;
             first.then_some(Fault::AnswerLost)
         }
     }
@@ -490,8 +496,8 @@ mod tests {
     }
 
     impl Faults for Looks {
-        fn next(&self, operation: &'static str) -> Option<Fault> {
-            if operation == "list" && self.seen.fetch_add(1, Ordering::Relaxed) == 2 {
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            if operation == Operation::List && self.seen.fetch_add(1, Ordering::Relaxed) == 2 {
                 self.third.notify_one();
             }
             None

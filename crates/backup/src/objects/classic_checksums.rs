@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
-use xb_uploader::{StoreError, StoreErrorKind};
+use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::Manifest;
 use crate::catalog::names::{BackupName, sums_key};
@@ -166,7 +166,12 @@ impl Check {
                         let what = format!(
                             "the object is damaged or was replaced: its CRC-64 is {got:016x}, expected {expected:016x}"
                         );
-                        Err(StoreError::new("get", &*range.key, StoreErrorKind::Damaged, what))
+                        Err(StoreError::new(
+                            Operation::Get,
+                            &*range.key,
+                            StoreErrorKind::Damaged,
+                            what,
+                        ))
                     }
                     None => Ok(()),
                 }

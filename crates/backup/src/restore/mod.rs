@@ -13,11 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use xb_encryptor::Backend;
-use xb_encryptor::xbcrypt::{Algorithm, Cipher, XbcryptError};
+use xb_encryptor::xbcrypt::XbcryptError;
 use xb_pipeline::{
     Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
-    FileDecodeError, Observer, PlanError, Undo, UnpackPlan,
+    FileDecodeError, Observer, Undo, UnpackPlan,
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
 use xb_uploader::{StoreError, StoreErrorKind};
@@ -33,6 +32,7 @@ use crate::read::find::find;
 use crate::read::get::transfer;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
+use crate::read::undo::{file_cipher, plan_beside};
 use crate::read::unlock::Unlocked;
 
 /// Options for writing files.
@@ -272,32 +272,14 @@ impl Drop for Cancel {
 
 /// Divides the memory between fetching and unpacking.
 fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(UnpackPlan, Undo), BackupError> {
-    let fetch = |memory| UnpackPlan::new(memory, request.threads, request.parallel);
+    let fetch = |share| plan_beside(share, request.memory, request.threads, request.parallel);
     let half = request.memory / 2;
     let (memory, plan) = match fetch(half) {
         Ok(plan) => (half, plan),
-        Err(_) => {
-            let least = Undo::MIN_MEMORY;
-            let plan =
-                fetch(request.memory.saturating_sub(least)).map_err(|error| match error {
-                    PlanError::Memory { threads, needed, .. } => PlanError::Memory {
-                        memory: request.memory,
-                        threads,
-                        needed: needed + least,
-                    },
-                    error => error,
-                })?;
-            (least, plan)
-        }
+        Err(_) => (Undo::MIN_MEMORY, fetch(Undo::MIN_MEMORY)?),
     };
-    let decrypt = match &request.keys.key {
-        None => Decrypt::Refuse,
-        Some(key) => {
-            // The length of the key determines the AES variant.
-            let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
-            Decrypt::With(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
-        }
-    };
+    let cipher = file_cipher(request.keys.key.as_ref())?;
+    let decrypt = cipher.map_or(Decrypt::Refuse, Decrypt::With);
     Ok((plan, Undo { decompress: how.decompress, decrypt, threads: request.threads, memory }))
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use xb_uploader::{Listed, Store, StoreError, StoreErrorKind};
+use xb_uploader::{Listed, Operation, Store, StoreError, StoreErrorKind};
 
 use crate::cancel::CancelToken;
 use crate::catalog::names::{CATALOG, RunId};
@@ -205,7 +205,7 @@ impl Probe {
 
     fn too_slow(&self) -> StoreError {
         let message = format!("the store took longer than {} s", self.limit.as_secs());
-        StoreError::new("put", &self.folder, StoreErrorKind::Unavailable, message)
+        StoreError::new(Operation::Put, &self.folder, StoreErrorKind::Unavailable, message)
     }
 
     fn key(&self, number: u64) -> String {
@@ -225,18 +225,23 @@ impl Probe {
                 self.store.pause(retry).await;
             }
             let message = "objects reappear after they were deleted";
-            Err(StoreError::new("delete", &self.folder, StoreErrorKind::Rejected, message))
+            Err(StoreError::new(Operation::Delete, &self.folder, StoreErrorKind::Rejected, message))
         };
         let left = match tokio::time::timeout(REMOVAL, removal).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
             Err(_) => {
                 let message = format!("no response within {} s", REMOVAL.as_secs());
-                StoreError::new("delete", &self.folder, StoreErrorKind::Unavailable, message)
+                StoreError::new(
+                    Operation::Delete,
+                    &self.folder,
+                    StoreErrorKind::Unavailable,
+                    message,
+                )
             }
         };
         let message = format!("objects of the measurement may remain below this key: {left}");
-        Err(StoreError::new("delete", &self.folder, left.kind, message).into())
+        Err(StoreError::new(Operation::Delete, &self.folder, left.kind, message).into())
     }
 }
 

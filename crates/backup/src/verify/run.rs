@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use xb_encryptor::xbcrypt::{Algorithm, Cipher};
-use xb_encryptor::{Backend, DataKey, MacKey};
+use xb_encryptor::{DataKey, MacKey};
 use xb_pipeline::{EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
 
 use crate::cancel::CancelToken;
@@ -14,6 +13,7 @@ use crate::catalog::names::{BackupName, CATALOG, RunId};
 use crate::catalog::root::Root;
 use crate::catalog::verification::{Level, Problem, VerifyReport};
 use crate::error::BackupError;
+use crate::read::undo::{file_cipher, plan_beside};
 use crate::verify::request::VerifyRequest;
 
 /// Minimum memory for inspecting files.
@@ -67,14 +67,7 @@ impl Run<'_> {
     pub(super) fn plan(&self) -> Result<(UnpackPlan, u64), BackupError> {
         let VerifyRequest { memory, threads, parallel, .. } = *self.request;
         let share = if self.wants(Level::Decrypt) { (memory / 4).max(LEAST_SHARE) } else { 0 };
-        let fetching = memory.saturating_sub(share);
-        let plan = UnpackPlan::new(fetching, threads, parallel).map_err(|error| match error {
-            xb_pipeline::PlanError::Memory { threads, needed, .. } => {
-                xb_pipeline::PlanError::Memory { memory, threads, needed: needed + share }
-            }
-            error => error,
-        })?;
-        Ok((plan, share))
+        Ok((plan_beside(share, memory, threads, parallel)?, share))
     }
 
     /// Checks that each link of the chain continues the history of its base, as far as the manifests
@@ -117,14 +110,7 @@ impl Run<'_> {
         end: Option<&End>,
         memory: u64,
     ) -> Result<InspectOptions, BackupError> {
-        let cipher = match &self.request.keys.key {
-            None => None,
-            Some(key) => {
-                // The length of the key determines the AES variant.
-                let cipher = Cipher::new(Algorithm::Aes256, Some(key), Backend::default());
-                Some(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?))
-            }
-        };
+        let cipher = file_cipher(self.request.keys.key.as_ref())?;
         let undo = self.wants(Level::Decrypt);
         let pages = self.wants(Level::Pages);
         Ok(InspectOptions { rule: end_rule(end), undo, cipher, pages, memory })

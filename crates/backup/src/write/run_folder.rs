@@ -2,7 +2,7 @@
 //! and cleared after a failure.
 
 use bytes::Bytes;
-use xb_uploader::{Listed, StoreError, StoreErrorKind};
+use xb_uploader::{Listed, Operation, StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::{Layout, Manifest};
 use crate::catalog::names::{
@@ -283,7 +283,7 @@ pub(crate) async fn settle_commit(
     let key = root.key(&manifest_key(name));
     take_back_unmarked(root, name, run).await.map_err(in_doubt)?;
     let what = "another run took over while the manifest was being written";
-    Err(StoreError::new("claim", key, StoreErrorKind::Fenced, what).into())
+    Err(StoreError::new(Operation::Claim, key, StoreErrorKind::Fenced, what).into())
 }
 
 /// Maximum number of repeated listings if objects are missing. With the usual pauses this takes a

@@ -12,19 +12,19 @@ use xb_backup::{
 };
 use xb_pipeline::{Durability, Observer};
 use xb_reader::ChunkWriter;
-use xb_uploader::{Fault, Faults, Location, Place, Policy, StoreSettings};
+use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
 
 use crate::common::{Collected, Store, block_on, put_request, request, stream, unpacked};
 
 /// Fails operation number `n` (from 0) of one kind, and counts all.
 #[derive(Debug, Default)]
 struct Nth {
-    fails: Option<(&'static str, usize, Fault)>,
-    seen: Mutex<BTreeMap<&'static str, usize>>,
+    fails: Option<(Operation, usize, Fault)>,
+    seen: Mutex<BTreeMap<Operation, usize>>,
 }
 
 impl Faults for Nth {
-    fn next(&self, operation: &'static str) -> Option<Fault> {
+    fn next(&self, operation: Operation) -> Option<Fault> {
         let mut seen = self.seen.lock().unwrap();
         let count = seen.entry(operation).or_default();
         *count += 1;

@@ -395,7 +395,7 @@ fn root_leaves_the_files_to_the_owner_of_the_folder() {
     let target = store.folder.path().join("out");
     std::fs::create_dir(&target).unwrap();
     if chown(&target, Some(12345), Some(54321)).is_err() {
-        // Only root can change the owner.
+        xb_testkit::skipped("only root can change the owner");
         return;
     }
     let (_stopper, mut stop) = stopper();

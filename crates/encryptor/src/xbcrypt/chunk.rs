@@ -25,7 +25,8 @@ pub fn sealed_len(cipher: &Cipher, plain_len: usize) -> usize {
 /// [`sealed_len`] bytes. The IV must be fresh ([`new_iv`]); with NONE it is not used.
 ///
 /// # Errors
-/// [`XbcryptError::Plain`] for no bytes or more than a chunk holds, [`XbcryptError::Room`].
+/// [`XbcryptError::Plain`] for no bytes or more than a chunk holds, [`XbcryptError::Room`],
+/// [`XbcryptError::Cipher`].
 pub fn seal_chunk(
     cipher: &Cipher,
     iv: &[u8; IV_LEN],
@@ -47,7 +48,7 @@ pub fn seal_chunk(
         text.copy_from_slice(plain);
         tail.copy_from_slice(&hash);
     }
-    cipher.apply(iv, payload);
+    cipher.apply(iv, payload)?;
     let head = Head {
         place: ErrorLocation::default(),
         version: Version::V3,
@@ -65,7 +66,7 @@ pub fn seal_chunk(
 ///
 /// # Errors
 /// [`XbcryptError::Crc`], [`Hash`](XbcryptError::Hash), [`Algorithm`](XbcryptError::Algorithm),
-/// [`PayloadLength`](XbcryptError::PayloadLength). After an error `payload` holds no plain bytes.
+/// [`PayloadLength`](XbcryptError::PayloadLength), [`Cipher`](XbcryptError::Cipher). After an error `payload` holds no plain bytes.
 pub fn open_chunk(cipher: &Cipher, head: &Head, payload: &mut [u8]) -> Result<usize, XbcryptError> {
     let place = head.place;
     if payload.len() as u64 != head.payload_len {
@@ -84,7 +85,7 @@ pub fn open_chunk(cipher: &Cipher, head: &Head, payload: &mut [u8]) -> Result<us
         Version::V3 => head.iv.unwrap_or_default(),
         Version::V1 | Version::V2 => [0; IV_LEN],
     };
-    cipher.apply(&start, payload);
+    cipher.apply(&start, payload)?;
     if !head.version.has_hash() {
         return Ok(payload.len());
     }

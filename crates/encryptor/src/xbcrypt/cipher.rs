@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use aes::cipher::{KeyIvInit, StreamCipher};
+use aes::cipher::{InvalidLength, KeyIvInit, StreamCipher};
 use aes::{Aes128, Aes192, Aes256};
 use ctr::Ctr128BE;
 use sha2::{Digest, Sha256};
 
-use super::IV_LEN;
+use super::{IV_LEN, XbcryptError};
 use crate::{Backend, KeyBytes};
 
 /// The value of `--encrypt-algo`.
@@ -125,18 +125,25 @@ impl Cipher {
     }
 
     /// Encrypts or decrypts in place; in counter mode both are the same.
-    pub(super) fn apply(&self, iv: &[u8; IV_LEN], bytes: &mut [u8]) {
-        match &self.key {
-            None => {}
-            Some(Key::Portable(key)) => portable(key, iv, bytes),
+    ///
+    /// # Errors
+    /// [`XbcryptError::Cipher`]; `bytes` are zeros then.
+    pub(super) fn apply(&self, iv: &[u8; IV_LEN], bytes: &mut [u8]) -> Result<(), XbcryptError> {
+        let applied = match &self.key {
+            None => true,
+            Some(Key::Portable(key)) => portable(key, iv, bytes).is_ok(),
             #[cfg(feature = "aws-lc")]
             Some(Key::AwsLc(key)) => {
                 use aws_lc_rs::cipher::EncryptionContext;
                 let context = EncryptionContext::Iv128((*iv).into());
-                #[allow(clippy::expect_used, reason = "counter mode takes any length")]
-                key.less_safe_encrypt(bytes, context).expect("AES in counter mode");
+                key.less_safe_encrypt(bytes, context).is_ok()
             }
+        };
+        if !applied {
+            bytes.fill(0);
+            return Err(XbcryptError::Cipher);
         }
+        Ok(())
     }
 
     /// Computes SHA-256 of the plain bytes.
@@ -169,24 +176,29 @@ impl Key {
                     24 => &AES_192,
                     _ => &AES_256,
                 };
-                #[allow(clippy::expect_used, reason = "the algorithm is chosen by the length")]
-                let key = UnboundCipherKey::new(algorithm, key.expose())
-                    .and_then(EncryptingKey::ctr)
-                    .expect("a key of that length");
-                Key::AwsLc(Box::new(key))
+                match UnboundCipherKey::new(algorithm, key.expose()).and_then(EncryptingKey::ctr) {
+                    Ok(key) => Key::AwsLc(Box::new(key)),
+                    // Only for a key of another length. The other backend gives the same bytes.
+                    Err(_) => Key::Portable(key.clone()),
+                }
             }
         }
     }
 }
 
-#[allow(clippy::expect_used, reason = "KeyBytes has 16, 24 or 32")]
-fn portable(key: &KeyBytes, iv: &[u8; IV_LEN], bytes: &mut [u8]) {
-    const RIGHT: &str = "a key of that length";
+fn portable(key: &KeyBytes, iv: &[u8; IV_LEN], bytes: &mut [u8]) -> Result<(), InvalidLength> {
+    fn with<C: KeyIvInit + StreamCipher>(
+        key: &[u8],
+        iv: &[u8; IV_LEN],
+        bytes: &mut [u8],
+    ) -> Result<(), InvalidLength> {
+        C::new_from_slices(key, iv).map(|mut cipher| cipher.apply_keystream(bytes))
+    }
     let key = key.expose();
     match key.len() {
-        16 => Ctr128BE::<Aes128>::new_from_slices(key, iv).expect(RIGHT).apply_keystream(bytes),
-        24 => Ctr128BE::<Aes192>::new_from_slices(key, iv).expect(RIGHT).apply_keystream(bytes),
-        _ => Ctr128BE::<Aes256>::new_from_slices(key, iv).expect(RIGHT).apply_keystream(bytes),
+        16 => with::<Ctr128BE<Aes128>>(key, iv, bytes),
+        24 => with::<Ctr128BE<Aes192>>(key, iv, bytes),
+        _ => with::<Ctr128BE<Aes256>>(key, iv, bytes),
     }
 }
 
@@ -249,7 +261,7 @@ mod tests {
                 let results = Backend::ALL.iter().map(|&backend| {
                     let mut bytes = plain.clone();
                     let cipher = Cipher::new(Algorithm::Aes128, Some(&key), backend).unwrap();
-                    cipher.apply(&iv, &mut bytes);
+                    cipher.apply(&iv, &mut bytes).unwrap();
                     (bytes, cipher.hash(&plain))
                 });
                 let results: Vec<_> = results.collect();

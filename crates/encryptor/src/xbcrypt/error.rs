@@ -148,6 +148,9 @@ pub enum XbcryptError {
         /// The length passed in.
         got: usize,
     },
+    /// The cipher refused its key or the data, which it never should.
+    #[error("the cipher failed; this is a bug")]
+    Cipher,
     /// The system returned no random bytes for an IV.
     #[error(transparent)]
     Random(#[from] NoRandom),

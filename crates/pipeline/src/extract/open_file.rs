@@ -116,17 +116,16 @@ impl OpenFile {
         act: impl FnOnce(&PartialFile) -> Result<T, TargetError>,
     ) -> Result<T, TargetError> {
         let mut partial = self.partial.read().unwrap_or_else(PoisonError::into_inner);
-        if partial.is_none() {
+        loop {
+            if let Some(file) = partial.as_ref() {
+                return act(file);
+            }
             drop(partial);
             let mut made = self.partial.write().unwrap_or_else(PoisonError::into_inner);
             if made.is_none() {
                 *made = Some(target.begin(&self.path)?);
             }
             partial = RwLockWriteGuard::downgrade(made);
-        }
-        match partial.as_ref() {
-            Some(file) => act(file),
-            None => unreachable!("made above"),
         }
     }
 

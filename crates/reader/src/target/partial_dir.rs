@@ -231,8 +231,7 @@ mod tests {
         const NOBODY: u32 = 65534;
         let dir = tempfile::tempdir().unwrap();
         if chown(dir.path(), Some(NOBODY), None).is_err() {
-            // Only root can switch to another user.
-            return;
+            return xb_testkit::skipped("only root can switch to another user");
         }
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let kept = dir.path().join(PARTIAL_DIR).join(KEPT);

@@ -171,8 +171,9 @@ impl Cmd {
                 command.env_remove(name);
             }
         }
-        // No cache directory: tests share nothing and leave nothing on the machine.
-        command.env("LC_ALL", "C").env("XDG_CACHE_HOME", "none").envs(self.envs);
+        // No cache directory: tests share nothing and leave nothing on the machine. A relative path would
+        // not do: some programs create it where they run.
+        command.env("LC_ALL", "C").env("XDG_CACHE_HOME", "/dev/null/none").envs(self.envs);
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
         }

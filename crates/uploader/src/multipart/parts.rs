@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::unfinished::Unfinished;
+use crate::operation::Operation;
 use crate::retry::judge_local;
 use crate::store::gate::Change;
 use crate::store::{Multiparts, Store, path_of};
@@ -218,7 +219,7 @@ impl PartSender {
         }
         let Some(object) = self.open.get_mut(&part.key) else {
             return Err(StoreError::new(
-                "put part",
+                Operation::PutPart,
                 &*part.key,
                 StoreErrorKind::Rejected,
                 "a part has no beginning; this is a bug",
@@ -245,8 +246,8 @@ impl PartSender {
                 let write = upload.lock().await.put_part(payload);
                 self.running.spawn(async move {
                     store.keep_to_rate(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-                    let written = store.attempted("put part", write).await;
-                    written.map_err(|error| local_error("put part", &key, &error))?;
+                    let written = store.attempted(Operation::PutPart, write).await;
+                    written.map_err(|error| local_error(Operation::PutPart, &key, &error))?;
                     Ok(Done::Part { key, index, id: None, bytes })
                 });
             }
@@ -264,7 +265,7 @@ impl PartSender {
         }
         if let Some(key) = self.open.keys().next() {
             return Err(StoreError::new(
-                "put",
+                Operation::Put,
                 &**key,
                 StoreErrorKind::Rejected,
                 "the object was never finished; this is a bug",
@@ -304,15 +305,15 @@ impl PartSender {
     }
 
     async fn begin(&self, key: &Arc<str>) -> Result<Target, StoreError> {
-        let path = path_of("put", key)?;
+        let path = path_of(Operation::Put, key)?;
         if let Some(store) = self.store.multipart.clone() {
             let id = self.store.start_multipart(&store, key, &path).await?;
             return Ok(Target::Numbered { store, path, id });
         }
-        self.store.refuse_link("put", key)?;
+        self.store.refuse_link(Operation::Put, key)?;
         let begun = self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default());
-        let upload = self.store.attempted("start multipart", begun).await;
-        let upload = upload.map_err(|error| local_error("put", key, &error))?;
+        let upload = self.store.attempted(Operation::StartMultipart, begun).await;
+        let upload = upload.map_err(|error| local_error(Operation::Put, key, &error))?;
         Ok(Target::Staged(Arc::new(Mutex::new(upload))))
     }
 
@@ -329,7 +330,7 @@ impl PartSender {
     ) -> Result<(), StoreError> {
         let done = finished.map_err(|_| {
             StoreError::new(
-                "put",
+                Operation::Put,
                 "",
                 StoreErrorKind::Rejected,
                 "an upload task panicked; this is a bug",
@@ -392,8 +393,8 @@ impl PartSender {
                     free?;
                     let mut upload = upload.lock().await;
                     store.pass(Change::Write).await?;
-                    let done = store.attempted("complete", upload.complete()).await;
-                    done.map_err(|error| local_error("put", &key, &error))?.e_tag
+                    let done = store.attempted(Operation::Complete, upload.complete()).await;
+                    done.map_err(|error| local_error(Operation::Put, &key, &error))?.e_tag
                 }
             };
             Ok(Done::Completed { stored: Stored { key, size, tag } })
@@ -408,7 +409,7 @@ async fn refuse_taken(store: &Store, key: &str, shared: bool) -> Result<(), Stor
         return Ok(());
     }
     let message = "the name is taken by an object of another run";
-    Err(StoreError::new("complete", key, StoreErrorKind::AlreadyExists, message))
+    Err(StoreError::new(Operation::Complete, key, StoreErrorKind::AlreadyExists, message))
 }
 
 /// Aborts an upload of this sender. An upload that cannot be aborted is found by a later listing.
@@ -426,7 +427,7 @@ async fn abort_strays(store: &Store, key: &str) {
     }
 }
 
-fn local_error(operation: &'static str, key: &str, error: &object_store::Error) -> StoreError {
+fn local_error(operation: Operation, key: &str, error: &object_store::Error) -> StoreError {
     let message = root_message(error);
     let (kind, hint) = judge_local(&message);
     StoreError::new(operation, key, kind, message).with_hint(hint)

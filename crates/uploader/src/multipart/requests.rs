@@ -6,6 +6,7 @@ use object_store::{PutMultipartOptions, PutPayload};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::multipart::unfinished::Unfinished;
+use crate::operation::Operation;
 use crate::request::bounds::timely;
 use crate::request::raw_request::Direct;
 use crate::store::{Multiparts, Store, path_of};
@@ -24,8 +25,10 @@ impl Store {
                 false => tags,
             }
         };
-        self.retrying("start multipart", key, || store.0.create_multipart_opts(path, options()))
-            .await
+        self.retrying(Operation::StartMultipart, key, || {
+            store.0.create_multipart_opts(path, options())
+        })
+        .await
     }
 
     pub(crate) async fn put_part(
@@ -37,7 +40,9 @@ impl Store {
         payload: PutPayload,
     ) -> Result<PartId, StoreError> {
         let sent = self
-            .retrying("put part", key, || store.0.put_part(path, id, index, payload.clone()))
+            .retrying(Operation::PutPart, key, || {
+                store.0.put_part(path, id, index, payload.clone())
+            })
             .await;
         sent.map_err(forgotten)
     }
@@ -51,7 +56,7 @@ impl Store {
         size: u64,
     ) -> Result<Option<String>, StoreError> {
         let outcome = self
-            .retrying("complete", key, || {
+            .retrying(Operation::Complete, key, || {
                 let parts = parts.clone();
                 async move { Ok(store.0.complete_multipart(path, id, parts).await?.e_tag) }
             })
@@ -74,7 +79,7 @@ impl Store {
     /// Any error, after all retries.
     pub async fn unfinished_uploads(&self, prefix: &str) -> Result<Vec<Unfinished>, StoreError> {
         let mut found = self
-            .retrying("list uploads", prefix, || {
+            .retrying(Operation::ListUploads, prefix, || {
                 timely(async {
                     let (mut found, mut after) = (Vec::new(), None);
                     loop {
@@ -98,21 +103,23 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn abort(&self, upload: &Unfinished) -> Result<(), StoreError> {
-        let path = path_of("abort", &upload.key)?;
+        let path = path_of(Operation::Abort, &upload.key)?;
         let outcome = match (&self.multipart, &self.nature.direct) {
             (_, Direct::Folder(root)) => {
                 let file = root.join(format!("{}#{}", upload.key, upload.id));
                 match std::fs::remove_file(file) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                         let kind = StoreErrorKind::Rejected;
-                        Err(StoreError::new("abort", &upload.key, kind, error.to_string()))
+                        Err(StoreError::new(Operation::Abort, &upload.key, kind, error.to_string()))
                     }
                     _ => Ok(()),
                 }
             }
             (Some(store), _) => {
-                self.retrying("abort", &upload.key, || store.0.abort_multipart(&path, &upload.id))
-                    .await
+                self.retrying(Operation::Abort, &upload.key, || {
+                    store.0.abort_multipart(&path, &upload.id)
+                })
+                .await
             }
             (None, _) => Ok(()),
         };

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::Method;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::raw_request::Direct;
 use crate::store::Store;
 
@@ -21,14 +22,14 @@ impl Store {
         let direct = &self.nature.direct;
         let Direct::S3 { region, .. } = direct else { return Ok(false) };
         let head = || direct.call(Method::HEAD, "", Bytes::new());
-        match self.retrying("head", "bucket", head).await {
+        match self.retrying(Operation::Head, "bucket", head).await {
             Err(error) if error.kind == StoreErrorKind::NotFound => {}
             // Later requests show whether the bucket can be used.
             _ => return Ok(false),
         }
         let body = Bytes::from(configuration(region));
         let put = || direct.call(Method::PUT, "", body.clone());
-        match self.retrying("create", "bucket", put).await {
+        match self.retrying(Operation::Create, "bucket", put).await {
             Ok(_) => Ok(true),
             // Created by another run in between.
             Err(error) if error.to_string().contains("BucketAlreadyOwnedByYou") => Ok(false),

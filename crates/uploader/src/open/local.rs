@@ -10,6 +10,7 @@ use object_store::{Attributes, TagSet};
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::open::client::no_tags;
+use crate::operation::Operation;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
 use crate::request::raw_request::Direct;
@@ -29,14 +30,14 @@ pub(crate) fn open(
     let folder = format!("/{}", root.path);
     if !settings.tags.is_empty() {
         let message = root_message(&*no_tags("a local directory"));
-        return Err(StoreError::new("open", &folder, StoreErrorKind::Settings, message));
+        return Err(StoreError::new(Operation::Open, &folder, StoreErrorKind::Settings, message));
     }
     if create {
         create_folder(&folder)?;
     }
     if std::fs::metadata(&folder).is_ok_and(|found| !found.is_dir()) {
         return Err(StoreError::new(
-            "open",
+            Operation::Open,
             &folder,
             StoreErrorKind::Rejected,
             "it is a file, not a directory",
@@ -70,9 +71,9 @@ pub(crate) fn open(
 /// The error for a folder that cannot be opened.
 fn refused(folder: &str, message: String) -> StoreError {
     match message.contains("os error 13") {
-        true => StoreError::new("open", folder, StoreErrorKind::Denied, message)
+        true => StoreError::new(Operation::Open, folder, StoreErrorKind::Denied, message)
             .with_hint(Some(NO_ACCESS.into())),
-        false => StoreError::new("open", folder, StoreErrorKind::NotFound, message).with_hint(Some(
+        false => StoreError::new(Operation::Open, folder, StoreErrorKind::NotFound, message).with_hint(Some(
             "check the path, and that its file system is mounted; `init` creates a missing directory".into(),
         )),
     }
@@ -90,7 +91,7 @@ fn create_folder(folder: &str) -> Result<(), StoreError> {
                 "check the path, and that its file system is mounted; if both are right, create {parent}"
             );
             let message = format!("its parent directory {parent} does not exist");
-            Err(StoreError::new("open", folder, StoreErrorKind::NotFound, message)
+            Err(StoreError::new(Operation::Open, folder, StoreErrorKind::NotFound, message)
                 .with_hint(Some(hint.into())))
         }
         Err(error) => {
@@ -102,7 +103,7 @@ fn create_folder(folder: &str) -> Result<(), StoreError> {
                     "name a directory on a file system with room that this user can write to",
                 ),
             };
-            Err(StoreError::new("create", folder, kind, error.to_string())
+            Err(StoreError::new(Operation::Create, folder, kind, error.to_string())
                 .with_hint(Some(hint.into())))
         }
     }

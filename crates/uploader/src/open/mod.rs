@@ -12,6 +12,7 @@ mod tests;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::open::client::{Opening, connector};
+use crate::operation::Operation;
 use crate::request::http::Traffic;
 use crate::retry::policy::Policy;
 use crate::settings::StoreSettings;
@@ -56,7 +57,7 @@ pub fn open(
             "install the certificates of the system (ca-certificates), or name a file with --cacert"
                 .into()
         });
-        StoreError::new("open", place, StoreErrorKind::Settings, message).with_hint(hint)
+        StoreError::new(Operation::Open, place, StoreErrorKind::Settings, message).with_hint(hint)
     })?;
     let prefix = if root.path.is_empty() { String::new() } else { format!("{}/", root.path) };
     Ok((store, prefix))

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use object_store::{ObjectStoreExt as _, PutMode};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::retry::notice;
 use crate::store::{Store, path_of};
 
@@ -31,8 +32,8 @@ impl Store {
         if let Some(obeys) = self.obeys.get() {
             return Ok(*obeys);
         }
-        let path = path_of("create", key)?;
-        let created = self.retrying("create", key, || async {
+        let path = path_of(Operation::Create, key)?;
+        let created = self.retrying(Operation::Create, key, || async {
             let options = self.nature.put_options(PutMode::Create);
             self.objects.put_opts(&path, other.clone().into(), options).await.map(drop)
         });

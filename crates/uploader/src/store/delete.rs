@@ -9,6 +9,7 @@ use object_store::{Error, ObjectStoreExt as _};
 use serde::Deserialize;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::raw_request::{Direct, failed};
 use crate::store::{Store, path_of};
 
@@ -18,8 +19,11 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
-        let path = path_of("delete", key)?;
-        match self.retrying("delete", key, || async { self.objects.delete(&path).await }).await {
+        let path = path_of(Operation::Delete, key)?;
+        match self
+            .retrying(Operation::Delete, key, || async { self.objects.delete(&path).await })
+            .await
+        {
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -38,15 +42,17 @@ impl Store {
             Direct::Nothing => 256,
         };
         for keys in keys.chunks(at_once) {
-            let paths =
-                keys.iter().map(|key| path_of("delete", key)).collect::<Result<Vec<_>, _>>()?;
+            let paths = keys
+                .iter()
+                .map(|key| path_of(Operation::Delete, key))
+                .collect::<Result<Vec<_>, _>>()?;
             let Some(first) = keys.first() else { continue };
-            keys.iter().try_for_each(|key| self.refuse_link("delete", key))?;
+            keys.iter().try_for_each(|key| self.refuse_link(Operation::Delete, key))?;
             if matches!(self.nature.direct, Direct::S3 { bulk: true, .. }) {
                 self.delete_in_one(first, keys).await?;
                 continue;
             }
-            self.retrying("delete", first, || async {
+            self.retrying(Operation::Delete, first, || async {
                 let locations = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
                 let mut outcomes = self.objects.delete_stream(locations);
                 while let Some(outcome) = outcomes.next().await {
@@ -77,7 +83,7 @@ impl Store {
         let body = Bytes::from(format!(
             r#"<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{objects}</Delete>"#
         ));
-        self.retrying("delete", first, || async {
+        self.retrying(Operation::Delete, first, || async {
             let headers = headers.clone();
             let (_, answer) =
                 direct.exchange(Method::POST, "?delete=", body.clone(), headers).await?;

@@ -4,6 +4,7 @@ use futures::TryStreamExt as _;
 use object_store::{ObjectStoreExt as _, PutMode, PutPayload};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::store::retry_loop::jitter;
 use crate::store::write::{CONFLICTS, cannot_create};
 use crate::store::{Store, path_of};
@@ -46,7 +47,7 @@ impl Store {
                 Ok(_) => {
                     let message = "the name is taken by an object of another run";
                     let kind = StoreErrorKind::AlreadyExists;
-                    return Err(StoreError::new("create", key, kind, message));
+                    return Err(StoreError::new(Operation::Create, key, kind, message));
                 }
                 // Refused because of a concurrent write that did not succeed either (S3 returns
                 // 409).
@@ -67,9 +68,9 @@ impl Store {
     /// # Errors
     /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
     pub async fn read_back(&self, key: &str) -> Result<ReadBack, StoreError> {
-        let path = path_of("get", key)?;
+        let path = path_of(Operation::Get, key)?;
         // The bytes are only counted, not kept.
-        self.reading("get", key, u64::MAX, || async {
+        self.reading(Operation::Get, key, u64::MAX, || async {
             let answer = self.objects.get(&path).await?;
             let tag = answer.meta.e_tag.clone();
             let (mut len, mut digest) = (0, digest());

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::operation::Operation;
 use crate::request::answer::ANSWER;
 
 /// Way in which an operation fails.
@@ -17,9 +18,9 @@ pub enum Fault {
 
 /// Decides which operations of a store fail.
 pub trait Faults: Debug + Send + Sync {
-    /// Returns how the next operation of this kind (`put`, `get`, `list`, ...) fails, if it does.
+    /// Returns how the next operation of this kind fails, if it does.
     /// Each try is an operation.
-    fn next(&self, operation: &'static str) -> Option<Fault>;
+    fn next(&self, operation: Operation) -> Option<Fault>;
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +39,7 @@ fn failure() -> object_store::Error {
 /// Runs one try of an operation, unless it is made to fail.
 pub(crate) async fn attempted<T>(
     faults: Option<&Arc<dyn Faults>>,
-    operation: &'static str,
+    operation: Operation,
     attempt: impl Future<Output = object_store::Result<T>>,
 ) -> object_store::Result<T> {
     match faults.and_then(|faults| faults.next(operation)) {

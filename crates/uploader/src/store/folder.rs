@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use object_store::{ObjectMeta, ObjectStoreExt as _};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::raw_request::Direct;
 use crate::retry::NO_ACCESS;
 use crate::store::{Store, path_of};
@@ -58,7 +59,7 @@ impl Store {
     }
 
     /// Fails if `key` leads through a symbolic link.
-    pub(crate) fn refuse_link(&self, operation: &'static str, key: &str) -> Result<(), StoreError> {
+    pub(crate) fn refuse_link(&self, operation: Operation, key: &str) -> Result<(), StoreError> {
         let Some(link) = self.link_in(key) else { return Ok(()) };
         let what =
             format!("{link} is a symbolic link, and nothing is written or removed through links");
@@ -84,7 +85,7 @@ impl Store {
             if unfinished {
                 continue;
             }
-            match file.to_str().and(path_of("list", &key).ok()) {
+            match file.to_str().and(path_of(Operation::List, &key).ok()) {
                 None => found.push((key + UNUSABLE, None)),
                 Some(path) => {
                     // It may have been removed since.
@@ -108,7 +109,8 @@ fn unread(folder: &Path, error: &io::Error) -> StoreError {
         _ => StoreErrorKind::Rejected,
     };
     let hint = (kind == StoreErrorKind::Denied).then(|| NO_ACCESS.into());
-    StoreError::new("list", folder.display().to_string(), kind, error.to_string()).with_hint(hint)
+    StoreError::new(Operation::List, folder.display().to_string(), kind, error.to_string())
+        .with_hint(hint)
 }
 
 /// All files below a folder. Links are followed, except where they lead in a circle.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::retry::notice;
 use crate::retry::policy::Policy;
 use crate::store::Store;
@@ -70,7 +71,7 @@ impl Store {
         key: &str,
         expected: impl Fn(There<'_>) -> bool,
     ) -> Result<Guarded, StoreError> {
-        self.change_expected("delete", key, &Goal::Gone, expected).await
+        self.change_expected(Operation::Delete, key, &Goal::Gone, expected).await
     }
 
     /// Writes an object of at most [`SMALL_OBJECT`](crate::SMALL_OBJECT) bytes while `expected`
@@ -84,12 +85,12 @@ impl Store {
         content: Bytes,
         expected: impl Fn(There<'_>) -> bool,
     ) -> Result<Guarded, StoreError> {
-        self.change_expected("put", key, &Goal::Content(content), expected).await
+        self.change_expected(Operation::Put, key, &Goal::Content(content), expected).await
     }
 
     async fn change_expected(
         &self,
-        operation: &'static str,
+        operation: Operation,
         key: &str,
         goal: &Goal,
         expected: impl Fn(There<'_>) -> bool,

@@ -3,6 +3,7 @@
 use futures::TryStreamExt as _;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::bounds::timely;
 use crate::request::raw_request::{Direct, failed};
 use crate::store::folder::{folders_in, has_file};
@@ -31,9 +32,9 @@ impl Store {
     /// Any error, after all retries. A listing that fails partway, or that has two different
     /// entries of one key, is restarted.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
-        let path = path_of("list", prefix)?;
+        let path = path_of(Operation::List, prefix)?;
         let listing = self
-            .retrying("list", prefix, || async {
+            .retrying(Operation::List, prefix, || async {
                 let found = self.objects.list(Some(&path)).map_ok(listed).try_collect();
                 without_doubles(timely(found).await?)
             })
@@ -63,13 +64,13 @@ impl Store {
         if let Direct::Folder(root) = &self.nature.direct {
             let folder = root.join(prefix);
             let list = || async { folders_in(&folder) };
-            let mut found = self.retrying("list", prefix, list).await?;
+            let mut found = self.retrying(Operation::List, prefix, list).await?;
             found.sort_unstable();
             return Ok(found);
         }
-        let path = path_of("list", prefix)?;
+        let path = path_of(Operation::List, prefix)?;
         let mut found: Vec<String> = self
-            .retrying("list", prefix, || async {
+            .retrying(Operation::List, prefix, || async {
                 let listing = timely(self.objects.list_with_delimiter(Some(&path))).await?;
                 Ok(listing
                     .common_prefixes
@@ -97,8 +98,8 @@ impl Store {
         if let Direct::Folder(root) = &self.nature.direct {
             return Ok(!has_file(&root.join(prefix)));
         }
-        let path = path_of("list", prefix)?;
-        self.retrying("list", prefix, || async {
+        let path = path_of(Operation::List, prefix)?;
+        self.retrying(Operation::List, prefix, || async {
             Ok(self.objects.list(Some(&path)).try_next().await?.is_none())
         })
         .await
@@ -107,7 +108,7 @@ impl Store {
 
 fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     // A missing folder lists as empty, as a missing prefix does.
-    if error.kind == StoreErrorKind::NotFound && error.operation == "list" {
+    if error.kind == StoreErrorKind::NotFound && error.operation == Operation::List {
         Ok(Vec::new())
     } else {
         Err(error)
@@ -147,7 +148,7 @@ fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
     for listed in listing {
         total = total.checked_add(listed.size).ok_or_else(|| {
             let what = format!("impossible size of {}: {} bytes", listed.key, listed.size);
-            StoreError::new("list", prefix, StoreErrorKind::Damaged, what)
+            StoreError::new(Operation::List, prefix, StoreErrorKind::Damaged, what)
         })?;
     }
     Ok(())

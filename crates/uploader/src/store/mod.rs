@@ -24,6 +24,7 @@ use object_store::{Attributes, ObjectStore, PutMode, PutOptions, TagSet};
 use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::clock;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
@@ -187,7 +188,7 @@ impl Store {
 }
 
 /// Returns the store's path for a key. Nothing is escaped, so that stock tools find the object.
-pub(crate) fn path_of(operation: &'static str, key: &str) -> Result<Path, StoreError> {
+pub(crate) fn path_of(operation: Operation, key: &str) -> Result<Path, StoreError> {
     Path::parse(key).map_err(|error| {
         StoreError::new(
             operation,

@@ -11,6 +11,7 @@ use http::Method;
 use jiff::Timestamp;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::encode::percent;
 use crate::request::raw_request::Direct;
 use crate::store::Store;
@@ -91,7 +92,8 @@ impl Store {
     /// check is not permitted; other kinds after all retries.
     pub async fn can_lock(&self) -> Result<(), StoreError> {
         let no = |message: &str| {
-            let error = StoreError::new("object lock", "", StoreErrorKind::Rejected, message);
+            let error =
+                StoreError::new(Operation::ObjectLock, "", StoreErrorKind::Rejected, message);
             Err(error.with_hint(Some(HINT.into())))
         };
         let Direct::S3 { .. } = &self.nature.direct else {
@@ -99,7 +101,9 @@ impl Store {
         };
         let direct = &self.nature.direct;
         let asked = self
-            .retrying("object lock", "", || direct.call(Method::GET, "?object-lock=", Bytes::new()))
+            .retrying(Operation::ObjectLock, "", || {
+                direct.call(Method::GET, "?object-lock=", Bytes::new())
+            })
             .await;
         match asked {
             Ok(answer) if says_enabled(&answer) => Ok(()),
@@ -123,15 +127,17 @@ impl Store {
         let what = format!("/{}?retention=", path.join("/"));
         let body = Bytes::from(lock.xml());
         let direct = &self.nature.direct;
-        let outcome =
-            self.retrying("lock", key, || direct.call(Method::PUT, &what, body.clone())).await;
+        let outcome = self
+            .retrying(Operation::Lock, key, || direct.call(Method::PUT, &what, body.clone()))
+            .await;
         outcome.map_err(|error| match error.kind {
             StoreErrorKind::Rejected => error.with_hint(Some(HINT.into())),
             _ => error,
         })?;
         for _ in 0..2 {
-            let asked =
-                self.retrying("get", key, || direct.call(Method::GET, &what, Bytes::new())).await;
+            let asked = self
+                .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+                .await;
             match asked {
                 Ok(answer) if says_locked(&answer, lock) => return Ok(()),
                 Err(error) if error.kind == StoreErrorKind::Denied => {
@@ -146,7 +152,7 @@ impl Store {
             }
         }
         let message = "the store acknowledged the lock, but the object is not locked so";
-        Err(StoreError::new("lock", key, StoreErrorKind::Rejected, message)
+        Err(StoreError::new(Operation::Lock, key, StoreErrorKind::Rejected, message)
             .with_hint(Some(HINT.into())))
     }
 }

@@ -9,6 +9,7 @@ use futures::TryStreamExt as _;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStoreExt as _};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::bounds::{Excess, SMALL_OBJECT};
 use crate::store::{Store, path_of};
 
@@ -27,8 +28,8 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub async fn get_at_most(&self, key: &str, most: u64) -> Result<Bytes, StoreError> {
-        let path = path_of("get", key)?;
-        self.reading("get", key, most, || async {
+        let path = path_of(Operation::Get, key)?;
+        self.reading(Operation::Get, key, most, || async {
             let answer = self.objects.get(&path).await?;
             let size = answer.meta.size;
             if size > most {
@@ -98,10 +99,10 @@ impl Store {
         size: u64,
         new: &impl Fn() -> B,
     ) -> Result<B, StoreError> {
-        let path = path_of("get", key)?;
+        let path = path_of(Operation::Get, key)?;
         let wanted = range.end - range.start;
         let (found, received, buffer) = self
-            .reading("get", key, wanted, || async {
+            .reading(Operation::Get, key, wanted, || async {
                 self.keep_to_rate(usize::try_from(wanted).unwrap_or(usize::MAX)).await;
                 let whole = range == (0..size);
                 let range = (!whole).then(|| GetRange::Bounded(range.clone()));
@@ -122,14 +123,14 @@ impl Store {
         // The store reports the size with every range, so this check costs no request.
         if found != size {
             let message = format!("the object has {found} bytes, expected {size}");
-            return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
+            return Err(StoreError::new(Operation::Get, key, StoreErrorKind::Damaged, message));
         }
         if received as u64 != wanted {
             let message = format!(
                 "the object is too short: requested bytes {}..{}, received {received}",
                 range.start, range.end
             );
-            return Err(StoreError::new("get", key, StoreErrorKind::Damaged, message));
+            return Err(StoreError::new(Operation::Get, key, StoreErrorKind::Damaged, message));
         }
         Ok(buffer)
     }
@@ -139,8 +140,9 @@ impl Store {
     /// # Errors
     /// Any error except "not found", after all retries.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
-        let path = path_of("head", key)?;
-        match self.retrying("head", key, || async { self.objects.head(&path).await }).await {
+        let path = path_of(Operation::Head, key)?;
+        match self.retrying(Operation::Head, key, || async { self.objects.head(&path).await }).await
+        {
             Ok(meta) => Ok(Some(meta.size)),
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

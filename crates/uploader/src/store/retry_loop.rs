@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::StoreError;
+use crate::operation::Operation;
 use crate::request::answer::{ANSWER, Answer};
 use crate::request::clock;
 use crate::retry::policy::Policy;
@@ -17,7 +18,7 @@ impl Store {
     /// Runs one try of an operation.
     pub(crate) async fn attempted<T>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         attempt: impl Future<Output = object_store::Result<T>>,
     ) -> object_store::Result<T> {
         faults::attempted(self.faults.as_ref(), operation, attempt).await
@@ -65,7 +66,7 @@ impl Store {
     /// operations may be repeated: data keys belong to one run, and [`Store::create`] reads back.
     pub(crate) async fn retrying<T, F, Fut>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         key: &str,
         attempt: F,
     ) -> Result<T, StoreError>
@@ -80,7 +81,7 @@ impl Store {
     /// object.
     pub(crate) async fn reading<T, F, Fut>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         key: &str,
         most: u64,
         attempt: F,
@@ -94,7 +95,7 @@ impl Store {
 
     async fn trying<T, F, Fut>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         key: &str,
         answer: impl Fn() -> Answer,
         attempt: F,
@@ -160,13 +161,25 @@ impl Store {
     }
 }
 
-/// What a request of this name changes; `None` if it need not pass the gate. Aborting one's own
-/// upload is always safe.
-fn change(operation: &str) -> Option<Change> {
+/// Returns what a request of this operation changes; `None` if it need not pass the gate. Names
+/// every operation, so that a new one that removes something cannot pass as a read.
+fn change(operation: Operation) -> Option<Change> {
     match operation {
-        "get" | "head" | "list" | "list uploads" | "abort" => None,
-        "delete" => Some(Change::Remove),
-        _ => Some(Change::Write),
+        Operation::Get | Operation::Head | Operation::List | Operation::ListUploads => None,
+        // Aborting one's own upload is always safe.
+        Operation::Abort => None,
+        Operation::Delete => Some(Change::Remove),
+        Operation::Open
+        | Operation::Put
+        | Operation::Create
+        | Operation::Copy
+        | Operation::StartMultipart
+        | Operation::PutPart
+        | Operation::Complete
+        | Operation::Lock
+        | Operation::ObjectLock
+        | Operation::LifecycleRule
+        | Operation::Claim => Some(Change::Write),
     }
 }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::bounds::SMALL_OBJECT;
 use crate::request::raw_request::Direct;
 use crate::store::retry_loop::jitter;
@@ -22,7 +23,7 @@ const NO_LINKS: &str =
 pub(crate) fn cannot_create(key: &str, refused: &StoreError) -> StoreError {
     let message =
         format!("the store refuses to create the object, which does not exist ({refused})");
-    StoreError::new("create", key, StoreErrorKind::Rejected, message)
+    StoreError::new(Operation::Create, key, StoreErrorKind::Rejected, message)
         .with_hint(Some("it may not support conditional writes: try --s3-provider=plain".into()))
 }
 
@@ -53,8 +54,8 @@ impl Store {
         payload: PutPayload,
         options: impl Fn() -> PutOptions,
     ) -> Result<Option<String>, StoreError> {
-        let path = path_of("put", key)?;
-        self.retrying("put", key, || async {
+        let path = path_of(Operation::Put, key)?;
+        self.retrying(Operation::Put, key, || async {
             self.keep_to_rate(payload.content_length()).await;
             let answer = self.objects.put_opts(&path, payload.clone(), options()).await?;
             Ok(answer.e_tag)
@@ -74,15 +75,15 @@ impl Store {
     /// [`StoreErrorKind::AlreadyExists`] if the object exists with other bytes; other kinds after
     /// all retries.
     pub async fn create(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
-        let path = path_of("create", key)?;
+        let path = path_of(Operation::Create, key)?;
         let taken = || {
             let message = "another object already has this name";
-            StoreError::new("create", key, StoreErrorKind::AlreadyExists, message)
+            StoreError::new(Operation::Create, key, StoreErrorKind::AlreadyExists, message)
         };
         let mut conflicts = 0;
         loop {
             let outcome = self
-                .retrying("create", key, || async {
+                .retrying(Operation::Create, key, || async {
                     let mode = match self.has_conditions() {
                         true => PutMode::Create,
                         false => PutMode::Overwrite,
@@ -217,7 +218,8 @@ impl Store {
     /// # Errors
     /// [`StoreErrorKind::NotFound`] if there is no such object; other kinds after all retries.
     pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
-        let (source, target) = (path_of("copy", from)?, path_of("copy", to)?);
-        self.retrying("copy", from, || async { self.objects.copy(&source, &target).await }).await
+        let (source, target) = (path_of(Operation::Copy, from)?, path_of(Operation::Copy, to)?);
+        self.retrying(Operation::Copy, from, || async { self.objects.copy(&source, &target).await })
+            .await
     }
 }

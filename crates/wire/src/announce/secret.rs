@@ -34,8 +34,8 @@ impl Secret {
         Zeroizing::new(to_hex(&*self.0))
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &*self.0
+    pub(crate) fn bytes(&self) -> &[u8; SECRET_LEN] {
+        &self.0
     }
 }
 

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Over, Shared, State};
+use super::{Shared, State};
 use crate::cancel::Wakes;
 use crate::counters::add_time;
 use crate::error::TransferError;
 use crate::event::Event;
+use crate::over::Over;
 use crate::protocol::message::{Stop, StopCode};
 
 impl Wakes for Shared {
@@ -36,13 +37,8 @@ impl State {
 /// The calls of [`Outgoing`].
 impl Shared {
     pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
-        match &state.over {
-            Some(Over::Failed { error, .. }) => Err(error.clone()),
-            Some(Over::Confirmed) => Err(TransferError::Ended),
-            None if self.cancel.is_cancelled() => {
-                let tell = Some(self.cancel.last_words());
-                Err(self.end(state, TransferError::Cancelled, tell))
-            }
+        match Over::now(state.over.as_ref(), &self.cancel) {
+            Some(over) => Err(self.end(state, over)),
             None => Ok(()),
         }
     }
@@ -53,30 +49,17 @@ impl Shared {
 
     /// Ends the transfer with `error`, unless it has already failed; returns the first cause.
     pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
-        let code = match &error {
-            TransferError::Refused { .. } | TransferError::Aborted { .. } => None,
-            TransferError::Protocol { .. } => Some(StopCode::Protocol),
-            _ => Some(StopCode::Aborted),
-        };
-        let reason = error.to_string();
-        self.end(state, error, code.map(|code| Stop { code, reason }))
+        self.end(state, Over::failed(error))
     }
 
-    pub(super) fn end(
-        &self,
-        state: &mut State,
-        error: TransferError,
-        tell: Option<Stop>,
-    ) -> TransferError {
-        match &state.over {
-            Some(Over::Failed { error, .. }) => return error.clone(),
-            Some(Over::Confirmed) => return TransferError::Ended,
-            None => {}
+    /// Ends the transfer, unless it has already ended; returns the error of the first end.
+    pub(super) fn end(&self, state: &mut State, over: Over) -> TransferError {
+        if state.over.is_none() {
+            state.over = Some(over);
+            self.monitor.notify();
+            state.workers.iter().for_each(|worker| worker.wake.wake());
         }
-        state.over = Some(Over::Failed { error: error.clone(), tell });
-        self.monitor.notify();
-        state.workers.iter().for_each(|worker| worker.wake.wake());
-        error
+        state.over.as_ref().map_or(TransferError::Ended, Over::error)
     }
 
     /// Reports a failure to the observer, once, and without the lock: the observer may call back.
@@ -95,7 +78,7 @@ impl Shared {
         let stop = Stop { code: StopCode::Aborted, reason: reason.to_owned() };
         let mut state = self.monitor.lock();
         if state.over.is_none() {
-            self.end(&mut state, TransferError::Cancelled, Some(stop));
+            self.end(&mut state, Over::cancelled(stop));
         }
     }
 
@@ -131,7 +114,7 @@ impl Shared {
         state.no_work = None;
         state.wake_idle(usize::MAX);
         loop {
-            if matches!(state.over, Some(Over::Confirmed)) {
+            if matches!(state.over, Some(Over::Done)) {
                 add_time(&self.counters.network, since.elapsed());
                 return Ok(());
             }

@@ -27,7 +27,7 @@ use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, MIN_BLOCK};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
-use crate::protocol::message::Stop;
+use crate::over::Over;
 use crate::security::Security;
 use crate::security::proof::Transfer;
 use crate::security::tls::DonorTls;
@@ -306,13 +306,6 @@ struct Worker {
     idle: bool,
     /// The thread has not given up its connection permanently.
     live: bool,
-}
-
-/// Outcome of the transfer.
-#[derive(Debug, Clone)]
-enum Over {
-    Confirmed,
-    Failed { error: TransferError, tell: Option<Stop> },
 }
 
 #[derive(Debug)]

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::connection::Ended;
-use super::{Over, Shared, State};
+use super::{Shared, State};
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::handshake::{self, Opened};
 use crate::ledger::send::{Outbound, Take};
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
+use crate::over::Over;
 use crate::protocol::buffer_pool::Pool;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::head::write_data_head;
@@ -160,14 +161,14 @@ impl Shared {
                 if state.over.is_none() {
                     let freed = state.ledger.acknowledge_all();
                     add(&self.counters.acknowledged, freed);
-                    state.over = Some(Over::Confirmed);
+                    state.over = Some(Over::Done);
                 }
                 self.monitor.notify();
                 state.workers.iter().for_each(|worker| worker.wake.wake());
             }
             Message::Stop(stop) => {
                 let error = handshake::stopped(stop, "joiner", peer);
-                return Err(self.end(&mut state, error, None));
+                return Err(self.end(&mut state, Over::Failed { error, tell: None }));
             }
             Message::Ping(token) => own.pong = Some(token),
             Message::Pong(token) => {
@@ -270,7 +271,7 @@ impl Shared {
         // A cancellation that no thread has noticed yet is noticed here.
         let _ = self.check(&mut state);
         match &state.over {
-            Some(Over::Confirmed) => Some(Message::Bye),
+            Some(Over::Done) => Some(Message::Bye),
             Some(Over::Failed { tell, .. }) => tell.clone().map(Message::Stop),
             None => None,
         }

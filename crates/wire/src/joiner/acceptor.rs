@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::pending_peers::PendingPeer;
-use super::{Current, Fuse, LinkEntry, Over, Shared, State};
+use super::{Current, Fuse, LinkEntry, Shared, State};
 use crate::error::TransferError;
 use crate::event::Event;
 use crate::handshake::joiner::{Introduced, Stranger, receive};
@@ -15,6 +15,7 @@ use crate::handshake::{Opened, Waiting};
 use crate::limits::{MAX_CONNECTIONS, MAX_PEER_THREADS};
 use crate::link::Link;
 use crate::link::wake::{self, Wake, Want};
+use crate::over::Over;
 use crate::protocol::message::{Message, Stop, StopCode, Welcome};
 use crate::security::proof::{Side, Transfer};
 

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Over, Receipt, Shared, State};
+use super::{Receipt, Shared, State};
 use crate::cancel::Wakes;
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
+use crate::over::Over;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::{Stop, StopCode};
 
@@ -25,13 +26,8 @@ impl Wakes for Shared {
 /// The calls of [`Listener`], [`Offered`] and [`Incoming`].
 impl Shared {
     pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
-        match &state.over {
-            Some(Over::Failed { error, .. }) => Err(error.clone()),
-            Some(Over::Done) => Err(TransferError::Ended),
-            None if self.cancel.is_cancelled() => {
-                let tell = Some(self.cancel.last_words());
-                Err(self.end(state, TransferError::Cancelled, tell))
-            }
+        match Over::now(state.over.as_ref(), &self.cancel) {
+            Some(over) => Err(self.end(state, over)),
             None => Ok(()),
         }
     }
@@ -41,28 +37,15 @@ impl Shared {
     }
 
     pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
-        let code = match &error {
-            TransferError::Aborted { .. } => None,
-            TransferError::Protocol { .. } => Some(StopCode::Protocol),
-            _ => Some(StopCode::Aborted),
-        };
-        let reason = error.to_string();
-        self.end(state, error, code.map(|code| Stop { code, reason }))
+        self.end(state, Over::failed(error))
     }
 
-    pub(super) fn end(
-        &self,
-        state: &mut State,
-        error: TransferError,
-        tell: Option<Stop>,
-    ) -> TransferError {
-        match &state.over {
-            Some(Over::Failed { error, .. }) => return error.clone(),
-            Some(Over::Done) => return TransferError::Ended,
-            None => {}
+    /// Ends the transfer, unless it has already ended; returns the error of the first end.
+    pub(super) fn end(&self, state: &mut State, over: Over) -> TransferError {
+        if state.over.is_none() {
+            self.set_over(state, over);
         }
-        self.set_over(state, Over::Failed { error: error.clone(), tell });
-        error
+        state.over.as_ref().map_or(TransferError::Ended, Over::error)
     }
 
     pub(super) fn set_over(&self, state: &mut State, over: Over) {
@@ -74,7 +57,7 @@ impl Shared {
 
     pub(super) fn refuse(&self, reason: &str) {
         let stop = Stop { code: StopCode::Refused, reason: reason.to_owned() };
-        self.end(&mut self.monitor.lock(), TransferError::Cancelled, Some(stop));
+        self.end(&mut self.monitor.lock(), Over::cancelled(stop));
     }
 
     pub(super) fn next_block(&self) -> Result<Option<Bytes>, TransferError> {

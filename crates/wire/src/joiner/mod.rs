@@ -27,6 +27,7 @@ use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, bounded};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
+use crate::over::Over;
 use crate::protocol::buffer_pool::Pool;
 use crate::protocol::message::{Stop, StopCode};
 use crate::security::Security;
@@ -360,7 +361,7 @@ impl Drop for Core {
             if state.over.is_none() {
                 let reason = "the joiner ended the transfer".to_owned();
                 let stop = Stop { code: StopCode::Aborted, reason };
-                self.shared.end(&mut state, TransferError::Cancelled, Some(stop));
+                self.shared.end(&mut state, Over::cancelled(stop));
             }
         }
         if let Some(acceptor) = self.acceptor.take() {
@@ -382,11 +383,6 @@ struct LinkEntry {
     connection: u16,
     wake: Arc<Wake>,
     socket: TcpStream,
-}
-
-enum Over {
-    Done,
-    Failed { error: TransferError, tell: Option<Stop> },
 }
 
 struct State {

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::{Over, Shared};
+use super::Shared;
 use crate::counters::add;
 use crate::error::TransferError;
 use crate::handshake;
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
+use crate::over::Over;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::Message;
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
@@ -187,7 +188,7 @@ impl Shared {
             }
             Message::Stop(stop) => {
                 let error = handshake::stopped(stop, "donor", peer);
-                self.end(&mut state, error, None);
+                self.end(&mut state, Over::Failed { error, tell: None });
                 return Ok(true);
             }
             Message::Ping(token) => own.pong = Some(token),

@@ -63,15 +63,15 @@ impl Transfer {
         connection: u16,
         at: &Binding,
     ) -> Hmac<Sha256> {
-        let secret = secret.map(Secret::bytes).unwrap_or_default();
-        let key = keyed(secret).chain_update(b"xbrs-wire key").chain_update(self.id);
+        let key = secret.map_or_else(|| keyed(&[]), |secret| keyed(secret.bytes()));
+        let key = key.chain_update(b"xbrs-wire key").chain_update(self.id);
         let key: [u8; 32] = key.chain_update(*self.key).finalize().into_bytes().into();
         let key = Zeroizing::new(key);
         let side: &[u8] = match side {
             Side::Donor => b"donor",
             Side::Joiner => b"joiner",
         };
-        keyed(&*key).chain_update(side).chain_update(connection.to_le_bytes()).chain_update(at.0)
+        keyed(&key).chain_update(side).chain_update(connection.to_le_bytes()).chain_update(at.0)
     }
 
     pub(crate) fn prove(
@@ -97,10 +97,13 @@ impl Transfer {
     }
 }
 
-// HMAC accepts keys of any length.
-#[allow(clippy::expect_used)]
-fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    Hmac::<Sha256>::new_from_slice(key).expect("a key for HMAC")
+/// HMAC-SHA-256 with a key of at most one block of the hash.
+fn keyed<const LEN: usize>(key: &[u8; LEN]) -> Hmac<Sha256> {
+    const { assert!(LEN <= 64) };
+    // HMAC itself fills up a short key with zeros.
+    let mut block = Zeroizing::new([0; 64]);
+    block.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    Hmac::new((&*block).into())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod transfer;
 
 use bytes::Bytes;
 use xb_pipeline::Observer;
-use xb_uploader::{Store, StoreError, StoreErrorKind};
+use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
 use crate::admin::copy::copying::Copying;
@@ -143,7 +143,7 @@ async fn read_alike(from: &Root, key: &str) -> Result<Bytes, StoreError> {
         last = again;
     }
     let what = "every answer of the store differs from the one before";
-    Err(StoreError::new("get", key, StoreErrorKind::Altered, what))
+    Err(StoreError::new(Operation::Get, key, StoreErrorKind::Altered, what))
 }
 
 /// Copies the verification records. Best effort: a failure does not fail the copy.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use xb_uploader::{PartData, PartSender, StoreError, StoreErrorKind};
+use xb_uploader::{Operation, PartData, PartSender, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object, Sums};
 use crate::admin::copy::copying::Copying;
@@ -145,7 +145,7 @@ impl Copying<'_> {
         let again = self.from.store().read_back(key).await;
         let sound = again.is_ok_and(|again| again.crc64 == sum);
         let what = "its bytes were altered in transit: a second response is sound";
-        let error = || StoreError::new("get", key, StoreErrorKind::Altered, what).into();
+        let error = || StoreError::new(Operation::Get, key, StoreErrorKind::Altered, what).into();
         Ok(sound.then(error))
     }
 

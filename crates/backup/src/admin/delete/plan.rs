@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use xb_pipeline::object_key;
-use xb_uploader::{Listed, StoreError, StoreErrorKind};
+use xb_uploader::{Listed, Operation, StoreError, StoreErrorKind};
 
 use crate::catalog::manifest::{Layout, ManifestError, StoredManifest};
 use crate::catalog::names::{BackupName, RunId, manifest_key, sums_folder};
@@ -131,7 +131,7 @@ async fn refuse_hidden(
         None => Ok(()),
         Some(_) => {
             let what = "the object exists, but the store does not list it";
-            Err(StoreError::new("list", key, StoreErrorKind::Rejected, what).into())
+            Err(StoreError::new(Operation::List, key, StoreErrorKind::Rejected, what).into())
         }
     }
 }

@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
 use xb_pipeline::{Budget, Permit, Received, UnpackPlan};
-use xb_uploader::{Store, StoreError};
+use xb_uploader::{Operation, Store, StoreError};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -167,7 +167,7 @@ where
             Some(done) = running.next(), if !running.is_empty() => {
                 let fetched = match done {
                     Ok(fetched) => fetched,
-                    Err(_) => Err(StoreError::new("get", "", xb_uploader::StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
+                    Err(_) => Err(StoreError::new(Operation::Get, "", xb_uploader::StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
                 };
                 let fetched = fetched.and_then(|(range, bytes, crc, arrived)| {
                     window.arrived(arrived);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use xb_pipeline::sums;
-use xb_uploader::{Store, StoreError, StoreErrorKind};
+use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 
 use super::range::Range;
 
@@ -49,7 +49,12 @@ impl Recent {
                     "bytes {} to {end} were altered in transit: a second response differs from the first",
                     range.start
                 );
-                return Some(StoreError::new("get", &range.key, StoreErrorKind::Altered, what));
+                return Some(StoreError::new(
+                    Operation::Get,
+                    &range.key,
+                    StoreErrorKind::Altered,
+                    what,
+                ));
             }
         }
         None

@@ -5,6 +5,7 @@ use xb_backup::{
     stopper,
 };
 use xb_pipeline::Observer;
+use xb_uploader::Operation;
 
 use super::support::{before, every, line, manifest_of, name, once_marked, plan, rewrite, verify};
 use crate::common::{Store, block_on, stream_reader};
@@ -211,7 +212,7 @@ fn prune_lists_the_catalogue_once_for_many() {
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     let lists = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = lists.clone();
-    let root = store.root.failing(std::sync::Arc::new(every("list", move || {
+    let root = store.root.failing(std::sync::Arc::new(every(Operation::List, move || {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     })));
     assert_eq!(
@@ -357,7 +358,7 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     let full = store.put("full", Layout::Packed, 300, stream_reader()).unwrap().manifest;
     let path = manifest_of(&store, "full");
     // The claim is created first, then the manifest.
-    let goes = before("create", 1, move || std::fs::remove_file(&path).unwrap());
+    let goes = before(Operation::Create, 1, move || std::fs::remove_file(&path).unwrap());
     let root = store.root.failing(std::sync::Arc::new(goes));
     let (_stopper, mut stop) = stopper();
     let base = Base { name: "full".into(), run: full.run };

@@ -1,6 +1,7 @@
 //! Two rewraps of one backup at the same time.
 
 use xb_backup::{BackupError, KeySlots, RewrapRequest, rewrap};
+use xb_uploader::Operation;
 
 use super::support::{KEY, before, keys, name};
 use crate::common::{Store, block_on, get_sealed, put_sealed};
@@ -27,7 +28,9 @@ fn key_bytes(byte: u8) -> xb_encryptor::KeyBytes {
 #[test]
 fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
     let mut lost = 0;
-    for (operation, n) in [("get", 1), ("get", 3), ("put", 0), ("get", 4)] {
+    for (operation, n) in
+        [(Operation::Get, 1), (Operation::Get, 3), (Operation::Put, 0), (Operation::Get, 4)]
+    {
         let store = Store::new();
         put_sealed(&store, "n", &KEY).unwrap();
         let object = store.files().into_iter().find(|path| path.ends_with("keys")).unwrap();
@@ -45,7 +48,7 @@ fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
                 match error {
                     BackupError::Rewrapped { .. } => lost += 1,
                     // The key slots had been replaced before they were read for the first time.
-                    BackupError::Keys(_) => assert_eq!((operation, n), ("get", 1)),
+                    BackupError::Keys(_) => assert_eq!((operation, n), (Operation::Get, 1)),
                     other => panic!("{operation} {n}: {other}"),
                 }
             }

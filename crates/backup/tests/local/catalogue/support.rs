@@ -92,16 +92,16 @@ pub(crate) fn plan(store: &Store, keep: Keep) -> Vec<xb_backup::Verdict> {
 }
 
 /// Does something right before operation number `n` (from 0) of one kind, or before each.
-pub(crate) struct Before<F>(&'static str, Option<std::sync::atomic::AtomicUsize>, F);
+pub(crate) struct Before<F>(xb_uploader::Operation, Option<std::sync::atomic::AtomicUsize>, F);
 
 impl<F> std::fmt::Debug for Before<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
+        write!(f, "{}", self.0)
     }
 }
 
 impl<F: Fn() + Send + Sync> xb_uploader::Faults for Before<F> {
-    fn next(&self, operation: &'static str) -> Option<xb_uploader::Fault> {
+    fn next(&self, operation: xb_uploader::Operation) -> Option<xb_uploader::Fault> {
         use std::sync::atomic::Ordering;
         let is_now = |n: &std::sync::atomic::AtomicUsize| n.fetch_sub(1, Ordering::AcqRel) == 0;
         if operation == self.0 && self.1.as_ref().is_none_or(is_now) {
@@ -112,7 +112,7 @@ impl<F: Fn() + Send + Sync> xb_uploader::Faults for Before<F> {
 }
 
 pub(crate) fn before(
-    kind: &'static str,
+    kind: xb_uploader::Operation,
     n: usize,
     act: impl Fn() + Send + Sync + 'static,
 ) -> Before<impl Fn()> {
@@ -120,7 +120,7 @@ pub(crate) fn before(
 }
 
 pub(crate) fn every(
-    kind: &'static str,
+    kind: xb_uploader::Operation,
     act: impl Fn() + Send + Sync + 'static,
 ) -> Before<impl Fn()> {
     Before(kind, None, act)
@@ -135,7 +135,7 @@ pub(crate) fn once_marked<A: Fn() + Send + Sync + 'static>(
 ) -> Before<impl Fn() + Send + Sync + use<A>> {
     let claims = store.folder.path().join("root/.xb-catalog/@claims");
     let done = std::sync::atomic::AtomicBool::new(false);
-    every("list", move || {
+    every(xb_uploader::Operation::List, move || {
         let is_marked = |name: &&str| {
             let files = std::fs::read_dir(claims.join(name)).into_iter().flatten().flatten();
             files.into_iter().any(|file| {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
 use crate::request::raw_request::{Direct, failed};
 use crate::store::Store;
 use crate::store::bucket_rules::lifecycle::{Rules, Unread};
@@ -76,7 +77,7 @@ impl Store {
     /// has lost other rules; other kinds after all retries.
     pub async fn add_abort_rule(&self, rule: &AbortRule<'_>) -> Result<bool, StoreError> {
         let direct = &self.nature.direct;
-        let no = |_| unsupported("lifecycle rule", NO_RULES, NO_RULES_HINT);
+        let no = |_| unsupported(Operation::LifecycleRule, NO_RULES, NO_RULES_HINT);
         if !matches!(direct, Direct::S3 { .. }) {
             return Err(no(()));
         }
@@ -87,13 +88,13 @@ impl Store {
         if self.lifecycle(rule).await? != before {
             let kind = StoreErrorKind::Altered;
             let what = "two answers about the bucket's lifecycle rules differ; nothing was changed";
-            return Err(StoreError::new("lifecycle rule", "", kind, what));
+            return Err(StoreError::new(Operation::LifecycleRule, "", kind, what));
         }
         let body = Bytes::from(before.rules.with(rule.id, &rule.xml()));
         let with = before.least_size.clone().map(|value| (LEAST_SIZE, value));
         let with: HeaderMap = with.into_iter().collect();
         let put = || direct.exchange(Method::PUT, LIFECYCLE, body.clone(), with.clone());
-        match self.retrying("lifecycle rule", "", put).await {
+        match self.retrying(Operation::LifecycleRule, "", put).await {
             Err(error) if error.kind == StoreErrorKind::Rejected => {
                 return Err(error.with_hint(Some(NO_RULES_HINT.into())));
             }
@@ -104,7 +105,8 @@ impl Store {
         let reset = before.least_size.is_some() && before.least_size != after.least_size;
         if !lost.is_empty() || reset {
             let what = "the store has changed other lifecycle rules of the bucket than ours";
-            let error = StoreError::new("lifecycle rule", "", StoreErrorKind::Damaged, what);
+            let error =
+                StoreError::new(Operation::LifecycleRule, "", StoreErrorKind::Damaged, what);
             let hint = format!("add them again with the store's own tools: {}", lost.concat());
             return Err(error.with_hint(Some(hint.into())));
         }
@@ -138,11 +140,12 @@ impl Store {
                 }
             }
         };
-        match self.retrying("lifecycle rule", "", get).await {
+        match self.retrying(Operation::LifecycleRule, "", get).await {
             Ok(Ok(configuration)) => Ok(configuration),
             Ok(Err((unknown, text))) => {
                 let what = format!("{unknown}; nothing was changed: {text}");
-                let error = StoreError::new("lifecycle rule", "", StoreErrorKind::Rejected, what);
+                let error =
+                    StoreError::new(Operation::LifecycleRule, "", StoreErrorKind::Rejected, what);
                 Err(error.with_hint(Some(rule.by_hand().into())))
             }
             Err(error) if error.kind == StoreErrorKind::NotFound => {
@@ -166,7 +169,7 @@ impl Store {
             br#"<ObjectLockConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>"#,
         );
         let put = || direct.call(Method::PUT, OBJECT_LOCK, body.clone());
-        match self.retrying("object lock", "", put).await {
+        match self.retrying(Operation::ObjectLock, "", put).await {
             Ok(_) => self.can_lock().await,
             Err(error) if error.kind == StoreErrorKind::Rejected => Err(error.with_hint(Some(
                 "switch on versions for the bucket, or create a bucket with object lock".into(),
@@ -176,6 +179,6 @@ impl Store {
     }
 }
 
-fn unsupported(operation: &'static str, message: &str, hint: &'static str) -> StoreError {
+fn unsupported(operation: Operation, message: &str, hint: &'static str) -> StoreError {
     StoreError::new(operation, "", StoreErrorKind::Rejected, message).with_hint(Some(hint.into()))
 }

@@ -257,6 +257,7 @@ fn the_stock_reader_agrees() {
     let folder = folder(&[("my.cnf", "[g]\n")]);
     let path = folder.path().join("my.cnf");
     if stock(&path).is_err() {
+        xb_testkit::skipped("my_print_defaults is not installed");
         return;
     }
     let mut runner = TestRunner::deterministic();

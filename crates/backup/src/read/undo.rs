@@ -1,0 +1,42 @@
+//! What a reader of single files needs to undo their encryption and compression: a cipher, and memory
+//! beside that for fetching.
+
+use std::sync::Arc;
+
+use xb_encryptor::xbcrypt::{Algorithm, Cipher};
+use xb_encryptor::{Backend, KeyBytes};
+use xb_pipeline::{PlanError, UnpackPlan};
+
+use crate::error::BackupError;
+
+/// Returns the cipher of single files, if there is a key.
+///
+/// # Errors
+/// [`BackupError::Keys`]
+pub(crate) fn file_cipher(key: Option<&KeyBytes>) -> Result<Option<Arc<Cipher>>, BackupError> {
+    if key.is_none() {
+        return Ok(None);
+    }
+    // The length of the key determines the AES variant.
+    let cipher = Cipher::new(Algorithm::Aes256, key, Backend::default());
+    Ok(Some(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?)))
+}
+
+/// Plans fetching within `memory` bytes, of which `share` are for files.
+///
+/// # Errors
+/// [`PlanError`]; what it needs includes the share.
+pub(crate) fn plan_beside(
+    share: u64,
+    memory: u64,
+    threads: usize,
+    parallel: usize,
+) -> Result<UnpackPlan, PlanError> {
+    let fetching = memory.saturating_sub(share);
+    UnpackPlan::new(fetching, threads, parallel).map_err(|error| match error {
+        PlanError::Memory { threads, needed, .. } => {
+            PlanError::Memory { memory, threads, needed: needed + share }
+        }
+        error => error,
+    })
+}
