@@ -18,15 +18,17 @@ pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
     if args.output.is_none() && !args.identity {
         xb_cli::refuse_terminal_output("write the key to a file: xbcrypt-rs keygen -o KEYFILE")?;
     }
+    let mut public = None;
     let content = if args.identity {
         let (identities, secret) = Identities::generate();
         let recipients: Vec<String> =
             identities.recipients().iter().map(ToString::to_string).collect();
         let recipient = recipients.join(" ");
-        log.info(format_args!("public key: {recipient}"));
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
         // The format of age-keygen.
-        format!("# created: {now}\n# public key: {recipient}\n{}\n", *secret).into_bytes()
+        let text = format!("# created: {now}\n# public key: {recipient}\n{}\n", *secret);
+        public = Some(recipient);
+        text.into_bytes()
     } else {
         let mut key = [0; KEY_LEN];
         getrandom::fill(&mut key).map_err(io::Error::other).stage("keygen")?;
@@ -44,7 +46,12 @@ pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
                 _ => failure,
             }
         }),
+    }?;
+    // A public key is shown only once its private half is kept.
+    if let Some(recipient) = public {
+        log.info(format_args!("public key: {recipient}"));
     }
+    Ok(())
 }
 
 /// Creates a file that only its owner can read, and syncs it before anything is encrypted with it.

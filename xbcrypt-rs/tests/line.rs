@@ -124,6 +124,9 @@ fn keygen_makes_keys_and_never_replaces_one() {
     let public = xb_testkit::command::Cmd::new(xb_testkit::tools::find("age-keygen"));
     let public = public.args(["-y", &identity]).run().expect(0).stdout_text();
     assert!(ran.stderr_text().contains(public.trim()), "{ran:?}");
+    // No public key is shown whose private half is kept nowhere.
+    let ran = xbcrypt().args(["keygen", "--identity", "-o", &identity]).run().expect(1);
+    assert!(!ran.stderr_text().contains("public key"), "{ran:?}");
 }
 
 #[test]

@@ -7,13 +7,13 @@ use xb_encryptor::{DataKey, Keys};
 use xb_frame::Record;
 
 use crate::catalog::list::{Listing, line};
-use crate::catalog::manifest::{End, Layout, Manifest};
+use crate::catalog::manifest::{End, Layout, Manifest, StoredManifest};
 use crate::catalog::names::BackupName;
 use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::objects::classic::list_classic;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::unlock::{Accept, Given, unlock};
+use crate::read::unlock::{Accept, Given, envelope, unlock};
 
 /// Which backup to show.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub struct Shown {
 /// [`BackupError::Store`].
 pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupError> {
     let name = &request.name;
-    let Some(listing) = line(root, name).await? else {
+    let Some(mut listing) = line(root, name).await? else {
         return Err(BackupError::NotThere { name: name.to_string(), state: "" });
     };
     let stored = root.stored_manifest(name).await;
@@ -69,6 +69,15 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
     if let (Ok(stored), false) = (&stored, request.keys.is_empty()) {
         let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };
         key = unlock(root, name, stored.as_ref(), given).await?.key;
+    }
+    if let Ok(Some(StoredManifest { manifest, .. })) = &stored
+        && let (true, Some(run)) = (manifest.is_sealed(), manifest.run_id())
+    {
+        // The manifest names the key slots as they were at first; `rewrap` changes only the keys object.
+        match envelope(root, name, manifest, run).await {
+            Ok(keys) => listing.ways_in = keys.slots().map(|slot| slot.to_string()).collect(),
+            Err(error) => listing.problem = Some(format!("no key opens it: {error}")),
+        }
     }
     let (content, why_not) = match stored {
         Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {

@@ -128,6 +128,8 @@ impl Cluster {
             .args(&words[1..])
             .env("TMPDIR", self.scratch.path())
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
+            // Otherwise the first start may not be able to create undo tablespaces.
+            .arg("--innodb-fast-shutdown=0")
             .arg(format!("--datadir={}", datadir.display()));
         if let Some(user) = as_user() {
             install = install.arg(user);

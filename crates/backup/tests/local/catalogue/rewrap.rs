@@ -56,3 +56,27 @@ fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
     }
     assert_eq!(lost, 2, "before the comparison, and before it is read back");
 }
+
+/// Whoever looks who can open a backup sees the key slots of today.
+#[test]
+fn show_names_the_key_slots_that_are_stored() {
+    let store = Store::new();
+    put_sealed(&store, "n", &KEY).unwrap();
+    let shown = || {
+        let request = xb_backup::ShowRequest {
+            name: name("n"),
+            keys: keys(None),
+            accept: xb_backup::Accept::default(),
+            memory: 1 << 20,
+        };
+        block_on(xb_backup::show(&store.root, &request)).unwrap().listing
+    };
+    let before = shown().ways_in;
+    let slots: Vec<String> =
+        replace(&store.root, 9).unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(shown().ways_in, slots);
+    assert_ne!(before, slots);
+    let object = store.files().into_iter().find(|path| path.ends_with("keys")).unwrap();
+    std::fs::remove_file(object).unwrap();
+    assert!(shown().problem.unwrap().contains("no key opens it"));
+}
