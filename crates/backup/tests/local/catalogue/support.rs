@@ -71,10 +71,11 @@ pub(crate) fn manifest_of(store: &Store, of: &str) -> std::path::PathBuf {
     store.folder.path().join("root/.xb-catalog").join(of)
 }
 
-/// Rewrites the manifest with changed content.
+/// Rewrites the manifest with changed content, as if it had been written so at first.
 pub(crate) fn rewrite(store: &Store, of: &str, change: impl FnOnce(&mut serde_json::Value)) {
     use sha2::Digest as _;
     let path = manifest_of(store, of);
+    let written = std::fs::metadata(&path).unwrap().modified().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let text = &text[..text.rfind("sha256:").unwrap()];
     let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -82,7 +83,8 @@ pub(crate) fn rewrite(store: &Store, of: &str, change: impl FnOnce(&mut serde_js
     let mut text = serde_json::to_string_pretty(&value).unwrap();
     text.push('\n');
     let digest: String = sha2::Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
-    std::fs::write(path, format!("{text}sha256:{digest}\n")).unwrap();
+    std::fs::write(&path, format!("{text}sha256:{digest}\n")).unwrap();
+    std::fs::File::options().append(true).open(path).unwrap().set_modified(written).unwrap();
 }
 
 pub(crate) fn plan(store: &Store, keep: Keep) -> Vec<xb_backup::Verdict> {
