@@ -57,7 +57,7 @@ fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
     assert_eq!(lost, 2, "before the comparison, and before it is read back");
 }
 
-/// Whoever looks who can open a backup sees the key slots of today.
+/// `show` lists the key slots that the store holds now, not those of the manifest.
 #[test]
 fn show_names_the_key_slots_that_are_stored() {
     let store = Store::new();
