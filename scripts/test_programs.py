@@ -3,9 +3,9 @@
 
     test_programs.py --jobs N --built FILE [cargo test arguments] [-- arguments of the programs]
 
-Creates FILE once nothing is left to build. Most of these programs wait for servers, so that one at a time leaves the processors idle. Each runs
-in its package's directory, as `cargo test` runs it. One that runs for more than LIMIT seconds is
-ended, with all processes of its group.
+Creates FILE once nothing is left to build. Most of these programs wait for servers, so that one at
+a time leaves the processors idle. Each runs in its package's directory, as `cargo test` runs it. One
+that runs for more than LIMIT seconds is ended, with all processes of its group.
 """
 
 import json
@@ -17,7 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-LIMIT = 40 * 60
+LIMIT = 15 * 60
 RUNNING = set()
 
 
