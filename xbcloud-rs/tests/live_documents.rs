@@ -138,6 +138,11 @@ fn the_readme_does_what_it_says() {
 }
 
 #[test]
+fn the_tour_does_what_it_says() {
+    run_document("docs/guide/tour.md", 4);
+}
+
+#[test]
 fn the_page_on_restores_does_what_it_says() {
     run_document("docs/guide/restore.md", 3);
 }
