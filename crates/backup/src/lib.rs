@@ -3,8 +3,8 @@
 //! A [`Root`] is a prefix in a store. [`put`] and [`backup`] store a stream there and write its
 //! [`Manifest`] last: a backup exists if and only if its manifest exists. [`get`] and [`restore`]
 //! read a backup back, [`list`] reports the backups and their verification state, [`rewrap`]
-//! changes the key slots, and [`delete`] removes the manifest first. `docs/spec/repository.md` describes the
-//! keys in the store.
+//! changes the key slots, and [`delete`] removes the manifest first. `docs/spec/repository.md`
+//! describes the keys in the store.
 //!
 //! [`CancelToken`] cancels any operation, which then cleans up after itself; an
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:

@@ -1,5 +1,5 @@
-//! The worked example of `docs/spec/format.md`: the document, the file in `fixtures/`, our writer, our
-//! reader, and a Python reader written from the document alone must all agree.
+//! The worked example of `docs/spec/format.md`: the document, the file in `fixtures/`, our writer,
+//! our reader, and a Python reader written from the document alone must all agree.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of small streams")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
