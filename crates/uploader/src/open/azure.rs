@@ -8,9 +8,10 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use crate::open::client::{
     NOTHING, Opening, Refused, TRANSPORT, no_retries, no_tags, storage_class,
 };
-use crate::open::endpoint::{home, is_plain, with_scheme};
+use crate::open::endpoint::{is_plain, origin_of, with_scheme};
 use crate::request::raw_request::Direct;
 use crate::settings::AzureSettings;
+use crate::settings::checked::{self, CheckedKeys};
 use crate::settings::provider::StoreLimits;
 use crate::store::{Store, StoreTraits};
 
@@ -29,6 +30,7 @@ pub(crate) fn open(
     if !opening.tags.is_empty() {
         return Err(no_tags("Azure"));
     }
+    check(container, azure)?;
     let endpoint = azure.endpoint.as_deref().map(with_scheme).transpose()?;
     let endpoint = match (endpoint, azure.development) {
         // The emulator has the account in its path.
@@ -44,7 +46,8 @@ pub(crate) fn open(
         (Some(account), _) => account,
     };
     let default = || format!("https://{account}.blob.core.windows.net");
-    opening.connector.home = home(&endpoint.clone().unwrap_or_else(default))?;
+    let address = endpoint.clone().unwrap_or_else(default);
+    opening.connector.home = origin_of("address of the storage account", &address)?;
     let mut builder = MicrosoftAzureBuilder::new()
         .with_account(account)
         .with_container_name(container)
@@ -73,7 +76,8 @@ pub(crate) fn open(
     if let Some(file) = &azure.federated_token_file {
         builder = builder.with_federated_token_file(file.display().to_string());
     }
-    let store = Arc::new(builder.build()?);
+    let keys = Arc::clone(builder.clone().build()?.credentials());
+    let store = Arc::new(builder.with_credentials(Arc::new(CheckedKeys(keys))).build()?);
     let nature = StoreTraits {
         limits: StoreLimits::AZURE,
         protection: if plain { NOTHING } else { TRANSPORT },
@@ -91,4 +95,17 @@ pub(crate) fn open(
         empty_folders: false,
     };
     Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
+}
+
+/// Checks what the client puts into headers and URLs as it is.
+fn check(container: &str, azure: &AzureSettings) -> Result<(), Refused> {
+    checked::name("container name", Some(container))?;
+    checked::name("storage account", azure.account.as_deref())?;
+    checked::word("access key", azure.access_key.as_deref())?;
+    checked::word("shared access signature", azure.sas.as_deref())?;
+    checked::name("tenant ID", azure.tenant_id.as_deref())?;
+    checked::name("client ID", azure.client_id.as_deref())?;
+    checked::secret("client secret", azure.client_secret.as_deref())?;
+    checked::word("access tier", azure.tier.as_deref())?;
+    Ok(())
 }

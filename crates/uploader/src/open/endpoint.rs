@@ -2,10 +2,13 @@
 
 use crate::open::client::Refused;
 use crate::request::answer::origin;
+use crate::settings::checked::{Unusable, word};
 
 /// Returns an endpoint with its scheme. The error does not repeat the endpoint: it may hold a
 /// password.
 pub(crate) fn with_scheme(endpoint: &str) -> Result<String, Refused> {
+    // The parser of URLs drops some characters that the client would send.
+    word("endpoint", Some(endpoint))?;
     let endpoint = endpoint.trim_end_matches('/');
     let endpoint = match endpoint.contains("://") {
         true => endpoint.to_owned(),
@@ -26,9 +29,18 @@ pub(crate) fn with_scheme(endpoint: &str) -> Result<String, Refused> {
     Ok(endpoint)
 }
 
-/// Origin of the store at this address.
-pub(crate) fn home(address: &str) -> Result<String, Refused> {
-    Ok(origin(&address.parse()?))
+/// Checks an address to which the client adds paths, and returns its origin.
+pub(crate) fn origin_of(what: &'static str, address: &str) -> Result<String, Refused> {
+    word(what, Some(address))?;
+    // The client uses both parsers, and expects of each that it agrees with the other.
+    let uri: http::Uri =
+        address.parse().map_err(|error| Unusable::new(what, format!("is no address: {error}")))?;
+    let url = reqwest::Url::parse(address)
+        .map_err(|error| Unusable::new(what, format!("is no address: {error}")))?;
+    if uri.host().unwrap_or_default().is_empty() || url.host_str().is_none() {
+        return Err(Unusable::new(what, "has no host").into());
+    }
+    Ok(origin(&uri))
 }
 
 pub(crate) fn is_plain(endpoint: Option<&str>) -> bool {

@@ -8,8 +8,9 @@ use object_store::client::HttpConnector as _;
 use object_store::gcp::GoogleCloudStorageBuilder;
 
 use crate::open::client::{CRC32C, Opening, Refused, no_retries, no_tags, storage_class};
-use crate::open::endpoint::{home, is_plain, with_scheme};
+use crate::open::endpoint::{is_plain, origin_of, with_scheme};
 use crate::request::raw_request::Direct;
+use crate::settings::checked::{self, CheckedKeys};
 use crate::settings::provider::{Provider, StoreLimits};
 use crate::settings::{GoogleSettings, S3Settings};
 use crate::store::{Store, StoreTraits};
@@ -22,6 +23,8 @@ pub(crate) fn open(
     if !opening.tags.is_empty() {
         return Err(no_tags("Google Cloud Storage"));
     }
+    checked::name("bucket name", Some(bucket))?;
+    checked::word("storage class", google.storage_class.as_deref())?;
     opening.connector.goog_hash = true;
     let mut builder =
         GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_retry(no_retries());
@@ -44,13 +47,13 @@ pub(crate) fn open(
     }
     let base = with_scheme(base.as_deref().unwrap_or("https://storage.googleapis.com"))?;
     let plain = is_plain(Some(&base));
-    opening.connector.home = home(&base)?;
-    let store = builder
+    opening.connector.home = origin_of("endpoint", &base)?;
+    let builder = builder
         .with_base_url(&base)
         .with_client_options(opening.options(plain))
-        .with_http_connector(opening.connector.clone())
-        .build()?;
-    let store = Arc::new(store);
+        .with_http_connector(opening.connector.clone());
+    let keys = Arc::clone(builder.clone().build()?.credentials());
+    let store = Arc::new(builder.with_credentials(Arc::new(CheckedKeys(keys))).build()?);
     let direct = Direct::Google {
         client: opening.connector.connect(&opening.options(plain))?,
         credentials: Arc::clone(store.credentials()),

@@ -11,9 +11,10 @@ use object_store::client::HttpConnector as _;
 use crate::open::client::{
     CRC64, Opening, Refused, SHA256, SIGNED, TRANSPORT, no_retries, no_tags, storage_class,
 };
-use crate::open::endpoint::{bucket_address, home, is_plain, with_scheme};
+use crate::open::endpoint::{bucket_address, is_plain, origin_of, with_scheme};
 use crate::request::raw_request::Direct;
 use crate::settings::aws_profile::{self, ProfileKeys};
+use crate::settings::checked::{self, CheckedKeys};
 use crate::settings::credential_process::ProcessKeys;
 use crate::settings::provider::Provider;
 use crate::settings::{BucketLookup, Checksum, ContainerCredentials, Encryption, S3Settings};
@@ -29,6 +30,7 @@ pub(crate) fn open(
     if refreshable {
         builder = renewed_keys(builder, &mut s3)?;
     }
+    check(&s3)?;
     let address = Address::of(bucket, &s3)?;
     let provider = s3.provider.unwrap_or_else(|| Provider::of_endpoint(address.given.as_deref()));
     // TLS protects the body; over plain HTTP the signature must.
@@ -40,7 +42,7 @@ pub(crate) fn open(
     let options = opening.options(address.is_plain);
     // The client sends no default headers with listings.
     let payer = opening.connector.headers.contains_key("x-amz-request-payer");
-    opening.connector.home = home(&address.bucket)?;
+    opening.connector.home = address.home()?;
     builder = address
         .set(builder.with_bucket_name(bucket))
         .with_client_options(options.clone())
@@ -53,7 +55,8 @@ pub(crate) fn open(
         builder = builder.with_conditional_put(S3ConditionalPut::Disabled);
     }
     builder = static_keys(body_options(builder, checksum, s3.encryption.as_ref())?, &s3);
-    let store = Arc::new(builder.build()?);
+    let keys = Arc::clone(builder.clone().build()?.credentials());
+    let store = Arc::new(builder.with_credentials(Arc::new(CheckedKeys(keys))).build()?);
     let direct = Direct::S3 {
         client: opening.connector.connect(&options)?,
         credentials: Arc::clone(store.credentials()),
@@ -89,6 +92,40 @@ pub(crate) fn open(
     Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
 }
 
+/// Checks what the client puts into headers and URLs as it is.
+fn check(s3: &S3Settings) -> Result<(), Refused> {
+    checked::word("access key", s3.access_key.as_deref())?;
+    checked::secret("secret key", s3.secret_key.as_deref())?;
+    checked::word("session token", s3.session_token.as_deref())?;
+    checked::word("storage class", s3.storage_class.as_deref())?;
+    match &s3.encryption {
+        Some(Encryption::Kms { key_id }) => {
+            checked::word("ID of the KMS key", key_id.as_deref())?;
+        }
+        Some(Encryption::Customer { key }) => {
+            checked::word("key for encryption by the store", Some(key))?;
+        }
+        _ => {}
+    }
+    if let Some(endpoint) = &s3.metadata_endpoint {
+        origin_of("address of the metadata service", endpoint)?;
+    }
+    match &s3.container {
+        Some(ContainerCredentials::Relative(path)) => {
+            let address = format!("http://169.254.170.2{path}");
+            origin_of("address of the container's credentials", &address)?;
+        }
+        Some(ContainerCredentials::Full { url, token_file }) => {
+            origin_of("address of the container's credentials", url)?;
+            let token = std::fs::read_to_string(token_file)
+                .map_err(|error| format!("cannot read {}: {error}", token_file.display()))?;
+            checked::word("token for the container's credentials", Some(&token))?;
+        }
+        None => {}
+    }
+    Ok(())
+}
+
 /// Location of a bucket.
 struct Address {
     /// Endpoint of the settings, with its scheme.
@@ -104,6 +141,8 @@ struct Address {
 
 impl Address {
     fn of(bucket: &str, s3: &S3Settings) -> Result<Self, Refused> {
+        checked::name("bucket name", Some(bucket))?;
+        checked::name("region", s3.region.as_deref())?;
         let given = s3.endpoint.as_deref().map(with_scheme).transpose()?;
         let by_host = match s3.lookup {
             BucketLookup::Dns => true,
@@ -115,6 +154,16 @@ impl Address {
         let is_plain = is_plain(given.as_deref());
         let bucket = bucket_address(given.as_deref(), bucket, &region, by_host);
         Ok(Self { given, region, by_host, is_plain, bucket })
+    }
+
+    /// Origin of the bucket.
+    fn home(&self) -> Result<String, Refused> {
+        origin_of("address of the bucket", &self.bucket).map_err(|error| {
+            match self.by_host {
+                true => format!("{error}; the bucket becomes a part of the host name: use another bucket or endpoint, or --s3-bucket-lookup=path").into(),
+                false => error,
+            }
+        })
     }
 
     fn set(&self, builder: AmazonS3Builder) -> AmazonS3Builder {

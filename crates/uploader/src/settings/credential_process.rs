@@ -14,11 +14,14 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use xb_process::{CaptureError, Program, capture};
 
+use crate::settings::checked::Sendable as _;
+
 /// Time limit for the program.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest output in bytes. Keys and token have a few KiB.
 const LARGEST: usize = 64 << 10;
-/// Time before the expiry from which on new keys are fetched.
+/// Time before the expiry from which on new keys are fetched; for keys that live less than twice as long,
+/// half of their life.
 const AHEAD: Duration = Duration::from_secs(300);
 /// Time before the expiry up to which the old keys are used if there are no new ones.
 const LAST_USE: Duration = Duration::from_secs(30);
@@ -48,6 +51,8 @@ pub(crate) struct ProcessKeys {
 struct Keys {
     credential: Arc<AwsCredential>,
     expires: Option<Timestamp>,
+    /// Time before the expiry from which on new keys are fetched.
+    ahead: Duration,
 }
 
 impl Keys {
@@ -75,7 +80,7 @@ impl CredentialProvider for ProcessKeys {
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         // Requests that run at the same time wait for one and the same run of the program.
         let mut last = self.last.lock().await;
-        if let Some(keys) = last.as_ref().filter(|keys| keys.last_for(AHEAD)) {
+        if let Some(keys) = last.as_ref().filter(|keys| keys.last_for(keys.ahead)) {
             return Ok(Arc::clone(&keys.credential));
         }
         let words = self.words.clone();
@@ -126,7 +131,10 @@ fn parse(output: &[u8]) -> Result<Keys, &'static str> {
     if printed.access_key_id.is_empty() || printed.secret_access_key.is_empty() {
         return Err("printed empty keys");
     }
+    let life = printed.expiration.map(|expires| expires.duration_since(Timestamp::now()));
+    let life = life.and_then(|life| Duration::try_from(life).ok());
     let keys = Keys {
+        ahead: life.map_or(AHEAD, |life| AHEAD.min(life / 2)),
         credential: Arc::new(AwsCredential {
             key_id: printed.access_key_id,
             secret_key: printed.secret_access_key,
@@ -134,6 +142,9 @@ fn parse(output: &[u8]) -> Result<Keys, &'static str> {
         }),
         expires: printed.expiration,
     };
+    if keys.credential.check().is_err() {
+        return Err("printed keys with a character that no request can hold, such as a line break");
+    }
     match keys.last_for(Duration::ZERO) {
         true => Ok(keys),
         false => Err("printed credentials that have expired"),
@@ -176,7 +187,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let soon = Timestamp::now() + Duration::from_secs(200);
         let keys = counting(folder.path(), &printed(&format!(r#", "Expiration": "{soon}""#)));
-        assert_eq!((key(&keys).await, key(&keys).await), ("id1".into(), "id2".into()));
+        assert_eq!((key(&keys).await, key(&keys).await), ("id1".into(), "id1".into()));
+        grow_old(&keys).await;
+        assert_eq!((key(&keys).await, key(&keys).await), ("id2".into(), "id2".into()));
+    }
+
+    /// Makes keys as old as if it were time for new ones.
+    async fn grow_old(keys: &ProcessKeys) {
+        keys.last.lock().await.as_mut().unwrap().ahead = Duration::from_secs(3600);
     }
 
     #[tokio::test]
@@ -190,7 +208,9 @@ mod tests {
             printed(&format!(r#", "Expiration": "{soon}""#))
         );
         let keys = ProcessKeys::new(&shlex::try_join(["sh", "-c", &script]).unwrap()).unwrap();
-        assert_eq!((key(&keys).await, key(&keys).await), ("idN".into(), "idN".into()));
+        assert_eq!(key(&keys).await, "idN");
+        grow_old(&keys).await;
+        assert_eq!(key(&keys).await, "idN");
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Addresses, credentials and options of a store.
 
 pub(crate) mod aws_profile;
+pub(crate) mod checked;
 pub(crate) mod credential_process;
 pub(crate) mod location;
 pub(crate) mod provider;
