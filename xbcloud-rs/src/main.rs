@@ -1,6 +1,7 @@
 //! `xbcloud-rs`: stores backup streams in an object store, and reads them back.
 
 mod args;
+mod cache;
 mod commands;
 mod exit;
 mod keys;

@@ -102,7 +102,7 @@ pub(crate) fn wanted_place(
 }
 
 /// Location of ROOT, and the last component of a place.
-fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure> {
+pub(crate) fn split(name: &str, store: &StoreOptions) -> Result<(Location, String), Failure> {
     if name.is_empty() {
         return Err(Failure::usage("no backup is named").hint(
             "add its name, `latest`, or @ and a day, as in @shop/latest or s3://BUCKET/shop/latest",
@@ -192,20 +192,6 @@ pub(crate) fn root_place(
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Root, Failure> {
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
-}
-
-/// Unique identifier of ROOT, unless it is a local directory.
-pub(crate) fn remote_place(
-    root: Option<&str>,
-    CommonOptions { run, store }: &CommonOptions,
-) -> Result<Option<String>, Failure> {
-    let location = locate(root.unwrap_or_default(), store)?;
-    let settings = settings(store, run)?;
-    Ok((location.place != Place::Local).then(|| {
-        let Location { place, path } = location;
-        let endpoints = (settings.s3.endpoint, settings.google.endpoint, settings.azure.endpoint);
-        format!("{place:?} {path:?} {endpoints:?} {:?}", settings.azure.account)
-    }))
 }
 
 pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {

@@ -35,8 +35,8 @@ pub use admin::gc::{
 pub use admin::object_lock::lock;
 pub use admin::prune::candidate::Candidate;
 pub use admin::prune::plan::{Keep, plan_prune};
-pub use admin::prune::prune;
 pub use admin::prune::verdict::{Verdict, Why};
+pub use admin::prune::{prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show};
 pub use cancel::{CancelToken, Canceller, stopper};

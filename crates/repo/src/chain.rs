@@ -1,11 +1,12 @@
 //! Chains of backups: a full one, and the incremental ones on top of it.
 
 use crate::error::RepoError;
-use crate::lineage::{Lineage, MAX_LINKS, find_base, misfit};
-use crate::list::describe;
-use crate::manifest::{Base, Manifest};
+use crate::lineage::Lineage;
+use crate::list::{describe, fault_of};
+use crate::manifest::{Manifest, StoredManifest};
 use crate::names::BackupName;
 use crate::resolve::{Known, manifests};
+use crate::restorable::{NO_BASE, Sound, links};
 use crate::root::Root;
 use crate::unread::{Unread, possible_dependents};
 
@@ -15,38 +16,96 @@ pub struct Link {
     /// Name of the backup.
     pub name: BackupName,
     /// Manifest of the backup.
-    pub manifest: Manifest,
+    pub stored: StoredManifest,
 }
 
-/// Finds all backups that a restore of `name` needs, the full one first.
+/// Finds all backups that a restore of `name` needs, the full one first. Reads each manifest once.
 ///
 /// # Errors
 /// [`RepoError::NotThere`] if the backup does not exist, [`RepoError::Chain`] if a base in the
 /// chain is missing or does not fit.
 pub async fn chain(root: &Root, name: &BackupName) -> Result<Vec<Link>, RepoError> {
-    let mut builder =
-        Builder::new(Link { name: name.clone(), manifest: describe(root, name).await? });
-    while builder.is_incremental() {
-        let base = match builder.base() {
-            Some(base) => base.clone(),
-            None => {
-                let all = manifests(root).await?;
-                let sound = all.sound.iter().map(|(name, manifest)| (name, manifest));
-                find_base(sound, builder.first())
-                    .ok_or_else(|| builder.refused(&no_base(&all.unread)))?
+    chain_of(root, name, describe(root, name).await?).await
+}
+
+/// Like [`chain`], for a backup whose manifest has been read.
+///
+/// # Errors
+/// [`RepoError::Chain`]; those of reading the other manifests.
+pub async fn chain_of(
+    root: &Root,
+    name: &BackupName,
+    stored: StoredManifest,
+) -> Result<Vec<Link>, RepoError> {
+    let needs_search = |stored: &StoredManifest| {
+        stored.manifest.is_incremental() && stored.manifest.base.is_none()
+    };
+    let mut search = needs_search(&stored);
+    let mut sound = Sound::from([(name.clone(), stored)]);
+    // Where a manifest does not name its base, any backup may be it.
+    let mut unread = None;
+    loop {
+        if search && unread.is_none() {
+            let all = manifests(root).await?;
+            sound.extend(all.sound.into_iter().filter(|(other, _)| other != name));
+            unread = Some(all.unread);
+        }
+        let broken = match links(&sound, name) {
+            Ok(names) => {
+                let names: Vec<BackupName> = names.into_iter().rev().cloned().collect();
+                let link = |name: BackupName| Some(Link { stored: sound.remove(&name)?, name });
+                return Ok(names.into_iter().filter_map(link).collect());
             }
+            Err(broken) => broken,
         };
-        let missing = |what: String| builder.refused(&what);
-        let name = BackupName::new(&base.name).map_err(|error| missing(error.to_string()))?;
-        let manifest = root.manifest(&name).await?;
-        let manifest = manifest.ok_or_else(|| missing(format!("its base {name} is missing")))?;
-        builder.add(&base, Link { name, manifest })?;
+        let read = match &broken.missing {
+            Some(base) => root.stored_manifest(base).await?.map(|stored| (base.clone(), stored)),
+            None => None,
+        };
+        let Some((base, stored)) = read else {
+            let what = match &unread {
+                Some(unread) if broken.what == NO_BASE => no_base(unread),
+                _ => broken.what,
+            };
+            return Err(RepoError::Chain { name: broken.at.to_string(), what });
+        };
+        search = needs_search(&stored);
+        sound.insert(base, stored);
     }
-    Ok(builder.finish())
+}
+
+/// Why a backup cannot be restored because of the others in its chain, as far as the catalogue shows, and
+/// the chain, if it is whole.
+///
+/// # Errors
+/// Those of the store.
+pub async fn why_broken(
+    root: &Root,
+    name: &BackupName,
+    stored: StoredManifest,
+) -> Result<(Vec<Link>, Option<String>), RepoError> {
+    let links = match chain_of(root, name, stored).await {
+        Ok(links) => links,
+        Err(RepoError::Chain { name: at, what }) if at == name.as_str() => {
+            return Ok((Vec::new(), Some(what)));
+        }
+        Err(RepoError::Chain { name: at, what }) => {
+            return Ok((Vec::new(), Some(format!("{at} in its chain: {what}"))));
+        }
+        Err(error) if error.is_of_one_object() => return Ok((Vec::new(), Some(error.to_string()))),
+        Err(error) => return Err(error),
+    };
+    for Link { name: base, stored } in links.iter().filter(|link| link.name != *name) {
+        if let Some(fault) = fault_of(root, base, stored).await? {
+            let why = format!("its base {base}: {fault}");
+            return Ok((links, Some(why)));
+        }
+    }
+    Ok((links, None))
 }
 
 /// Fails if `known` backups depend on `name`, or may depend on it. Returns its manifest, if there is
-/// one.
+/// one; reads it only if it is not known.
 ///
 /// # Errors
 /// Those of [`refuse_dependents`]; [`RepoError::Unclear`] if the manifest of `name` cannot be read.
@@ -55,7 +114,11 @@ pub async fn refuse_needed(
     name: &BackupName,
     known: &Known,
 ) -> Result<Option<Manifest>, RepoError> {
-    match root.manifest(name).await {
+    let manifest = match known.manifest(name) {
+        Some(manifest) => Ok(Some(manifest.clone())),
+        None => root.manifest(name).await,
+    };
+    match manifest {
         Ok(Some(manifest)) => {
             refuse_dependents(root, name, &manifest, known).await?;
             Ok(Some(manifest))
@@ -100,159 +163,94 @@ fn names(found: Vec<BackupName>) -> Option<String> {
 
 /// Explains why no base was found.
 fn no_base(unread: &[Unread]) -> String {
-    let what = "no backup here can be its base";
+    let what = NO_BASE;
     match names(unread.iter().map(|unread| unread.name.clone()).collect()) {
         Some(unread) => format!("{what}; the manifests of {unread} cannot be read"),
         None => what.to_owned(),
     }
 }
 
-/// Assembles a chain from its end to its beginning.
-#[derive(Debug)]
-struct Builder {
-    /// The last of the chain first, without `head`.
-    links: Vec<Link>,
-    head: Link,
-}
-
-impl Builder {
-    fn new(last: Link) -> Self {
-        Self { links: Vec::new(), head: last }
-    }
-
-    /// The manifest whose base comes next.
-    fn first(&self) -> &Manifest {
-        &self.head.manifest
-    }
-
-    fn is_incremental(&self) -> bool {
-        self.head.manifest.is_incremental()
-    }
-
-    fn base(&self) -> Option<&Base> {
-        self.head.manifest.base.as_ref()
-    }
-
-    fn refused(&self, what: &str) -> RepoError {
-        RepoError::Chain { name: self.head.name.to_string(), what: what.to_owned() }
-    }
-
-    /// Adds the backup that the manifest names as base, after checking that it fits.
-    fn add(&mut self, base: &Base, link: Link) -> Result<(), RepoError> {
-        let (increment, found) = (&self.head.manifest, &link.manifest);
-        if let Some(what) = misfit(increment, base, (&link.name, found)) {
-            return Err(self.refused(&what));
-        }
-        if self.links.len() + 2 > MAX_LINKS
-            || self.links.iter().any(|l| l.manifest.run == found.run)
-            || increment.run == found.run
-        {
-            return Err(self.refused("its chain has no full backup"));
-        }
-        let last = std::mem::replace(&mut self.head, link);
-        self.links.push(last);
-        Ok(())
-    }
-
-    /// Returns the chain, the full backup first.
-    fn finish(self) -> Vec<Link> {
-        std::iter::once(self.head).chain(self.links.into_iter().rev()).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    use proptest::prelude::*;
+    use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
 
     use super::*;
-    use crate::manifest::history::History;
-    use crate::manifest::sample;
+    use crate::manifest::{Base, sample};
 
-    fn link(number: usize, from: u64, to: u64, base: Option<usize>) -> Link {
-        let run = |n: usize| format!("{n:032x}");
-        let mut manifest = sample();
-        manifest.run = run(number);
-        manifest.source.from_lsn = Some(from);
-        manifest.source.to_lsn = Some(to);
-        manifest.source.backup_type =
-            Some(if from > 0 { "incremental" } else { "full-backuped" }.to_owned());
-        manifest.base = base.map(|n| Base { name: format!("n{n}"), run: run(n) });
-        Link { name: BackupName::new(&format!("n{number}")).unwrap(), manifest }
-    }
+    /// Counts the reads.
+    #[derive(Debug, Default)]
+    struct Reads(AtomicU32);
 
-    fn walk(all: &BTreeMap<String, Link>, last: &str) -> Result<Vec<String>, String> {
-        let mut builder = Builder::new(all[last].clone());
-        while builder.is_incremental() {
-            let base = builder.base().cloned().or_else(|| {
-                find_base(all.values().map(|l| (&l.name, &l.manifest)), builder.first())
-            });
-            let base = base.ok_or("no base matches")?;
-            let link = all.get(&base.name).ok_or("gone")?.clone();
-            builder.add(&base, link).map_err(|error| error.to_string())?;
-        }
-        Ok(builder.finish().into_iter().map(|link| link.name.to_string()).collect())
-    }
-
-    proptest! {
-        /// Whatever the manifests contain, the result is either a chain without gaps from a full
-        /// backup to the requested one, or an error.
-        #[test]
-        fn chains_have_no_gaps_and_come_to_an_end(
-            links in proptest::collection::vec((0_u64..4, 0_u64..4, proptest::option::of(0_usize..6)), 1..6),
-            last in 0_usize..6,
-        ) {
-            let all: BTreeMap<String, Link> = links
-                .iter()
-                .enumerate()
-                .map(|(n, (from, to, base))| (format!("n{n}"), link(n, *from, *to, *base)))
-                .collect();
-            let last = format!("n{}", last % links.len());
-            if let Ok(names) = walk(&all, &last) {
-                prop_assert_eq!(names.last(), Some(&last));
-                let manifest = |name: &String| &all[name].manifest;
-                prop_assert!(!manifest(&names[0]).is_incremental());
-                for pair in names.windows(2) {
-                    prop_assert!(manifest(&pair[1]).is_incremental());
-                    prop_assert_eq!(manifest(&pair[1]).source.from_lsn, manifest(&pair[0]).source.to_lsn);
-                }
-                let mut once = names.clone();
-                once.sort();
-                once.dedup();
-                prop_assert_eq!(once.len(), names.len());
+    impl Faults for Reads {
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            if operation == Operation::Get {
+                self.0.fetch_add(1, Ordering::Relaxed);
             }
+            None
         }
     }
 
-    #[test]
-    fn what_breaks_a_chain_is_named() {
-        let good = [link(0, 0, 10, None), link(1, 10, 20, Some(0)), link(2, 20, 30, Some(1))];
-        let all = |links: &[Link]| -> BTreeMap<String, Link> {
-            links.iter().map(|l| (l.name.to_string(), l.clone())).collect()
-        };
-        assert_eq!(walk(&all(&good), "n2").unwrap(), ["n0", "n1", "n2"]);
-        // If the manifest does not name the base, its LSN identifies it.
-        let mut silent = good.clone();
-        silent[2].manifest.base = None;
-        assert_eq!(walk(&all(&silent), "n2").unwrap(), ["n0", "n1", "n2"]);
-        let mut replaced = good.clone();
-        replaced[0].manifest.run = "f".repeat(32);
-        assert!(walk(&all(&replaced), "n2").unwrap_err().contains("replaced by another backup"));
-        let mut gap = good.clone();
-        gap[1].manifest.source.to_lsn = Some(15);
-        assert!(walk(&all(&gap), "n2").unwrap_err().contains("LSN 20"));
-        let mut foreign = good.clone();
-        foreign[0].manifest.server = Some("a".into());
-        foreign[1].manifest.server = Some("b".into());
-        assert!(walk(&all(&foreign), "n2").unwrap_err().contains("another server"));
-        assert_eq!(walk(&all(&good[1..]), "n2").unwrap_err(), "gone");
-        let of = |server: &str| History { server_uuid: Some(server.into()), ..History::default() };
-        let mut forked = good.clone();
-        (forked[0].manifest.history, forked[1].manifest.history) = (Some(of("u")), Some(of("v")));
-        assert!(walk(&all(&forked), "n2").unwrap_err().contains("another history"));
-        // An unknown history breaks no chain: chains of earlier versions have no evidence.
-        forked[0].manifest.history = None;
-        assert_eq!(walk(&all(&forked), "n2").unwrap(), ["n0", "n1", "n2"]);
+    /// A ROOT with a chain of `names`, of which only those in `silent` do not name their base.
+    async fn root(names: &[&str], silent: &[&str]) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        for (n, of) in names.iter().enumerate() {
+            let mut manifest = sample();
+            (manifest.name, manifest.run) = ((*of).to_owned(), format!("{n:032x}"));
+            let lsn = 10 * n as u64;
+            (manifest.source.from_lsn, manifest.source.to_lsn) = (Some(lsn), Some(lsn + 10));
+            let kind = if n > 0 { "incremental" } else { "full-backuped" };
+            manifest.source.backup_type = Some(kind.to_owned());
+            let base = n.checked_sub(1).filter(|_| !silent.contains(of));
+            manifest.base =
+                base.map(|n| Base { name: names[n].to_owned(), run: format!("{n:032x}") });
+            root.commit(&name(of), &manifest, None).await.unwrap();
+        }
+        (folder, root)
+    }
+
+    fn name(of: &str) -> BackupName {
+        BackupName::new(of).unwrap()
+    }
+
+    async fn names_of(root: &Root, of: &str) -> Result<Vec<String>, String> {
+        let links = chain(root, &name(of)).await.map_err(|error| error.to_string())?;
+        Ok(links.into_iter().map(|link| link.name.to_string()).collect())
+    }
+
+    #[tokio::test]
+    async fn a_chain_is_read_from_its_full_backup_on_and_each_manifest_once() {
+        let (_folder, root) = root(&["n0", "n1", "n2", "other"], &[]).await;
+        let reads = Arc::new(Reads::default());
+        let counted = root.failing(Arc::clone(&reads) as Arc<dyn Faults>);
+        assert_eq!(names_of(&counted, "n2").await.unwrap(), ["n0", "n1", "n2"]);
+        assert_eq!(reads.0.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn a_base_that_no_manifest_names_is_searched() {
+        for silent in [&["n2"][..], &["n1"], &["n1", "n2"]] {
+            let (folder, root) = root(&["n0", "n1", "n2"], silent).await;
+            assert_eq!(names_of(&root, "n2").await.unwrap(), ["n0", "n1", "n2"], "{silent:?}");
+            // What cannot be read may be the base.
+            std::fs::write(folder.path().join(".xb-catalog/n0"), "damaged").unwrap();
+            let why = names_of(&root, "n2").await.unwrap_err();
+            let named = if silent.contains(&"n1") { "manifests of n0" } else { "n0" };
+            assert!(why.contains(named), "{why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_base_is_named() {
+        let (folder, root) = root(&["n0", "n1", "n2"], &[]).await;
+        std::fs::remove_file(folder.path().join(".xb-catalog/n0")).unwrap();
+        let why = names_of(&root, "n2").await.unwrap_err();
+        assert!(why.contains("n1") && why.contains("its base n0 is missing"), "{why}");
     }
 }

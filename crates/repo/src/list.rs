@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
+use xb_pipeline::object_key;
 use xb_uploader::Listed;
 
 use crate::catalogue::Catalogue;
@@ -12,7 +13,7 @@ use crate::claim::{DEAD, claims, standing};
 use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
-use crate::manifest::{Base, End, Layout, Manifest};
+use crate::manifest::{Base, End, Layout, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
 use crate::records::{self, CatalogMarkers, Pin, Proof};
 use crate::restorable::{Sound, links};
@@ -158,13 +159,14 @@ pub async fn list(root: &Root) -> Result<Vec<Listing>, RepoError> {
     list_with(root, None).await
 }
 
-/// Like [`list`], but takes unchanged manifests and records from this machine's cache. The result
-/// is for display only: no decision may rely on it.
+/// Like [`list`], but takes unchanged manifests and records from this machine's cache, and looks for
+/// the objects of a backup only until they were seen once. The result is for display only: no decision
+/// may rely on it.
 ///
 /// # Errors
 /// As [`list`].
 pub async fn list_with(root: &Root, cache: Option<&ListCache>) -> Result<Vec<Listing>, RepoError> {
-    listings(root, cache, false).await
+    Ok(listings(root, cache, false).await?.lines)
 }
 
 /// Like [`list`], for a decision about what to remove: it reads by key whatever the listing of the
@@ -172,17 +174,29 @@ pub async fn list_with(root: &Root, cache: Option<&ListCache>) -> Result<Vec<Lis
 ///
 /// # Errors
 /// As [`list`].
-pub async fn list_by_key(root: &Root) -> Result<Vec<Listing>, RepoError> {
+pub async fn list_by_key(root: &Root) -> Result<ListedRoot, RepoError> {
     listings(root, None, true).await
+}
+
+/// A listing, and what was read for it.
+#[derive(Debug)]
+pub struct ListedRoot {
+    /// The lines, in byte order of the names.
+    pub lines: Vec<Listing>,
+    /// The sound manifests.
+    pub sound: Sound,
+    /// The listing of the catalogue.
+    pub catalogue: Catalogue,
 }
 
 async fn listings(
     root: &Root,
     cache: Option<&ListCache>,
     by_key: bool,
-) -> Result<Vec<Listing>, RepoError> {
+) -> Result<ListedRoot, RepoError> {
     let manifests = root.list_below(CATALOG).await?;
-    let known = &root.knowing(&Catalogue::of(&manifests));
+    let catalogue = Catalogue::of(&manifests);
+    let known = &root.knowing(&catalogue);
     let root = match cache {
         Some(cache) => &known.with_cache(Cached::new(cache, &manifests)),
         None => known,
@@ -196,57 +210,80 @@ async fn listings(
         .into_iter()
         .filter(|listed| !listed.key.contains('/'))
         .filter_map(|listed| Some((BackupName::new(&listed.key).ok()?, listed.modified)));
-    let found: Vec<(Listing, Option<Manifest>)> = stream::iter(names)
-        .map(|(name, written)| async move { with_manifest(root, &name, written, beside).await })
+    let found: Vec<Found> = stream::iter(names)
+        .map(|(name, written)| async move { with_manifest(root, name, written, beside).await })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let (mut listings, mut manifests): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
+    let (mut lines, mut sound): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
     let folders = root.folders_below("").await?;
-    mark_missing(root, &mut listings, &folders).await?;
+    mark_missing(root, &mut lines, &folders).await?;
     let unnamed = folders
         .into_iter()
-        .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
-    let others: Vec<Option<(Listing, Option<Manifest>)>> = stream::iter(unnamed)
+        .filter(|folder| folder != CATALOG && lines.iter().all(|l| l.name != *folder));
+    let others: Vec<Option<Found>> = stream::iter(unnamed)
         .map(|folder| async move { unlisted(known, &folder).await })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    for (listing, manifest) in others.into_iter().flatten() {
-        listings.push(listing);
-        manifests.push(manifest);
+    for (line, manifest) in others.into_iter().flatten() {
+        lines.push(line);
+        sound.push(manifest);
     }
-    judge_chains(&mut listings, manifests.into_iter().flatten());
-    listings.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(listings)
+    let sound: Sound = sound.into_iter().flatten().collect();
+    judge_chains(&mut lines, &sound);
+    lines.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(ListedRoot { lines, sound, catalogue })
 }
 
-/// Listing of one name; `None` if there is nothing of that name.
+/// Listing of one name, and its manifest if that is sound; `None` if there is nothing of that name. Says
+/// nothing about its chain.
 ///
 /// # Errors
 /// As [`list`].
-pub async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, RepoError> {
-    // Small reads that find nothing cost less than a listing.
+pub async fn line(
+    root: &Root,
+    name: &BackupName,
+) -> Result<Option<(Listing, Option<StoredManifest>)>, RepoError> {
+    // Small reads that find nothing cost less than a listing. When it was written matters only in a
+    // listing of all.
     let beside = CatalogMarkers::unknown();
-    match root.store().size(&root.key(&manifest_key(name))).await.map_err(RepoError::from) {
-        Ok(Some(_)) => {}
-        Ok(None) => return incomplete(root, name.as_str()).await,
-        Err(error) if error.is_of_one_object() => {}
-        Err(error) => return Err(error),
+    let (mut listing, sound) = with_manifest(root, name.clone(), i64::MAX, &beside).await?;
+    if listing.state == State::Abandoned {
+        return Ok(incomplete(root, name.as_str()).await?.map(|listing| (listing, None)));
     }
-    // When it was written matters only in a listing of all.
-    let (mut listing, _) = with_manifest(root, name, i64::MAX, &beside).await?;
-    if listing.state == State::Complete && !root.has_objects(name).await? {
+    if let Some((_, stored)) = &sound
+        && !has_objects(root, name, &stored.manifest).await?
+    {
         missing(root, &mut listing).await?;
     }
-    Ok(Some(listing))
+    Ok(Some((listing, sound.map(|(_, stored)| stored))))
+}
+
+/// Why nothing that needs this backup can be restored, apart from its own chain; see
+/// [`Listing::fault`].
+///
+/// # Errors
+/// As [`list`].
+pub async fn fault_of(
+    root: &Root,
+    name: &BackupName,
+    stored: &StoredManifest,
+) -> Result<Option<String>, RepoError> {
+    let mut listing = empty(name.as_str(), State::Complete);
+    fill_in(&mut listing, stored.manifest.clone());
+    verified(root, name, &stored.digest(), &mut listing).await?;
+    if !has_objects(root, name, &stored.manifest).await? {
+        missing(root, &mut listing).await?;
+    }
+    Ok(match listing.state {
+        State::Abandoned => Some("it was removed meanwhile".to_owned()),
+        _ => listing.fault(),
+    })
 }
 
 /// Finds the incremental backups whose chains cannot be restored, and the backups that can be.
-fn judge_chains(listings: &mut [Listing], manifests: impl Iterator<Item = Manifest>) {
-    let sound: Sound = manifests
-        .filter_map(|manifest| Some((BackupName::new(&manifest.name).ok()?, manifest)))
-        .collect();
+fn judge_chains(listings: &mut [Listing], sound: &Sound) {
     let faults: BTreeMap<String, (State, String)> = listings
         .iter()
         .filter_map(|line| Some((line.name.clone(), (line.state, line.fault()?))))
@@ -255,7 +292,7 @@ fn judge_chains(listings: &mut [Listing], manifests: impl Iterator<Item = Manife
         let Ok(name) = BackupName::new(&listing.name) else { continue };
         let fault = |base: &BackupName| faults.get(base.as_str());
         let link = |base: &BackupName, what: &str| format!("its base {base}: {what}");
-        listing.broken = match links(&sound, &name) {
+        listing.broken = match links(sound, &name) {
             Ok(links) => {
                 links.into_iter().skip(1).find_map(|base| Some(link(base, &fault(base)?.1)))
             }
@@ -289,14 +326,50 @@ async fn mark_missing(
         .try_for_each_concurrent(AT_ONCE, |listing| {
             let listed = folders.contains(&listing.name);
             async move {
-                let name = BackupName::new(&listing.name)?;
-                match listed && (!look || root.has_objects(&name).await?) {
+                match listed && (!look || has_objects_of(root, listing).await?) {
                     true => Ok(()),
                     false => missing(root, listing).await,
                 }
             }
         })
         .await
+}
+
+/// Whether a backup has objects, as far as one or two requests show; a cache remembers that it has.
+async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoError> {
+    let name = BackupName::new(&listing.name)?;
+    if root.has_seen_objects(&name) {
+        return Ok(true);
+    }
+    let has = match (listing.layout, &listing.run) {
+        (Some(Layout::Packed), Some(run)) => has_first(root, &name, run).await?,
+        _ => false,
+    };
+    let has = has || root.has_objects(&name).await?;
+    if has {
+        root.saw_objects(&name);
+    }
+    Ok(has)
+}
+
+/// Whether the backup with this manifest has objects.
+async fn has_objects(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+) -> Result<bool, RepoError> {
+    let packed = manifest.layout == Layout::Packed;
+    Ok(packed && has_first(root, name, &manifest.run).await? || root.has_objects(name).await?)
+}
+
+/// Whether the first object of a packed run exists. Costs less than a listing.
+async fn has_first(root: &Root, name: &BackupName, run: &str) -> Result<bool, RepoError> {
+    let key = root.key(&format!("{name}/{run}/{}", object_key(0)));
+    match root.store().size(&key).await.map_err(RepoError::from) {
+        Ok(size) => Ok(size.is_some()),
+        Err(error) if error.is_of_one_object() => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Marks a backup whose objects no listing shows.
@@ -322,9 +395,9 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
 ///
 /// # Errors
 /// [`RepoError::NotThere`] if no complete backup has that name, and the errors of reading it.
-pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, RepoError> {
-    match root.manifest(name).await? {
-        Some(manifest) => Ok(manifest),
+pub async fn describe(root: &Root, name: &BackupName) -> Result<StoredManifest, RepoError> {
+    match root.stored_manifest(name).await? {
+        Some(stored) => Ok(stored),
         None => {
             let state = state_without_manifest(root, name).await?;
             Err(RepoError::NotThere { name: name.to_string(), state })
@@ -332,20 +405,24 @@ pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, RepoEr
     }
 }
 
+/// Listing of a name, and its manifest if that is sound.
+type Found = (Listing, Option<(BackupName, StoredManifest)>);
+
 /// Listing of a name whose manifest exists and was written at `written`.
 async fn with_manifest(
     root: &Root,
-    name: &BackupName,
+    of: BackupName,
     written: i64,
     beside: &CatalogMarkers,
-) -> Result<(Listing, Option<Manifest>), RepoError> {
+) -> Result<Found, RepoError> {
+    let name = &of;
     let mut listing = empty(name.as_str(), State::Complete);
     let mut sound = None;
     listing.written = written;
     match root.stored_manifest(name).await {
         Ok(Some(stored)) => {
             let digest = stored.digest();
-            fill_in(&mut listing, sound.insert(stored.manifest).clone());
+            fill_in(&mut listing, sound.insert(stored).manifest.clone());
             if beside.may_be_verified(name) {
                 verified(root, name, &digest, &mut listing).await?;
             }
@@ -368,7 +445,7 @@ async fn with_manifest(
         }
         Err(error) => return Err(error),
     }
-    Ok((listing, sound))
+    Ok((listing, sound.map(|stored| (of, stored))))
 }
 
 /// Adds the verification state. A record that cannot be read is a problem of this backup alone.
@@ -465,16 +542,13 @@ fn empty(name: &str, state: State) -> Listing {
 }
 
 /// Listing of a folder whose manifest no listing shows.
-async fn unlisted(
-    root: &Root,
-    folder: &str,
-) -> Result<Option<(Listing, Option<Manifest>)>, RepoError> {
+async fn unlisted(root: &Root, folder: &str) -> Result<Option<Found>, RepoError> {
     let Ok(name) = BackupName::new(folder) else { return Ok(None) };
     if matches!(root.manifest(&name).await, Ok(None)) {
         return Ok(incomplete(root, folder).await?.map(|listing| (listing, None)));
     }
     let (mut listing, manifest) =
-        with_manifest(root, &name, i64::MAX, &CatalogMarkers::unknown()).await?;
+        with_manifest(root, name, i64::MAX, &CatalogMarkers::unknown()).await?;
     listing.problem.get_or_insert_with(|| "the store does not list its manifest".to_owned());
     Ok(Some((listing, manifest)))
 }

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use xb_uploader::Listed;
 
 use crate::hex::hex;
+use crate::names::BackupName;
 
 /// Size limit of a cached object in bytes; manifests and records are never larger.
 const MAX_LEN: usize = 1 << 20;
@@ -77,6 +78,12 @@ impl ListCache {
     }
 }
 
+/// Key of the entry that remembers that the backup `name`, with the manifest that is listed now, has
+/// objects. No object has such a key.
+pub(crate) fn seen_key(name: &BackupName) -> String {
+    format!("{name}\nobjects")
+}
+
 /// The cache during one listing of the catalogue.
 #[derive(Debug, Clone)]
 pub struct Cached {
@@ -93,7 +100,14 @@ impl Cached {
             let tag = tag.as_deref().unwrap_or_default();
             hex(&Sha256::digest(format!("{key}\n{size}\n{modified}\n{tag}")))
         };
-        let entries: BTreeMap<_, _> = there.iter().map(|l| (l.key.clone(), entry(l))).collect();
+        let seen = |listed: &Listed| {
+            let name = BackupName::new(&listed.key).ok()?;
+            let key = seen_key(&name);
+            Some((key.clone(), hex(&Sha256::digest(format!("{key}{}", entry(listed))))))
+        };
+        let mut entries: BTreeMap<_, _> =
+            there.iter().map(|listed| (listed.key.clone(), entry(listed))).collect();
+        entries.extend(there.iter().filter_map(seen));
         cache.keep_only(&entries.values().collect());
         Self { cache: cache.clone(), entries: Arc::new(entries) }
     }

@@ -9,8 +9,10 @@ use jiff::{Timestamp, ToSpan as _};
 
 use crate::catalogue::{Catalogue, Written};
 use crate::error::RepoError;
-use crate::manifest::Manifest;
-use crate::names::{BackupName, NameError};
+use crate::list::fault_of;
+use crate::list_cache::{Cached, ListCache};
+use crate::manifest::{Manifest, StoredManifest};
+use crate::names::{BackupName, CATALOG, NameError};
 use crate::restorable::{Sound, links};
 use crate::root::Root;
 use crate::unread::Unread;
@@ -108,13 +110,25 @@ pub async fn resolve(
     wanted: &Wanted,
     server: Option<&str>,
 ) -> Result<Resolved, RepoError> {
+    resolve_with(root, wanted, server, None).await
+}
+
+/// Like [`resolve`], but takes unchanged manifests from this machine's cache: only to show a backup.
+///
+/// # Errors
+/// As [`resolve`].
+pub async fn resolve_with(
+    root: &Root,
+    wanted: &Wanted,
+    server: Option<&str>,
+    cache: Option<&ListCache>,
+) -> Result<Resolved, RepoError> {
     let by = match wanted {
         Wanted::Name(name) => return Ok(Resolved { name: name.clone(), doubts: Vec::new() }),
         Wanted::Latest => Timestamp::MAX,
         Wanted::By(time) => *time,
     };
-    let Manifests { sound, unread } = manifests(root).await?;
-    let sound: Sound = sound.into_iter().collect();
+    let Manifests { sound, unread } = manifests_with(root, cache).await?;
     let now = Timestamp::now();
     let mut doubts: Vec<String> = unread
         .iter()
@@ -122,7 +136,8 @@ pub async fn resolve(
         .collect();
     let mut left: BTreeSet<&BackupName> = sound.keys().collect();
     let name = loop {
-        let all = sound.iter().filter(|(name, _)| left.contains(name));
+        let all = sound.iter().map(|(name, stored)| (name, &stored.manifest));
+        let all = all.filter(|(name, _)| left.contains(name));
         let Some(name) = choose(all, (by, now), server)?.cloned() else {
             return Err(nothing_found(wanted, unread, &doubts));
         };
@@ -132,12 +147,11 @@ pub async fn resolve(
         }
         left.remove(&name);
     };
-    doubts.extend(sound.iter().filter(|(_, manifest)| is_ahead(manifest.finished, now)).map(
-        |(of, manifest)| {
-            let what = if *of == name { "using it, because there is no other" } else { "skipped" };
-            format!("{of} finished in the future by its clock, {}: {what}", manifest.finished)
-        },
-    ));
+    let ends = sound.iter().map(|(of, stored)| (of, stored.manifest.finished));
+    doubts.extend(ends.filter(|(_, finished)| is_ahead(*finished, now)).map(|(of, finished)| {
+        let what = if *of == name { "using it, because there is no other" } else { "skipped" };
+        format!("{of} finished in the future by its clock, {finished}: {what}")
+    }));
     Ok(Resolved { name, doubts })
 }
 
@@ -152,9 +166,9 @@ async fn why_not(
         Err(broken) => return Ok(Some(broken.describe(name))),
     };
     for link in links {
-        let why = match crate::list::line(root, link).await? {
-            Some(line) => line.fault(),
-            None => Some("it was removed meanwhile".to_owned()),
+        let why = match sound.get(link) {
+            Some(stored) => fault_of(root, link, stored).await?,
+            None => None,
         };
         if let Some(why) = why {
             return Ok(Some(match link == name {
@@ -214,8 +228,8 @@ fn choose<'a>(
 /// The manifests below ROOT.
 #[derive(Debug, Default)]
 pub struct Manifests {
-    /// The sound manifests, by name.
-    pub sound: Vec<(BackupName, Manifest)>,
+    /// The sound manifests.
+    pub sound: Sound,
     /// The others. Commands that remove backups must not ignore them.
     pub unread: Vec<Unread>,
 }
@@ -225,12 +239,21 @@ pub struct Manifests {
 /// # Errors
 /// [`RepoError::Store`].
 pub async fn manifests(root: &Root) -> Result<Manifests, RepoError> {
+    manifests_with(root, None).await
+}
+
+async fn manifests_with(root: &Root, cache: Option<&ListCache>) -> Result<Manifests, RepoError> {
     let mut all = Manifests::default();
-    let there = root.catalogue().await?;
+    let listed = root.list_below(CATALOG).await?;
+    let there = Catalogue::of(&listed);
     let names = there.names().map(|(name, written)| (name, Some(written))).collect();
-    for (name, found) in read(&root.knowing(&there), names).await? {
+    let mut root = root.knowing(&there);
+    if let Some(cache) = cache {
+        root = root.with_cache(Cached::new(cache, &listed));
+    }
+    for (name, found) in read(&root, names).await? {
         match found {
-            Found::Sound(manifest) => all.sound.push((name, *manifest)),
+            Found::Sound(stored) => drop(all.sound.insert(name, *stored)),
             Found::Unread(unread) => all.unread.push(unread),
             Found::Nothing => {}
         }
@@ -241,7 +264,7 @@ pub async fn manifests(root: &Root) -> Result<Manifests, RepoError> {
 /// Result of reading the key of a manifest.
 #[derive(Debug)]
 enum Found {
-    Sound(Box<Manifest>),
+    Sound(Box<StoredManifest>),
     Unread(Unread),
     /// There is no manifest of this name.
     Nothing,
@@ -254,8 +277,8 @@ async fn read(
 ) -> Result<Vec<(BackupName, Found)>, RepoError> {
     let reading = stream::iter(names).map(|(name, written)| async move {
         let written = written.map_or(i64::MAX, |(modified, _)| modified);
-        let found = match root.manifest(&name).await {
-            Ok(Some(manifest)) => Found::Sound(Box::new(manifest)),
+        let found = match root.stored_manifest(&name).await {
+            Ok(Some(stored)) => Found::Sound(Box::new(stored)),
             Ok(None) => Found::Nothing,
             Err(error) if error.is_of_one_object() => {
                 Found::Unread(Unread { name: name.clone(), written, error })
@@ -288,6 +311,17 @@ impl Known {
         Ok(known)
     }
 
+    /// Starts from manifests that were read after `catalogue` was listed. [`Known::refresh`] reads only
+    /// the others, and those that have changed since.
+    pub fn read_before(catalogue: &Catalogue, sound: Sound) -> Self {
+        let written: BTreeMap<BackupName, Written> = catalogue.names().collect();
+        let known = |(name, stored): (BackupName, StoredManifest)| {
+            let written = *written.get(&name)?;
+            Some((name, (Some(written), Found::Sound(Box::new(stored)))))
+        };
+        Self { manifests: sound.into_iter().filter_map(known).collect(), ..Self::default() }
+    }
+
     /// The same ROOT, whose reads believe an answer that an object is missing only if no listing
     /// contradicts it.
     pub fn seen_in(&self, root: &Root) -> Root {
@@ -312,7 +346,7 @@ impl Known {
     /// The manifest of a backup, if it is sound.
     pub fn manifest(&self, name: &BackupName) -> Option<&Manifest> {
         match self.manifests.get(name) {
-            Some((_, Found::Sound(manifest))) => Some(manifest),
+            Some((_, Found::Sound(stored))) => Some(&stored.manifest),
             _ => None,
         }
     }
@@ -346,7 +380,7 @@ impl Known {
     /// The sound manifests, by name, of backups that stay.
     pub fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
         self.manifests.iter().filter_map(|(name, (_, found))| match found {
-            Found::Sound(manifest) if !self.leaving.contains(name) => Some((name, &**manifest)),
+            Found::Sound(stored) if !self.leaving.contains(name) => Some((name, &stored.manifest)),
             _ => None,
         })
     }
@@ -365,7 +399,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::names::CATALOG;
 
     fn by(text: &str) -> Timestamp {
         match Wanted::parse(text).unwrap() {

@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 
 use crate::lineage::{MAX_LINKS, find_base, misfit};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, StoredManifest};
 use crate::names::BackupName;
 
 /// The sound manifests of a ROOT.
-pub type Sound = BTreeMap<BackupName, Manifest>;
+pub type Sound = BTreeMap<BackupName, StoredManifest>;
+
+/// What is wrong with an incremental backup that names no base, if no other backup fits.
+pub(crate) const NO_BASE: &str = "no backup here can be its base";
 
 /// A chain that is broken: the incremental backup whose base does not fit, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,21 +41,29 @@ impl Break {
 ///
 /// # Errors
 /// The first break of the chain.
-pub fn links<'a>(sound: &'a Sound, name: &BackupName) -> Result<Vec<&'a BackupName>, Break> {
+pub fn links<'a, M: AsRef<Manifest>>(
+    sound: &'a BTreeMap<BackupName, M>,
+    name: &BackupName,
+) -> Result<Vec<&'a BackupName>, Break> {
+    let get = |name: &BackupName| {
+        let (name, manifest) = sound.get_key_value(name)?;
+        Some((name, manifest.as_ref()))
+    };
+    let all = || sound.iter().map(|(name, manifest)| (name, manifest.as_ref()));
     let mut links: Vec<(&BackupName, &Manifest)> = Vec::new();
-    let mut next = sound.get_key_value(name);
+    let mut next = get(name);
     let broken = |at: &BackupName, what: String, missing| Break { at: at.clone(), what, missing };
     while let Some((name, manifest)) = next.take() {
         links.push((name, manifest));
         if !manifest.is_incremental() {
             break;
         }
-        let base = manifest.base.clone().or_else(|| find_base(sound.iter(), manifest));
+        let base = manifest.base.clone().or_else(|| find_base(all(), manifest));
         let Some(base) = base else {
-            return Err(broken(name, "no backup here can be its base".to_owned(), None));
+            return Err(broken(name, NO_BASE.to_owned(), None));
         };
         let found = BackupName::new(&base.name).ok();
-        let Some(found) = found.as_ref().and_then(|base| sound.get_key_value(base)) else {
+        let Some(found) = found.as_ref().and_then(get) else {
             let what = format!("its base {} is missing", base.name);
             return Err(broken(name, what, found));
         };
@@ -70,8 +81,12 @@ pub fn links<'a>(sound: &'a Sound, name: &BackupName) -> Result<Vec<&'a BackupNa
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::manifest::{Base, sample};
+
+    type Sound = BTreeMap<BackupName, Manifest>;
 
     fn name(of: &str) -> BackupName {
         BackupName::new(of).unwrap()
@@ -102,6 +117,44 @@ mod tests {
 
     fn broken(sound: &Sound) -> String {
         links(sound, &name("n2")).unwrap_err().describe(&name("n2"))
+    }
+
+    proptest! {
+        /// Whatever the manifests contain, the result is either a chain without gaps from the
+        /// requested backup to a full one, or an error.
+        #[test]
+        fn chains_have_no_gaps_and_come_to_an_end(
+            links_of in proptest::collection::vec((0_u64..4, 0_u64..4, proptest::option::of(0_u8..6)), 1..6),
+            last in 0_usize..6,
+        ) {
+            let mut sound = Sound::new();
+            for (n, (from, to, base)) in (0..).zip(&links_of) {
+                add(&mut sound, n, *from, *to, *base);
+            }
+            let last = name(&format!("n{}", last % links_of.len()));
+            if let Ok(names) = links(&sound, &last) {
+                prop_assert_eq!(names[0], &last);
+                prop_assert!(!sound[names[names.len() - 1]].is_incremental());
+                for [link, base] in names.array_windows() {
+                    let (link, base) = (&sound[*link], &sound[*base]);
+                    prop_assert!(link.is_incremental());
+                    prop_assert_eq!(link.source.from_lsn, base.source.to_lsn);
+                }
+                let once: std::collections::BTreeSet<_> = names.iter().collect();
+                prop_assert_eq!(once.len(), names.len());
+            }
+        }
+    }
+
+    #[test]
+    fn another_history_breaks_a_chain_and_an_unknown_one_does_not() {
+        use crate::manifest::history::History;
+        let of = |server: &str| History { server_uuid: Some(server.into()), ..History::default() };
+        let mut sound = chain();
+        sound.get_mut(&name("n0")).unwrap().history = Some(of("u"));
+        assert!(links(&sound, &name("n2")).is_ok());
+        sound.get_mut(&name("n1")).unwrap().history = Some(of("v"));
+        assert!(broken(&sound).contains("another history"));
     }
 
     #[test]

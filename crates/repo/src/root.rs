@@ -11,7 +11,7 @@ use xb_uploader::{
 
 use crate::catalogue::Catalogue;
 use crate::error::RepoError;
-use crate::list_cache::Cached;
+use crate::list_cache::{Cached, seen_key};
 use crate::manifest::{Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, manifest_key};
 
@@ -26,6 +26,11 @@ pub struct Root {
     known: Catalogue,
     take_over: Option<TakeOver>,
 }
+
+/// Objects in a page of a listing.
+const PAGE: usize = 1000;
+/// Maximum number of pages of objects that are held in memory at a time.
+const MOST_PAGES: usize = 100;
 
 /// Takes over the claims of runs that look alive, and reports each run to a callback.
 #[derive(Clone)]
@@ -199,10 +204,46 @@ impl Root {
         Ok(found)
     }
 
+    /// Lists all objects below ROOT, with keys relative to it, if that takes no more requests than listing
+    /// `folders` folders one by one, and not more than 100. `None` if there are more objects, and for a
+    /// local directory.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn list_together(&self, folders: usize) -> Result<Option<Vec<Listed>>, RepoError> {
+        if self.store.is_folder() {
+            return Ok(None);
+        }
+        let most = folders.min(MOST_PAGES) * PAGE;
+        let Some(mut all) = self.store.list_at_most(&self.key(""), most).await? else {
+            return Ok(None);
+        };
+        all.retain_mut(|listed| match listed.key.strip_prefix(&self.prefix) {
+            Some(below) => {
+                listed.key = below.to_owned();
+                true
+            }
+            None => false,
+        });
+        Ok(Some(all))
+    }
+
     /// Lists the folders directly below `below`.
     pub async fn folders_below(&self, below: &str) -> Result<Vec<String>, RepoError> {
         let folder = self.key(below);
         Ok(self.store.folders(folder.trim_end_matches('/')).await?)
+    }
+
+    /// Whether an earlier listing with this cache saw objects of the backup `name`.
+    pub(crate) fn has_seen_objects(&self, name: &BackupName) -> bool {
+        self.cached.as_ref().is_some_and(|cached| cached.get(&seen_key(name)).is_some())
+    }
+
+    /// Remembers that the backup `name` has objects, if there is a cache.
+    pub(crate) fn saw_objects(&self, name: &BackupName) {
+        if let Some(cached) = &self.cached {
+            cached.put(&seen_key(name), &Bytes::new());
+        }
     }
 
     /// Whether the folder of `name` holds any object. Costs one request.

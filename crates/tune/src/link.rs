@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use xb_backup::{BackupError, CancelToken};
-use xb_repo::names::RunId;
-use xb_repo::probes::{dead_probes, folder};
+use xb_repo::names::{CATALOG, RunId};
+use xb_repo::probes::{PROBES, dead_probes, folder};
 use xb_repo::root::Root;
 use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 
@@ -70,10 +70,10 @@ pub async fn measure_link(
 }
 
 /// Removes the objects of measurements that were killed.
-async fn remove_dead(root: &Root) -> Result<(), StoreError> {
+async fn remove_dead(root: &Root) -> Result<(), BackupError> {
     let store = root.store();
-    let dead = dead_probes(root, store.now().saturating_sub(DEAD)).await?;
-    store.delete_all(dead.into_iter().map(|object| object.key).collect()).await
+    let listed = root.list_below(&format!("{CATALOG}/{PROBES}")).await?;
+    Ok(store.delete_all(dead_probes(root, &listed, store.now().saturating_sub(DEAD))).await?)
 }
 
 struct Probe {

@@ -5,6 +5,7 @@ use xb_cli::{
     Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
 };
 use xb_pipeline::{ObjectSize, Observer, Wait};
+use xb_repo::list_cache::ListCache;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::{Resolved, Wanted};
 use xb_repo::root::Root;
@@ -51,13 +52,24 @@ impl Context {
         source: &Source,
         common: &CommonOptions,
     ) -> Result<(Root, BackupName), Failure> {
+        self.which_with(source, common, None)
+    }
+
+    /// Like [`Context::which`], for a command that only shows the backup: takes unchanged manifests from
+    /// the cache.
+    pub(crate) fn which_with(
+        &self,
+        source: &Source,
+        common: &CommonOptions,
+        cache: Option<&ListCache>,
+    ) -> Result<(Root, BackupName), Failure> {
         let (root, wanted) = wanted_place(&source.name, common)?;
         if let Wanted::Name(name) = wanted {
             return Ok((root, name));
         }
         let server = source.server.as_deref();
         let find = |_, mut stop: CancelToken| async move {
-            stop.or(xb_repo::resolve::resolve(&root, &wanted, server)).await
+            stop.or(xb_repo::resolve::resolve_with(&root, &wanted, server, cache)).await
         };
         let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));

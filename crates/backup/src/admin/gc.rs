@@ -10,14 +10,15 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_repo::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
+use xb_repo::catalogue::Catalogue;
+use xb_repo::claim::{FORGOTTEN, Numbered, may_be_its_own, numbered, standing};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
 use xb_repo::names::{
     BackupName, CATALOG, CLAIM, RunId, claims_folder, of_classic, of_packed_run, sums_folder,
 };
-use xb_repo::probes::dead_probes;
+use xb_repo::probes::{PROBES, dead_probes};
 use xb_repo::records;
 use xb_repo::root::Root;
 use xb_uploader::{Listed, StoreErrorKind, Unfinished};
@@ -95,19 +96,22 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     // day ago.
     let catalogue = root.key(&format!("{CATALOG}/"));
     ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&catalogue)).cloned());
-    // Before any manifest is read; a read that contradicts it is no proof that one is missing.
-    let root = &root.knowing(&root.catalogue().await?);
-    let mut names = root.folders_below("").await?;
-    names.retain(|name| name != CATALOG);
+    // Before any manifest is read; a read that contradicts it is no proof that one is missing. What
+    // began since is young: it has no object that is old enough.
+    let catalogue = &root.list_below(CATALOG).await?;
+    let root = &root.knowing(&Catalogue::of(catalogue));
+    let mut names: BTreeSet<String> = root.folders_below("").await?.into_iter().collect();
+    names.remove(CATALOG);
+    // In as few requests as one for each name, if that is enough for all objects.
+    let together = &root.list_together(names.len()).await?;
     // A dead run may have left only a claim, or only a checksum list.
-    for kind in ["@claims", "@sums"] {
-        names.extend(root.folders_below(&format!("{CATALOG}/{kind}")).await?);
-    }
-    names.sort_unstable();
-    names.dedup();
+    names.extend(["@claims", "@sums"].into_iter().flat_map(|kind| names_in(catalogue, kind)));
     let found: Vec<Result<OfName, (String, String)>> =
         stream::iter(names.iter().filter_map(|name| BackupName::new(name).ok()))
-            .map(|name| async move { of_name(root, &name, dead_before).await })
+            .map(|name| async move {
+                let listed = Listings { together: together.as_deref(), catalogue };
+                of_name(root, &name, dead_before, listed).await
+            })
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
@@ -123,9 +127,8 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
             Err(unclear) => all.unclear.push(unclear),
         }
     }
-    let probes = dead_probes(root, dead_before).await?;
-    all.measurements = probes.len() as u64;
-    all.probes = probes.into_iter().map(|object| object.key).collect();
+    all.probes = dead_probes(root, &below(catalogue, PROBES), dead_before);
+    all.measurements = all.probes.len() as u64;
     all.uploads = ours.len() as u64;
     all.unfinished = ours.into_iter().collect();
     Ok(all)
@@ -244,24 +247,58 @@ async fn is_needed_now(
     }))
 }
 
+/// What was listed before any manifest is read.
+#[derive(Debug, Clone, Copy)]
+struct Listings<'a> {
+    /// All objects below ROOT, if few requests could list them.
+    together: Option<&'a [Listed]>,
+    /// The objects of the catalogue, with keys below it.
+    catalogue: &'a [Listed],
+}
+
+/// Names of the folders in the folder `kind` of the catalogue.
+fn names_in<'a>(catalogue: &'a [Listed], kind: &'a str) -> impl Iterator<Item = String> + 'a {
+    let name = move |listed: &'a Listed| {
+        let below = listed.key.strip_prefix(kind)?.strip_prefix('/')?;
+        Some(below.split_once('/')?.0.to_owned())
+    };
+    catalogue.iter().filter_map(name)
+}
+
+/// The objects of a sorted listing in the folder `folder`, with keys below it.
+fn below(listed: &[Listed], folder: &str) -> Vec<Listed> {
+    let folder = format!("{folder}/");
+    let first = listed.partition_point(|listed| *listed.key < *folder);
+    let inside = listed[first..].iter().map_while(|listed| {
+        let key = listed.key.strip_prefix(&folder)?.to_owned();
+        Some(Listed { key, ..listed.clone() })
+    });
+    inside.collect()
+}
+
 async fn of_name(
     root: &Root,
     name: &BackupName,
     dead_before: i64,
+    Listings { together, catalogue }: Listings<'_>,
 ) -> Result<Result<OfName, (String, String)>, BackupError> {
     // The objects behind a link may be those of another name's backup.
     if let Err(linked) = root.refuse_links(name) {
         return Ok(Err((name.to_string(), linked.to_string())));
     }
-    let objects = match root.list_below(name.as_str()).await {
+    let listed = match together {
+        Some(all) => Ok(below(all, name.as_str())),
+        None => root.list_below(name.as_str()).await,
+    };
+    let objects = match listed {
         // Such as `lost+found`, which only root may read.
         Err(error) if error.is_of_one_object() => {
             return Ok(Err((name.to_string(), error.to_string())));
         }
         listed => listed?,
     };
-    let sums = root.list_below(&sums_folder(name)).await?;
-    let claims = claims(root, name).await?;
+    let sums = below(catalogue, in_catalogue(&sums_folder(name)));
+    let claims = numbered(root, name, below(catalogue, in_catalogue(&claims_folder(name))));
     let seen = standing(root, &claims).await?.seen;
     // Read the manifest only now, after the listing; see the module's comment.
     let manifest = match root.manifest(name).await {
@@ -306,6 +343,11 @@ async fn of_name(
         None => {}
     }
     Ok(Ok(found))
+}
+
+/// A folder of the catalogue, relative to it.
+fn in_catalogue(folder: &str) -> &str {
+    folder.strip_prefix(CATALOG).map_or(folder, |below| below.trim_start_matches('/'))
 }
 
 /// Checksum lists of classic runs, with full keys, that do not belong to the backup.

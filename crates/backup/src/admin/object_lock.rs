@@ -23,7 +23,7 @@ pub async fn lock(
     lock: &Lock,
     parallel: usize,
 ) -> Result<u64, BackupError> {
-    let manifest = xb_repo::list::describe(root, name).await?;
+    let manifest = xb_repo::list::describe(root, name).await?.manifest;
     root.store().can_lock().await.map_err(|source| unlocked(name, source))?;
     lock_complete(root, name, &manifest, lock, parallel).await
 }

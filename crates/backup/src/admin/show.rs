@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use xb_encryptor::{DataKey, Keys};
 use xb_frame::Record;
+use xb_repo::chain::why_broken;
 use xb_repo::error::RepoError;
-use xb_repo::list::{Listing, line};
+use xb_repo::list::{Listing, State, line};
 use xb_repo::manifest::{End, Layout, Manifest, StoredManifest};
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
@@ -62,10 +63,20 @@ pub struct Shown {
 /// [`RepoError::Store`].
 pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupError> {
     let name = &request.name;
-    let Some(mut listing) = line(root, name).await? else {
+    let Some((mut listing, stored)) = line(root, name).await? else {
         return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state: "" }));
     };
-    let stored = root.stored_manifest(name).await;
+    if let Some(stored) = &stored
+        && stored.manifest.is_incremental()
+    {
+        listing.broken = why_broken(root, name, stored.clone()).await?.1;
+    }
+    listing.restorable = listing.fault().is_none() && listing.broken.is_none();
+    let stored = match (stored, listing.state) {
+        // The error says why.
+        (None, State::Damaged | State::Unreadable) => root.stored_manifest(name).await,
+        (stored, _) => Ok(stored),
+    };
     let mut key = None;
     if let (Ok(stored), false) = (&stored, request.keys.is_empty()) {
         let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };

@@ -235,7 +235,7 @@ async fn what_is_left(
             Err(error) => Err(failed(format!("{error}; {OTHER_TARGET}"))),
         };
     }
-    let manifest = xb_repo::list::describe(root, &request.name).await?;
+    let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
     let about = About::new(&manifest, how.decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     // Dropped with this future if a signal ends it.

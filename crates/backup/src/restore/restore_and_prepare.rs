@@ -4,8 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use xb_pipeline::Observer;
-use xb_repo::chain::{Link, chain};
-use xb_repo::error::RepoError;
+use xb_repo::chain::{Link, chain_of};
 use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
 use xb_repo::names::BackupName;
@@ -225,15 +224,10 @@ impl Wanted {
     async fn of(
         root: &Root,
         request: &GetRequest,
-        Link { name, manifest }: Link,
+        Link { name, stored }: Link,
     ) -> Result<Self, BackupError> {
-        let stored = root.stored_manifest(&name).await?;
-        let Some(stored) = stored.filter(|stored| stored.manifest == manifest) else {
-            let what = "it was replaced while its chain was being resolved".to_owned();
-            return Err(BackupError::Repo(RepoError::Chain { name: name.to_string(), what }));
-        };
         let unlocked = unlock(root, &name, Some(&stored), request.given()).await?;
-        Ok(Self { name, manifest: Some(Box::new(manifest)), unlocked: Some(unlocked) })
+        Ok(Self { name, manifest: Some(Box::new(stored.manifest)), unlocked: Some(unlocked) })
     }
 }
 
@@ -244,11 +238,11 @@ async fn links(
     request: &GetRequest,
     ready: &Ready,
 ) -> Result<Vec<Wanted>, BackupError> {
-    let links = match root.manifest(&request.name).await? {
-        Some(manifest) if manifest.is_incremental() && !ready.alone => {
-            chain(root, &request.name).await?
+    let links = match root.stored_manifest(&request.name).await? {
+        Some(stored) if stored.manifest.is_incremental() && !ready.alone => {
+            chain_of(root, &request.name, stored).await?
         }
-        Some(manifest) => vec![Link { name: request.name.clone(), manifest }],
+        Some(stored) => vec![Link { name: request.name.clone(), stored }],
         // Unknown for stock backups.
         None => {
             let name = request.name.clone();

@@ -17,11 +17,10 @@ mod trial;
 
 use xb_encryptor::MacKey;
 use xb_pipeline::Observer;
-use xb_repo::chain::chain;
+use xb_repo::chain::why_broken;
 use xb_repo::error::RepoError;
-use xb_repo::list::line;
 use xb_repo::manifest::Layout;
-use xb_repo::names::{BackupName, CATALOG};
+use xb_repo::names::CATALOG;
 use xb_repo::records::{self, VerifyResult};
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, PageReport, Problem, VerifyReport};
@@ -117,28 +116,6 @@ async fn record(
     }
 }
 
-/// Why the chain of an incremental backup cannot be restored, as far as the catalogue shows.
-async fn broken_chain(root: &Root, name: &BackupName) -> Result<Option<String>, BackupError> {
-    let links = match chain(root, name).await {
-        Ok(links) => links,
-        Err(RepoError::Chain { name: at, what }) if at == name.as_str() => {
-            return Ok(Some(what));
-        }
-        Err(RepoError::Chain { name: at, what }) => {
-            return Ok(Some(format!("{at} in its chain: {what}")));
-        }
-        Err(error) if error.is_of_one_object() => return Ok(Some(error.to_string())),
-        Err(error) => return Err(error.into()),
-    };
-    for base in links.iter().map(|link| &link.name).filter(|base| *base != name) {
-        let fault = line(root, base).await?.and_then(|line| line.fault());
-        if let Some(fault) = fault {
-            return Ok(Some(format!("its base {base}: {fault}")));
-        }
-    }
-    Ok(None)
-}
-
 impl Run<'_> {
     async fn all(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
         let name = &self.request.name;
@@ -146,7 +123,9 @@ impl Run<'_> {
         if let Ok(Some(stored)) = &stored
             && stored.manifest.is_incremental()
         {
-            self.report.broken_chain = stop.or(broken_chain(self.root, name)).await?;
+            let (links, broken) = stop.or(why_broken(self.root, name, stored.clone())).await?;
+            self.report.broken_chain = broken;
+            self.history(&links);
         }
         match stored {
             Err(error @ BackupError::Repo(RepoError::Manifest { .. })) => {
@@ -157,7 +136,6 @@ impl Run<'_> {
             }
             Err(error) => Err(error),
             Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
-                self.history(&stored.manifest, stop).await?;
                 match self.open_packed(stored, stop).await? {
                     Some(packed) => self.packed(packed, stop).await,
                     None => {
@@ -171,9 +149,6 @@ impl Run<'_> {
                     self.report.manifest = Some(stored.digest());
                     stored.manifest
                 });
-                if let Some(manifest) = &manifest {
-                    self.history(manifest, stop).await?;
-                }
                 self.open_classic(manifest, stop).await
             }
         }

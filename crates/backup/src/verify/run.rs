@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use xb_encryptor::{DataKey, MacKey};
 use xb_pipeline::{EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
+use xb_repo::chain::Link;
 use xb_repo::history::{Verdict, judge};
-use xb_repo::lineage::MAX_LINKS;
 use xb_repo::manifest::{End, Manifest, PackedFacts};
-use xb_repo::names::{BackupName, CATALOG, RunId};
+use xb_repo::names::RunId;
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, Problem, VerifyReport};
 
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::undo::{file_cipher, plan_beside};
 use crate::verify::request::VerifyRequest;
@@ -70,38 +69,18 @@ impl Run<'_> {
         Ok((plan_beside(share, memory, threads, parallel)?, share))
     }
 
-    /// Checks that each link of the chain continues the history of its base, as far as the manifests
-    /// can be read and state it.
-    pub(super) async fn history(
-        &mut self,
-        manifest: &Manifest,
-        stop: &mut CancelToken,
-    ) -> Result<(), BackupError> {
-        let mut link = manifest.clone();
-        for _ in 0..MAX_LINKS {
-            let Some(base) = link.base.clone() else { return Ok(()) };
-            let Ok(name) = BackupName::new(&base.name) else { return Ok(()) };
-            let found = match stop.or(self.root.manifest(&name)).await {
-                Ok(Some(found)) if found.run == base.run => found,
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_of_one_object() => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            let (of, base) = (&link.name, &base.name);
-            match judge(&found, link.history.as_ref()) {
-                Verdict::Same | Verdict::Likely(_) => {}
-                Verdict::Unknown(what) => self.note(&format!(
-                    "it is unknown whether {of} continues the history of its base {base}: {what}"
-                )),
-                Verdict::Other(what) => self.found(
-                    Level::Manifest,
-                    Some(format!("{CATALOG}/{of}")),
-                    format!("{of} does not continue the history of its base {base}: {what}"),
-                ),
+    /// Notes the links of a chain of which it is unknown whether they continue the history of their base.
+    /// A link of another history breaks the chain.
+    pub(super) fn history(&mut self, links: &[Link]) {
+        for [base, link] in links.array_windows() {
+            let verdict = judge(&base.stored.manifest, link.stored.manifest.history.as_ref());
+            if let Verdict::Unknown(what) = verdict {
+                self.note(&format!(
+                    "it is unknown whether {} continues the history of its base {}: {what}",
+                    link.name, base.name
+                ));
             }
-            link = found;
         }
-        Ok(())
     }
 
     /// Options for inspecting a stream, according to the end that the manifest states.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use xb_encryptor::Keys;
-use xb_repo::chain::chain;
+use xb_repo::chain::{Link, chain_of};
 use xb_repo::error::RepoError;
 use xb_repo::history::{NotContinued, Verdict, judge};
 use xb_repo::lineage::same_server;
@@ -149,15 +149,12 @@ pub async fn since(
         )));
     };
     // A backup that cannot be restored cannot be a base.
-    let links = chain(root, &name).await?;
-    for link in links.iter().filter(|link| link.name != name) {
-        let Some(stored) = root.stored_manifest(&link.name).await? else {
-            return Err(refused(format!("{} in the chain of {name} is missing", link.name)));
-        };
+    let links = chain_of(root, &name, stored.clone()).await?;
+    for Link { name, stored } in links.iter().filter(|link| link.name != name) {
         match request.keys.is_empty() {
             // Another host may have written the backup; without a key that cannot be checked.
-            true => request.demand_sealed(&link.name, &stored.manifest)?,
-            false => request.demand_vouched(root, &link.name, &stored).await?,
+            true => request.demand_sealed(name, &stored.manifest)?,
+            false => request.demand_vouched(root, name, stored).await?,
         }
     }
     let accept_history = request.accept_history;

@@ -117,9 +117,10 @@ pub(super) async fn find_its_base(
         let mut found = None;
         if manifest.is_incremental() {
             let all = manifests(root).await?.sound;
-            manifest.base = find_base(all.iter().map(|(name, found)| (name, found)), manifest);
+            manifest.base =
+                find_base(all.iter().map(|(name, found)| (name, &found.manifest)), manifest);
             found = manifest.base.as_ref().and_then(|base| {
-                all.into_iter().map(|(_, found)| found).find(|found| found.run == base.run)
+                all.into_values().map(|found| found.manifest).find(|found| found.run == base.run)
             });
         }
         if manifest.is_incremental() && found.is_none() && !request.base_elsewhere {
@@ -174,7 +175,7 @@ pub async fn refuse_without_base(
         found.source.to_lsn == Some(lsn)
             && same_server(found.server.as_deref(), request.server.as_deref())
     };
-    match all.iter().any(|(_, found)| ends_there(found)) {
+    match all.values().any(|found| ends_there(&found.manifest)) {
         true => Ok(()),
         false => Err(BackupError::NoBase { name: request.name.to_string(), lsn }),
     }

@@ -36,8 +36,8 @@ use self::lease::{Lease, Moment};
 pub use self::left::Left;
 use self::note::{Note, Phase};
 pub use self::standing::{
-    DEAD, FORGOTTEN, Look, Numbered, Removing, claims, look, may_be_its_own, refuse_living,
-    standing,
+    DEAD, FORGOTTEN, Look, Numbered, Removing, claims, look, may_be_its_own, numbered,
+    refuse_living, standing,
 };
 use self::standing::{outdated, refuse_unless_taken};
 use crate::error::RepoError;

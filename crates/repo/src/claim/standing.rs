@@ -37,16 +37,26 @@ pub struct Numbered {
 /// Lists the claims of classic runs of `name`, the newest last. Ignores keys that are not claims.
 pub async fn claims(root: &Root, name: &BackupName) -> Result<Vec<Numbered>, StoreError> {
     let folder = root.key(&claims_folder(name));
-    let listed = root.store().list(&folder).await?;
-    let numbered = |listed: Listed| {
-        let last = listed.key.strip_prefix(&folder)?.strip_prefix('/')?;
-        let digits = last.split_once('-').map_or(last, |(digits, _)| digits);
+    let mut listed = root.store().list(&folder).await?;
+    listed.retain_mut(|listed| {
+        let last = listed.key.strip_prefix(&folder).and_then(|last| last.strip_prefix('/'));
+        last.map(str::to_owned).map(|last| listed.key = last).is_some()
+    });
+    Ok(numbered(root, name, listed))
+}
+
+/// The claims of classic runs of `name` among objects that were listed in the folder of its claims, with
+/// keys below that folder; the newest last.
+pub fn numbered(root: &Root, name: &BackupName, listed: Vec<Listed>) -> Vec<Numbered> {
+    let folder = root.key(&claims_folder(name));
+    let claim = |Listed { key, modified, tag, .. }: Listed| {
+        let digits = key.split_once('-').map_or(&*key, |(digits, _)| digits);
         let number = digits.parse().ok()?;
-        Some(Numbered { number, key: listed.key, modified: listed.modified, tag: listed.tag })
+        Some(Numbered { number, key: format!("{folder}/{key}"), modified, tag })
     };
-    let mut claims: Vec<Numbered> = listed.into_iter().filter_map(numbered).collect();
+    let mut claims: Vec<Numbered> = listed.into_iter().filter_map(claim).collect();
     claims.sort_unstable_by(|a, b| (a.number, &a.key).cmp(&(b.number, &b.key)));
-    Ok(claims)
+    claims
 }
 
 /// State of a name, as its claims show it.

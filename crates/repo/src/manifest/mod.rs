@@ -162,6 +162,18 @@ pub struct StoredManifest {
     digest: [u8; 32],
 }
 
+impl AsRef<Manifest> for StoredManifest {
+    fn as_ref(&self) -> &Manifest {
+        &self.manifest
+    }
+}
+
+impl AsRef<Manifest> for Manifest {
+    fn as_ref(&self) -> &Manifest {
+        self
+    }
+}
+
 impl StoredManifest {
     /// SHA-256 over all bytes of the manifest, hexadecimal: verification records and pins name it.
     #[must_use]

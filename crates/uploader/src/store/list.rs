@@ -1,6 +1,6 @@
 //! Listings of objects and folders.
 
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
@@ -32,14 +32,7 @@ impl Store {
     /// Any error, after all retries. A listing that fails partway, or that has two different
     /// entries of one key, is restarted.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
-        let path = path_of(Operation::List, prefix)?;
-        let listing = self
-            .retrying(Operation::List, prefix, || async {
-                let found = self.objects.list(Some(&path)).map_ok(listed).try_collect();
-                without_doubles(timely(found).await?)
-            })
-            .await
-            .or_else(none_if_missing);
+        let listing = self.list_objects(prefix, usize::MAX).await;
         let mut found: Vec<Listed> = match (listing, &self.nature.direct) {
             // A directory itself is never unavailable.
             (Err(error), Direct::Folder(root)) if error.kind != StoreErrorKind::Unavailable => {
@@ -53,6 +46,32 @@ impl Store {
         found.sort_unstable();
         check_sizes(prefix, &found)?;
         Ok(found)
+    }
+
+    /// Like [`Store::list`], for a bucket with at most `most` objects below `prefix`; `None` if there are
+    /// more. It reads one page more than the objects need at most.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub async fn list_at_most(
+        &self,
+        prefix: &str,
+        most: usize,
+    ) -> Result<Option<Vec<Listed>>, StoreError> {
+        let found = self.list_objects(prefix.trim_end_matches('/'), most).await?;
+        check_sizes(prefix, &found)?;
+        Ok(Some(found).filter(|found| found.len() <= most))
+    }
+
+    /// Reads a listing, sorted, up to the first object beyond `most`.
+    async fn list_objects(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, StoreError> {
+        let path = path_of(Operation::List, prefix)?;
+        self.retrying(Operation::List, prefix, || async {
+            let found = self.objects.list(Some(&path)).take(most.saturating_add(1));
+            without_doubles(timely(found.map_ok(listed).try_collect()).await?)
+        })
+        .await
+        .or_else(none_if_missing)
     }
 
     /// Lists the folders directly below `prefix`, by their last component, in byte order. They hold

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use xb_backup::{BackupError, CancelToken, Candidate, Keep, Verdict, plan_prune};
 use xb_cli::{Failure, Log, format_count};
 use xb_repo::list::{Listing, State};
+use xb_repo::resolve::Known;
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
@@ -36,12 +37,13 @@ impl Context {
         let root = root_place(place, common)?;
         let run = |_, mut stop: CancelToken| async move {
             let listed = stop.or(xb_repo::list::list_by_key(&root)).await?;
-            let mut candidates = Candidate::all(&listed);
+            let known = Known::read_before(&listed.catalogue, listed.sound);
+            let mut candidates = Candidate::all(&listed.lines);
             for candidate in &mut candidates {
                 candidate.just_made = just_made == Some(candidate.name.as_str());
             }
             let left: Vec<Listing> =
-                listed.into_iter().filter(|line| line.state != State::Complete).collect();
+                listed.lines.into_iter().filter(|line| line.state != State::Complete).collect();
             let plan = plan_prune(&candidates, keep, jiff::Timestamp::now());
             let gone = match yes {
                 true => {
@@ -50,7 +52,7 @@ impl Context {
                         None => self.log.info(format!("removed {name}")),
                         Some(why) => self.log.warn(format!("kept {name}: {why}")),
                     };
-                    Some(xb_backup::prune(&root, &plan, &mut stop, done).await?)
+                    Some(xb_backup::prune_known(&root, &plan, known, &mut stop, done).await?)
                 }
                 false => None,
             };

@@ -1,22 +1,20 @@
 //! `list`: lists the backups of a ROOT and their state.
 
-use std::path::PathBuf;
-
-use xb_cli::{Failure, Log, env_first};
+use xb_cli::{Failure, Log};
 use xb_repo::list::Listing;
-use xb_repo::list_cache::ListCache;
 
 use crate::args::ListArgs;
+use crate::cache;
 use crate::commands::context::Context;
 use crate::listing::listing;
-use crate::place::{remote_place, root_place};
+use crate::place::root_place;
 use crate::report;
 
 impl Context {
     pub(crate) fn list(&self, args: &ListArgs) -> Result<(), Failure> {
         let root = root_place(args.place.as_deref(), &args.common)?;
         let cache = match args.no_cache {
-            false => list_cache(args)?,
+            false => cache::of_root(args.place.as_deref(), &args.common)?,
             true => None,
         };
         let (listings, _) =
@@ -27,17 +25,6 @@ impl Context {
         proven(&self.log, &listings);
         Ok(())
     }
-}
-
-/// The cache for listings of this ROOT.
-fn list_cache(args: &ListArgs) -> Result<Option<ListCache>, Failure> {
-    let Some(place) = remote_place(args.place.as_deref(), &args.common)? else {
-        return Ok(None);
-    };
-    let cache = env_first(&["XDG_CACHE_HOME"]).map(PathBuf::from);
-    let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".cache"));
-    let folder = cache.or_else(home).filter(|folder| folder.is_absolute());
-    Ok(folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), &place)))
 }
 
 /// Reports the newest verified backup as an event, for monitoring.

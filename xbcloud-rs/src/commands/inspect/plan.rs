@@ -22,7 +22,7 @@ impl Context {
                 let find = |_, mut stop: CancelToken| async move {
                     stop.or(xb_repo::list::describe(&root, &name)).await
                 };
-                Some(self.with_progress("plan", &args.common.run, None, find)?.0)
+                Some(self.with_progress("plan", &args.common.run, None, find)?.0.manifest)
             }
         };
         let layout = match (&like, args.layout) {

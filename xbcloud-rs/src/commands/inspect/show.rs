@@ -6,12 +6,14 @@ use xb_backup::{ShowRequest, Shown};
 use xb_cli::{Failure, format_size, printable};
 
 use crate::args::catalogue::ShowArgs;
+use crate::cache;
 use crate::commands::context::{Context, memory};
 use crate::report::{self, details};
 
 impl Context {
     pub(crate) fn show(&self, args: &ShowArgs) -> Result<(), Failure> {
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let cache = cache::of_backup(&args.source.name, &args.common)?;
+        let (root, name) = self.which_with(&args.source, &args.common, cache.as_ref())?;
         let request = ShowRequest {
             name,
             keys: crate::keys::opening(false, &args.opening, &self.log)?,

@@ -9,6 +9,7 @@ use xb_repo::list::{Listing, State};
 use xb_repo::verification::Level;
 
 use crate::args::run::MonitorArgs;
+use crate::cache;
 use crate::commands::context::Context;
 use crate::place::root_place;
 
@@ -17,8 +18,9 @@ impl Context {
         let place = args.place.as_deref().filter(|place| !place.is_empty());
         let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
         let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
+            let cache = cache::of_root(args.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_repo::list::list(&root)).await
+                stop.or(xb_repo::list::list_with(&root, cache.as_ref())).await
             })
         });
         let verdict = match &listed {

@@ -115,7 +115,7 @@ async fn base_is_there(
         Some(base) => Some(base.clone()),
         None => {
             let all = manifests(to).await?.sound;
-            find_base(all.iter().map(|(name, manifest)| (name, manifest)), manifest)
+            find_base(all.iter().map(|(name, found)| (name, &found.manifest)), manifest)
         }
     };
     let Some(base) = base else {

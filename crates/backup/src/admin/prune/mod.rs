@@ -42,11 +42,28 @@ pub async fn prune(
     root: &Root,
     plan: &[Verdict],
     stop: &mut CancelToken,
+    done: impl FnMut(&str, Option<&BackupError>),
+) -> Result<Vec<String>, BackupError> {
+    prune_known(root, plan, Known::default(), stop, done).await
+}
+
+/// Like [`prune`], for a plan that was made from the `known` manifests: of these it reads again only those
+/// that have changed since.
+///
+/// # Errors
+/// As [`prune`].
+pub async fn prune_known(
+    root: &Root,
+    plan: &[Verdict],
+    mut known: Known,
+    stop: &mut CancelToken,
     mut done: impl FnMut(&str, Option<&BackupError>),
 ) -> Result<Vec<String>, BackupError> {
     let mut gone = Vec::new();
     let mut going = plan.iter().filter(|verdict| verdict.goes()).peekable();
-    let mut known = stop.or(Known::of(root)).await?;
+    if going.peek().is_some() {
+        stop.or(known.refresh(root)).await?;
+    }
     while going.peek().is_some() {
         let (begun, began) = begin(root, &mut going, &mut known, stop, &mut done).await;
         if let Err(error) = began.as_ref()

@@ -131,8 +131,9 @@ async fn can_try(
     trial.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = stop.or(chain(root, &request.name)).await.unwrap_or_default();
     let others = links.iter().filter(|link| link.name != request.name);
-    let needed = others
-        .fold(manifest.stream_bytes, |sum, link| sum.saturating_add(link.manifest.stream_bytes));
+    let needed = others.fold(manifest.stream_bytes, |sum, link| {
+        sum.saturating_add(link.stored.manifest.stream_bytes)
+    });
     check_room(scratch, needed)
         .map_err(|what| BackupError::Restore { target: scratch.display().to_string(), what })
 }

@@ -39,10 +39,11 @@ fn verify_and_restore_refuse_a_chain_of_two_histories_at_any_link() {
             let store = chain(layout, servers);
             for level in [Level::Manifest, Level::List, Level::Checksum] {
                 let report = verify(&store, "n2", level, None);
-                assert!(!report.is_ok(), "{report:?}");
-                let what = &report.problems[0].what;
-                assert!(what.starts_with(&format!("{bad} does not continue")), "{what}");
-                assert_eq!(report.problems[0].level, Level::Manifest);
+                // Once: its own data is intact.
+                assert!(!report.is_ok() && report.is_undamaged(), "{report:?}");
+                let why = report.broken_chain.as_deref().unwrap();
+                assert!(why.contains("is of another history"), "{why}");
+                assert_eq!(why.starts_with("n1 in its chain"), bad == "n1", "{why}");
             }
             let refused = block_on(xb_repo::chain::chain(&store.root, &name("n2"))).unwrap_err();
             assert!(matches!(&refused, RepoError::Chain { name, .. } if name == bad));
