@@ -13,6 +13,7 @@ use xb_repo::verification::{Level, Problem, VerifyReport};
 
 use crate::error::BackupError;
 use crate::read::undo::{file_cipher, plan_beside};
+use crate::session::Resources;
 use crate::verify::request::VerifyRequest;
 
 /// Minimum memory for inspecting files.
@@ -21,6 +22,7 @@ const LEAST_SHARE: u64 = 16 << 20;
 /// One verification.
 pub(super) struct Run<'a> {
     pub(super) root: &'a Root,
+    pub(super) resources: Resources,
     pub(super) request: &'a VerifyRequest,
     pub(super) observer: &'a Observer,
     pub(super) report: VerifyReport,
@@ -64,9 +66,9 @@ impl Run<'_> {
 
     /// Divides the memory between fetching and inspecting files.
     pub(super) fn plan(&self) -> Result<(UnpackPlan, u64), BackupError> {
-        let VerifyRequest { memory, threads, parallel, .. } = *self.request;
-        let share = if self.wants(Level::Decrypt) { (memory / 4).max(LEAST_SHARE) } else { 0 };
-        Ok((plan_beside(share, memory, threads, parallel)?, share))
+        let share = self.resources.memory / 4;
+        let share = if self.wants(Level::Decrypt) { share.max(LEAST_SHARE) } else { 0 };
+        Ok((plan_beside(share, self.resources)?, share))
     }
 
     /// Notes the links of a chain of which it is unknown whether they continue the history of their base.

@@ -2,14 +2,14 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, CancelToken, Candidate, Keep, Verdict, plan_prune};
+use xb_backup::{BackupError, Candidate, Keep, Session, Verdict, plan_prune};
 use xb_cli::{Failure, Log, format_count};
 use xb_repo::list::{Listing, State};
 use xb_repo::resolve::Known;
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
-use crate::commands::context::Context;
+use crate::commands::context::{Context, resources};
 use crate::place::root_place;
 use crate::report;
 
@@ -35,8 +35,11 @@ impl Context {
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
         let root = root_place(place, common)?;
-        let run = |_, mut stop: CancelToken| async move {
-            let listed = stop.or(xb_repo::list::list_by_key(&root)).await?;
+        let resources = resources(&common.run);
+        let run = |observer, cancel| async move {
+            let session = Session { root, resources, observer, cancel };
+            let Session { root, cancel, .. } = &session;
+            let listed = cancel.or(xb_repo::list::list_by_key(root)).await?;
             let known = Known::read_before(&listed.catalogue, listed.sound);
             let mut candidates = Candidate::all(&listed.lines);
             for candidate in &mut candidates {
@@ -52,7 +55,7 @@ impl Context {
                         None => self.log.info(format!("removed {name}")),
                         Some(why) => self.log.warn(format!("kept {name}: {why}")),
                     };
-                    Some(xb_backup::prune_known(&root, &plan, known, &mut stop, done).await?)
+                    Some(xb_backup::prune_known(&session, &plan, known, done).await?)
                 }
                 false => None,
             };

@@ -19,8 +19,8 @@ impl Context {
         let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
         let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
             let cache = cache::of_root(args.place.as_deref(), &args.common)?;
-            self.with_progress("monitor", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_repo::list::list_with(&root, cache.as_ref())).await
+            self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await
             })
         });
         let verdict = match &listed {
