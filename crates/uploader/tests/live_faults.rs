@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::s3::{self, Bucket};
-use xb_uploader::{PartSender, Policy, Store, StoreError, StoreErrorKind};
+use xb_uploader::{Lock, LockMode, PartSender, Policy, Store, StoreError, StoreErrorKind};
 
 /// Uploads a mix of small objects and multipart objects. Returns keys and content.
 async fn backup(
@@ -243,4 +243,76 @@ async fn the_rate_is_kept() {
     let begin = Instant::now();
     assert!(store.get("a/x").await.unwrap() == content);
     assert!(begin.elapsed() >= floor, "{:?}", begin.elapsed());
+}
+
+/// A store that forgets an upload whose parts are all still held.
+#[tokio::test]
+async fn a_forgotten_upload_is_sent_again_in_a_new_one() {
+    let bucket = s3::bucket();
+    let proxy = Proxy::start(bucket.address(), vec![Rule::new("PUT", "partNumber=", Action::Hold)]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    let mut sender = PartSender::new(store.clone(), 4);
+    let content = upload(&mut sender, "a/object", 2).await.unwrap();
+    let forget = async {
+        while proxy.held() < 3 {
+            tokio::task::yield_now().await;
+        }
+        let begun = store.unfinished_uploads("a/").await.unwrap();
+        assert_eq!(begun.len(), 1);
+        store.abort(&begun[0]).await.unwrap();
+        proxy.release();
+    };
+    let (sent, ()) = tokio::join!(sender.finish(), forget);
+    assert_eq!(sent.unwrap().objects, 1);
+    assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
+}
+
+/// Once a part is acknowledged, its bytes are gone, and the object cannot be sent again.
+#[tokio::test]
+async fn an_upload_that_is_forgotten_too_late_is_an_error() {
+    let bucket = s3::bucket();
+    let lost = Action::Refuse { status: 404, code: "NoSuchUpload" };
+    let rule = Rule::new("PUT", "partNumber=", lost).skip(1);
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    let mut sender = PartSender::new(store.clone(), 1);
+    let error = upload(&mut sender, "a/object", 2).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("lifecycle rule"), "{error}");
+    sender.abort().await;
+    assert_eq!(bucket.list("a/"), []);
+    assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
+}
+
+/// A bucket with a default retention demands a checksum with each object and part.
+#[tokio::test]
+async fn a_store_that_demands_a_checksum_gets_one() {
+    let demand = Action::Refuse { status: 400, code: "MissingContentMD5" };
+    let rule = Rule::new("PUT", "", demand).without_header("content-md5");
+    let (proxy, store) = survives(quick(), vec![rule]).await;
+    // Requests that were on their way learn it late.
+    let refused = proxy.seen().iter().filter(|seen| seen.action.is_some()).count();
+    assert!(refused <= 4 && store.traffic().retries() == refused as u64, "{refused}");
+}
+
+/// A bucket whose default retention has locked an object before the command does.
+#[tokio::test]
+async fn a_lock_of_another_mode_is_named() {
+    let bucket = s3::locking_bucket();
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    store.put("a/object", "content".into()).await.unwrap();
+    let days = |days: i64| {
+        let until = store.now() + days * 24 * 3600;
+        jiff::Timestamp::from_second(until).unwrap()
+    };
+    let strict = Lock { mode: LockMode::Compliance, until: days(2) };
+    store.lock("a/object", &strict).await.unwrap();
+    let denied = Action::Refuse { status: 403, code: "AccessDenied" };
+    proxy.set_rules(vec![Rule::new("PUT", "retention", denied)]);
+    let weaker = Lock { mode: LockMode::Governance, until: days(1) };
+    store.lock("a/object", &weaker).await.unwrap();
+    let longer = Lock { mode: LockMode::Governance, until: days(3) };
+    let error = store.lock("a/object", &longer).await.unwrap_err();
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("COMPLIANCE") && hint.contains("--retain-mode=compliance"), "{hint}");
 }

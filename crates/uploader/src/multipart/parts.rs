@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::multipart::requests::{forgotten, is_forgotten};
 use crate::multipart::unfinished::Unfinished;
 use crate::operation::Operation;
 use crate::retry::judge_local;
@@ -109,6 +110,10 @@ struct OpenObject {
     /// Whether a response to the start of the upload may have been lost. The store may then hold a
     /// second upload.
     doubtful: bool,
+    /// Parts for which the store no longer knew the upload.
+    lost: Vec<(u32, PutPayload)>,
+    /// Whether this is the second upload of the object, after the store had forgotten the first one.
+    repeated: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -121,9 +126,25 @@ enum Target {
 
 #[derive(Debug)]
 enum Done {
-    Object { stored: Stored },
-    Part { key: Arc<str>, index: u32, id: Option<PartId>, bytes: u64 },
-    Completed { stored: Stored },
+    Object {
+        stored: Stored,
+    },
+    Part {
+        key: Arc<str>,
+        index: u32,
+        id: Option<PartId>,
+        bytes: u64,
+    },
+    /// The store has forgotten the upload.
+    Lost {
+        key: Arc<str>,
+        index: u32,
+        payload: PutPayload,
+        error: StoreError,
+    },
+    Completed {
+        stored: Stored,
+    },
 }
 
 impl PartSender {
@@ -188,6 +209,10 @@ impl PartSender {
         while let Some(finished) = self.running.try_join_next() {
             self.collect(finished)?;
         }
+        // An upload that is lost takes no more parts; it is begun again once all requests have ended.
+        while self.open.get(&part.key).is_some_and(|object| !object.lost.is_empty()) {
+            self.collect_one().await?;
+        }
         let bytes = part.len();
         if part.index == 0 && part.end {
             let (store, key, shared) = (self.store.clone(), part.key, self.shared);
@@ -214,6 +239,8 @@ impl PartSender {
                 size: 0,
                 ended: false,
                 doubtful,
+                lost: Vec::new(),
+                repeated: false,
             };
             self.open.insert(Arc::clone(&part.key), object);
         }
@@ -229,15 +256,28 @@ impl PartSender {
         object.size += bytes;
         object.ended = part.end;
         object.acknowledged.push(None);
-        let (store, target, key, index) =
-            (self.store.clone(), object.target.clone(), part.key, part.index);
+        let target = object.target.clone();
         let payload = PutPayload::from_iter(part.payload);
+        self.send_part(target, part.key, part.index, payload).await;
+        Ok(())
+    }
+
+    /// Starts to send a part to an upload that has begun.
+    async fn send_part(&mut self, target: Target, key: Arc<str>, index: u32, payload: PutPayload) {
+        let (store, bytes) = (self.store.clone(), payload.content_length() as u64);
         match target {
             Target::Numbered { store: parts, path, id } => {
                 self.running.spawn(async move {
-                    let part_id =
-                        store.put_part(&parts, &key, (&path, &id), index as usize, payload).await?;
-                    Ok(Done::Part { key, index, id: Some(part_id), bytes })
+                    let at = (&path, &id);
+                    let sent =
+                        store.put_part(&parts, &key, at, index as usize, payload.clone()).await;
+                    match sent {
+                        Ok(id) => Ok(Done::Part { key, index, id: Some(id), bytes }),
+                        Err(error) if is_forgotten(&error) => {
+                            Ok(Done::Lost { key, index, payload, error })
+                        }
+                        Err(error) => Err(error),
+                    }
                 });
             }
             Target::Staged(upload) => {
@@ -250,6 +290,25 @@ impl PartSender {
                     written.map_err(|error| local_error(Operation::PutPart, &key, &error))?;
                     Ok(Done::Part { key, index, id: None, bytes })
                 });
+            }
+        }
+    }
+
+    /// Begins the uploads again that the store has forgotten, once none of their requests is in flight.
+    async fn begin_again(&mut self) -> Result<(), StoreError> {
+        let is_lost = |object: &OpenObject| !object.lost.is_empty() && object.outstanding == 0;
+        let lost = self.open.iter().filter(|(_, object)| is_lost(object));
+        let lost: Vec<Arc<str>> = lost.map(|(key, _)| Arc::clone(key)).collect();
+        for key in lost {
+            let target = self.begin(&key).await?;
+            let Some(object) = self.open.get_mut(&key) else { continue };
+            // The first upload may exist after all.
+            (object.repeated, object.doubtful) = (true, true);
+            object.target = target.clone();
+            let parts = std::mem::take(&mut object.lost);
+            object.outstanding = parts.len();
+            for (index, payload) in parts {
+                self.send_part(target.clone(), Arc::clone(&key), index, payload).await;
             }
         }
         Ok(())
@@ -319,7 +378,10 @@ impl PartSender {
 
     async fn collect_one(&mut self) -> Result<(), StoreError> {
         match self.running.join_next().await {
-            Some(finished) => self.collect(finished),
+            Some(finished) => {
+                self.collect(finished)?;
+                self.begin_again().await
+            }
             None => Ok(()),
         }
     }
@@ -348,7 +410,24 @@ impl PartSender {
                 self.sizes.iter_mut().for_each(|sizes| sizes.push(stored.size));
                 self.stored.extend(self.shared.then_some(stored));
             }
+            Done::Lost { key, index, payload, error } => {
+                let Some(object) = self.open.get_mut(&key) else { return Err(error) };
+                // The bytes of acknowledged parts are no longer held.
+                if object.repeated || object.acknowledged.iter().any(Option::is_some) {
+                    return Err(error);
+                }
+                object.outstanding -= 1;
+                object.lost.push((index, payload));
+            }
             Done::Part { key, index, id, bytes } => {
+                if self.open.get(&key).is_some_and(|object| !object.lost.is_empty()) {
+                    return Err(forgotten(StoreError::new(
+                        Operation::PutPart,
+                        &*key,
+                        StoreErrorKind::NotFound,
+                        "the store knows the upload for some of its parts only",
+                    )));
+                }
                 self.uploaded.parts += 1;
                 self.uploaded.bytes += bytes;
                 if let Some(object) = self.open.get_mut(&key) {

@@ -130,13 +130,21 @@ impl Store {
     }
 }
 
+/// Hint of an error that [`forgotten`] has explained.
+const FORGOTTEN: &str = "the store has removed the unfinished upload, or a part of it: let no lifecycle rule abort uploads that are younger than the longest run, and take a new backup";
+
+/// Whether the store has forgotten an upload.
+pub(crate) fn is_forgotten(error: &StoreError) -> bool {
+    error.hint() == Some(FORGOTTEN)
+}
+
 /// Adds the likely cause if the store has forgotten an upload. It is not the name that is wrong.
-fn forgotten(mut error: StoreError) -> StoreError {
+pub(crate) fn forgotten(mut error: StoreError) -> StoreError {
     let text = error.to_string();
     let unknown_part = text.contains("InvalidPart") && !text.contains("InvalidPartOrder");
     if error.kind != StoreErrorKind::NotFound && !unknown_part {
         return error;
     }
     error.kind = StoreErrorKind::Rejected;
-    error.with_hint(Some("the store has removed the unfinished upload, or a part of it: let no lifecycle rule abort uploads that are younger than the longest run, and take a new backup".into()))
+    error.with_hint(Some(FORGOTTEN.into()))
 }

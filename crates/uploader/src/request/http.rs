@@ -40,6 +40,8 @@ struct Counters {
     reached: AtomicBool,
     /// Time reported in the store's last response.
     heard: Mutex<Option<Heard>>,
+    /// Whether the store demands a checksum with each body that it stores.
+    checked: AtomicBool,
 }
 
 impl Traffic {
@@ -73,6 +75,11 @@ impl Traffic {
 
     pub(crate) fn reached(&self) -> bool {
         self.0.reached.load(Ordering::Relaxed)
+    }
+
+    /// Sends the MD5 of each body from now on.
+    pub(crate) fn send_checksums(&self) {
+        self.0.checked.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn heard(&self) -> Option<Heard> {
@@ -283,6 +290,14 @@ impl Watched {
             let (name, value) = goog_hash(body.clone());
             parts.headers.insert(name, value);
         }
+        if let Some(body) = body.as_ref().filter(|_| {
+            self.how.traffic.0.checked.load(Ordering::Relaxed)
+                && home
+                && parts.method == Method::PUT
+                && !parts.headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum"))
+        }) {
+            parts.headers.entry(CONTENT_MD5).or_insert_with(|| content_md5(body.clone()));
+        }
         let url = reqwest::Url::parse(&parts.uri.to_string())
             .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         let mut request = reqwest::Request::new(parts.method, url);
@@ -291,17 +306,33 @@ impl Watched {
     }
 }
 
-/// Returns the `x-goog-hash` header for a body. Google rejects a body that does not match it.
-fn goog_hash(mut body: object_store::client::HttpRequestBody) -> (HeaderName, HeaderValue) {
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+
+/// Passes the bytes of a body in memory to `add`.
+fn each_piece(mut body: object_store::client::HttpRequestBody, mut add: impl FnMut(&[u8])) {
     use http_body::Body as _;
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     // A body in memory is always ready.
     while let std::task::Poll::Ready(Some(Ok(frame))) =
         std::pin::Pin::new(&mut body).poll_frame(&mut context)
     {
-        digest.update(frame.data_ref().map_or(&[][..], |data| data));
+        add(frame.data_ref().map_or(&[][..], |data| data));
     }
+}
+
+/// Returns the `content-md5` header for a body, which any S3 store accepts as its checksum.
+fn content_md5(body: object_store::client::HttpRequestBody) -> HeaderValue {
+    use md5::Digest as _;
+    let mut digest = md5::Md5::new();
+    each_piece(body, |piece| digest.update(piece));
+    let text = crate::request::encode::base64(&digest.finalize());
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// Returns the `x-goog-hash` header for a body. Google rejects a body that does not match it.
+fn goog_hash(body: object_store::client::HttpRequestBody) -> (HeaderName, HeaderValue) {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    each_piece(body, |piece| digest.update(piece));
     #[allow(clippy::cast_possible_truncation, reason = "a CRC-32 in the low half")]
     let crc = digest.finalize() as u32;
     let text = format!("crc32c={}", crate::request::encode::base64(&crc.to_be_bytes()));

@@ -52,6 +52,8 @@ pub(crate) fn broken(origin: &str, error: &reqwest::Error) -> HttpError {
         (curl::TIMEOUT, HttpErrorKind::Connect, "cannot connect to")
     } else if error.is_connect() {
         let tls = said("tls") || said("TLS") || said("InvalidMessage");
+        // The server's own words about the version of TLS.
+        let tls = tls || said("fatal alert") || said("peer is incompatible");
         (if tls { curl::TLS } else { curl::CONNECT }, HttpErrorKind::Connect, "cannot connect to")
     } else if said("invalid HTTP") || said("parsed") {
         (curl::WEIRD, HttpErrorKind::Decode, "no HTTP from")

@@ -55,6 +55,11 @@ pub(crate) fn judge(
         _ if (!about.reached || status == Some(400)) && wrong_scheme(&message).is_some() => {
             (StoreErrorKind::NotAStore, wrong_scheme(&message).map(Cow::Borrowed))
         }
+        _ if said(NO_LENGTH) => (StoreErrorKind::Altered, Some(NO_LENGTHS.into())),
+        // The clock was right before: a proxy may have held the request.
+        _ if said("RequestTimeTooSkewed") && about.let_in => {
+            (StoreErrorKind::Unavailable, denied(&message, about))
+        }
         _ if said(NOT_PARTIAL) => (StoreErrorKind::Altered, Some(NO_RANGES.into())),
         _ if no_such_bucket(&message) => (
             StoreErrorKind::NoBucket,
@@ -89,11 +94,11 @@ pub(crate) fn judge(
             _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
             _ if answer.metadata.get() && !about.let_in => (
                 StoreErrorKind::Denied,
-                Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile".into()),
+                Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile. In a container, the machine's service answers only if its hop limit is at least 2 (HttpPutResponseHopLimit)".into()),
             ),
             (_, Some(curl::CERTIFICATE)) => (
                 StoreErrorKind::NotAStore,
-                Some("the certificate of the endpoint is not trusted; give its certificate authority with --cacert".into()),
+                Some(untrusted(&message).into()),
             ),
             (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
             (Some(300..=399), _) => (StoreErrorKind::NotAStore, redirected(answer)),
@@ -127,6 +132,9 @@ pub(crate) const NO_ACCESS: &str =
 const LONG_NAME: &str = "file systems take names of at most 255 bytes, and the classic layout appends 21 to each: use --layout=packed, or an object store";
 /// Message of the client about a range that was answered with the whole object.
 const NOT_PARTIAL: &str = "Received non-partial response when range requested";
+/// Message of the client about an answer to a read that does not say how long it is.
+const NO_LENGTH: &str = "Content-Length Header missing from response";
+const NO_LENGTHS: &str = "a proxy in front of the store leaves out the length of objects (Content-Length): go around the proxy, or change its settings";
 const NO_RANGES: &str = "the store, or a proxy in front of it, ignores the range of a request: go around the proxy, or change its settings; `check` tries a range";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
@@ -158,6 +166,22 @@ fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
     let target = answer.redirect.borrow();
     let target = target.as_deref().unwrap_or("another address");
     Some(format!("redirects are not followed, because requests carry keys; if {target} is the right place, name it as the endpoint").into())
+}
+
+/// Hint for a certificate that does not check.
+fn untrusted(message: &str) -> &'static str {
+    let message = message.to_ascii_lowercase();
+    let said = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    if said(&["expired", "not valid after"]) {
+        return "the certificate of the endpoint has expired: renew it, or set the clock of this machine if that is ahead";
+    }
+    if said(&["notvalidyet", "not valid yet", "not valid before"]) {
+        return "the certificate of the endpoint is not valid yet: set the clock of this machine";
+    }
+    if said(&["not valid for name", "notvalidforname"]) {
+        return "the certificate of the endpoint is for another host name: check the host of the endpoint, and --s3-bucket-lookup";
+    }
+    "the certificate of the endpoint is not trusted; give its certificate authority with --cacert"
 }
 
 /// Hint if the endpoint speaks TLS and we do not, or the other way round.
@@ -195,7 +219,9 @@ fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, st
         curl::CONNECT => {
             "nothing accepts connections at this address: check host, port and scheme of the endpoint; --reach-timeout sets how long to try"
         }
-        curl::TLS => "the TLS handshake failed: check host, port and scheme of the endpoint",
+        curl::TLS => {
+            "the TLS handshake failed: check host, port and scheme of the endpoint; it must support TLS 1.2 or 1.3"
+        }
         _ => {
             "check the endpoint and the network: the store has not responded in this run yet; --reach-timeout sets how long to try"
         }
@@ -327,7 +353,6 @@ mod tests {
         for (error, status, kind, advice) in [
             (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policies"),
             (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
-            (denied("<Code>RequestTimeTooSkewed</Code>"), 403, StoreErrorKind::Denied, "clock"),
             (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),
             (
                 denied("<Code>InvalidObjectState</Code>"),
@@ -372,6 +397,47 @@ mod tests {
         answer.broken.set(Some(curl::CONNECT));
         let refused = judge(&generic("refused"), &answer, &Policy::default(), at_first);
         assert!(refused.again && refused.hint.unwrap().contains("--reach-timeout"));
+    }
+
+    #[test]
+    fn one_late_request_is_no_wrong_clock() {
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(403));
+        let source = "<Code>RequestTimeTooSkewed</Code>";
+        let late = Error::PermissionDenied { path: String::new(), source: source.into() };
+        for let_in in [true, false] {
+            let about = RetryContext { let_in, ..OLD };
+            let verdict = judge(&late, &answer, &Policy::default(), about);
+            assert_eq!(verdict.again, let_in);
+            assert!(verdict.hint.unwrap().contains("clock"));
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_does_not_check_has_the_fitting_advice() {
+        for (text, advice) in [
+            (
+                "invalid peer certificate: certificate expired: verification time 5 (UNIX), but certificate is not valid after 4",
+                "renew it",
+            ),
+            ("invalid peer certificate: Expired", "renew it"),
+            ("invalid peer certificate: NotValidYet", "clock"),
+            (
+                "certificate not valid for name \"a\"; certificate is only valid for b",
+                "--s3-bucket-lookup",
+            ),
+            ("invalid peer certificate: UnknownIssuer", "--cacert"),
+        ] {
+            let verdict = verdict(generic(text), None, Some(curl::CERTIFICATE));
+            assert!(verdict.hint.unwrap().contains(advice), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_length_is_not_asked_for_for_ever() {
+        let verdict = verdict(generic(NO_LENGTH), Some(200), None);
+        assert!(!verdict.again && verdict.hint.unwrap().contains("proxy"));
     }
 
     #[test]

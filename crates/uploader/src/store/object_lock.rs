@@ -45,6 +45,12 @@ pub struct Lock {
 }
 
 impl Lock {
+    /// Whether an object with this lock is locked at least as `wanted` asks for.
+    fn covers(&self, wanted: &Self) -> bool {
+        (self.mode == wanted.mode || self.mode == LockMode::Compliance)
+            && self.until.as_second() >= wanted.until.as_second()
+    }
+
     /// Returns the request body ("PutObjectRetention", request syntax).
     fn xml(&self) -> String {
         let until = self.until.strftime("%Y-%m-%dT%H:%M:%SZ");
@@ -67,14 +73,30 @@ fn says_enabled(answer: &[u8]) -> bool {
         && inside(&answer, "ObjectLockEnabled").is_some_and(|said| said.trim() == "Enabled")
 }
 
-/// Whether a response to "GetObjectRetention" shows a lock that is at least as strict as `lock`.
-fn says_locked(answer: &[u8], lock: &Lock) -> bool {
+/// The lock that a response to "GetObjectRetention" shows.
+fn stated(answer: &[u8]) -> Option<Lock> {
     let answer = String::from_utf8_lossy(answer);
-    let mode = inside(&answer, "Mode").map(str::trim);
-    let until = inside(&answer, "RetainUntilDate").and_then(|until| until.trim().parse().ok());
-    let strict = [lock.mode, LockMode::Compliance].map(|mode| mode.to_string());
-    mode.is_some_and(|mode| strict.iter().any(|strict| strict == mode))
-        && until.is_some_and(|until: Timestamp| until.as_second() >= lock.until.as_second())
+    let mode = inside(&answer, "Mode")?.trim();
+    let until = inside(&answer, "RetainUntilDate")?.trim().parse().ok()?;
+    let known = [LockMode::Governance, LockMode::Compliance];
+    let mode = known.into_iter().find(|known| known.to_string() == mode)?;
+    Some(Lock { mode, until })
+}
+
+/// Hint for an object that another lock holds already, which a request could not change.
+fn held_otherwise(there: &Lock) -> String {
+    let Lock { mode, until } = there;
+    let held = format!(
+        "the object is locked in mode {mode} until {until} already, by a default retention of the bucket or by an earlier command"
+    );
+    match mode {
+        LockMode::Compliance => {
+            format!("{held}: give --retain-mode=compliance, and a time that does not end earlier")
+        }
+        LockMode::Governance => format!(
+            "{held}: give --retain-mode=governance, or change the default retention of the bucket"
+        ),
+    }
 }
 
 /// Content of the first element of this name.
@@ -117,7 +139,8 @@ impl Store {
     }
 
     /// Locks an existing object, and reads the lock back. Locking a locked object again can only
-    /// extend its lock.
+    /// extend its lock; an object that the bucket's default retention has locked as strictly is
+    /// locked.
     ///
     /// # Errors
     /// [`StoreErrorKind::Rejected`] or [`StoreErrorKind::Denied`] if objects cannot be locked, the
@@ -130,30 +153,46 @@ impl Store {
         let outcome = self
             .retrying(Operation::Lock, key, || direct.call(Method::PUT, &what, body.clone()))
             .await;
-        outcome.map_err(|error| match error.kind {
-            StoreErrorKind::Rejected => error.with_hint(Some(HINT.into())),
-            _ => error,
-        })?;
+        if let Err(error) = outcome {
+            if !matches!(error.kind, StoreErrorKind::Rejected | StoreErrorKind::Denied) {
+                return Err(error);
+            }
+            let asked = self
+                .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+                .await;
+            return match asked.ok().and_then(|answer| stated(&answer)) {
+                Some(there) if there.covers(lock) => Ok(()),
+                Some(there) => Err(error.with_hint(Some(held_otherwise(&there).into()))),
+                None if error.kind == StoreErrorKind::Rejected => {
+                    Err(error.with_hint(Some(HINT.into())))
+                }
+                None => Err(error),
+            };
+        }
+        let mut last = None;
         for _ in 0..2 {
             let asked = self
                 .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
                 .await;
             match asked {
-                Ok(answer) if says_locked(&answer, lock) => return Ok(()),
+                Ok(answer) if stated(&answer).is_some_and(|there| there.covers(lock)) => {
+                    return Ok(());
+                }
                 Err(error) if error.kind == StoreErrorKind::Denied => {
                     return Err(error.with_hint(Some(
                         "grant s3:GetObjectRetention to the access key: a lock is read back".into(),
                     )));
                 }
                 // A single answer may be altered in transit.
-                Ok(_) => {}
+                Ok(answer) => last = stated(&answer),
                 Err(error) if error.kind == StoreErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
+        let hint = last.map_or(HINT.into(), |there| held_otherwise(&there).into());
         let message = "the store acknowledged the lock, but the object is not locked so";
         Err(StoreError::new(Operation::Lock, key, StoreErrorKind::Rejected, message)
-            .with_hint(Some(HINT.into())))
+            .with_hint(Some(hint)))
     }
 }
 
@@ -186,7 +225,7 @@ mod tests {
         let xml = lock.xml();
         assert!(xml.contains("<Mode>COMPLIANCE</Mode>"), "{xml}");
         assert!(xml.contains("<RetainUntilDate>2027-01-31T23:59:58Z</RetainUntilDate>"), "{xml}");
-        let reads = |xml: &str| says_locked(xml.as_bytes(), &lock);
+        let reads = |xml: &str| stated(xml.as_bytes()).is_some_and(|there| there.covers(&lock));
         assert!(reads(&xml) && reads(&xml.replace(":58Z", ":59.000Z")));
         for weaker in [
             xml.replace("2027-01-31", "2027-01-30"),

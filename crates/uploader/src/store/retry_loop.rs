@@ -106,6 +106,7 @@ impl Store {
     {
         let mut tries = 0;
         let mut failing_since = None;
+        let mut checked = false;
         loop {
             if let Some(change) = change(operation) {
                 self.refuse_link(operation, key)?;
@@ -127,6 +128,13 @@ impl Store {
                 Ok(value) => return Ok(value),
                 Err(verdict) => verdict,
             };
+            // A bucket with a default retention demands a checksum with each object.
+            if !checked && demands_checksum(&verdict.message) {
+                checked = true;
+                self.traffic.send_checksums();
+                self.traffic.count_retry();
+                continue;
+            }
             let failed = StoreError::new(operation, key, verdict.kind, verdict.message)
                 .with_attempts(tries)
                 .with_hint(verdict.hint);
@@ -159,6 +167,14 @@ impl Store {
             clock_ahead: heard.map(|heard| local.saturating_sub(heard.now())),
         }
     }
+}
+
+/// Whether a store has refused a request because it has no checksum of its body.
+fn demands_checksum(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    message.contains("status 400")
+        && (message.contains("content-md5") || message.contains("contentmd5"))
+        && ["required", "missing"].iter().any(|word| message.contains(word))
 }
 
 /// Returns what a request of this operation changes; `None` if it need not pass the gate. Names
