@@ -45,7 +45,7 @@ pub const TARGETS: [Target; 23] = [
     Target { name: "xbcrypt_decode", run: keys::xbcrypt, seeds: keys::xbcrypt_seeds },
     Target { name: "redo_head", run: redo::head, seeds: redo::seeds },
     Target { name: "seal_open", run: keys::seal, seeds: keys::seal_seeds },
-    Target { name: "envelope_open", run: keys::envelope, seeds: keys::envelope_seeds },
+    Target { name: "envelope_open", run: keys::keys_object, seeds: keys::keys_object_seeds },
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },
     Target { name: "records", run: catalogue::records, seeds: catalogue::record_seeds },
     Target { name: "object_names", run: catalogue::names, seeds: catalogue::name_seeds },
