@@ -7,6 +7,7 @@
 //! ```text
 //! bytes ──► Reader ──► Entry (offsets, header, Event) ──► Transactions ──► Transaction
 //! text  ──► Gtid, GtidPosition, GtidList (MariaDB) · MySqlGtid, GtidSet (MySQL)
+//!           LogPosition, GtidState, NotedPosition, LogDigest
 //! ```
 //!
 //! Nothing here trusts a log: every length is checked before it is used, and memory grows only with
@@ -28,8 +29,10 @@ mod gtid_error;
 mod gtid_event;
 mod header;
 mod intervals;
+mod log_digest;
 mod mariadb_gtid;
 mod mysql_gtid;
+mod position;
 mod query;
 mod reader;
 mod transactions;
@@ -42,8 +45,10 @@ pub use format::{ChecksumKind, Fork, FormatDescription};
 pub use gtid_error::GtidError;
 pub use gtid_event::{Alter, MariaDbBegin, MariaDbFlags, MySqlBegin};
 pub use header::{EventHeader, Flags, HEADER_LEN};
+pub use log_digest::LogDigest;
 pub use mariadb_gtid::{Gtid, GtidList, GtidPosition};
 pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};
+pub use position::{GtidState, LogPosition, NotedPosition};
 pub use query::{Query, Verb};
 pub use reader::{LogEnd, MAGIC, Reader};
 pub use transactions::{Begin, Outcome, Transaction, Transactions};
