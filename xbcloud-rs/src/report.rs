@@ -358,7 +358,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add("stream", l.stream_bytes.map(format_size));
     add("server", l.server.clone());
     add("lsn", l.to_lsn.map(|to| format!("{} to {to}", l.from_lsn.unwrap_or(0))));
-    add("binlog", l.binlog_pos.clone());
+    add("binlog", l.binlog_pos.clone().map(String::from));
     add("galera", l.galera.clone());
     add("opens with", (!l.ways_in.is_empty()).then(|| l.ways_in.join(", ")));
     add("verified", l.verified.as_ref().map(|found| proof(Some(found))));
