@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use xb_binlog::LogDigest;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
+use xb_repo::manifest::Manifest;
+use xb_repo::manifest::history::{FileBirth, History, RedoLog};
+use xb_repo::manifest::source_info::SourceInfo;
 
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::Manifest;
-use crate::catalog::manifest::history::{FileBirth, History, RedoLog};
-use crate::catalog::manifest::source_info::SourceInfo;
 use crate::server::login::{Family, ask_server};
 
 /// Variables of the server that name its files, or the server itself.
