@@ -181,6 +181,7 @@ mod tests {
             // Numbers get longer.
             (at("bin.999999", 4), at("bin.1000000", 4), Some(Less)),
             (at("bin.000001", 4), at("mysql-bin.000001", 4), None),
+            (at("bin.000001", 4), at("mysql-bin.000002", 4), None),
             (at("bin.1", 4), at("bin.000001", 4), None),
             (at("bin", 4), at("bin.000001", 4), None),
             (at("bin.old", 4), at("bin.000001", 4), None),

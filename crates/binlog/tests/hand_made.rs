@@ -4,7 +4,9 @@
 mod listing;
 
 use listing::{gtid, read, transactions};
-use xb_binlog::{Entry, Error, Event, EventType, Incident, LogEnd, Outcome, Transaction};
+use xb_binlog::{
+    Alter, ChecksumKind, Entry, Error, Event, EventType, Incident, LogEnd, Outcome, Transaction,
+};
 use xb_testkit::vectors;
 
 /// A log without checksums, which begins with the description of a real one.
@@ -137,6 +139,17 @@ fn a_transaction_of_mysql_has_the_length_that_it_states() {
 }
 
 #[test]
+fn further_flags_of_mariadb_have_their_fields_in_order() {
+    let mut body = [0; 13];
+    body[12] = 1;
+    // Several engines, and the end of an ALTER that began as number 17.
+    let more = [5, 2, 17, 0, 0, 0, 0, 0, 0, 0];
+    let log = Log::mariadb().event(EventType::MARIADB_GTID, &[&body[..], &more].concat());
+    let Event::MariaDbBegin(begin) = log.last() else { panic!("no GTID") };
+    assert_eq!(begin.alter, Some(Alter::Commit(17)));
+}
+
+#[test]
 fn a_rollback_to_a_savepoint_ends_nothing() {
     let log = Log::mariadb().gtid(1, 0).query("ROLLBACK TO `p`").query("ROLLBACK");
     let (found, _) = log.transactions().unwrap();
@@ -238,4 +251,37 @@ fn no_log_and_logs_of_old_servers_are_refused() {
     for (version, types, kind) in [(4, 27, 0), (3, 42, 1), (4, 42, 2), (4, 130, 1), (4, 900, 1)] {
         assert_eq!(format(version, types, kind), Err(Error::Format), "{version} {types} {kind}");
     }
+}
+
+/// Examples of "FORMAT_DESCRIPTION_EVENT" in the documentation of MariaDB Server, and of D. van Eeden,
+/// "Decoding MySQL's GTID_TAGGED_LOG_EVENT".
+#[test]
+fn published_examples_are_read_as_their_authors_do() {
+    let mut format =
+        b"\xfebin\x12\xad\x26\x5a\x0f\x84\x27\0\0\xf5\0\0\0\xf9\0\0\0\x01\0\x04\0".to_vec();
+    format.extend(b"10.1.16-MariaDB\0log");
+    format.resize(4 + 19 + 2 + 50, 0);
+    format.extend(
+        b"\x12\xad\x26\x5a\x13\x38\x0d\0\x08\0\x12\0\x04\x04\x04\x04\x12\0\0\xdd\0\x04\x1a\x08",
+    );
+    format.extend(b"\0\0\0\x08\x08\x08\x02\0\0\0\x0a\x0a\x0a");
+    format.resize(4 + 245 - 10, 0);
+    // No checksums, but one of this event, which does not cover the mark of a log in use.
+    format.extend(b"\x04\x13\x04\0\0\x2b\x91\xc2\x91");
+    format.insert(4 + 245 - 10, 0);
+    let (entries, end) = read(&format, 50);
+    assert_eq!(end, Ok(LogEnd::InUse));
+    let Event::Format(description) = &entries[0].event else { panic!("{entries:?}") };
+    assert_eq!(description.server_version, "10.1.16-MariaDB");
+    assert_eq!(description.checksums, ChecksumKind::None);
+
+    let tagged = b"\x02\x76\0\0\x02\x02\x25\x02\xdc\xf0\x09\x02\x30\xf9\x03\x22\xbd\x03\xad\x02\x21\x02\
+        \x44\x44\x5a\x68\x51\x03\x22\x04\x04\x06\x0cfoobaz\x08\0\x0a\x04\x0c\x7f\x15\x83\x22\x2d\x5c\
+        \x2e\x06\x10\x49\x03\x12\xc3\x02\x0b";
+    let Event::MySqlBegin(begin) = Log::mysql().event(EventType::GTID_TAGGED, tagged).last() else {
+        panic!("no GTID")
+    };
+    let gtid = begin.gtid.unwrap().to_string();
+    assert_eq!(gtid, "896e7882-18fe-11ef-ab88-22222d34d411:foobaz:1");
+    assert_eq!((begin.committed, begin.length), (Some(1_739_823_289_369_365), Some(210)));
 }

@@ -248,11 +248,14 @@ fn an_error_stays() {
     bad[300] ^= 1;
     let mut reader = Reader::new();
     let mut input = &bad[..];
-    let first = loop {
-        if let Err(error) = reader.next(&mut input) {
-            break error;
+    let mut read = || {
+        loop {
+            if reader.next(&mut input)?.is_none() {
+                return Ok(());
+            }
         }
     };
+    let first: Error = read().expect_err("damage is found");
     assert!(matches!(first, Error::Checksum { .. }), "{first}");
     assert_eq!(reader.next(&mut &log("mariadb.000002")[..]), Err(first.clone()));
     assert_eq!(reader.finish(), Err(first));
