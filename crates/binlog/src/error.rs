@@ -1,4 +1,4 @@
-//! What can be wrong with a log.
+//! Faults of a log.
 
 use crate::event_type::EventType;
 

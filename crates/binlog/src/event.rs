@@ -1,4 +1,4 @@
-//! Events: what a log holds for an archive, a replay, or a look at its history.
+//! Events, as far as an archive, a replay or a check of a server's history needs them.
 
 use crate::error::Error;
 use crate::event_type::EventType;

@@ -1,4 +1,4 @@
-//! What can be wrong with the text of a GTID.
+//! Faults in the text of a GTID.
 
 /// Bytes of a text that an error shows.
 const SHOWN: usize = 80;

@@ -192,7 +192,7 @@ impl MySqlBegin {
                 7 => begin.first_committed = Some(fields.varint()?),
                 8 => begin.length = Some(fields.varint()?),
                 0 | 4 | 5 | 9..=LAST => drop(fields.varint()?),
-                // A later version added it, for whoever knows it.
+                // A field of a later version, which this reader may ignore.
                 _ => break,
             }
         }

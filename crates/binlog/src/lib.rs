@@ -1,8 +1,8 @@
 //! Binary logs of MySQL and MariaDB.
 //!
 //! No I/O: the bytes of a log go in, in order and in pieces of any size, and its events come out. Of an
-//! event, only what an archive, a replay or a look at the history needs is decoded: where transactions
-//! begin and end, their GTIDs, times and kinds. Rows are passed over, in any size.
+//! event, only the parts that an archive, a replay or a check of the history needs are decoded: where
+//! transactions begin and end, their GTIDs, times and kinds. Rows are passed over, in any size.
 //!
 //! ```text
 //! bytes ──► Reader ──► Entry (offsets, header, Event) ──► Transactions ──► Transaction

@@ -85,7 +85,7 @@ impl FromStr for Tag {
     }
 }
 
-/// What numbers its own transactions: a UUID, or a tag of it.
+/// A sequence of numbers: each UUID, and each tag of it, counts its transactions from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GtidSource {
     /// UUID, most often of the server that first committed the transaction.
@@ -106,7 +106,7 @@ impl fmt::Display for GtidSource {
 /// Identity of one transaction of MySQL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MySqlGtid {
-    /// What numbers the transaction.
+    /// The sequence that the number belongs to.
     pub source: GtidSource,
     /// Number of the transaction, from 1.
     pub number: u64,

@@ -66,7 +66,7 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// What has happened up to a position, by GTIDs.
+/// The transactions up to a position, by GTIDs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GtidState {
     /// The last transaction of each domain.

@@ -14,13 +14,13 @@ pub struct Query {
     pub schema: Vec<u8>,
     /// Error that the statement ended with on the server, or 0.
     pub error: u16,
-    /// What the statement does to its transaction.
+    /// Effect of the statement on its transaction.
     pub verb: Verb,
     /// The first KiB of the statement; of a compressed one, nothing.
     pub text: Vec<u8>,
 }
 
-/// What a statement does to its transaction.
+/// Effect of a statement on its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// `BEGIN`

@@ -1,4 +1,4 @@
-//! Finds the transactions of a log: where each begins and ends, and what it is.
+//! Finds the transactions of a log: their limits, GTIDs and outcomes.
 
 use crate::error::Error;
 use crate::event::{Entry, Event};

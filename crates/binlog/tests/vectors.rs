@@ -1,4 +1,4 @@
-//! Logs that real servers wrote, and what those servers listed in them. See `fixtures/binlog`.
+//! Logs of real servers, compared with those servers' own listings. See `fixtures/binlog`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod listing;

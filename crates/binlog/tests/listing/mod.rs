@@ -1,4 +1,4 @@
-//! What a server lists in a log of its own, and the same from our events.
+//! The rows that a server lists for a log of its own, and the same rows from our events.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use xb_binlog::{
