@@ -49,6 +49,23 @@ impl EventType {
     /// A compressed statement (MariaDB).
     pub const QUERY_COMPRESSED: Self = Self(165);
 
+    /// Whether every server states where an event of this type ends: one that stands between
+    /// transactions, or begins or ends one.
+    pub(crate) fn has_end(self) -> bool {
+        matches!(
+            self,
+            Self::FORMAT_DESCRIPTION
+                | Self::GTID_LIST
+                | Self::MARIADB_GTID
+                | Self::XID
+                | Self::XA_PREPARE
+                | Self::ROTATE
+                | Self::STOP
+                | Self::BINLOG_CHECKPOINT
+                | Self::START_ENCRYPTION
+        )
+    }
+
     /// Returns the name by which `SHOW BINLOG EVENTS` lists the type; `None` if the type is unknown.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {

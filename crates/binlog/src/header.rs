@@ -17,7 +17,7 @@ pub struct EventHeader {
     pub server_id: u32,
     /// Length of the event in bytes, with header and checksum.
     pub length: u32,
-    /// Offset at which the event ends, modulo 2³².
+    /// Offset at which the event ends, modulo 2³²; MariaDB 11.8 writes 0 within a transaction.
     pub end: u32,
     /// Flags.
     pub flags: Flags,

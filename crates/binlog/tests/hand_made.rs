@@ -177,6 +177,16 @@ fn a_wrong_length_is_refused_before_it_is_used() {
     log[end] ^= 1;
     let error = Error::Chain { at: 256, expected: 283, found: 282 };
     assert_eq!(read(&log, 5).1, Err(error));
+    // MariaDB 11.8 states no end within a transaction, but where one begins or ends.
+    let mut inside = Log::mariadb().gtid(1, 0).event(EventType(30), &[0; 9]).xid().0;
+    let (rows, xid) = (256 + 38, 256 + 38 + 28);
+    inside[rows + 13..rows + 17].fill(0);
+    assert_eq!(read(&inside, 5).1, Ok(LogEnd::Recovered));
+    inside[xid + 13..xid + 17].fill(0);
+    assert!(matches!(read(&inside, 5).1, Err(Error::Chain { found: 0, .. })));
+    let mut mysql = Log::mysql().event(EventType(30), &[0; 9]).0;
+    mysql[127 + 13..127 + 17].fill(0);
+    assert!(matches!(read(&mysql, 5).1, Err(Error::Chain { at: 127, found: 0, .. })));
     // A list that would have to be held in memory.
     let log = Log::mariadb().event(EventType::GTID_LIST, &vec![0; (4 << 20) + 1]);
     let error = Error::TooLong { at: 256, event_type: EventType::GTID_LIST, limit: 4 << 20 };

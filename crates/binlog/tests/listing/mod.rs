@@ -11,11 +11,15 @@ pub(crate) type Row = (u64, String, u32, u64, String);
 /// Everything that is read from a log, in pieces of this size.
 pub(crate) fn read(log: &[u8], piece: usize) -> (Vec<Entry>, Result<LogEnd, Error>) {
     let mut reader = Reader::new();
-    let mut entries = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     for mut input in log.chunks(piece.max(1)) {
         loop {
             match reader.next(&mut input) {
-                Ok(Some(entry)) => entries.push(entry),
+                Ok(Some(entry)) => {
+                    let begin = entries.last().map_or(4, |last| last.end);
+                    assert_eq!(entry.begin, begin, "a gap between events");
+                    entries.push(entry);
+                }
                 Ok(None) => break,
                 Err(error) => return (entries, Err(error)),
             }
@@ -93,7 +97,9 @@ fn row(entry: &Entry) -> Row {
         _ => String::new(),
     };
     let kind = entry.header.event_type.name().unwrap_or("unknown").to_owned();
-    (entry.begin, kind, entry.header.server_id, entry.end, info)
+    // As the server states it, which may be 0.
+    let end = u64::from(entry.header.end);
+    (entry.begin, kind, entry.header.server_id, end, info)
 }
 
 /// The GTID of a transaction as text.
