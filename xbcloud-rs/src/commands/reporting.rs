@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport};
+use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport, Resources};
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
     write_whole,
@@ -210,7 +210,7 @@ impl Reporting {
     }
 
     /// Notes what a put will work with. If it fails, this is all that is known of it.
-    pub(crate) fn putting(&self, root: &Root, request: &PutRequest) {
+    pub(crate) fn putting(&self, root: &Root, resources: Resources, request: &PutRequest) {
         let Some(report) = self.report() else { return };
         match &request.layout {
             PutLayout::Classic { .. } => report.setting("layout", "classic"),
@@ -224,7 +224,7 @@ impl Reporting {
             }
         }
         // What cannot be planned fails with the same error soon.
-        if let Ok(plan) = xb_backup::plan(root, request) {
+        if let Ok(plan) = xb_backup::plan(root, resources, request) {
             planned(report, &plan);
         }
     }

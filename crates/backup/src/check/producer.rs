@@ -17,7 +17,7 @@ const GRANTS: [(&str, &[&str]); 2] =
     [("RELOAD", &["RELOAD", "ALL PRIVILEGES"]), ("PROCESS", &["PROCESS", "ALL PRIVILEGES"])];
 /// Checks a producer and its server. Only known backup programs are asked; of any other, only its
 /// presence is checked.
-pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<CheckLine> {
+pub async fn check_producer(argv: &[OsString], cancel: &CancelToken) -> Vec<CheckLine> {
     let Some(program) = argv.first() else { return Vec::new() };
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Err(error) = crate::child::find(&[Path::new(program)]) {
@@ -40,7 +40,7 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
             }
         })
     };
-    let version = ask(Path::new(program), &["--version".into()], &keep, stop).await;
+    let version = ask(Path::new(program), &["--version".into()], &keep, cancel).await;
     let text = match version {
         Ok(text) => text + &heard.lock().map(|heard| heard.clone()).unwrap_or_default(),
         Err(error) => {
@@ -68,12 +68,12 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
         "SELECT CONCAT('version=', VERSION()); SHOW GRANTS; \
          SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})"
     );
-    match ask_server(family, argv, &query, stop).await {
+    match ask_server(family, argv, &query, cancel).await {
         Ok(answer) => {
             let (judged, variables) = judge_server(&answer, &name, own.as_deref());
             lines.extend(judged);
-            lines.push(check_history(argv, stop).await);
-            lines.extend(check_galera(&variables, &defaults, stop).await);
+            lines.push(check_history(argv, cancel).await);
+            lines.extend(check_galera(&variables, &defaults, cancel).await);
         }
         Err(error) => lines.push(not_answered(argv, &error)),
     }
@@ -81,8 +81,8 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
 }
 
 /// Checks whether increments can prove that their base is of the same history.
-async fn check_history(argv: &[OsString], stop: &mut CancelToken) -> CheckLine {
-    match ServerWatch::begin(argv, stop).await.lacks() {
+async fn check_history(argv: &[OsString], cancel: &CancelToken) -> CheckLine {
+    match ServerWatch::begin(argv, cancel).await.lacks() {
         None => CheckLine::ok("history", "the server's logs can be compared with those of a base"),
         Some(why) => CheckLine::warning(
             "history",

@@ -43,7 +43,7 @@ impl Fetch<'_> {
         packed: &PackedFacts,
         (run, key): (RunId, Option<Arc<DataKey>>),
         mut sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let objects = self.objects(manifest, packed, run);
@@ -72,7 +72,7 @@ impl Fetch<'_> {
                 let take = |bytes| sink.take(bytes);
                 (unpack(arriving.with_sums(), key, &plan, &observer, take), sink)
             },
-            stop,
+            cancel,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
@@ -124,7 +124,7 @@ impl Fetch<'_> {
         &self,
         (body, parts): (PackedBody, Parts),
         sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, (u64, u64), S), BackupError> {
         let name = &self.request.name;
         let runs = parts.runs.clone();
@@ -153,7 +153,7 @@ impl Fetch<'_> {
                 };
                 (unpack_parts(arriving, &native, runs, &plan, &observer, take), picker)
             },
-            stop,
+            cancel,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
@@ -209,7 +209,7 @@ impl Fetch<'_> {
         packed: &PackedFacts,
         (run, front): (RunId, Bytes),
         mut sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let objects = self.objects(manifest, packed, run);
@@ -233,7 +233,7 @@ impl Fetch<'_> {
                 });
                 (written, sink)
             },
-            stop,
+            cancel,
         )
         .await?;
         let written = written?;
@@ -249,7 +249,7 @@ impl Fetch<'_> {
         files: &ClassicFiles,
         all: bool,
         mut sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let all = all && files.begun().is_none();
@@ -272,7 +272,7 @@ impl Fetch<'_> {
                     sink,
                 )
             },
-            stop,
+            cancel,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };

@@ -105,7 +105,7 @@ impl Donor {
     pub async fn ask(
         address: &str,
         talk: &OnLine,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Self, BackupError> {
         let mut args: Vec<OsString> =
             vec!["--batch".into(), "--skip-column-names".into(), "--connect-timeout=10".into()];
@@ -113,9 +113,9 @@ impl Donor {
         args.push(
             "--execute=SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_local_cached_downto', 'wsrep_last_committed')".into(),
         );
-        let mut answer = child::ask(Path::new("mariadb"), &args, talk, stop).await;
+        let mut answer = child::ask(Path::new("mariadb"), &args, talk, cancel).await;
         if matches!(answer, Err(BackupError::NotStarted { .. })) {
-            answer = child::ask(Path::new("mysql"), &args, talk, stop).await.or(answer);
+            answer = child::ask(Path::new("mysql"), &args, talk, cancel).await.or(answer);
         }
         Self::parse(&answer?).ok_or_else(|| BackupError::Donor {
             address: address.to_owned(),

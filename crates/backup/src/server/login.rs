@@ -64,7 +64,7 @@ pub(crate) async fn ask_server(
     family: Family,
     argv: &[OsString],
     query: &str,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<String, BackupError> {
     let client = Path::new(family.client());
     find(&[client])?;
@@ -72,7 +72,7 @@ pub(crate) async fn ask_server(
     let given = argv.get(1..).unwrap_or_default();
     let mut args = login_args(given);
     let files = args.iter().take_while(|word| is_about_files(word)).count();
-    let in_groups = in_groups(args.get(..files).unwrap_or_default(), &quiet, stop).await;
+    let in_groups = in_groups(args.get(..files).unwrap_or_default(), &quiet, cancel).await;
     // The command line comes last, because it wins.
     let password = password(given).or_else(|| password(&in_groups));
     let of_groups = login_args(&in_groups).into_iter().filter(|word| !is_about_files(word));
@@ -81,19 +81,19 @@ pub(crate) async fn ask_server(
         ["--batch", "--skip-column-names", "--connect-timeout=5", "-e", query].map(OsString::from),
     );
     let env = password.as_deref().map(|password| ("MYSQL_PWD", password));
-    ask_with(client, &args, env, &quiet, stop).await
+    ask_with(client, &args, env, &quiet, cancel).await
 }
 
 /// The options in the groups of option files that only the producer reads; none if they cannot be
 /// printed.
-async fn in_groups(files: &[OsString], quiet: &OnLine, stop: &mut CancelToken) -> Vec<OsString> {
+async fn in_groups(files: &[OsString], quiet: &OnLine, cancel: &CancelToken) -> Vec<OsString> {
     let program = Path::new(PRINT_DEFAULTS);
     if files.iter().any(|word| word == "--no-defaults") || find(&[program]).is_err() {
         return Vec::new();
     }
     let mut args = files.to_vec();
     args.extend(GROUPS.map(OsString::from));
-    let printed = ask(program, &args, quiet, stop).await.unwrap_or_default();
+    let printed = ask(program, &args, quiet, cancel).await.unwrap_or_default();
     printed.lines().map(OsString::from).collect()
 }
 

@@ -54,8 +54,8 @@ struct ServerFiles {
 impl ServerWatch {
     /// Asks the server of the producer `argv` for its files, and looks at them. A server that cannot
     /// be asked is no error: then nothing is known about its history.
-    pub async fn begin(argv: &[OsString], stop: &mut CancelToken) -> Self {
-        let files = ServerFiles::of(argv, stop).await;
+    pub async fn begin(argv: &[OsString], cancel: &CancelToken) -> Self {
+        let files = ServerFiles::of(argv, cancel).await;
         let before = files.as_ref().map(ServerFiles::look).unwrap_or_default();
         Self { files, before }
     }
@@ -108,13 +108,13 @@ fn is_between(before: Option<RedoStart>, at: Option<u64>, after: Option<RedoStar
 }
 
 impl ServerFiles {
-    async fn of(argv: &[OsString], stop: &mut CancelToken) -> Result<Self, String> {
+    async fn of(argv: &[OsString], cancel: &CancelToken) -> Result<Self, String> {
         let program = argv.first().cloned().unwrap_or_default();
         let family = Family::of_program(&program).ok_or_else(|| {
             format!("{} is not a known backup program", program.to_string_lossy())
         })?;
         let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
-        let answer = ask_server(family, argv, &query, stop).await.map_err(|error| {
+        let answer = ask_server(family, argv, &query, cancel).await.map_err(|error| {
             format!("the server cannot be asked with the producer's login: {error}")
         })?;
         Self::of_variables(&answer).ok_or_else(|| "the server does not name its files".to_owned())

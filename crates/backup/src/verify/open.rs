@@ -21,7 +21,7 @@ impl Run<'_> {
     pub(super) async fn open_packed(
         &mut self,
         stored: StoredManifest,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Option<Packed>, BackupError> {
         let (name, keys) = (&self.request.name, &self.request.keys);
         let manifest = stored.manifest.clone();
@@ -36,18 +36,18 @@ impl Run<'_> {
             Some(_) => Authenticity::NoKey,
         };
         if facts.sealed.is_none() {
-            self.request.given().allows_unsealed(name, Some(&manifest))?;
+            self.request.given(self.resources.memory).allows_unsealed(name, Some(&manifest))?;
         }
         let mut key = None;
         if facts.sealed.is_some() {
             let object = format!("{}/{KEYS}", run_folder(name, run));
-            match stop.or(envelope(self.root, name, &manifest, run)).await {
+            match cancel.or(envelope(self.root, name, &manifest, run)).await {
                 Ok(envelope) if keys.is_empty() && self.request.level < Level::Decrypt => {
                     drop(envelope);
                     self.note("without a key, the writer of this backup is unknown, and manifest and keys object are not authenticated");
                 }
                 Ok(envelope) => {
-                    let given = self.request.given();
+                    let given = self.request.given(self.resources.memory);
                     match open_sealed(self.root, name, &stored, &envelope, given) {
                         Ok(opened) => {
                             self.mac = Some(opened.manifest_key(envelope.stream_id()));
@@ -88,7 +88,7 @@ impl Run<'_> {
     pub(super) async fn open_classic(
         &mut self,
         manifest: Option<Manifest>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
@@ -96,15 +96,15 @@ impl Run<'_> {
             self.observer.begin_phase("list");
         }
         let Some(manifest) = manifest else {
-            let (look, files) = stop.or(stock_files(self.root, name)).await?;
-            self.request.given().allows_unsealed(name, None)?;
+            let (look, files) = cancel.or(stock_files(self.root, name)).await?;
+            self.request.given(self.resources.memory).allows_unsealed(name, None)?;
             self.note("a stock backup has no manifest, so missing files cannot be detected");
             self.report.close(Level::Manifest, "no manifest".to_owned());
-            self.classic(None, files, stop).await?;
-            return stop.or(look.still_holds(self.root, name)).await;
+            self.classic(None, files, cancel).await?;
+            return cancel.or(look.still_holds(self.root, name)).await;
         };
-        let files = stop.or(list_with_sums(self.root, name, Some(&manifest))).await?;
-        self.request.given().allows_unsealed(name, Some(&manifest))?;
+        let files = cancel.or(list_with_sums(self.root, name, Some(&manifest))).await?;
+        self.request.given(self.resources.memory).allows_unsealed(name, Some(&manifest))?;
         self.report.authenticity = Authenticity::NotSealed;
         let what = format!("intact, {}", self.report.authenticity.as_str());
         self.report.close(Level::Manifest, what);
@@ -113,7 +113,7 @@ impl Run<'_> {
                 "a damaged object cannot be named, because the checksum list is missing or damaged",
             );
         }
-        self.classic(Some(manifest), files, stop).await
+        self.classic(Some(manifest), files, cancel).await
     }
 }
 

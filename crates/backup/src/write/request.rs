@@ -20,12 +20,6 @@ pub struct PutRequest {
     pub layout: PutLayout,
     /// Size of the objects of a packed backup, and of fixed-size classic objects.
     pub object_size: ObjectSize,
-    /// Memory budget for buffers, in bytes.
-    pub memory: u64,
-    /// Worker threads.
-    pub threads: usize,
-    /// Number of concurrent requests; the budget may allow fewer.
-    pub parallel: usize,
     /// Kind of the input. An xbstream may also arrive as a native stream, which is stored unchanged
     /// (packed).
     pub content: Content,

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use xb_backup::{
     BackupError, GetRequest, KeySlots, Keys, PutLayout, PutRequest, RestoreOptions, RestoreReport,
-    Selection, stopper,
+    Selection,
 };
 use xb_encryptor::KeyBytes;
-use xb_pipeline::{Durability, Observer, Transform};
+use xb_pipeline::{Durability, Transform};
 use xb_reader::ChunkWriter;
 use xb_repo::manifest::Layout;
 
@@ -19,21 +19,17 @@ fn restore(
     target: &Path,
     (key, files): (bool, Selection),
 ) -> Result<RestoreReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let key = key.then(|| KeyBytes::new(&[7; 32]).unwrap());
     let request = GetRequest { keys: Keys::default().with_key(key), files, ..request("n") };
     let how = RestoreOptions { durability: Durability::End, decompress: true, check_room: true };
-    let observer = Observer::default();
-    block_on(xb_backup::restore(&store.root, &request, target, how, &observer, &mut stop))
+    block_on(xb_backup::restore(&session(&store.root), &request, target, how))
 }
 
 /// Store with one backup, and the backup's data objects.
 fn put(request: &PutRequest, stream: &[u8]) -> (Store, Vec<PathBuf>) {
     let store = Store::new();
-    let (_stopper, mut stop) = stopper();
-    let observer = Observer::default();
     let source = Cursor::new(stream.to_vec());
-    block_on(xb_backup::put(&store.root, request, source, &observer, &mut stop)).unwrap();
+    block_on(xb_backup::put(&session(&store.root), request, source)).unwrap();
     let data = |path: &PathBuf| {
         let text = path.to_str().unwrap();
         text.contains("/n/") && !text.ends_with("claim") && !text.ends_with("keys")

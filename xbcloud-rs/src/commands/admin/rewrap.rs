@@ -28,8 +28,8 @@ impl Context {
             memory: memory(&args.common.run),
         };
         let (slots, _) =
-            self.with_progress("rewrap", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::rewrap(&root, &request)).await
+            self.with_progress("rewrap", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_backup::rewrap(&root, &request)).await
             })?;
         for slot in slots {
             self.log.info(format!("key slot {}: {slot}", slot.slot));

@@ -1,6 +1,6 @@
 //! `plan`: estimates objects, requests, memory and cost before the first run.
 
-use xb_backup::{CancelToken, PutSizing};
+use xb_backup::{CancelToken, PutSizing, Resources};
 use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 use xb_repo::manifest::{Layout, Manifest};
@@ -19,8 +19,8 @@ impl Context {
             None => None,
             Some(name) => {
                 let (root, name) = backup_place(name, &args.common, false)?;
-                let find = |_, mut stop: CancelToken| async move {
-                    stop.or(xb_repo::list::describe(&root, &name)).await
+                let find = |_, cancel: CancelToken| async move {
+                    cancel.or(xb_repo::list::describe(&root, &name)).await
                 };
                 Some(self.with_progress("plan", &args.common.run, None, find)?.0)
             }
@@ -40,7 +40,11 @@ impl Context {
         let (memory, get_memory) = (put_memory(run, object_size, 0), memory(run));
         let threads = run.threads.unwrap_or_else(|| default_threads(memory, 0));
         let parallel = parallel(run);
-        let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };
+        let sizing = PutSizing {
+            resources: Resources { memory, threads, parallel },
+            object_size,
+            fixed_size: recut,
+        };
         let request = xb_tune::EstimateRequest {
             stored: like.as_ref().map_or_else(
                 || args.size.map_or(0, |size| size.bytes()),

@@ -62,7 +62,7 @@ impl Context {
             }
         };
         let check =
-            |_, mut stop: CancelToken| async move { stop.or(check_store(&root, lock)).await };
+            |_, cancel: CancelToken| async move { cancel.or(check_store(&root, lock)).await };
         Ok(self.with_progress("check", &args.common.run, None, check)?.0)
     }
 
@@ -79,7 +79,7 @@ impl Context {
             }
         };
         let check =
-            |_, mut stop: CancelToken| async move { Ok(check_producer(&argv, &mut stop).await) };
+            |_, cancel: CancelToken| async move { Ok(check_producer(&argv, &cancel).await) };
         Ok(self.with_progress("check", run, None, check)?.0)
     }
 }

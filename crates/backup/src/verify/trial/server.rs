@@ -103,7 +103,7 @@ impl Server {
         data: &Path,
         scratch: &Path,
         options: &ServerOptions,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Self, BackupError> {
         let Some(socket) = socket_in(scratch) else { return Err(too_deep(scratch)) };
         bring(&options.files, data)?;
@@ -114,12 +114,12 @@ impl Server {
         let program = options.program.clone();
         let version = String::new();
         let mut server = Self { child, program, args, log, socket, client, version };
-        let started = server.wait(stop).await;
+        let started = server.wait(cancel).await;
         server.version = match (started, server.names_in_lower_case()) {
             (Err(BackupError::Program { .. }), Some(value)) => {
                 let option = format!("--lower-case-table-names={value}");
                 server.args.push(option.into());
-                server.restart(stop).await?;
+                server.restart(cancel).await?;
                 return Ok(server);
             }
             (started, _) => started?,
@@ -131,10 +131,10 @@ impl Server {
     ///
     /// # Errors
     /// Those of [`Server::start`].
-    pub(super) async fn restart(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
+    pub(super) async fn restart(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         tokio::task::block_in_place(|| self.child.end(Signal::TERM.as_raw()));
         self.child = spawn(self.program.as_deref(), &self.args, &self.log)?;
-        self.version = self.wait(stop).await?;
+        self.version = self.wait(cancel).await?;
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl Server {
         value.chars().next().filter(|value| ('0'..='2').contains(value)).map(String::from)
     }
 
-    async fn wait(&mut self, stop: &mut CancelToken) -> Result<String, BackupError> {
+    async fn wait(&mut self, cancel: &CancelToken) -> Result<String, BackupError> {
         let begin = Instant::now();
         let log = self.log.clone();
         let gave_up = |what: String| BackupError::Program {
@@ -184,7 +184,7 @@ impl Server {
             if begin.elapsed() > PATIENCE {
                 return Err(gave_up("did not answer".to_owned()));
             }
-            match self.ask("SELECT VERSION()", &silent(), stop).await {
+            match self.ask("SELECT VERSION()", &silent(), cancel).await {
                 Ok(version) => return Ok(version.trim().to_owned()),
                 Err(BackupError::Program { .. }) => {}
                 // Not installed under this name; the next attempt uses the other name.
@@ -195,7 +195,7 @@ impl Server {
             }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
             }
         }
     }
@@ -205,7 +205,7 @@ impl Server {
     pub(super) async fn sql(
         &self,
         statements: &str,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Result<String, String>, BackupError> {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let talk: OnLine = {
@@ -217,7 +217,7 @@ impl Server {
                 }
             })
         };
-        match self.ask(statements, &talk, stop).await {
+        match self.ask(statements, &talk, cancel).await {
             Ok(answer) => Ok(Ok(answer)),
             Err(BackupError::Program { what, .. }) => {
                 let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +235,7 @@ impl Server {
         &self,
         statements: &str,
         talk: &OnLine,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<String, BackupError> {
         let args = [
             OsString::from("--no-defaults"),
@@ -247,7 +247,7 @@ impl Server {
             "--default-character-set=utf8mb4".into(),
             format!("--execute={statements}").into(),
         ];
-        child::ask(&self.client, &args, talk, stop).await
+        child::ask(&self.client, &args, talk, cancel).await
     }
 
     /// Shuts the server down in an orderly way.
