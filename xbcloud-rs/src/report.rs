@@ -361,7 +361,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add("stream", l.stream_bytes.map(format_size));
     add("server", l.server.clone());
     add("lsn", l.to_lsn.map(|to| format!("{} to {to}", l.from_lsn.unwrap_or(0))));
-    add("binlog", l.binlog_pos.clone());
+    add("binlog", l.binlog_pos.clone().map(String::from));
     add("galera", l.galera.clone());
     add("opens with", (!l.key_slots.is_empty()).then(|| l.key_slots.join(", ")));
     add("verified", l.verified.as_ref().map(|found| proof(Some(found))));

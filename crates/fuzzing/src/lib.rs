@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a panic reports a finding")]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of small inputs")]
 
+mod binlog;
 mod catalogue;
 mod codecs;
 mod commands;
@@ -33,7 +34,8 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
+    Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
     Target { name: "extract", run: extract::extract, seeds: extract::seeds },
     Target { name: "frame_stream", run: frames::stream, seeds: frames::stream_seeds },

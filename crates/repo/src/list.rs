@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
+use xb_binlog::NotedPosition;
 use xb_uploader::Listed;
 
 use crate::catalogue::Catalogue;
@@ -95,7 +96,7 @@ pub struct Listing {
     /// Log sequence number up to which the backup holds changes.
     pub to_lsn: Option<u64>,
     /// Binary log position and GTID, as the producer writes them.
-    pub binlog_pos: Option<String>,
+    pub binlog_pos: Option<NotedPosition>,
     /// Galera position, `UUID:SEQNO`.
     pub galera: Option<String>,
     /// Key slots, by kind and id; empty if the backup is not sealed.
