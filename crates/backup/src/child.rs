@@ -39,7 +39,7 @@ pub(crate) async fn run(
         [child.stdout().map(|p| Box::new(p) as _), child.stderr().map(|p| Box::new(p) as _)];
     let listeners: Vec<_> = pipes.into_iter().flatten().map(|pipe| listen(pipe, talk)).collect();
     let status = ended(&mut child, cancel).await;
-    hear_out(listeners.into_iter().flatten().collect()).await;
+    drain_output(listeners.into_iter().flatten().collect()).await;
     judge(program, status?)
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn ask_with(
         text
     });
     let status = ended(&mut child, cancel).await;
-    hear_out(listener.into_iter().collect()).await;
+    drain_output(listener.into_iter().collect()).await;
     let status = status?;
     let answer = answer
         .join()
@@ -148,7 +148,7 @@ async fn ended(child: &mut Running, cancel: &CancelToken) -> Result<ExitStatus, 
 
 /// Waits until the program's last lines have been forwarded, but not for a grandchild that keeps
 /// stderr open.
-async fn hear_out(listeners: Vec<JoinHandle<()>>) {
+async fn drain_output(listeners: Vec<JoinHandle<()>>) {
     let begin = Instant::now();
     while listeners.iter().any(|thread| !thread.is_finished()) && begin.elapsed() < LAST_WORDS {
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -189,8 +189,8 @@ fn done_before(links: &[Wanted], Totals { files, bytes }: Totals) -> Vec<(String
             manifest: link.manifest.as_deref().cloned(),
             chosen: None,
         };
-        let went_on = Some(Resumed { files, bytes, distrusted: 0 });
-        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, went_on })
+        let resumed = Some(Resumed { files, bytes, distrusted: 0 });
+        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, resumed })
     };
     links.iter().enumerate().map(report).collect()
 }

@@ -31,7 +31,7 @@ pub(crate) struct RetryContext {
     /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
     /// Whether the store has accepted the credentials before.
-    pub(crate) let_in: bool,
+    pub(crate) authenticated: bool,
     /// Whether the store has responded before.
     pub(crate) reached: bool,
     /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
@@ -57,7 +57,7 @@ pub(crate) fn judge(
         }
         _ if said(NO_LENGTH) => (StoreErrorKind::Altered, Some(NO_LENGTHS.into())),
         // The clock was right before: a proxy may have held the request.
-        _ if said("RequestTimeTooSkewed") && about.let_in => {
+        _ if said("RequestTimeTooSkewed") && about.authenticated => {
             (StoreErrorKind::Unavailable, denied(&message, about))
         }
         _ if said(NOT_PARTIAL) => (StoreErrorKind::Altered, Some(NO_RANGES.into())),
@@ -92,7 +92,7 @@ pub(crate) fn judge(
         Error::Generic { .. } => match (status, answer.broken.get()) {
             // No request was sent: the settings or a file with credentials are wrong.
             _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
-            _ if answer.metadata.get() && !about.let_in => (
+            _ if answer.metadata.get() && !about.authenticated => (
                 StoreErrorKind::Denied,
                 Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile. In a container, the machine's service answers only if its hop limit is at least 2 (HttpPutResponseHopLimit)".into()),
             ),
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     const OLD: RetryContext =
-        RetryContext { refreshable: false, let_in: true, reached: true, clock_ahead: None };
+        RetryContext { refreshable: false, authenticated: true, reached: true, clock_ahead: None };
 
     fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
         let answer = Answer::default();
@@ -406,10 +406,10 @@ mod tests {
         answer.status.set(Some(403));
         let source = "<Code>RequestTimeTooSkewed</Code>";
         let late = Error::PermissionDenied { path: String::new(), source: source.into() };
-        for let_in in [true, false] {
-            let about = RetryContext { let_in, ..OLD };
+        for authenticated in [true, false] {
+            let about = RetryContext { authenticated, ..OLD };
             let verdict = judge(&late, &answer, &Policy::default(), about);
-            assert_eq!(verdict.again, let_in);
+            assert_eq!(verdict.again, authenticated);
             assert!(verdict.hint.unwrap().contains("clock"));
         }
     }
@@ -497,9 +497,12 @@ mod tests {
         // The machine's own credentials service: missing at the start, failing later.
         answer.metadata.set(true);
         answer.status.set(None);
-        for let_in in [false, true] {
-            let about = RetryContext { refreshable: true, let_in, ..OLD };
-            assert_eq!(judge(&generic("x"), &answer, &Policy::default(), about).again, let_in);
+        for authenticated in [false, true] {
+            let about = RetryContext { refreshable: true, authenticated, ..OLD };
+            assert_eq!(
+                judge(&generic("x"), &answer, &Policy::default(), about).again,
+                authenticated
+            );
         }
     }
 }
