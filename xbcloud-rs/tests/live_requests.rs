@@ -1,5 +1,5 @@
 //! How many requests commands need: listings and reads cost money, and time with a distant store.
-#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod live_support;
 
