@@ -213,3 +213,18 @@ fn a_backup_whose_objects_no_listing_shows_is_not_replaced() {
     assert!(refused.contains("does not list it"), "{refused}");
     assert!(shop.bucket.get("shop/.xb-catalog/n").is_some());
 }
+
+/// A cache keeps what was read, so an altered answer could hide a proof, or damage, for ever.
+#[test]
+fn an_altered_record_hides_no_result() {
+    let shop = Shop::new();
+    shop.back_up("n0", (0, 100), None);
+    let _ = shop.xbcloud(&["verify", "--level=list"], "/n0").run().expect(0);
+    shop.with(vec![Rule::new("GET", "/@verified/", Action::Alter).times(1)]);
+    for cached in [false, true] {
+        let list = shop.xbcloud(&["list", "--json"], "");
+        let ran = list.env("XDG_CACHE_HOME", shop.scratch.join("cache")).run().expect(0);
+        let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert_eq!(lines[0]["verified"]["level"], "list", "{cached}: {lines}");
+    }
+}

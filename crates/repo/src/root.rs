@@ -112,6 +112,11 @@ impl Root {
         Self { cached: Some(cached), ..self.clone() }
     }
 
+    /// The same ROOT, whose reads use no cache.
+    pub(crate) fn uncached(&self) -> Self {
+        Self { cached: None, ..self.clone() }
+    }
+
     /// Lists the catalogue.
     ///
     /// # Errors

@@ -248,23 +248,45 @@ async fn the_rate_is_kept() {
 /// A store that forgets an upload whose parts are all still held.
 #[tokio::test]
 async fn a_forgotten_upload_is_sent_again_in_a_new_one() {
-    let bucket = s3::bucket();
-    let proxy = Proxy::start(bucket.address(), vec![Rule::new("PUT", "partNumber=", Action::Hold)]);
-    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
-    let mut sender = PartSender::new(store.clone(), 4);
-    let content = upload(&mut sender, "a/object", 2).await.unwrap();
-    let forget = async {
-        while proxy.held() < 3 {
-            tokio::task::yield_now().await;
+    // Forgotten before the sender gets the other parts, and after.
+    for before in [1, 3] {
+        let bucket = s3::bucket();
+        let rule = Rule::new("PUT", "partNumber=", Action::Hold);
+        let proxy = Proxy::start(bucket.address(), vec![rule]);
+        let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+        let mut sender = PartSender::new(store.clone(), 4);
+        let mut content = Vec::new();
+        for index in 0..3 {
+            if index == before {
+                forget(&proxy, &store, before).await;
+            }
+            let part = part("a/object", u32::try_from(index).unwrap(), index == 2);
+            content.extend(part.payload.iter().flat_map(|piece| piece.to_vec()));
+            sender.send(part).await.unwrap();
         }
-        let begun = store.unfinished_uploads("a/").await.unwrap();
-        assert_eq!(begun.len(), 1);
-        store.abort(&begun[0]).await.unwrap();
-        proxy.release();
-    };
-    let (sent, ()) = tokio::join!(sender.finish(), forget);
-    assert_eq!(sent.unwrap().objects, 1);
-    assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
+        if before == 3 {
+            let (sent, ()) = tokio::join!(sender.finish(), forget(&proxy, &store, before));
+            assert_eq!(sent.unwrap().objects, 1);
+        } else {
+            assert_eq!(sender.finish().await.unwrap().objects, 1);
+        }
+        assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
+    }
+}
+
+/// Removes the unfinished upload while `held` of its parts are on their way, and lets these arrive.
+async fn forget(proxy: &Proxy, store: &Store, held: usize) {
+    while proxy.held() < held {
+        tokio::task::yield_now().await;
+    }
+    let begun = store.unfinished_uploads("a/").await.unwrap();
+    assert_eq!(begun.len(), 1);
+    store.abort(&begun[0]).await.unwrap();
+    proxy.release();
+    // Answers arrive meanwhile.
+    for _ in 0..3 {
+        assert_eq!(store.size("a/object").await.unwrap(), None);
+    }
 }
 
 /// Once a part is acknowledged, its bytes are gone, and the object cannot be sent again.

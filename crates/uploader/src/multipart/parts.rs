@@ -209,6 +209,7 @@ impl PartSender {
         while let Some(finished) = self.running.try_join_next() {
             self.collect(finished)?;
         }
+        self.begin_again().await?;
         // An upload that is lost takes no more parts; it is begun again once all requests have ended.
         while self.open.get(&part.key).is_some_and(|object| !object.lost.is_empty()) {
             self.collect_one().await?;
@@ -377,13 +378,10 @@ impl PartSender {
     }
 
     async fn collect_one(&mut self) -> Result<(), StoreError> {
-        match self.running.join_next().await {
-            Some(finished) => {
-                self.collect(finished)?;
-                self.begin_again().await
-            }
-            None => Ok(()),
+        if let Some(finished) = self.running.join_next().await {
+            self.collect(finished)?;
         }
+        self.begin_again().await
     }
 
     fn collect(
