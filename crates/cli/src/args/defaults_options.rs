@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction};
 
 use crate::args::argv::{Item, next_items};
 use crate::args::option_table::OptionTable;
-use crate::args::sources::option_file::Wanted;
+use xb_option_files::Wanted;
 
 const DEFAULTS_FILE: &str = "defaults-file";
 const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";

@@ -13,9 +13,9 @@ use crate::args::defaults_options::{LOGIN_PATH, defaults_args, is_default, leadi
 use crate::args::merge::{Scope, all_given};
 use crate::args::option_table::OptionTable;
 use crate::args::sources::effective::{PRINT_DEFAULTS, effective, json, table};
-use crate::args::sources::option_file::OptionFilePaths;
 use crate::args::sources::{Origin, Sources};
 use crate::args::usage_error::UsageError;
+use xb_option_files::OptionFilePaths;
 
 /// Arguments for clap. `Debug` shows no arguments, since they may hold secrets.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -22,12 +22,12 @@ use clap::{Command, Parser};
 use crate::args::expand::{Expanded, expand};
 use crate::args::hide;
 use crate::args::sources::Sources;
-use crate::args::sources::option_file::OptionFilePaths;
 use crate::help;
 use crate::messages::log::{Log, LogOptions};
 use crate::program::exit::Exit;
 use crate::program::failure::Failure;
 use crate::program::personality::{Personality, program_name};
+use xb_option_files::OptionFilePaths;
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
