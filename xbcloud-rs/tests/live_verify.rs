@@ -255,7 +255,7 @@ const EVERY_KIND: &str = "CREATE DATABASE x; USE x;
     CREATE TABLE mem (i INT) ENGINE=MEMORY; CREATE TABLE ar (i INT) ENGINE=ARCHIVE;
     CREATE TABLE disc (i INT PRIMARY KEY); ALTER TABLE disc DISCARD TABLESPACE;
     CREATE VIEW v AS SELECT * FROM a; CREATE TABLE gone (i INT); CREATE VIEW vb AS SELECT * FROM gone; DROP TABLE gone;
-    CREATE TABLE `odd.näme\n1\tx\\\\n` (i INT PRIMARY KEY) ENGINE=MyISAM;
+    CREATE TABLE `odd.näme\n1\tx\\\\n\r'\"``$%/\u{1}\u{ffef}` (i INT PRIMARY KEY) ENGINE=MyISAM;
     CREATE DATABASE `oth-er`; CREATE TABLE `oth-er`.`t.1` (i INT PRIMARY KEY);";
 
 /// The files of a backup of all these tables, as the producer wrote them.

@@ -209,6 +209,14 @@ pub enum BackupError {
         /// The reason.
         what: String,
     },
+    /// The donor cannot be asked.
+    #[error("{address} cannot be asked: {what}")]
+    NoDonor {
+        /// Address of the donor.
+        address: String,
+        /// The error of connection, login or statement.
+        what: String,
+    },
     /// It is unknown whether the manifest was written.
     #[error("{name}: data stored; manifest status unknown: {source}")]
     InDoubt {
@@ -422,7 +430,7 @@ impl BackupError {
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Program { .. } => "prepare",
-            Self::NoPosition { .. } | Self::Donor { .. } => "galera",
+            Self::NoPosition { .. } | Self::Donor { .. } | Self::NoDonor { .. } => "galera",
             Self::Interrupted(_) => "interrupted",
             Self::Bug(_) | Self::System { .. } => "run",
         }
@@ -488,6 +496,9 @@ impl BackupError {
             Self::NoPosition { .. } => Some("take a backup with --galera-info"),
             Self::Donor { .. } => Some(
                 "restore a newer backup, or let the server join by state transfer; raise gcache.size on the donors to allow older backups",
+            ),
+            Self::NoDonor { .. } => Some(
+                "check the address, and put user and password of the donor into the group [client] of ~/.my.cnf",
             ),
             Self::NotRestorable { .. } => Some(
                 "take a full backup; name a backup to use it all the same, and see `list` for what each one lacks",

@@ -74,7 +74,7 @@ pub async fn restore_ready(
     let mut behind = None;
     // Checked before a restore that may take hours.
     if let (Some(address), Some(position)) = (&ready.donor, &position) {
-        behind = Some(catches_up(address, position, talk, stop).await?);
+        behind = Some(catches_up(address, position, stop).await?);
     }
     let finished = finished(&links, &request, how, ready);
     if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
@@ -96,7 +96,7 @@ pub async fn restore_ready(
         match found {
             Some(found) => {
                 if let (Some(address), None) = (&ready.donor, behind) {
-                    behind = Some(catches_up(address, &found, talk, stop).await?);
+                    behind = Some(catches_up(address, &found, stop).await?);
                 }
                 position = Some(found);
             }
@@ -120,7 +120,7 @@ pub async fn restore_ready(
         let found =
             found.ok_or_else(|| BackupError::NoPosition { name: request.name.to_string() })?;
         if let Some(address) = &ready.donor {
-            behind = Some(catches_up(address, &found, talk, stop).await?);
+            behind = Some(catches_up(address, &found, stop).await?);
         }
         position = Some(found);
     }
@@ -308,10 +308,9 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
 async fn catches_up(
     address: &str,
     position: &GaleraPosition,
-    talk: &OnLine,
     stop: &mut CancelToken,
 ) -> Result<u64, BackupError> {
-    let donor = Donor::ask(address, talk, stop).await?;
+    let donor = Donor::ask(address, stop).await?;
     let refused = |what: String| Err(BackupError::Donor { address: address.to_owned(), what });
     match donor.ist(position) {
         Ist::Possible { behind } => Ok(behind),

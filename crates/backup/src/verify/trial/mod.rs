@@ -211,7 +211,7 @@ async fn check(
         return Ok(found);
     }
     for statement in &trial.statements {
-        match server.sql(statement, stop).await? {
+        match server.run_anew(statement, stop).await? {
             Ok(_) => found.test.statements += 1,
             Err(said) => found.refused.push(format!("`{statement}` failed: {said}")),
         }

@@ -3,18 +3,19 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use xb_mysql::{Access, Account, Row, Target};
 use xb_process::{
     Program, Running, cause_in_log, end_of_log, how_it_ended, private_server_args, socket_in,
 };
 
 use crate::cancel::CancelToken;
-use crate::child::{self, OnLine};
+use crate::child;
 use crate::error::BackupError;
+use crate::server::session::{Session, SessionError};
 use crate::small_file::read_small;
 
 /// Time limit for a server to answer. A prepared backup needs no recovery, but a cold disk is slow.
@@ -30,7 +31,6 @@ const SERVERS: [&str; 6] = [
     "/usr/libexec/mariadbd",
     "/usr/libexec/mysqld",
 ];
-const CLIENTS: [&str; 2] = ["mariadb", "mysql"];
 /// Settings in a backup's own option file that describe its files, and that a server needs.
 const TAKEN_OVER: [&str; 4] = [
     "innodb_page_size",
@@ -38,8 +38,10 @@ const TAKEN_OVER: [&str; 4] = [
     "innodb_undo_tablespaces",
     "innodb_checksum_algorithm",
 ];
-/// Maximum length of a server's error message, in bytes.
-const LAST_WORDS: usize = 2000;
+/// Time limit of each step of a login.
+const LOGIN: Duration = Duration::from_secs(60);
+/// Time for a server that has closed a connection to end.
+const LAST_BREATH: Duration = Duration::from_secs(60);
 /// Number of the log's last lines that are shown after an abort.
 const LAST_LINES: usize = 40;
 
@@ -56,7 +58,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Checks that a server and its client are installed and can run with files in `scratch`.
+    /// Checks that a server is installed and can run with files in `scratch`.
     pub(super) fn look(&self, scratch: &Path) -> Result<(), BackupError> {
         if socket_in(scratch).is_none() {
             return Err(too_deep(scratch));
@@ -68,10 +70,9 @@ impl ServerOptions {
             });
         }
         match &self.program {
-            Some(program) => child::find(&[program])?,
-            None => child::find(&SERVERS.map(Path::new))?,
+            Some(program) => child::find(&[program]),
+            None => child::find(&SERVERS.map(Path::new)),
         }
-        child::find(&CLIENTS.map(Path::new))
     }
 }
 
@@ -89,8 +90,8 @@ pub(super) struct Server {
     program: Option<PathBuf>,
     args: Vec<OsString>,
     log: PathBuf,
-    socket: PathBuf,
-    client: PathBuf,
+    access: Access,
+    session: Option<Session>,
     version: String,
 }
 
@@ -110,20 +111,19 @@ impl Server {
         let log = scratch.join("server.log");
         let args = arguments(data, scratch, options)?;
         let child = spawn(options.program.as_deref(), &args, &log)?;
-        let client = PathBuf::from(CLIENTS[0]);
+        let account = Account { user: b"root".to_vec(), ..Account::default() };
+        let access = Access { target: Target::Socket(socket), account };
         let program = options.program.clone();
-        let version = String::new();
-        let mut server = Self { child, program, args, log, socket, client, version };
-        let started = server.wait(stop).await;
-        server.version = match (started, server.names_in_lower_case()) {
+        let (session, version) = (None, String::new());
+        let mut server = Self { child, program, args, log, access, session, version };
+        match (server.wait(stop).await, server.names_in_lower_case()) {
             (Err(BackupError::Program { .. }), Some(value)) => {
                 let option = format!("--lower-case-table-names={value}");
                 server.args.push(option.into());
                 server.restart(stop).await?;
-                return Ok(server);
             }
             (started, _) => started?,
-        };
+        }
         Ok(server)
     }
 
@@ -134,8 +134,7 @@ impl Server {
     pub(super) async fn restart(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
         tokio::task::block_in_place(|| self.child.end(Signal::TERM.as_raw()));
         self.child = spawn(self.program.as_deref(), &self.args, &self.log)?;
-        self.version = self.wait(stop).await?;
-        Ok(())
+        self.wait(stop).await
     }
 
     pub(super) fn version(&self) -> &str {
@@ -168,7 +167,8 @@ impl Server {
         value.chars().next().filter(|value| ('0'..='2').contains(value)).map(String::from)
     }
 
-    async fn wait(&mut self, stop: &mut CancelToken) -> Result<String, BackupError> {
+    /// Waits until the server accepts a connection, which is kept.
+    async fn wait(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
         let begin = Instant::now();
         let log = self.log.clone();
         let gave_up = |what: String| BackupError::Program {
@@ -181,17 +181,13 @@ impl Server {
             if let Some(status) = self.child.try_wait().map_err(broken)? {
                 return Err(gave_up(how_it_ended(status)));
             }
-            if begin.elapsed() > PATIENCE {
-                return Err(gave_up("did not answer".to_owned()));
-            }
-            match self.ask("SELECT VERSION()", &silent(), stop).await {
-                Ok(version) => return Ok(version.trim().to_owned()),
-                Err(BackupError::Program { .. }) => {}
-                // Not installed under this name; the next attempt uses the other name.
-                Err(BackupError::NotStarted { .. }) if self.client == Path::new(CLIENTS[0]) => {
-                    self.client = PathBuf::from(CLIENTS[1]);
+            match self.connect(stop).await {
+                Ok(()) => return Ok(()),
+                Err(SessionError::Own(error)) => return Err(error),
+                Err(SessionError::Server(error)) if begin.elapsed() > PATIENCE => {
+                    return Err(gave_up(format!("did not answer ({error})")));
                 }
-                Err(error) => return Err(error),
+                Err(SessionError::Server(_)) => {}
             }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
@@ -200,65 +196,95 @@ impl Server {
         }
     }
 
-    /// Runs statements; returns rows with the client's escapes. The inner error is the server's error
-    /// message.
-    pub(super) async fn sql(
-        &self,
-        statements: &str,
-        stop: &mut CancelToken,
-    ) -> Result<Result<String, String>, BackupError> {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let talk: OnLine = {
-            let heard = Arc::clone(&heard);
-            Arc::new(move |line: &[u8]| {
-                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                if heard.len() < LAST_WORDS && line.starts_with(b"ERROR") {
-                    heard.extend_from_slice(line);
-                }
-            })
-        };
-        match self.ask(statements, &talk, stop).await {
-            Ok(answer) => Ok(Ok(answer)),
-            Err(BackupError::Program { what, .. }) => {
-                let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(Err(if heard.is_empty() {
-                    what
-                } else {
-                    String::from_utf8_lossy(&heard).into_owned()
-                }))
-            }
-            Err(error) => Err(error),
+    async fn connect(&mut self, stop: &mut CancelToken) -> Result<(), SessionError> {
+        self.session = None;
+        let mut session = Session::open(&self.access, LOGIN, stop).await?;
+        for row in session.rows("SELECT VERSION()", stop).await? {
+            [self.version] = row.texts()?;
         }
+        self.session = Some(session);
+        Ok(())
     }
 
-    async fn ask(
-        &self,
-        statements: &str,
-        talk: &OnLine,
+    /// Runs a statement; returns its rows, of `N` columns without NULL. The inner error is the
+    /// server's, or says that the connection broke: then the server has ended, or it can be asked
+    /// again.
+    pub(super) async fn rows<const N: usize>(
+        &mut self,
+        statement: &str,
         stop: &mut CancelToken,
-    ) -> Result<String, BackupError> {
-        let args = [
-            OsString::from("--no-defaults"),
-            with("--socket=", &self.socket),
-            "--user=root".into(),
-            "--batch".into(),
-            "--skip-column-names".into(),
-            // Table names must not depend on the locale of this host.
-            "--default-character-set=utf8mb4".into(),
-            format!("--execute={statements}").into(),
-        ];
-        child::ask(&self.client, &args, talk, stop).await
+    ) -> Result<Result<Vec<[String; N]>, String>, BackupError> {
+        let outcome = match self.session(stop).await {
+            Ok(session) => session.rows(statement, stop).await,
+            Err(error) => Err(error),
+        };
+        let rows = outcome.and_then(|rows| {
+            Ok(rows.iter().map(Row::texts).collect::<Result<_, xb_mysql::Error>>()?)
+        });
+        self.settle(rows, stop).await
+    }
+
+    /// Like [`rows`](Self::rows), but drops the rows.
+    pub(super) async fn run(
+        &mut self,
+        statements: &str,
+        stop: &mut CancelToken,
+    ) -> Result<Result<(), String>, BackupError> {
+        let outcome = match self.session(stop).await {
+            Ok(session) => session.run(statements, stop).await,
+            Err(error) => Err(error),
+        };
+        self.settle(outcome, stop).await
+    }
+
+    /// Like [`run`](Self::run), in a session of its own: what statements before have set there does
+    /// not count.
+    pub(super) async fn run_anew(
+        &mut self,
+        statements: &str,
+        stop: &mut CancelToken,
+    ) -> Result<Result<(), String>, BackupError> {
+        self.session = None;
+        self.run(statements, stop).await
+    }
+
+    async fn session(&mut self, stop: &mut CancelToken) -> Result<&mut Session, SessionError> {
+        if self.session.is_none() {
+            self.connect(stop).await?;
+        }
+        Ok(self.session.as_mut().ok_or(xb_mysql::Error::Unusable)?)
+    }
+
+    /// After an error of the connection, gives the server time to end, because that is the usual
+    /// reason.
+    async fn settle<T>(
+        &mut self,
+        outcome: Result<T, SessionError>,
+        stop: &mut CancelToken,
+    ) -> Result<Result<T, String>, BackupError> {
+        let error = match outcome {
+            Ok(done) => return Ok(Ok(done)),
+            Err(SessionError::Own(error)) => return Err(error),
+            Err(SessionError::Server(error)) => error,
+        };
+        if !matches!(error, xb_mysql::Error::Server(_) | xb_mysql::Error::Unexpected) {
+            self.session = None;
+            let begin = Instant::now();
+            while !self.has_ended() && begin.elapsed() < LAST_BREATH {
+                match self.connect(stop).await {
+                    Ok(()) => break,
+                    Err(SessionError::Own(error)) => return Err(error),
+                    Err(SessionError::Server(_)) => tokio::time::sleep(PAUSE).await,
+                }
+            }
+        }
+        Ok(Err(error.to_string()))
     }
 
     /// Shuts the server down in an orderly way.
     pub(super) fn end(&mut self) {
         self.child.end(Signal::TERM.as_raw());
     }
-}
-
-/// Discards the output of the program that repeatedly checks whether the server answers.
-fn silent() -> OnLine {
-    Arc::new(|_| {})
 }
 
 fn with(option: &str, path: &Path) -> OsString {
