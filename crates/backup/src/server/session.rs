@@ -39,13 +39,18 @@ impl Session {
         let timeouts = Timeouts { login: patience, reply: None };
         let connect = move || {
             let client = Client::connect(&access.target, &access.account, timeouts)?;
-            Ok(Self { hang_up: client.hang_up()?, client: Some(client) })
+            Ok(Self::of(client)?)
         };
         // Its time limit ends a connect that is left behind.
         tokio::select! {
             done = tokio::task::spawn_blocking(connect) => done.map_err(|_| panicked())?,
             signal = stop.asked() => Err(BackupError::Interrupted(signal).into()),
         }
+    }
+
+    /// Takes over a connection.
+    pub(crate) fn of(client: Client) -> Result<Self, Error> {
+        Ok(Self { hang_up: client.hang_up()?, client: Some(client) })
     }
 
     /// Runs statements, and returns the rows of all their results together.

@@ -180,9 +180,12 @@ async fn try_out(
         what: format!("cannot read the names of its files: {error}"),
     })?;
     let mut server = Server::start(&data, scratch, &trial.server, stop).await?;
-    let outcome = check(&mut server, holdings, trial, stop).await;
-    tokio::task::block_in_place(|| server.end());
-    outcome
+    let mut found = check(&mut server, holdings, trial, stop).await?;
+    found.unconfined = server.unconfined();
+    if !server.has_ended() {
+        found.unclean = tokio::task::block_in_place(|| server.end(stop)).err();
+    }
+    Ok(found)
 }
 
 /// Removes `.isl` files: they name tablespaces elsewhere, possibly those of a running server.

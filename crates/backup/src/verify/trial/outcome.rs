@@ -22,6 +22,10 @@ pub(super) struct Outcome {
     pub(super) refused: Vec<String>,
     /// The end of the server's log, if the server ended by itself.
     pub(super) log: Option<String>,
+    /// Why the server could write anywhere.
+    pub(super) unconfined: Option<&'static str>,
+    /// Why the server did not stop cleanly.
+    pub(super) unclean: Option<String>,
     /// Tables that were opened, but not checked: CHECK TABLE cannot do it.
     pub(super) opened: Vec<Listed>,
     /// What CHECK TABLE says of tables that are in order.
@@ -156,6 +160,14 @@ impl Outcome {
         if more > 0 {
             all.push(format!("CHECK TABLE gives {} more", counted(more as u64, "warning")));
         }
+        all.extend(self.unconfined.map(|why| {
+            format!("the trial server was not confined to the scratch directory: {why}")
+        }));
+        all.extend(
+            self.unclean
+                .take()
+                .map(|how| format!("the trial server did not stop cleanly: it {how}")),
+        );
         let log = self.log.take();
         all.extend(log.map(|log| format!("the trial server exited on its own; its log:\n{log}")));
         all
