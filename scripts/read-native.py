@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads a native stream (docs/format.md) and writes the plain bytes of source 0 to standard output.
+"""Reads a native stream (docs/spec/format.md) and writes the plain bytes of source 0 to standard output.
 
     read-native.py [FILE]        without FILE: from standard input
 

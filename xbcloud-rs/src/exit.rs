@@ -3,25 +3,35 @@
 use xb_backup::BackupError;
 use xb_cli::Exit;
 use xb_pipeline::PackError;
+use xb_repo::error::RepoError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
 /// Exit code after an error of the library.
 pub(crate) fn exit(error: &BackupError) -> Exit {
     use BackupError as E;
     match error {
-        E::Store(error) | E::InDoubt { source: error, .. } => of_store(error),
+        E::Repo(error) => of_repo(error),
         E::Unlocked { source, .. } => of_store(source),
         E::Put(PackError::Read { .. } | PackError::Stream(_)) | E::Input(_) => Exit::Input,
         E::NotStarted { .. } | E::Producer { .. } => Exit::Input,
         E::System { .. } if error.fifo().is_some() => Exit::Input,
         E::LockStall { .. } => Exit::Unreachable,
-        E::Put(PackError::Plan(_)) | E::Plan(_) | E::Name(_) => Exit::Usage,
-        E::NotThere { .. } => Exit::NotFound,
+        E::Put(PackError::Plan(_)) | E::Plan(_) => Exit::Usage,
         E::Keys(_) | E::FileKey { .. } | E::Unsealed { .. } | E::Unvouched { .. } => {
             Exit::NotPermitted
         }
-        E::Damaged { .. } | E::Manifest { .. } | E::Unclear { .. } => Exit::Damaged,
+        E::Damaged { .. } => Exit::Damaged,
         E::Interrupted(signal) => Exit::Interrupted(*signal),
+        _ => Exit::Failed,
+    }
+}
+
+fn of_repo(error: &RepoError) -> Exit {
+    match error {
+        RepoError::Store(error) | RepoError::InDoubt { source: error, .. } => of_store(error),
+        RepoError::Name(_) => Exit::Usage,
+        RepoError::NotThere { .. } => Exit::NotFound,
+        RepoError::Manifest { .. } | RepoError::Unclear { .. } => Exit::Damaged,
         _ => Exit::Failed,
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupKind, Listing, Proof, State};
 use xb_cli::{format_size, printable};
+use xb_repo::list::{BackupKind, Listing, State};
+use xb_repo::records::Proof;
 
 use crate::report::{details, state};
 
@@ -45,7 +46,7 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
 
 /// Sort key: first the names that were never a backup, then backups by their end, then runs in
 /// progress.
-fn order(line: &Listing) -> (u8, Option<xb_backup::Timestamp>, &str) {
+fn order(line: &Listing) -> (u8, Option<jiff::Timestamp>, &str) {
     let group = match (line.state, line.finished) {
         (State::Running, _) => 2,
         (_, Some(_)) => 1,

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use xb_backup::{BackupName, Root, Timestamp, Wanted, fill_in, is_name_template};
+use jiff::Timestamp;
+use xb_backup::{fill_in, is_name_template};
 use xb_cli::{Failure, host_name};
+use xb_repo::names::BackupName;
+use xb_repo::resolve::Wanted;
+use xb_repo::root::Root;
 use xb_uploader::{Location, Place, Policy};
 
 use crate::args::copy_destination::Destination;
@@ -267,7 +271,7 @@ fn open(
         );
     }
     Root::open(location, &settings(store, run)?, policy(run), create)
-        .map_err(crate::report::failure)
+        .map_err(|error| crate::report::failure(error.into()))
 }
 
 /// Retry policy. Each of the two limits is a minimum; if only one is given, the other is off.

@@ -2,16 +2,19 @@
 
 use std::io::Write as _;
 
-use crate::args::RestoreArgs;
-use crate::exit::exit;
 use xb_backup::{
-    BackupError, BackupKind, CopyReport, DeletionPlan, End, GetReport, Leftovers, Listing,
-    Manifest, Proof, PutReport, ReadyReport, Resumed, State,
+    BackupError, CopyReport, DeletionPlan, GetReport, Leftovers, PutReport, ReadyReport, Resumed,
 };
 use xb_cli::{
     Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
 };
+use xb_repo::list::{BackupKind, Listing, State};
+use xb_repo::manifest::{End, Manifest};
+use xb_repo::records::Proof;
 use xb_uploader::Lock;
+
+use crate::args::RestoreArgs;
+use crate::exit::exit;
 
 /// Turns an error of the library into the one error of this run.
 pub(crate) fn failure(error: BackupError) -> Failure {
@@ -325,7 +328,7 @@ pub(crate) fn state(listing: &Listing) -> String {
 
 /// State of verification, in one or two words.
 pub(crate) fn proof(proof: Option<&Proof>) -> String {
-    let day = |at: Option<xb_backup::Timestamp>| {
+    let day = |at: Option<jiff::Timestamp>| {
         at.map_or(String::new(), |at| format!(" {}", at.strftime("%Y-%m-%d")))
     };
     match proof {

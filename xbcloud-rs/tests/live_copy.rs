@@ -4,14 +4,15 @@
 mod live_support;
 
 use live_support::*;
-use xb_backup::{BackupName, CopyRequest, Keys, Root, stopper};
+use xb_backup::{CopyRequest, Keys, stopper};
 use xb_pipeline::Observer;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::s3::{self, Bucket, OTHER_KEY, READ_KEY, SECRET_KEY};
 use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
-
 use xb_uploader::{BucketLookup, Location, Policy, S3Settings, StoreSettings};
 
 const MIB: usize = 1 << 20;
@@ -114,7 +115,7 @@ fn assert_locked(store: &Store, name: &str, mode: &str) {
             Some((found, until)) => {
                 assert!(wanted && found == mode, "{key}: {found}");
                 assert!(
-                    until.parse::<xb_backup::Timestamp>().unwrap() > xb_backup::Timestamp::now(),
+                    until.parse::<jiff::Timestamp>().unwrap() > jiff::Timestamp::now(),
                     "{key}: {until}"
                 );
                 locked += 1;

@@ -138,16 +138,21 @@ fn the_readme_does_what_it_says() {
 }
 
 #[test]
+fn the_tour_does_what_it_says() {
+    run_document("docs/guide/tour.md", 4);
+}
+
+#[test]
 fn the_page_on_restores_does_what_it_says() {
-    run_document("docs/restore.md", 3);
+    run_document("docs/guide/restore.md", 3);
 }
 
 #[test]
 fn the_page_on_verification_does_what_it_says() {
-    run_document("docs/verify.md", 3);
+    run_document("docs/guide/verify.md", 3);
 }
 
 #[test]
 fn the_page_on_filters_does_what_it_says() {
-    run_document("docs/filters.md", 1);
+    run_document("docs/reference/filters.md", 1);
 }

@@ -64,7 +64,7 @@ fn prometheus_reads_the_metrics_and_all_are_documented() {
             .expect(0);
         assert_eq!(ran.stderr_text() + &ran.stdout_text(), "", "{text}");
     }
-    let documents = std::fs::read_to_string(workspace().join("docs/operate.md")).unwrap();
+    let documents = std::fs::read_to_string(workspace().join("docs/reference/metrics.md")).unwrap();
     assert_eq!(names(&documents), written(&good));
     assert!(written(&bad).is_subset(&written(&good)), "{bad}");
 }

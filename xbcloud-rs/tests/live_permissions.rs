@@ -1,4 +1,4 @@
-//! The permissions in docs/runbook.md are sufficient, and each is needed.
+//! The permissions in docs/guide/runbook.md are sufficient, and each is needed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use xb_testkit::s3;
 use xb_testkit::stream::small_backup;
 
 const MIB: usize = 1 << 20;
-const RUNBOOK: &str = include_str!("../../docs/runbook.md");
+const RUNBOOK: &str = include_str!("../../docs/guide/runbook.md");
 
 #[test]
 fn the_policy_of_the_runbook_is_the_smallest() {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_backup::Manifest;
+use xb_repo::manifest::Manifest;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::files::tree;
 use xb_testkit::stream::StreamWriter;

@@ -49,12 +49,15 @@ impl CancelToken {
     ///
     /// # Errors
     /// Those of `work`, or [`BackupError::Interrupted`].
-    pub async fn or<T>(
+    pub async fn or<T, E>(
         &mut self,
-        work: impl Future<Output = Result<T, BackupError>>,
-    ) -> Result<T, BackupError> {
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, BackupError>
+    where
+        BackupError: From<E>,
+    {
         tokio::select! {
-            done = work => done,
+            done = work => Ok(done?),
             signal = self.asked() => Err(BackupError::Interrupted(signal)),
         }
     }
@@ -67,7 +70,7 @@ mod tests {
     #[tokio::test]
     async fn work_that_never_ends_is_broken_off() {
         let (stopper, mut stop) = stopper();
-        assert_eq!(stop.or(async { Ok(7) }).await.unwrap(), 7);
+        assert_eq!(stop.or(std::future::ready(Ok::<_, BackupError>(7))).await.unwrap(), 7);
         stopper.stop(15);
         let never = std::future::pending::<Result<(), BackupError>>();
         assert!(matches!(stop.or(never).await, Err(BackupError::Interrupted(15))));

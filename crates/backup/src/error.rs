@@ -1,45 +1,26 @@
 //! The one error of a command: its first cause, with stage, location and a hint.
 
 use xb_pipeline::{FifoError, PackError, PlanError};
+use xb_repo::error::RepoError;
+use xb_repo::history::NotContinued;
+use xb_repo::names::NameError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use crate::catalog::history::NotContinued;
-use crate::catalog::manifest::ManifestError;
-use crate::catalog::names::NameError;
 use crate::hints::{keys_hint, stream_hint};
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The store refused or could not be reached.
+    /// The store, the catalogue, a claim or the objects of a backup.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Repo(#[from] RepoError),
     /// Packing or uploading failed.
     #[error(transparent)]
     Put(#[from] PackError),
     /// The settings cannot work.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The backup name is not allowed.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// The manifest of a backup is damaged or from a later version.
-    #[error("{key}: {source}")]
-    Manifest {
-        /// Key of the manifest.
-        key: String,
-        /// The defect of the manifest.
-        source: ManifestError,
-    },
-    /// A backup of that name exists.
-    #[error("backup {name} already exists{state}")]
-    Exists {
-        /// Name of the backup.
-        name: String,
-        /// State of the backup.
-        state: &'static str,
-    },
     /// The stream is whole file by file, but its last file is missing. Its objects stay, without a
     /// manifest ([`xb_pipeline::EndRule::KnownProducerOrPart`]).
     #[error("Upload failed: backup is incomplete. {why}")]
@@ -47,90 +28,11 @@ pub enum BackupError {
         /// The missing piece.
         why: String,
     },
-    /// Another run of that name is in progress.
-    #[error(
-        "another run of {name} is in progress: its claim {claim} was refreshed {seconds} s ago"
-    )]
-    Running {
-        /// Name of the backup.
-        name: String,
-        /// Key of the other run's claim.
-        claim: String,
-        /// Age of the claim.
-        seconds: i64,
-    },
-    /// The manifest of a backup cannot be read, so its objects and dependants cannot be determined.
-    #[error("{name}: {source}; its objects and dependants cannot be determined")]
-    Unclear {
-        /// Name of the backup.
-        name: String,
-        /// Reason why the manifest cannot be read.
-        source: Box<BackupError>,
-    },
-    /// Backups whose manifests cannot be read may depend on this one.
-    #[error("{name} may be the base of {by}, whose manifest cannot be read")]
-    MayBeNeeded {
-        /// Name of this backup.
-        name: String,
-        /// Names of the backups that may depend on it.
-        by: String,
-    },
-    /// The name is a folder of other backups, not a backup.
-    #[error("{name} is not a backup, but a folder of {what}")]
-    Folder {
-        /// The name.
-        name: String,
-        /// Number of backups in the folder, and some of their names.
-        what: String,
-    },
-    /// Objects of other programs exist below the name.
-    #[error("{name} holds {what}")]
-    Foreign {
-        /// The name.
-        name: String,
-        /// Number of objects, and some of their keys.
-        what: String,
-    },
-    /// A symbolic link in a directory that is used as a store: the objects behind it may belong to
-    /// another backup.
-    #[error("{link} is a symbolic link, and nothing is written or removed through links")]
-    Linked {
-        /// The name.
-        name: String,
-        /// Path of the link below the store's directory.
-        link: String,
-    },
-    /// Objects in the stock layout that may be a part of a backup, or of several.
-    #[error("cannot recognise {name} as a backup: it holds {what}")]
-    Unrecognised {
-        /// The name.
-        name: String,
-        /// Some of the keys.
-        what: String,
-    },
-    /// The objects that a delete would remove have changed since they were shown.
-    #[error("{name} has changed since its objects were listed; nothing was removed")]
-    Changed {
-        /// Name of the backup.
-        name: String,
-    },
     /// Another rewrap replaced the key slots in the meantime.
     #[error(
         "the key slots of {name} were replaced by another rewrap at the same time; its slots are valid now"
     )]
     Rewrapped {
-        /// Name of the backup.
-        name: String,
-    },
-    /// Another command changed a record at the same time.
-    #[error("{what} was changed by another command at the same time")]
-    Concurrent {
-        /// The record, with the name of its backup.
-        what: String,
-    },
-    /// The objects of a backup without a manifest changed while they were read.
-    #[error("the objects of {name} changed while they were read")]
-    Replaced {
         /// Name of the backup.
         name: String,
     },
@@ -148,34 +50,6 @@ pub enum BackupError {
         /// State of its verification.
         why: String,
     },
-    /// No complete backup has that name.
-    #[error("there is no complete backup {name}{state}")]
-    NotThere {
-        /// Name of the backup.
-        name: String,
-        /// State of the name.
-        state: &'static str,
-    },
-    /// There are backups, and none of them can be restored.
-    #[error("no backup here can be restored: {why}")]
-    NotRestorable {
-        /// Each backup that was skipped, and why.
-        why: String,
-    },
-    /// ROOT holds backups of several servers, and the request names none of them.
-    #[error("the backups here come from several servers: {servers}")]
-    WhichServer {
-        /// Some of the servers.
-        servers: String,
-    },
-    /// An incremental backup cannot be restored or taken because its base does not fit.
-    #[error("{name} is incremental: {what}")]
-    Chain {
-        /// Name of the incremental backup.
-        name: String,
-        /// What is wrong.
-        what: String,
-    },
     /// An increment was taken by the producer's own options, and its base is not here.
     #[error("{name} is incremental, and no backup here ends at LSN {lsn}, where it begins")]
     NoBase {
@@ -187,14 +61,6 @@ pub enum BackupError {
     /// The server does not continue the history of the base, or that is unknown.
     #[error(transparent)]
     History(#[from] NotContinued),
-    /// Other backups depend on this one.
-    #[error("{name} is the base of {by}")]
-    Needed {
-        /// Name of this backup.
-        name: String,
-        /// Names of its dependants.
-        by: String,
-    },
     /// The backup does not come from a node of a cluster.
     #[error("{name} has no Galera position, so it cannot be restored as a cluster node")]
     NoPosition {
@@ -216,14 +82,6 @@ pub enum BackupError {
         address: String,
         /// The error of connection, login or statement.
         what: String,
-    },
-    /// It is unknown whether the manifest was written.
-    #[error("{name}: data stored; manifest status unknown: {source}")]
-    InDoubt {
-        /// Name of the backup.
-        name: String,
-        /// The store's last error.
-        source: StoreError,
     },
     /// The backup is complete, but not all of its objects could be locked.
     #[error("{name} is complete, but not fully locked: {source}")]
@@ -354,19 +212,29 @@ pub enum BackupError {
     },
 }
 
+impl From<StoreError> for BackupError {
+    fn from(error: StoreError) -> Self {
+        Self::Repo(error.into())
+    }
+}
+
+impl From<NameError> for BackupError {
+    fn from(error: NameError) -> Self {
+        Self::Repo(error.into())
+    }
+}
+
 impl BackupError {
-    /// Whether a manifest, claim or record itself cannot be read: it is damaged, of a newer
-    /// version, archived, or encrypted with another key. Other objects may be readable.
+    /// Whether a manifest, claim or record itself cannot be read; see
+    /// [`RepoError::is_of_one_object`].
     #[must_use]
     pub fn is_of_one_object(&self) -> bool {
-        match self {
-            Self::Manifest { .. } => true,
-            Self::Store(error) => matches!(
-                error.kind,
-                StoreErrorKind::Denied | StoreErrorKind::Rejected | StoreErrorKind::Damaged
-            ),
-            _ => false,
-        }
+        matches!(self, Self::Repo(error) if error.is_of_one_object())
+    }
+
+    /// Whether the store has answered that an object does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Repo(RepoError::Store(error)) if error.kind == StoreErrorKind::NotFound)
     }
 
     /// Returns the file that is not in the backup.
@@ -393,34 +261,18 @@ impl BackupError {
     #[must_use]
     pub fn stage(&self) -> &'static str {
         match self {
-            Self::Store(_) | Self::InDoubt { .. } | Self::Unlocked { .. } => "store",
+            Self::Repo(error) => error.stage(),
+            Self::Unlocked { .. } => "store",
             Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
             Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
-            Self::Plan(_) | Self::Name(_) | Self::Selection(_) => "settings",
+            Self::Plan(_) | Self::Selection(_) => "settings",
             Self::NoFile { .. } | Self::Spool { .. } => "settings",
-            Self::Manifest { .. }
-            | Self::Exists { .. }
-            | Self::NotThere { .. }
-            | Self::Unclear { .. }
-            | Self::MayBeNeeded { .. }
-            | Self::Folder { .. }
-            | Self::Foreign { .. }
-            | Self::Linked { .. }
-            | Self::Unrecognised { .. }
-            | Self::Changed { .. }
-            | Self::Rewrapped { .. }
-            | Self::Concurrent { .. }
-            | Self::Replaced { .. }
+            Self::Rewrapped { .. }
             | Self::Pinned { .. }
             | Self::Unverified { .. }
-            | Self::WhichServer { .. }
-            | Self::NotRestorable { .. }
-            | Self::Chain { .. }
             | Self::NoBase { .. }
-            | Self::History(_)
-            | Self::Needed { .. }
-            | Self::Running { .. } => "catalogue",
+            | Self::History(_) => "catalogue",
             Self::Keys(_)
             | Self::FileKey { .. }
             | Self::Unsealed { .. }
@@ -444,7 +296,7 @@ impl BackupError {
 
     fn own_hint(&self) -> Option<&str> {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Repo(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
             Self::Put(PackError::Stream(error)) => Some(stream_hint(error)),
             Self::Incomplete { .. } => Some(
@@ -455,43 +307,15 @@ impl BackupError {
             ),
             Self::Plan(PlanError::Object { .. }) => Some("raise --chunk-size"),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
-            Self::Exists { .. } => Some("choose another name, or remove the backup with `delete`"),
-            Self::Running { .. } => Some(
-                "wait for that run, or choose another name; if you know that the run is dead, add --take-over, or wait until its claim is an hour old",
-            ),
-            Self::Unclear { .. } => Some(
-                "put a copy of the manifest back to repair the backup, or remove the manifest with --force and the objects of the packed layout with `gc`",
-            ),
-            Self::Folder { .. } => Some("name one of these backups; see `list`"),
-            Self::Foreign { .. } => {
-                Some("check the URL; move these objects elsewhere, then run the command again")
-            }
-            Self::Linked { .. } => Some("remove the link, or name the backup that it leads to"),
-            Self::Unrecognised { .. } => Some(
-                "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
-            ),
-            Self::Changed { .. } | Self::Replaced { .. } | Self::Concurrent { .. } => {
-                Some("run the command again")
-            }
             Self::Rewrapped { .. } => Some("run the command again with a key that opens it now"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",
             ),
             Self::NotStarted { .. } => Some("install the program, or correct its path"),
-            Self::NotThere { .. } => Some("run `list` to see the backups"),
-            Self::Chain { .. } => Some(
-                "check the chain with `list`; without its base an incremental backup is useless, so take a full one",
-            ),
             Self::History(refused) => Some(refused.hint()),
             Self::NoBase { .. } => Some(
                 "take it with --incremental-from, or a full one; add --base-elsewhere if its base is kept in another place",
-            ),
-            Self::Needed { .. } => {
-                Some("remove the dependants first, or add --force to lose them, too")
-            }
-            Self::MayBeNeeded { .. } => Some(
-                "make that manifest readable, or add --force: if its backup depends on this one, it is lost",
             ),
             Self::NoPosition { .. } => Some("take a backup with --galera-info"),
             Self::Donor { .. } => Some(
@@ -500,10 +324,6 @@ impl BackupError {
             Self::NoDonor { .. } => Some(
                 "check the address, and put user and password of the donor into the group [client] of ~/.my.cnf",
             ),
-            Self::NotRestorable { .. } => Some(
-                "take a full backup; name a backup to use it all the same, and see `list` for what each one lacks",
-            ),
-            Self::WhichServer { .. } => Some("choose one with --server, or name the backup"),
             Self::Keys(what) => Some(keys_hint(what)),
             Self::LockStall { .. } => Some(
                 "find out why the store was slow or stalled, and take a new backup: none was made. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
@@ -518,18 +338,11 @@ impl BackupError {
             Self::FileKey { .. } => Some(
                 "give the key that the files were encrypted with: --encrypt-key-file or --encrypt-key",
             ),
-            Self::InDoubt { .. } => Some(
-                "run `list` when the store responds again: either the backup is complete, or `gc` removes its data",
-            ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
             Self::Program { .. } => {
                 Some("read its messages above; do not start a server on these files")
             }
-            Self::Manifest { source: ManifestError::TooNew { .. }, .. } => None,
-            Self::Manifest { .. } => Some(
-                "the data objects may be intact; put a copy of the manifest back to repair the backup",
-            ),
             _ => None,
         }
     }

@@ -47,7 +47,7 @@ impl DataKey {
         &self.0
     }
 
-    /// Returns the commitment, as in the header of the stream with this id (`docs/format.md`,
+    /// Returns the commitment, as in the header of the stream with this id (`docs/spec/format.md`,
     /// section 8). It reveals nothing about the key, but no other key has it.
     #[must_use]
     pub fn commitment(&self, stream_id: &[u8; STREAM_ID_LEN]) -> [u8; 32] {

@@ -42,7 +42,7 @@
 //! # }
 //! ```
 //!
-//! The formats are described in `docs/format.md`, section 8, and in `docs/keys.md`.
+//! The formats are described in `docs/spec/format.md`, section 8, and in `docs/spec/keys.md`.
 //!
 //! # xbcrypt
 //!

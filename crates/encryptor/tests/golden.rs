@@ -1,5 +1,5 @@
 //! Files that Tink, age and Python made from the documentation alone, and the worked example of
-//! `docs/keys.md`.
+//! `docs/spec/keys.md`.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
@@ -49,9 +49,9 @@ const KEY_FILE_ID: &str = "fd66d6c3d24e7c30";
 #[test]
 fn the_document_shows_the_fixture() {
     let document =
-        std::fs::read_to_string(xb_testkit::tools::workspace().join("docs/keys.md")).unwrap();
+        std::fs::read_to_string(xb_testkit::tools::workspace().join("docs/spec/keys.md")).unwrap();
     let keys = String::from_utf8(read("seal/keys")).unwrap();
-    assert!(document.contains(&keys), "docs/keys.md does not show fixtures/seal/keys");
+    assert!(document.contains(&keys), "docs/spec/keys.md does not show fixtures/seal/keys");
     for (info, text) in [("xbrs key file id 1", KEY_FILE_ID), ("xbrs key file wrap 1", "XBRKEY01")]
     {
         assert!(document.contains(info) && document.contains(text));

@@ -173,7 +173,7 @@ fn the_known_key_is_the_key() {
     let envelope = Envelope::seal(key, ID, &[KeySlotSpec::Key(&file)]).unwrap();
     assert!(envelope.open(&KeyMaterial::Key(&file)).is_ok());
     assert_eq!(Sha256::digest(HEADER).len(), 32);
-    // The formula of docs/format.md.
+    // The formula of docs/spec/format.md.
     let okm = hkdf::Hkdf::<Sha256>::new(Some(&ID), &known.bytes);
     let mut commitment = [0; 32];
     okm.expand(b"xbrs key commitment 1", &mut commitment).unwrap();

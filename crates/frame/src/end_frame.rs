@@ -1,4 +1,4 @@
-//! Contents of the end frame (`docs/format.md`, "End frame"), and the summary of a whole stream.
+//! Contents of the end frame (`docs/spec/format.md`, "End frame"), and the summary of a whole stream.
 
 use crate::fields::{Fields, same, within};
 use crate::frame::NO_POSITION;

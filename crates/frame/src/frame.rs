@@ -1,4 +1,4 @@
-//! The 32-byte header in front of every frame (`docs/format.md`, "Frames").
+//! The 32-byte header in front of every frame (`docs/spec/format.md`, "Frames").
 
 use crate::fields::{Fields, Layout, check_closing_crc, crc32c, same, within};
 use crate::limits::{
@@ -225,7 +225,7 @@ impl FrameHeader {
         ErrorLocation::new(self.kind.part(), self.position)
     }
 
-    /// Checks the format's rules for a single header, on both sides: `docs/format.md`, "Frames".
+    /// Checks the format's rules for a single header, on both sides: `docs/spec/format.md`, "Frames".
     pub(crate) fn check_fields(&self, stream: &StreamHeader) -> Result<(), FrameError> {
         let place = self.place();
         let (plain, stored) = (u64::from(self.plain_len), u64::from(self.stored_len));

@@ -1,4 +1,4 @@
-//! The stream header: 128 bytes in front of the body (`docs/format.md`, "Stream header").
+//! The stream header: 128 bytes in front of the body (`docs/spec/format.md`, "Stream header").
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub fn is_native(prefix: &[u8]) -> bool {
 pub enum Seal {
     /// No seal: the body is not encrypted.
     None,
-    /// Tink's AES256-GCM-HKDF streaming format in segments of 1 MiB (`docs/format.md`, "Seal").
+    /// Tink's AES256-GCM-HKDF streaming format in segments of 1 MiB (`docs/spec/format.md`, "Seal").
     Aes256GcmHkdf1Mb,
 }
 
@@ -148,7 +148,7 @@ impl StreamHeader {
     }
 
     /// Minor format version; this crate writes 0. A higher minor version only adds data that a
-    /// reader may skip (`docs/format.md`, "Versions").
+    /// reader may skip (`docs/spec/format.md`, "Versions").
     #[must_use]
     pub fn minor(&self) -> u8 {
         self.minor

@@ -4,7 +4,7 @@
 //! A stream is a fixed header, then a *body* of frames that ends with an end frame, then a fixed
 //! trailer. A data frame carries about 1 MiB of the input, with a checksum and the offset of its
 //! bytes in the input. Index frames locate files and chunks. The format is specified in
-//! `docs/format.md`, the source of all numbers here.
+//! `docs/spec/format.md`, the source of all numbers here.
 //!
 //! This crate only handles bytes: it does no I/O, starts no threads, compresses nothing and has no
 //! keys. Payload never passes through the writing side and is never copied on the reading side.

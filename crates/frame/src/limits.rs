@@ -1,4 +1,4 @@
-//! Lengths and limits of the format (`docs/format.md`, "Limits").
+//! Lengths and limits of the format (`docs/spec/format.md`, "Limits").
 
 /// Maximum number of sources in a stream; source numbers are below it.
 pub const MAX_SOURCES: u16 = 256;
@@ -11,7 +11,7 @@ pub const MAX_END_PLAIN: usize = 4096;
 pub(crate) const END_FIXED_LEN: usize = 48;
 
 /// Highest position and length in a stream: 2^63 - 1, so that the signed difference of any two
-/// cannot overflow (`docs/format.md`, "Limits").
+/// cannot overflow (`docs/spec/format.md`, "Limits").
 pub const MAX_POSITION: u64 = i64::MAX as u64;
 
 /// Length of a frame header in bytes.

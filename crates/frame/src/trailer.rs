@@ -1,4 +1,4 @@
-//! The last 64 bytes of a stream, in plaintext even if the body is sealed (`docs/format.md`,
+//! The last 64 bytes of a stream, in plaintext even if the body is sealed (`docs/spec/format.md`,
 //! "Trailer").
 
 use crate::end_frame::{IndexPlace, stream_len};

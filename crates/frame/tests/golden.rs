@@ -1,5 +1,5 @@
-//! The worked example of `docs/format.md`: the document, the file in `fixtures/`, our writer, our
-//! reader, and a Python reader written from the document alone must all agree.
+//! The worked example of `docs/spec/format.md`: the document, the file in `fixtures/`, our writer,
+//! our reader, and a Python reader written from the document alone must all agree.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of small streams")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
@@ -13,7 +13,7 @@ use common::{Op, build, read};
 use xb_frame::index::{self, ChunkRecord};
 use xb_frame::{Codec, IndexPlace, Record, StreamHeader, StreamId, StreamWriter, Trailer, crc32c};
 
-const DOCUMENT: &str = include_str!("../../../docs/format.md");
+const DOCUMENT: &str = include_str!("../../../docs/spec/format.md");
 const TINY: &[u8] = include_bytes!("../../../fixtures/native/tiny.native");
 const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/read-native.py");
 

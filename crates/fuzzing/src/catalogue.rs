@@ -1,8 +1,12 @@
 //! Everything in a bucket except the data: names of objects, manifests, records, claims.
 
 use sha2::{Digest, Sha256};
-use xb_backup::parsers::{has_claim_phase, is_pin, is_verification, listing};
-use xb_backup::{BackupName, End, FORMAT, Layout, Manifest, PackedFacts, SourceInfo};
+use xb_backup::parsers::listing;
+use xb_repo::claim::has_claim_phase;
+use xb_repo::manifest::source_info::SourceInfo;
+use xb_repo::manifest::{End, FORMAT, Layout, Manifest, PackedFacts};
+use xb_repo::names::BackupName;
+use xb_repo::records::{is_pin, is_verification};
 
 use crate::frames::streams;
 
@@ -58,8 +62,8 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         name: "n".into(),
         run: "00112233445566778899aabbccddeeff".into(),
         tool: "xbcloud-rs 0.1.0".into(),
-        started: xb_backup::Timestamp::UNIX_EPOCH,
-        finished: xb_backup::Timestamp::UNIX_EPOCH,
+        started: jiff::Timestamp::UNIX_EPOCH,
+        finished: jiff::Timestamp::UNIX_EPOCH,
         objects: 1,
         stored_bytes: stream.len() as u64,
         stream_bytes: 9,

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use bytes::Bytes;
 use xb_backup::{
-    Accept, BackupError, BackupName, GetRequest, Keys, Manifest, PackedFacts, Root, Selection,
-    ShowRequest, StreamSink, manifest_key, run_folder, stopper,
+    Accept, BackupError, GetRequest, Keys, Selection, ShowRequest, StreamSink, stopper,
 };
 use xb_frame::{TRAILER_LEN, Trailer};
 use xb_pipeline::{Observer, object_key};
+use xb_repo::manifest::{Manifest, PackedFacts};
+use xb_repo::names::{BackupName, manifest_key, run_folder};
+use xb_repo::root::Root;
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
 use crate::catalogue::sample;

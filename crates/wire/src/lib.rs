@@ -2,7 +2,7 @@
 //! when they break.
 //!
 //! This crate does not depend on Galera or the stream's content: it carries an offer and an answer,
-//! bytes, and a receipt. The wire format is in `docs/wire.md`.
+//! bytes, and a receipt. The wire format is in `docs/spec/wire.md`.
 //!
 //! - `announce` is the text with a joiner's address and how it is authenticated; `security` holds
 //!   certificates, their verification and the proofs; `handshake` opens a connection.

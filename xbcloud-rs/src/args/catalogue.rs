@@ -80,14 +80,14 @@ pub(crate) enum LevelArg {
 }
 
 impl LevelArg {
-    pub(crate) fn level(self) -> xb_backup::Level {
+    pub(crate) fn level(self) -> xb_repo::verification::Level {
         match self {
-            Self::Manifest => xb_backup::Level::Manifest,
-            Self::List => xb_backup::Level::List,
-            Self::Checksum => xb_backup::Level::Checksum,
-            Self::Decrypt => xb_backup::Level::Decrypt,
-            Self::Pages => xb_backup::Level::Pages,
-            Self::Restore => xb_backup::Level::Restore,
+            Self::Manifest => xb_repo::verification::Level::Manifest,
+            Self::List => xb_repo::verification::Level::List,
+            Self::Checksum => xb_repo::verification::Level::Checksum,
+            Self::Decrypt => xb_repo::verification::Level::Decrypt,
+            Self::Pages => xb_repo::verification::Level::Pages,
+            Self::Restore => xb_repo::verification::Level::Restore,
         }
     }
 }
@@ -154,7 +154,7 @@ pub(crate) fn lock(
         Some(RetainMode::Compliance) => LockMode::Compliance,
         Some(RetainMode::Governance) | None => LockMode::Governance,
     };
-    let until = xb_backup::Timestamp::now().checked_add(age).map_err(|_| {
+    let until = jiff::Timestamp::now().checked_add(age).map_err(|_| {
         Failure::usage("--retain is too long: the lock would end after the year 9999")
     })?;
     Ok(Some(Lock { mode, until }))

@@ -1,10 +1,13 @@
 //! Context of every command: the log, the settings of a run, progress and signals.
 
-use xb_backup::{BackupName, CancelToken, Resolved, Root, Wanted, stopper};
+use xb_backup::{CancelToken, stopper};
 use xb_cli::{
     Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
 };
 use xb_pipeline::{ObjectSize, Observer, Wait};
+use xb_repo::names::BackupName;
+use xb_repo::resolve::{Resolved, Wanted};
+use xb_repo::root::Root;
 use xb_uploader::Traffic;
 
 use crate::args::{CommonOptions, RunOptions, Source};
@@ -54,7 +57,7 @@ impl Context {
         }
         let server = source.server.as_deref();
         let find = |_, mut stop: CancelToken| async move {
-            stop.or(xb_backup::resolve(&root, &wanted, server)).await
+            stop.or(xb_repo::resolve::resolve(&root, &wanted, server)).await
         };
         let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));

@@ -3,15 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use xb_backup::{
-    BackupName, GetReport, Manifest, PutLayout, PutReport, PutRequest, ReadyReport, Root, Timestamp,
-};
+use jiff::Timestamp;
+use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport};
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
     write_whole,
 };
 use xb_job::StageStatus;
 use xb_pipeline::{Observer, PackPlan};
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 use xb_report::{
     Cause, Direction, End, Head, Report, SectionOptions, StageEnd, Totals, Traffic, Watch,
 };

@@ -5,16 +5,18 @@
 
 use std::collections::BTreeSet;
 
+use xb_repo::chain::refuse_needed;
+use xb_repo::claim::mark::Mark;
+use xb_repo::claim::{Claim, refuse_living};
+use xb_repo::contents::Contents;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, StoredManifest};
+use xb_repo::names::{BackupName, RunId, parse_classic_key, sums_folder};
+use xb_repo::resolve::Known;
+use xb_repo::root::Root;
+
 use crate::admin::delete::refuse_pinned;
-use crate::catalog::chain::refuse_needed;
-use crate::catalog::manifest::{Layout, StoredManifest};
-use crate::catalog::names::{BackupName, RunId, parse_classic_key, sums_folder};
-use crate::catalog::resolve::Known;
-use crate::catalog::root::Root;
-use crate::claim::mark::Mark;
-use crate::claim::{Claim, refuse_living};
 use crate::error::BackupError;
-use crate::objects::contents::Contents;
 
 /// Removes the objects of these files, by their exact names in the stream, and returns their
 /// number. Nothing is removed if one of the files does not exist.
@@ -53,13 +55,13 @@ async fn unmade(
     // Whoever pins the backup now, or commits an increment of it, sees the mark.
     let looked = async {
         refuse_pinned(root, name, Some(&digest)).await?;
-        refuse_needed(root, name, &Known::of(root).await?).await
+        Ok::<_, BackupError>(refuse_needed(root, name, &Known::of(root).await?).await?)
     };
     if let Err(needed) = looked.await {
         mark.withdraw().await;
         return Err(needed);
     }
-    mark.remove_manifest().await?.hold().await
+    Ok(mark.remove_manifest().await?.hold().await?)
 }
 
 /// Claims a name that has no manifest.
@@ -71,11 +73,11 @@ async fn claimed(root: &Root, name: &BackupName) -> Result<(Claim, Root), Backup
             let held = claim.hold(root, name).await?;
             return Ok((claim, held));
         }
-        Ok(Some(_)) => BackupError::Changed { name: name.to_string() },
+        Ok(Some(_)) => RepoError::Changed { name: name.to_string() },
         Err(error) => error,
     };
     claim.withdraw().await;
-    Err(changed)
+    Err(changed.into())
 }
 
 /// Full keys of the objects of these files.
@@ -94,8 +96,8 @@ async fn objects_of(
     let contents = Contents::of(root, name).await?;
     contents.refuse_folder(name)?;
     if contents.classic.is_empty() {
-        let state = crate::catalog::list::state_without_manifest(root, name).await?;
-        return Err(BackupError::NotThere { name: name.to_string(), state });
+        let state = xb_repo::list::state_without_manifest(root, name).await?;
+        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
     }
     let mut missing: BTreeSet<&str> = files.iter().map(String::as_str).collect();
     let mut keys = Vec::new();

@@ -10,18 +10,19 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_uploader::{Listed, StoreErrorKind, Unfinished};
-
-use crate::catalog::manifest::{Layout, Manifest};
-use crate::catalog::names::{
+use xb_repo::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
+use xb_repo::contents::Contents;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::names::{
     BackupName, CATALOG, CLAIM, RunId, claims_folder, of_classic, of_packed_run, sums_folder,
 };
-use crate::catalog::records;
-use crate::catalog::root::Root;
-use crate::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
+use xb_repo::probes::dead_probes;
+use xb_repo::records;
+use xb_repo::root::Root;
+use xb_uploader::{Listed, StoreErrorKind, Unfinished};
+
 use crate::error::BackupError;
-use crate::objects::contents::Contents;
-use crate::tune::link::dead_probes;
 use crate::write::{Foreign, claim_emptied};
 
 /// Smallest accepted age: a claim misses some refreshes when a store fails for an hour.
@@ -72,7 +73,7 @@ pub struct Leftovers {
 /// nothing.
 ///
 /// # Errors
-/// [`BackupError::Store`] if ROOT cannot be listed.
+/// [`RepoError::Store`] if ROOT cannot be listed.
 pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
     let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
     // List uploads first: all of these began before everything that is inspected below.
@@ -133,7 +134,7 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
 /// Aborts the unfinished multipart uploads.
 ///
 /// # Errors
-/// [`BackupError::Store`].
+/// [`RepoError::Store`].
 pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
     for upload in &leftovers.unfinished {
         root.store().abort(upload).await?;
@@ -144,7 +145,7 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
 /// Removes the objects of measurements.
 ///
 /// # Errors
-/// [`BackupError::Store`].
+/// [`RepoError::Store`].
 pub async fn remove_measurements(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
     Ok(root.store().delete_all(leftovers.probes.clone()).await?)
 }
@@ -178,7 +179,7 @@ impl OfName {
 /// left alone.
 ///
 /// # Errors
-/// [`BackupError::Store`].
+/// [`RepoError::Store`].
 pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupError> {
     let name = BackupName::new(&leftover.name)?;
     if is_needed_now(root, &name, leftover).await? {
@@ -201,7 +202,10 @@ async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupEr
     let run = RunId::random()?;
     match claim_emptied(root, name, run, Foreign::Leave).await {
         Ok((claim, _)) => claim.end().await,
-        Err(BackupError::Running { .. } | BackupError::Exists { .. }) => return Ok(false),
+        Err(
+            BackupError::Repo(RepoError::Running { .. })
+            | BackupError::Repo(RepoError::Exists { .. }),
+        ) => return Ok(false),
         Err(error) if error.is_of_one_object() => return Ok(false),
         Err(error) => return Err(error),
     }

@@ -3,10 +3,8 @@
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod delete_files;
-pub(crate) mod estimate;
 pub(crate) mod gc;
 pub(crate) mod object_lock;
-pub(crate) mod pin;
 pub(crate) mod prune;
 pub(crate) mod rewrap;
 pub(crate) mod show;

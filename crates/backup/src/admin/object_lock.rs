@@ -1,13 +1,14 @@
 //! Object locks on all objects of a backup, so that none can be removed before the lock expires.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use xb_uploader::{Lock, StoreError};
-
-use crate::catalog::manifest::{Layout, Manifest};
-use crate::catalog::names::{
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::names::{
     BackupName, CLAIM, in_packed_run, manifest_key, of_classic, run_folder, sums_key,
 };
-use crate::catalog::root::Root;
+use xb_repo::root::Root;
+use xb_uploader::{Lock, StoreError};
+
 use crate::error::BackupError;
 use crate::write::all_are_there;
 
@@ -22,7 +23,7 @@ pub async fn lock(
     lock: &Lock,
     parallel: usize,
 ) -> Result<u64, BackupError> {
-    let manifest = crate::catalog::list::describe(root, name).await?;
+    let manifest = xb_repo::list::describe(root, name).await?;
     root.store().can_lock().await.map_err(|source| unlocked(name, source))?;
     lock_complete(root, name, &manifest, lock, parallel).await
 }
@@ -41,8 +42,8 @@ pub(crate) async fn lock_complete(
         _ => name.to_string(),
     };
     let mut objects = root.list_below(&folder).await.map_err(|error| match error {
-        BackupError::Store(source) => unlocked(name, source),
-        other => other,
+        RepoError::Store(source) => unlocked(name, source),
+        other => other.into(),
     })?;
     all_are_there(manifest, &objects)?;
     objects.retain(|listed| match packed {

@@ -2,12 +2,13 @@
 //! moves.
 
 use xb_encryptor::{Envelope, KeySlots, Keys, SlotInfo};
+use xb_repo::claim::Claim;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::names::{BackupName, KEYS, RunId, run_folder};
+use xb_repo::root::Root;
 use xb_uploader::{Guarded, There};
 
-use crate::catalog::manifest::{Layout, Manifest};
-use crate::catalog::names::{BackupName, KEYS, RunId, run_folder};
-use crate::catalog::root::Root;
-use crate::claim::Claim;
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, envelope, open_sealed, parse_envelope};
 
@@ -41,8 +42,8 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     let name = &request.name;
     let not_sealed = || BackupError::Keys(format!("{name} is not sealed, so it has no key slots"));
     let Some(stored) = root.stored_manifest(name).await? else {
-        let state = crate::catalog::list::state_without_manifest(root, name).await?;
-        return Err(BackupError::NotThere { name: name.to_string(), state });
+        let state = xb_repo::list::state_without_manifest(root, name).await?;
+        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
     };
     let manifest = &stored.manifest;
     let (Layout::Packed, Some(run)) = (manifest.layout, manifest.run_id()) else {

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use xb_encryptor::{DataKey, Keys};
 use xb_frame::Record;
+use xb_repo::error::RepoError;
+use xb_repo::list::{Listing, line};
+use xb_repo::manifest::{End, Layout, Manifest, StoredManifest};
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 
-use crate::catalog::list::{Listing, line};
-use crate::catalog::manifest::{End, Layout, Manifest, StoredManifest};
-use crate::catalog::names::BackupName;
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::objects::classic::list_classic;
 use crate::read::packed_index::{Index, PackedBody};
@@ -57,12 +58,12 @@ pub struct Shown {
 /// Reads the description of a backup. Of the data it reads only the index.
 ///
 /// # Errors
-/// [`BackupError::NotThere`], [`BackupError::Keys`], [`BackupError::Damaged`] and
-/// [`BackupError::Store`].
+/// [`RepoError::NotThere`], [`BackupError::Keys`], [`BackupError::Damaged`] and
+/// [`RepoError::Store`].
 pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupError> {
     let name = &request.name;
     let Some(mut listing) = line(root, name).await? else {
-        return Err(BackupError::NotThere { name: name.to_string(), state: "" });
+        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state: "" }));
     };
     let stored = root.stored_manifest(name).await;
     let mut key = None;
@@ -83,8 +84,8 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
             packed(root, name, &stored.manifest, key.as_deref()).await?
         }
-        Err(BackupError::Manifest { .. }) => (None, Some("the manifest cannot be read")),
-        Err(error) => return Err(error),
+        Err(RepoError::Manifest { .. }) => (None, Some("the manifest cannot be read")),
+        Err(error) => return Err(error.into()),
         Ok(_) if listing.layout == Some(Layout::Classic) => {
             (Some(classic(root, name).await?), None)
         }

@@ -1,8 +1,8 @@
 //! Check of keys: who can open the next backup.
 
 use xb_encryptor::{Envelope, FreshKey, KeySlots, Keys};
+use xb_repo::names::RunId;
 
-use crate::catalog::names::RunId;
 use crate::check::{CheckLine, no_random};
 use crate::error::BackupError;
 

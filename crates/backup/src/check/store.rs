@@ -1,10 +1,10 @@
 //! Checks of a store, with objects that are removed again.
 
 use bytes::Bytes;
+use xb_repo::names::{CATALOG, RunId};
+use xb_repo::root::Root;
 use xb_uploader::{PartData, PartSender, Store, StoreError};
 
-use crate::catalog::names::{CATALOG, RunId};
-use crate::catalog::root::Root;
 use crate::check::{CheckLine, no_random};
 use crate::error::BackupError;
 

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use xb_pipeline::{RootDigest, sums as crc};
+use xb_repo::hex::hex;
+use xb_repo::manifest::{Manifest, PackedFacts};
+use xb_repo::names::{BackupName, RunId, SUMS, run_folder};
+use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
-use crate::catalog::manifest::{Manifest, PackedFacts};
-use crate::catalog::names::{BackupName, RunId, SUMS, run_folder};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::hex::hex;
-use crate::read::ranges::Range;
+use crate::objects::range::Range;
 
 /// Length of one checksum in bytes: CRC-64/NVME, little-endian.
 pub(crate) const LEN: usize = 8;

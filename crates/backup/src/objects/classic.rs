@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use xb_pipeline::logical_name;
 use xb_reader::{ChunkHead, RelPath};
+use xb_repo::contents::Contents;
+use xb_repo::manifest::Manifest;
+use xb_repo::names::{BackupName, classic_key, parse_classic_key};
+use xb_repo::root::Root;
 use xb_uploader::Listed;
 
-use crate::catalog::manifest::Manifest;
-use crate::catalog::names::{BackupName, classic_key, parse_classic_key};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::objects::checksums::Known;
-use crate::objects::contents::Contents;
-use crate::read::file_filter::{Matched, Selection};
-use crate::read::partial::{Checkpoint, Chosen, ResumePoint};
+use crate::selection::{Checkpoint, Chosen, ResumePoint};
+use crate::selection::{Matched, Selection};
 
 /// The files of a classic backup, from a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) async fn list_classic(
 /// others.
 ///
 /// # Errors
-/// [`BackupError::Folder`] if `name` is a folder of backups.
+/// [`RepoError::Folder`] if `name` is a folder of backups.
 pub(crate) async fn list_stock(
     root: &Root,
     name: &BackupName,
@@ -52,7 +52,7 @@ pub(crate) async fn list_stock(
 /// Removes the classic objects of `name`, but not packed runs or objects of other programs.
 ///
 /// # Errors
-/// [`BackupError::Folder`] if the objects may belong to other backups.
+/// [`RepoError::Folder`] if the objects may belong to other backups.
 pub(crate) async fn remove_classic_objects(
     root: &Root,
     name: &BackupName,

@@ -8,17 +8,17 @@
 use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
+use xb_repo::hex::hex;
+use xb_repo::manifest::Manifest;
+use xb_repo::names::{BackupName, sums_key};
+use xb_repo::root::Root;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
-use crate::catalog::manifest::Manifest;
-use crate::catalog::names::{BackupName, sums_key};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::hex::hex;
 use crate::objects::checksums::{Known, LEN, Summing, decode, encode};
 use crate::objects::classic::{ClassicFiles, list_classic, list_stock};
 use crate::objects::ledger::Ledger;
-use crate::read::ranges::Range;
+use crate::objects::range::Range;
 
 /// Computes the digest of all objects.
 #[derive(Debug, Default)]
@@ -148,7 +148,7 @@ impl Check {
             return Ok(());
         }
         let key = range.key.get(self.skip..).unwrap_or_default();
-        let Some((path, number)) = crate::catalog::names::parse_classic_key(key) else {
+        let Some((path, number)) = xb_repo::names::parse_classic_key(key) else {
             return Ok(());
         };
         match &self.known {
@@ -188,7 +188,7 @@ impl Check {
         }
         let mut digest = ObjectsDigest::default();
         for (path, number, len, sum) in &self.read {
-            digest.object(&crate::catalog::names::classic_key(path, *number), *len, *sum);
+            digest.object(&xb_repo::names::classic_key(path, *number), *len, *sum);
         }
         let got = digest.finish();
         if got == expected {

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use xb_pipeline::sums as crc;
+use xb_repo::root::Root;
 use xb_uploader::{Listed, Stored};
 
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 
 /// Facts about one object.

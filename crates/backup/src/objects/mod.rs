@@ -3,5 +3,5 @@
 pub(crate) mod checksums;
 pub(crate) mod classic;
 pub(crate) mod classic_checksums;
-pub(crate) mod contents;
 pub(crate) mod ledger;
+pub(crate) mod range;

@@ -9,20 +9,21 @@ use xb_pipeline::{
     Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, relay, sums,
     unpack, unpack_parts,
 };
+use xb_repo::hex::hex;
+use xb_repo::manifest::{Manifest, PackedFacts};
+use xb_repo::names::{RunId, run_folder};
+use xb_repo::root::Root;
 
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::{Manifest, PackedFacts};
-use crate::catalog::names::{RunId, run_folder};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::hex::hex;
 use crate::objects::checksums;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
+use crate::objects::range::Range;
 use crate::read::packed_index::PackedBody;
 use crate::read::partial::{Parts, Picker};
 use crate::read::ranges::recent::Recent;
-use crate::read::ranges::{Range, pump, ranges};
+use crate::read::ranges::{pump, ranges};
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::missing_is_damage;

@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xb_encryptor::DataKey;
+use xb_repo::claim::{Look, look};
+use xb_repo::error::RepoError;
+use xb_repo::list::state_without_manifest;
+use xb_repo::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
+use xb_repo::names::{BackupName, RunId};
+use xb_repo::root::Root;
 
-use crate::catalog::list::state_without_manifest;
-use crate::catalog::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
-use crate::catalog::names::{BackupName, RunId};
-use crate::catalog::root::Root;
-use crate::claim::{Look, look};
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::partial::{Checkpoint, Chosen, Parts, parts};
+use crate::read::partial::{Parts, parts};
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Unlocked, envelope, unlock};
+use crate::selection::{Checkpoint, Chosen};
 
 /// Data objects of a backup, in stream order.
 pub(crate) enum Objects {
@@ -158,7 +160,7 @@ pub(crate) async fn find(
 /// Finds the objects of a stock backup, and what must still hold once they were read.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] if there are none, or if they are what an unfinished run left.
+/// [`RepoError::NotThere`] if there are none, or if they are what an unfinished run left.
 pub(crate) async fn stock_files(
     root: &Root,
     name: &BackupName,
@@ -168,7 +170,7 @@ pub(crate) async fn stock_files(
     let files = list_with_sums(root, name, None).await?;
     if files.is_empty() || look.is_unfinished() {
         let state = state_without_manifest(root, name).await?;
-        return Err(BackupError::NotThere { name: name.to_string(), state });
+        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
     }
     Ok((look, files))
 }
@@ -184,10 +186,10 @@ async fn open(
     match unlocked {
         None => Ok(unlock(root, name, stored, request.given()).await?.key),
         Some(known) if known.digest == stored.map(StoredManifest::digest) => Ok(known.key.clone()),
-        Some(_) => Err(BackupError::Chain {
+        Some(_) => Err(BackupError::Repo(RepoError::Chain {
             name: name.to_string(),
             what: "it was replaced while its chain was being restored".to_owned(),
-        }),
+        })),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use xb_pipeline::{Observer, UnpackPlan};
+use xb_repo::root::Root;
 
 use crate::cancel::CancelToken;
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::fetch::Fetch;
 use crate::read::find::{Objects, Origin, ReadMode, find};

@@ -1,7 +1,6 @@
 //! Reading a backup: opening it, selecting files, and fetching its objects in order.
 
 pub(crate) mod fetch;
-pub(crate) mod file_filter;
 pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod packed_index;

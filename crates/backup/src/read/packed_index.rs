@@ -7,12 +7,12 @@ use xb_encryptor::DataKey;
 use xb_frame::index::{MAX_INDEX_PLAIN, Records, parse};
 use xb_frame::{FRAME_HEADER_LEN, FrameError, FrameHeader, Kind};
 use xb_pipeline::{Body, BodyError, FRONT_LEN, object_key};
+use xb_repo::manifest::{Manifest, PackedFacts};
+use xb_repo::names::{BackupName, RunId, run_folder};
+use xb_repo::root::Root;
 
-use crate::catalog::manifest::{Manifest, PackedFacts};
-use crate::catalog::names::{BackupName, RunId, run_folder};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
-use crate::read::ranges;
+use crate::objects::range::Range as ObjectRange;
 use crate::read::unlock::{missing_is_damage, once_more};
 
 /// Index bytes kept in memory: enough for an 8 TiB backup. The front of a longer index is fetched
@@ -77,7 +77,7 @@ impl PackedBody {
         &self,
         stored: Vec<Range<u64>>,
         most: u64,
-    ) -> impl Iterator<Item = ranges::Range> + use<> {
+    ) -> impl Iterator<Item = ObjectRange> + use<> {
         let (folder, chunk, total) = (self.folder.clone(), self.chunk, self.total);
         stored
             .into_iter()
@@ -140,7 +140,7 @@ struct Places<'a> {
 
 impl Places<'_> {
     /// Splits a range at object boundaries and into pieces of at most `most` bytes.
-    fn cut(&self, range: Range<u64>, most: u64) -> Vec<ranges::Range> {
+    fn cut(&self, range: Range<u64>, most: u64) -> Vec<ObjectRange> {
         let (mut cut, end) = (Vec::new(), range.end.min(self.total));
         let mut at = range.start;
         while at < end {
@@ -148,7 +148,7 @@ impl Places<'_> {
             let len = (end - at).min(self.chunk - start).min(most.max(1));
             let key = format!("{}/{}", self.folder, object_key(number));
             at += len;
-            cut.push(ranges::Range {
+            cut.push(ObjectRange {
                 key,
                 start,
                 len,

@@ -1,12 +1,12 @@
 //! Request and result of reading a backup.
 
 use xb_encryptor::Keys;
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
 
-use crate::catalog::manifest::Manifest;
-use crate::catalog::names::BackupName;
-use crate::read::file_filter::Selection;
-use crate::read::partial::Chosen;
 use crate::read::unlock::{Accept, Given};
+use crate::selection::Chosen;
+use crate::selection::Selection;
 
 /// Request to read a backup.
 #[derive(Debug)]

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use xb_encryptor::{DataKey, Envelope, Keys};
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Manifest, StoredManifest};
+use xb_repo::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
+use xb_repo::root::Root;
 
-use crate::catalog::manifest::{Manifest, StoredManifest};
-use crate::catalog::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 
 /// Backups that are read although the given key does not authenticate them.
@@ -74,7 +75,7 @@ pub(crate) struct Unlocked {
 ///
 /// # Errors
 /// [`BackupError::Unsealed`], [`BackupError::Unvouched`], [`BackupError::Keys`] if none of the keys
-/// opens the backup, [`BackupError::Manifest`] if the key does not authenticate its manifest.
+/// opens the backup, [`RepoError::Manifest`] if the key does not authenticate its manifest.
 pub(crate) async fn unlock(
     root: &Root,
     name: &BackupName,
@@ -121,9 +122,9 @@ pub(crate) fn open_sealed(
             false => Err(BackupError::Unvouched { name: name.to_string() }),
         };
     }
-    stored
-        .authenticate(&key.manifest_key(envelope.stream_id()))
-        .map_err(|source| BackupError::Manifest { key: root.key(&manifest_key(name)), source })?;
+    stored.authenticate(&key.manifest_key(envelope.stream_id())).map_err(|source| {
+        BackupError::Repo(RepoError::Manifest { key: root.key(&manifest_key(name)), source })
+    })?;
     Ok(key)
 }
 

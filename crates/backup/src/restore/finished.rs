@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use sha2::{Digest, Sha256};
+use xb_repo::hex::hex;
 
-use crate::hex::hex;
 use crate::restore::journal::head::{About, place_of};
 
 /// Name of the extended attribute.

@@ -6,8 +6,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use xb_repo::manifest::galera_position::GaleraPosition;
+
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::galera_position::GaleraPosition;
 use crate::error::BackupError;
 use crate::server::login::usual_access;
 use crate::server::session::{Session, SessionError};
@@ -20,38 +21,35 @@ const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluste
 /// Names of the file with the position; newer versions of mariadb-backup use the second one.
 const FILES: [&str; 2] = ["xtrabackup_galera_info", "mariadb_backup_galera_info"];
 
-impl GaleraPosition {
-    /// Reads the position from a restored directory.
-    #[must_use]
-    pub fn of_folder(dir: &Path) -> Option<Self> {
-        FILES.iter().find_map(|name| Self::parse(&read_small(&dir.join(name))?))
-    }
+/// Reads the position from a restored directory.
+pub(crate) fn read_position(dir: &Path) -> Option<GaleraPosition> {
+    FILES.iter().find_map(|name| GaleraPosition::parse(&read_small(&dir.join(name))?))
+}
 
-    /// Contents of `grastate.dat`, the file in which a server finds its position.
-    fn state_file(&self) -> String {
-        format!(
-            "# GALERA saved state\nversion: 2.1\nuuid:    {}\nseqno:   {}\nsafe_to_bootstrap: 0\n",
-            self.uuid, self.seqno
-        )
-    }
+/// Contents of `grastate.dat`, the file in which a server finds its position.
+fn state_file(position: &GaleraPosition) -> String {
+    let GaleraPosition { uuid, seqno } = position;
+    format!(
+        "# GALERA saved state\nversion: 2.1\nuuid:    {uuid}\nseqno:   {seqno}\nsafe_to_bootstrap: 0\n"
+    )
+}
 
-    /// Writes `grastate.dat` into a data directory, and replaces an existing one.
-    ///
-    /// # Errors
-    /// [`BackupError::Restore`].
-    pub(crate) fn write(&self, dir: &Path) -> Result<(), BackupError> {
-        let write = || -> std::io::Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(dir)?;
-            file.write_all(self.state_file().as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(dir.join("grastate.dat"))?;
-            std::fs::File::open(dir)?.sync_all()
-        };
-        write().map_err(|error| BackupError::Restore {
-            target: dir.display().to_string(),
-            what: format!("grastate.dat: {error}"),
-        })
-    }
+/// Writes `grastate.dat` into a data directory, and replaces an existing one.
+///
+/// # Errors
+/// [`BackupError::Restore`].
+pub(crate) fn write_position(dir: &Path, position: &GaleraPosition) -> Result<(), BackupError> {
+    let write = || -> std::io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(state_file(position).as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(dir.join("grastate.dat"))?;
+        std::fs::File::open(dir)?.sync_all()
+    };
+    write().map_err(|error| BackupError::Restore {
+        target: dir.display().to_string(),
+        what: format!("grastate.dat: {error}"),
+    })
 }
 
 /// State that a donor reports.
@@ -181,17 +179,17 @@ mod tests {
     #[test]
     fn both_names_and_forms_of_the_position_are_read_and_written_as_a_server_wants_it() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(GaleraPosition::of_folder(dir.path()), None);
+        assert_eq!(read_position(dir.path()), None);
         for (name, text) in [
             ("xtrabackup_galera_info", format!("{UUID}:42\n")),
             ("mariadb_backup_galera_info", format!("{UUID}:42 0-1-7")),
         ] {
             std::fs::write(dir.path().join(name), text).unwrap();
-            assert_eq!(GaleraPosition::of_folder(dir.path()), Some(position(42)), "{name}");
+            assert_eq!(read_position(dir.path()), Some(position(42)), "{name}");
             std::fs::remove_file(dir.path().join(name)).unwrap();
         }
         std::fs::write(dir.path().join("grastate.dat"), "old").unwrap();
-        position(42).write(dir.path()).unwrap();
+        write_position(dir.path(), &position(42)).unwrap();
         let state = std::fs::read_to_string(dir.path().join("grastate.dat")).unwrap();
         assert!(
             state.contains(&format!("uuid:    {UUID}\nseqno:   42\nsafe_to_bootstrap: 0\n")),

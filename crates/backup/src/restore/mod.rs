@@ -19,6 +19,8 @@ use xb_pipeline::{
     FileDecodeError, Observer, Undo, UnpackPlan,
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
+use xb_repo::error::RepoError;
+use xb_repo::root::Root;
 use xb_uploader::{StoreError, StoreErrorKind};
 
 use self::journal::head::{About, is_unfinished};
@@ -26,7 +28,6 @@ use self::journal::left::Left;
 use self::journal::load::load;
 use self::journal::write::Journal;
 use crate::cancel::CancelToken;
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::find::find;
 use crate::read::get::transfer;
@@ -118,9 +119,10 @@ pub(crate) async fn restore_and_keep(
 ) -> Result<RestoreReport, BackupError> {
     match attempt(root, request, unlocked, place, observer, stop).await {
         // A single altered answer is no damage: what is proven stays, and the rest is fetched again.
-        Err(BackupError::Store(StoreError { kind: StoreErrorKind::Altered, .. }))
-            if is_unfinished(place.0) =>
-        {
+        Err(BackupError::Repo(RepoError::Store(StoreError {
+            kind: StoreErrorKind::Altered,
+            ..
+        }))) if is_unfinished(place.0) => {
             attempt(root, request, unlocked, place, observer, stop).await
         }
         outcome => outcome,
@@ -233,7 +235,7 @@ async fn what_is_left(
             Err(error) => Err(failed(format!("{error}; {OTHER_TARGET}"))),
         };
     }
-    let manifest = crate::catalog::list::describe(root, &request.name).await?;
+    let manifest = xb_repo::list::describe(root, &request.name).await?;
     let about = About::new(&manifest, how.decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     // Dropped with this future if a signal ends it.

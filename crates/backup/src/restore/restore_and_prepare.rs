@@ -4,19 +4,20 @@
 use std::path::{Path, PathBuf};
 
 use xb_pipeline::Observer;
+use xb_repo::chain::{Link, chain};
+use xb_repo::error::RepoError;
+use xb_repo::manifest::Manifest;
+use xb_repo::manifest::galera_position::GaleraPosition;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 
 use crate::cancel::CancelToken;
-use crate::catalog::chain::{Link, chain};
-use crate::catalog::manifest::Manifest;
-use crate::catalog::manifest::galera_position::GaleraPosition;
-use crate::catalog::names::BackupName;
-use crate::catalog::root::Root;
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::finished::{Finished, Totals};
-use crate::restore::galera::{Donor, Ist};
+use crate::restore::galera::{Donor, Ist, read_position, write_position};
 use crate::restore::journal::head::About;
 use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
@@ -82,7 +83,7 @@ pub async fn restore_ready(
         if let Some(owner) = owner {
             tokio::task::block_in_place(|| owner.give(target))?;
         }
-        let position = position.or_else(|| GaleraPosition::of_folder(target));
+        let position = position.or_else(|| read_position(target));
         return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
     }
     look_for_program(ready, &links)?;
@@ -92,7 +93,7 @@ pub async fn restore_ready(
     let wants_position = ready.galera || ready.donor.is_some();
     if wants_position {
         // The last directory's position is where the chain ends.
-        let found = folders.last().and_then(|folder| GaleraPosition::of_folder(folder));
+        let found = folders.last().and_then(|folder| read_position(folder));
         match found {
             Some(found) => {
                 if let (Some(address), None) = (&ready.donor, behind) {
@@ -116,7 +117,7 @@ pub async fn restore_ready(
         new_master_key::make_if_wanted(target, options, talk, stop).await?;
     }
     if wants_position && position.is_none() {
-        let found = GaleraPosition::of_folder(target);
+        let found = read_position(target);
         let found =
             found.ok_or_else(|| BackupError::NoPosition { name: request.name.to_string() })?;
         if let Some(address) = &ready.donor {
@@ -128,7 +129,7 @@ pub async fn restore_ready(
     // requested.
     remove_increments(target)?;
     if let Some(position) = position.as_ref().filter(|_| ready.galera) {
-        position.write(target)?;
+        write_position(target, position)?;
     }
     if let Some(owner) = owner {
         tokio::task::block_in_place(|| owner.give(target))?;
@@ -229,7 +230,7 @@ impl Wanted {
         let stored = root.stored_manifest(&name).await?;
         let Some(stored) = stored.filter(|stored| stored.manifest == manifest) else {
             let what = "it was replaced while its chain was being resolved".to_owned();
-            return Err(BackupError::Chain { name: name.to_string(), what });
+            return Err(BackupError::Repo(RepoError::Chain { name: name.to_string(), what }));
         };
         let unlocked = unlock(root, &name, Some(&stored), request.given()).await?;
         Ok(Self { name, manifest: Some(Box::new(manifest)), unlocked: Some(unlocked) })

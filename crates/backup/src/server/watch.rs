@@ -14,12 +14,12 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use xb_mysql::Row;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
+use xb_repo::hex::hex;
+use xb_repo::manifest::Manifest;
+use xb_repo::manifest::history::{FileBirth, History, RedoLog, SHORTER};
+use xb_repo::manifest::source_info::{BinlogPosition, SourceInfo};
 
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::Manifest;
-use crate::catalog::manifest::history::{FileBirth, History, RedoLog, SHORTER};
-use crate::catalog::manifest::source_info::{BinlogPosition, SourceInfo};
-use crate::hex::hex;
 use crate::server::login::{Family, LoginError, log_in};
 
 /// Bytes of a binary log that count, at its beginning and before a position.

@@ -6,18 +6,19 @@ use xb_pipeline::{
     relay,
 };
 use xb_reader::ChunkHead;
+use xb_repo::manifest::Manifest;
+use xb_repo::verification::{Level, Problem};
 use xb_uploader::StoreError;
 
 use super::results::not_damage;
 use super::run::Run;
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::Manifest;
-use crate::catalog::verification::{Level, Problem};
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
+use crate::objects::range::Range;
 use crate::read::ranges::recent::Recent;
-use crate::read::ranges::{Range, pump, ranges};
+use crate::read::ranges::{pump, ranges};
 
 impl Run<'_> {
     pub(super) async fn classic(

@@ -17,22 +17,19 @@ mod trial;
 
 use xb_encryptor::MacKey;
 use xb_pipeline::Observer;
-
-pub use crate::catalog::verification::{
-    Authenticity, Level, LevelReport, MAX_PROBLEMS, OtherEntries, PageReport, Problem, RestoreTest,
-    VerifyReport,
-};
+use xb_repo::chain::chain;
+use xb_repo::error::RepoError;
+use xb_repo::list::line;
+use xb_repo::manifest::Layout;
+use xb_repo::names::{BackupName, CATALOG};
+use xb_repo::records::{self, VerifyResult};
+use xb_repo::root::Root;
+use xb_repo::verification::{Level, PageReport, Problem, VerifyReport};
 
 pub use request::VerifyRequest;
 pub use trial::{ServerOptions, Trial, verify_by_restore};
 
 use crate::cancel::CancelToken;
-use crate::catalog::chain::chain;
-use crate::catalog::list::line;
-use crate::catalog::manifest::Layout;
-use crate::catalog::names::{BackupName, CATALOG};
-use crate::catalog::records::{self, VerifyResult};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::verify::run::Run;
 
@@ -94,7 +91,8 @@ async fn keep_passed(
     error: &BackupError,
 ) {
     // A store that does not answer cannot take a record, and a cancellation must not wait for one.
-    let lost = matches!(error, BackupError::Store(_) | BackupError::Interrupted(_));
+    let lost =
+        matches!(error, BackupError::Repo(RepoError::Store(_)) | BackupError::Interrupted(_));
     let Some(reached) = report.reached.filter(|_| !lost && report.problems.is_empty()) else {
         return;
     };
@@ -123,14 +121,14 @@ async fn record(
 async fn broken_chain(root: &Root, name: &BackupName) -> Result<Option<String>, BackupError> {
     let links = match chain(root, name).await {
         Ok(links) => links,
-        Err(BackupError::Chain { name: at, what }) if at == name.as_str() => {
+        Err(RepoError::Chain { name: at, what }) if at == name.as_str() => {
             return Ok(Some(what));
         }
-        Err(BackupError::Chain { name: at, what }) => {
+        Err(RepoError::Chain { name: at, what }) => {
             return Ok(Some(format!("{at} in its chain: {what}")));
         }
         Err(error) if error.is_of_one_object() => return Ok(Some(error.to_string())),
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     for base in links.iter().map(|link| &link.name).filter(|base| *base != name) {
         let fault = line(root, base).await?.and_then(|line| line.fault());
@@ -151,7 +149,7 @@ impl Run<'_> {
             self.report.broken_chain = stop.or(broken_chain(self.root, name)).await?;
         }
         match stored {
-            Err(error @ BackupError::Manifest { .. }) => {
+            Err(error @ BackupError::Repo(RepoError::Manifest { .. })) => {
                 self.found(Level::Manifest, Some(format!("{CATALOG}/{name}")), error.to_string());
                 self.report.close(Level::Manifest, "the manifest cannot be used".to_owned());
                 self.leave_out_rest();

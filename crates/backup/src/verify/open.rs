@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use xb_encryptor::{Envelope, SlotKind};
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, Manifest, StoredManifest};
+use xb_repo::names::{CATALOG, KEYS, run_folder};
+use xb_repo::verification::{Authenticity, Level};
 
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::{Layout, Manifest, StoredManifest};
-use crate::catalog::names::{CATALOG, KEYS, run_folder};
-use crate::catalog::verification::{Authenticity, Level};
 use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic_checksums::list_with_sums;
@@ -55,7 +56,7 @@ impl Run<'_> {
                                 self.note("the backup has only recipients as key slots: this proves that nothing was changed, but not who wrote it");
                             }
                         }
-                        Err(error @ BackupError::Manifest { .. }) => {
+                        Err(error @ BackupError::Repo(RepoError::Manifest { .. })) => {
                             let object = format!("{CATALOG}/{name}");
                             self.found(Level::Manifest, Some(object), error.to_string());
                         }

@@ -6,6 +6,10 @@ use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
     IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan, object_key,
 };
+use xb_repo::hex::hex;
+use xb_repo::manifest::End;
+use xb_repo::names::run_folder;
+use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 use xb_uploader::{StoreError, StoreErrorKind};
 
 use super::files::{Hit, files_in};
@@ -15,11 +19,7 @@ use super::run::{Packed, Run};
 use super::sound::Sound;
 use super::sum_check::{SumCheck, sum_of};
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::End;
-use crate::catalog::names::run_folder;
-use crate::catalog::verification::{Level, MAX_PROBLEMS, Problem};
 use crate::error::BackupError;
-use crate::hex::hex;
 use crate::objects::checksums;
 use crate::read::fetch::object_of;
 use crate::read::packed_index::{Index, PackedBody};
@@ -456,11 +456,8 @@ impl Packed {
 
     fn about(
         &self,
-    ) -> (
-        &crate::catalog::manifest::Manifest,
-        &crate::catalog::manifest::PackedFacts,
-        crate::catalog::names::RunId,
-    ) {
+    ) -> (&xb_repo::manifest::Manifest, &xb_repo::manifest::PackedFacts, xb_repo::names::RunId)
+    {
         (&self.manifest, &self.facts, self.run)
     }
 

@@ -8,12 +8,12 @@ use xb_pipeline::{
     unpack_watched,
 };
 use xb_reader::MAGIC;
+use xb_repo::manifest::End;
 use xb_uploader::StoreError;
 
 use super::run::{Packed, Run};
 use super::sum_check::{SumCheck, sum_of};
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::End;
 use crate::error::BackupError;
 use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{pump, ranges};

@@ -1,9 +1,9 @@
 //! Request of a verification.
 
 use xb_encryptor::Keys;
+use xb_repo::names::BackupName;
+use xb_repo::verification::Level;
 
-use crate::catalog::names::BackupName;
-use crate::catalog::verification::Level;
 use crate::read::unlock::{Accept, Given};
 
 /// Request to verify a backup.

@@ -2,9 +2,9 @@
 
 use xb_encryptor::xbcrypt::XbcryptError;
 use xb_pipeline::{FileDecodeError, InspectError, Inspected, PagesFound};
+use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::verification::{Level, PageReport, Problem};
 
-use crate::catalog::manifest::{Layout, Manifest};
-use crate::catalog::verification::{Level, PageReport, Problem};
 use crate::error::BackupError;
 use crate::verify::run::Run;
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use xb_encryptor::{DataKey, MacKey};
 use xb_pipeline::{EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
+use xb_repo::history::{Verdict, judge};
+use xb_repo::lineage::MAX_LINKS;
+use xb_repo::manifest::{End, Manifest, PackedFacts};
+use xb_repo::names::{BackupName, CATALOG, RunId};
+use xb_repo::root::Root;
+use xb_repo::verification::{Level, Problem, VerifyReport};
 
 use crate::cancel::CancelToken;
-use crate::catalog::history::{Verdict, judge};
-use crate::catalog::lineage::MAX_LINKS;
-use crate::catalog::manifest::{End, Manifest, PackedFacts};
-use crate::catalog::names::{BackupName, CATALOG, RunId};
-use crate::catalog::root::Root;
-use crate::catalog::verification::{Level, Problem, VerifyReport};
 use crate::error::BackupError;
 use crate::read::undo::{file_cipher, plan_beside};
 use crate::verify::request::VerifyRequest;

@@ -4,7 +4,7 @@ use xb_pipeline::RootDigest;
 
 use super::sound::Sound;
 use crate::objects::checksums::Summing;
-use crate::read::ranges::Range;
+use crate::objects::range::Range;
 
 /// Returns the checksum of the object with this full key.
 pub(super) fn sum_of(known: Option<&[u64]>, key: &str) -> Option<u64> {

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use xb_encryptor::Keys;
+use xb_repo::chain::chain;
+use xb_repo::error::RepoError;
+use xb_repo::history::{NotContinued, Verdict, judge};
+use xb_repo::lineage::same_server;
+use xb_repo::manifest::{Base, Manifest, StoredManifest};
+use xb_repo::names::{BackupName, RunId};
+use xb_repo::resolve::{Resolved, Wanted, resolve};
+use xb_repo::root::Root;
 
-use crate::catalog::chain::chain;
-use crate::catalog::history::{NotContinued, Verdict, judge};
-use crate::catalog::lineage::same_server;
-use crate::catalog::manifest::{Base, Manifest, StoredManifest};
-use crate::catalog::names::{BackupName, RunId};
-use crate::catalog::resolve::{Resolved, Wanted, resolve};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, unlock, unsealed};
 use crate::server::watch::ServerWatch;
@@ -113,7 +114,7 @@ pub struct SinceRequest<'a> {
 /// this host.
 ///
 /// # Errors
-/// [`BackupError::NotThere`], [`BackupError::WhichServer`]; [`BackupError::Chain`] if the backup
+/// [`RepoError::NotThere`], [`RepoError::WhichServer`]; [`RepoError::Chain`] if the backup
 /// cannot be a base; [`BackupError::History`] if the server does not continue its history, or if that
 /// is unknown; [`BackupError::Keys`] and [`BackupError::Unsealed`] if it is not
 /// authenticated.
@@ -124,16 +125,17 @@ pub async fn since(
     let SinceRequest { wanted, server, .. } = *request;
     // In a ROOT with several servers, choose the newest backup of the new backup's server.
     let Resolved { name, mut doubts } = match resolve(root, wanted, None).await {
-        Err(BackupError::WhichServer { .. }) => resolve(root, wanted, server).await?,
+        Err(RepoError::WhichServer { .. }) => resolve(root, wanted, server).await?,
         found => found?,
     };
     let Some(stored) = root.stored_manifest(&name).await? else {
-        let state = crate::catalog::list::state_without_manifest(root, &name).await?;
-        return Err(BackupError::NotThere { name: name.to_string(), state });
+        let state = xb_repo::list::state_without_manifest(root, &name).await?;
+        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
     };
     request.demand_vouched(root, &name, &stored).await?;
     let manifest = &stored.manifest;
-    let refused = |what: String| BackupError::Chain { name: "the new backup".into(), what };
+    let refused =
+        |what: String| BackupError::Repo(RepoError::Chain { name: "the new backup".into(), what });
     if !same_server(manifest.server.as_deref(), server) {
         let (theirs, ours) =
             (manifest.server.as_deref().unwrap_or_default(), server.unwrap_or_default());
@@ -238,7 +240,7 @@ impl SinceRequest<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::manifest::sample;
+    use xb_repo::manifest::sample;
 
     #[test]
     fn own_runs_are_found_again_and_the_oldest_forgotten() {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use md5::{Digest, Md5};
 use xb_pipeline::Part;
-
-use crate::hex::hex;
+use xb_repo::hex::hex;
 
 /// Computes the MD5 digests of objects from their parts, in stream order.
 #[derive(Debug)]

@@ -20,27 +20,25 @@ use std::time::Duration;
 use jiff::Timestamp;
 use xb_compressor::Compression;
 use xb_pipeline::{Closed, Content, EndRule, FifoError, Observer, PackError};
+use xb_repo::error::RepoError;
+use xb_repo::manifest::Layout;
+use xb_repo::names::{BackupName, RunId};
+use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
+pub(crate) use self::plan::part_limits;
+pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
+pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
+pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_shared};
+pub use self::run_manifest::refuse_without_base;
+pub(crate) use self::vacant::free_if_vacant;
+
+use self::run_folder::RunFolder;
+use self::vacant::is_vacant;
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::Layout;
-use crate::catalog::names::{BackupName, RunId};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::write::detect_input::{Input, Kind, recognise};
 use crate::write::producer::{Producer, ProducerOutput};
-
-pub(crate) use self::plan::{FIXED_SIZE, limits, part_limits};
-pub use self::plan::{PutSizing, plan, put_plan};
-pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
-use self::run_folder::RunFolder;
-pub(crate) use self::run_folder::{
-    Beside, Foreign, all_are_there, claim_emptied, prove_shared, settle_commit,
-};
-pub use self::run_manifest::refuse_without_base;
-pub(crate) use self::run_manifest::settle_base;
-pub(crate) use self::vacant::free_if_vacant;
-use self::vacant::is_vacant;
 
 /// Number of names that are tried before the last one, if the name is generated.
 const GENERATED_NAMES: u32 = 5;
@@ -68,7 +66,7 @@ pub async fn put(
         .or(async {
             let taken = refuse_taken(root, request).await?;
             let input = recognise_for(request, source).await?;
-            Ok((input, claim(root, request, taken).await?))
+            Ok::<_, BackupError>((input, claim(root, request, taken).await?))
         })
         .await?;
     let outcome = folder.fill(request, plan, input, None, observer, stop, started).await;
@@ -106,7 +104,7 @@ pub async fn backup(
         let input = tokio::select! {
             input = recognise_for(request, output) => input?,
             signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
-            lost = folder.claim.lost() => return Err(lost),
+            lost = folder.claim.lost() => return Err(lost.into()),
             stalled = producer.stalled() => return Err(stalled),
         };
         folder.fill(request, plan, input, Some(producer), observer, stop, started).await
@@ -146,7 +144,7 @@ async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupE
     let Some(manifest) = root.manifest(name).await? else { return Ok(false) };
     if !is_vacant(root, name, &manifest).await? {
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
-        return Err(BackupError::Exists { name: name.to_string(), state });
+        return Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state }));
     }
     Ok(true)
 }
@@ -155,12 +153,18 @@ async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupE
 /// only for a short time.
 async fn claim(root: &Root, request: &PutRequest, taken: bool) -> Result<RunFolder, BackupError> {
     if taken && !free_if_vacant(root, &request.name).await? {
-        return Err(BackupError::Exists { name: request.name.to_string(), state: "" });
+        return Err(BackupError::Repo(RepoError::Exists {
+            name: request.name.to_string(),
+            state: "",
+        }));
     }
     let mut name = request.name.clone();
     for _ in 0..GENERATED_NAMES {
         match RunFolder::claim(root, request, name, RunId::random()?).await {
-            Err(BackupError::Exists { .. } | BackupError::Running { .. }) if request.generated => {}
+            Err(
+                BackupError::Repo(RepoError::Exists { .. })
+                | BackupError::Repo(RepoError::Running { .. }),
+            ) if request.generated => {}
             outcome => return outcome,
         }
         // Random: runs that begin together would count up together.
@@ -176,10 +180,10 @@ async fn claim(root: &Root, request: &PutRequest, taken: bool) -> Result<RunFold
 async fn give_up(folder: &RunFolder, request: &PutRequest, error: &BackupError) {
     let cleaning = async {
         match error {
-            BackupError::InDoubt { .. } => {}
+            BackupError::Repo(RepoError::InDoubt { .. }) => {}
             // Its objects stay, as the stock tool leaves them.
             BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => {}
-            BackupError::Store(source) => {
+            BackupError::Repo(RepoError::Store(source)) => {
                 let met = source.kind == StoreErrorKind::AlreadyExists;
                 drop(folder.clean_up(request, met).await);
             }

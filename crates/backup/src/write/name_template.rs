@@ -1,8 +1,7 @@
 //! Generated names of new backups.
 
 use jiff::Timestamp;
-
-use crate::catalog::names::{BackupName, NameError};
+use xb_repo::names::{BackupName, NameError};
 
 /// Template that gives each host's backups distinct names, in the order of time.
 pub const DEFAULT_NAME_TEMPLATE: &str = "{host}-{utc}";

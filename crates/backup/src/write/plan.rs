@@ -3,12 +3,11 @@
 use xb_pipeline::{
     ClassicLayout, ClassicObjects, ObjectSize, PackPlan, PackSizing, PartLimits, Transform,
 };
+use xb_repo::root::Root;
 use xb_uploader::StoreLimits;
 
-use crate::catalog::root::Root;
-use crate::error::BackupError;
-
 use super::{PutLayout, PutRequest};
+use crate::error::BackupError;
 
 /// Plans sizes and concurrency for a request, within the limits of the store of `root`.
 ///
@@ -78,7 +77,8 @@ pub fn put_plan(sizing: PutSizing) -> Result<PackPlan, BackupError> {
 }
 
 /// Limits that most stores set for the parts of an object.
-pub(crate) fn limits() -> PartLimits {
+#[must_use]
+pub fn limits() -> PartLimits {
     part_limits(StoreLimits::S3)
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn part_limits(store: StoreLimits) -> PartLimits {
 }
 
 /// Fixed-size classic objects of untransformed files.
-pub(crate) const FIXED_SIZE: ClassicLayout =
+pub const FIXED_SIZE: ClassicLayout =
     ClassicLayout { objects: ClassicObjects::FixedSize, transform: None };
 
 pub(super) fn classic_layout(fixed_size: bool, transform: Option<Transform>) -> ClassicLayout {

@@ -3,9 +3,9 @@
 use xb_compressor::Compression;
 use xb_encryptor::KeySlots;
 use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform, codec_memory};
+use xb_repo::manifest::{Base, Layout, Manifest};
+use xb_repo::names::BackupName;
 
-use crate::catalog::manifest::{Base, Layout, Manifest};
-use crate::catalog::names::BackupName;
 use crate::server::watch::ServerWatch;
 
 /// Request of a put.

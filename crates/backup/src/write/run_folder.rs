@@ -2,23 +2,22 @@
 //! and cleared after a failure.
 
 use bytes::Bytes;
-use xb_uploader::{Listed, Operation, StoreError, StoreErrorKind};
-
-use crate::catalog::manifest::{Layout, Manifest};
-use crate::catalog::names::{
-    BackupName, KEYS, RunId, SUMS, is_data_object, manifest_key, of_classic, run_folder,
-    sums_folder,
+use xb_repo::claim::commit::confirm_commit;
+use xb_repo::claim::{Claim, Left, may_be_its_own, refuse_earlier};
+use xb_repo::contents::Contents;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::names::{
+    BackupName, KEYS, RunId, SUMS, is_data_object, of_classic, run_folder, sums_folder,
 };
-use crate::catalog::root::Root;
-use crate::claim::mark::take_back_unmarked;
-use crate::claim::{Claim, Left, may_be_its_own, refuse_earlier};
+use xb_repo::root::Root;
+use xb_uploader::{Listed, StoreError};
+
+use super::PutRequest;
 use crate::error::BackupError;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
 use crate::objects::classic_checksums;
-use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
-
-use super::PutRequest;
 
 /// The claimed folder of a run's objects.
 pub(super) struct RunFolder {
@@ -67,7 +66,7 @@ impl RunFolder {
         refuse_earlier(root, name, self.run, &found.packed, generated).await?;
         // A run that has ended by now is not alive, but may have committed.
         match generated && root.manifest(name).await?.is_some() {
-            true => Err(BackupError::Exists { name: name.to_string(), state: "" }),
+            true => Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state: "" })),
             false => Ok(()),
         }
     }
@@ -98,12 +97,13 @@ impl RunFolder {
         let mut listed = self.root.list_below(&self.folder).await?;
         listed.retain(|object| of_classic(&object.key));
         ledger.agrees_with(&self.root, &self.folder, &self.folder, &listed).await?;
-        self.claim.end_leaving(Left::of(&listed)).await
+        Ok(self.claim.end_leaving(Left::of(&listed)).await?)
     }
 
     /// Ends a run whose manifest is written.
     pub(super) async fn settle(&self) -> Result<(), BackupError> {
-        settle_commit(&self.root, &self.name, &self.claim, &self.run.to_string()).await
+        let run = self.run.to_string();
+        Ok(confirm_commit(&self.root, &self.name, &self.claim, &run).await?)
     }
 
     /// Removes the objects that the failed run wrote, and frees the name.
@@ -131,7 +131,7 @@ impl RunFolder {
                         root.store().delete(&root.key(&format!("{name}.md5"))).await?;
                         root.remove_below(&sums_folder(name)).await?;
                     }
-                    Err(error) if !error.is_of_one_object() => return Err(error),
+                    Err(error) if !error.is_of_one_object() => return Err(error.into()),
                     Ok(Some(_)) | Err(_) => {}
                 }
                 if !met {
@@ -223,7 +223,7 @@ async fn leftovers(
     // Check this only under the claim: a run that has finished since wrote its manifest before it
     // ended its claim.
     if root.manifest(name).await?.is_some() {
-        return Err(BackupError::Exists { name: name.to_string(), state: "" });
+        return Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state: "" }));
     }
     let found = Contents::of(root, name).await?;
     match (found.classic.iter().map(|listed| listed.modified).max(), dead) {
@@ -235,11 +235,16 @@ async fn leftovers(
             }
             // One answer is not enough to remove what may be a backup.
             match root.knowing(&root.catalogue().await?).manifest(name).await? {
-                Some(_) => Err(BackupError::Exists { name: name.to_string(), state: "" }),
+                Some(_) => {
+                    Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state: "" }))
+                }
                 None => Ok(true),
             }
         }
-        _ => found.refuse_taken(name).map(|()| false),
+        _ => {
+            found.refuse_taken(name)?;
+            Ok(false)
+        }
     }
 }
 
@@ -259,31 +264,6 @@ pub(crate) async fn prove_shared(
         manifest.object_digest = Some(digest);
     }
     Ok(())
-}
-
-/// Ends `run`, whose manifest is written. A run that claimed the name before the manifest was
-/// written may be removing the objects: then there is no backup.
-///
-/// # Errors
-/// [`BackupError::InDoubt`] if that cannot be determined.
-pub(crate) async fn settle_commit(
-    root: &Root,
-    name: &BackupName,
-    claim: &Claim,
-    run: &str,
-) -> Result<(), BackupError> {
-    let in_doubt = |error| match error {
-        BackupError::Store(source) => BackupError::InDoubt { name: name.to_string(), source },
-        other => other,
-    };
-    if claim.is_newest().await.map_err(in_doubt)? {
-        claim.end().await;
-        return Ok(());
-    }
-    let key = root.key(&manifest_key(name));
-    take_back_unmarked(root, name, run).await.map_err(in_doubt)?;
-    let what = "another run took over while the manifest was being written";
-    Err(StoreError::new(Operation::Claim, key, StoreErrorKind::Fenced, what).into())
 }
 
 /// Maximum number of repeated listings if objects are missing. With the usual pauses this takes a

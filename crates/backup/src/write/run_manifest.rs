@@ -4,26 +4,24 @@ use jiff::Timestamp;
 use xb_compressor::Algorithm;
 use xb_encryptor::Envelope;
 use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
-use xb_uploader::Uploaded;
-
-use crate::catalog::history::{Verdict, judge};
-use crate::catalog::lineage::{find_base, same_server};
-use crate::catalog::manifest::source_info::SourceInfo;
-use crate::catalog::manifest::{
+use xb_repo::error::RepoError;
+use xb_repo::hex::hex;
+use xb_repo::history::{Verdict, judge};
+use xb_repo::lineage::{find_base, same_server};
+use xb_repo::manifest::source_info::SourceInfo;
+use xb_repo::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
     Sealed,
 };
-use crate::catalog::names::BackupName;
-use crate::catalog::resolve::manifests;
-use crate::catalog::root::Root;
-use crate::claim::Claim;
-use crate::claim::mark::{settled, take_back};
-use crate::error::BackupError;
-use crate::hex::hex;
+use xb_repo::names::BackupName;
+use xb_repo::resolve::manifests;
+use xb_repo::root::Root;
+use xb_uploader::Uploaded;
 
 use super::incremental::accepted;
 use super::run_folder::RunFolder;
 use super::{PutLayout, PutRequest};
+use crate::error::BackupError;
 
 impl RunFolder {
     #[allow(clippy::too_many_arguments)]
@@ -131,7 +129,9 @@ pub(super) async fn find_its_base(
         // The user has chosen the base by the producer's own options, so only proof counts against it.
         return record_history(request, manifest, found.as_ref(), true);
     };
-    let refused = |what: String| Err(BackupError::Chain { name: manifest.name.clone(), what });
+    let refused = |what: String| {
+        Err(BackupError::Repo(RepoError::Chain { name: manifest.name.clone(), what }))
+    };
     let (base, facts) = (&since.base.name, &manifest.source);
     match (facts.from_lsn, facts.to_lsn) {
         (Some(from), _) if from != since.lsn => {
@@ -163,7 +163,7 @@ pub(super) async fn find_its_base(
 /// Fails if no backup here can be the base of an increment that is to begin at `lsn`.
 ///
 /// # Errors
-/// [`BackupError::NoBase`]; [`BackupError::Store`].
+/// [`BackupError::NoBase`]; [`RepoError::Store`].
 pub async fn refuse_without_base(
     root: &Root,
     request: &PutRequest,
@@ -201,39 +201,4 @@ fn record_history(
         manifest.history.get_or_insert_default().accepted = true;
     }
     Ok(())
-}
-
-/// Checks after the commit that the base of an incremental backup still exists. Whoever removes a base
-/// marks it, and then looks for dependants; so either they see this backup, or it sees their mark here
-/// and waits for what becomes of the base. `own` is the claim of the run.
-///
-/// # Errors
-/// [`BackupError::Chain`] if the base is gone: the manifest of `name` is removed again.
-/// [`BackupError::InDoubt`] if that cannot be determined.
-pub(crate) async fn settle_base(
-    root: &Root,
-    name: &BackupName,
-    manifest: &Manifest,
-    own: &Claim,
-) -> Result<(), BackupError> {
-    let Some(base) = &manifest.base else { return Ok(()) };
-    let in_doubt = |error| match error {
-        BackupError::Store(source) => BackupError::InDoubt { name: name.to_string(), source },
-        other => other,
-    };
-    let of_base = BackupName::new(&base.name)?;
-    settled(root, &of_base).await.map_err(in_doubt)?;
-    // One false answer must not cost a backup.
-    let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
-    match known.manifest(&of_base).await {
-        Ok(Some(found)) if found.run == base.run => Ok(()),
-        Ok(_) => {
-            take_back(root, name, &manifest.run, own).await?;
-            let what = format!("its base {} was removed while it was being committed", base.name);
-            Err(BackupError::Chain { name: name.to_string(), what })
-        }
-        // It exists, although it cannot be read now.
-        Err(error) if error.is_of_one_object() => Ok(()),
-        Err(error) => Err(in_doubt(error)),
-    }
 }

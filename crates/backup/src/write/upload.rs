@@ -12,23 +12,23 @@ use xb_pipeline::{
     ObjectLayout, Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings,
     Part, Wait, start_pack, start_pack_native,
 };
+use xb_repo::claim::commit::{commit, recheck_base};
+use xb_repo::claim::mark::settled;
+use xb_repo::manifest::Producer as ProducerFacts;
+use xb_repo::names::{KEYS, RunId, SUMS};
 use xb_uploader::{PartData, PartSender, Uploaded};
 
+use super::plan::classic_layout;
+use super::run_folder::{Beside, RunFolder};
+use super::run_manifest::find_its_base;
+use super::{PutLayout, PutReport, PutRequest, end, stalled};
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::Producer as ProducerFacts;
-use crate::catalog::names::{KEYS, RunId, SUMS};
-use crate::claim::mark::{commit, settled};
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::objects::ledger::Ledger;
 use crate::write::detect_input::{Input, Kind};
 use crate::write::md5_list::Md5List;
 use crate::write::producer::Producer;
-
-use super::plan::classic_layout;
-use super::run_folder::{Beside, RunFolder};
-use super::run_manifest::{find_its_base, settle_base};
-use super::{PutLayout, PutReport, PutRequest, end, stalled};
 
 impl RunFolder {
     /// Sends the stream to the store: seal, pack, send, conclude.
@@ -79,7 +79,7 @@ impl RunFolder {
         let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, stop);
         let sent = tokio::select! {
             sent = sending => sent,
-            lost = self.claim.lost() => Err(lost),
+            lost = self.claim.lost() => Err(lost.into()),
             stalled = stalled(producer.as_deref_mut()) => Err(stalled),
         };
         let (put, uploaded) = match sent {
@@ -152,7 +152,7 @@ impl RunFolder {
                 // If this fails, the objects count as what a failed run left.
                 stop.or(async {
                     self.leave(ledger).await.ok();
-                    Ok(())
+                    Ok::<_, BackupError>(())
                 })
                 .await?;
             }
@@ -187,7 +187,7 @@ impl RunFolder {
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         stop.or(settled(root, &self.name)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
-        settle_base(root, &self.name, &manifest, &self.claim).await?;
+        recheck_base(root, &self.name, &manifest, &self.claim).await?;
         self.settle().await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());

@@ -2,14 +2,15 @@
 //! new backup may take the name.
 
 use xb_pipeline::object_key;
-
-use crate::catalog::manifest::{End, Layout, Manifest};
-use crate::catalog::names::{
+use xb_repo::claim::mark::Mark;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{End, Layout, Manifest};
+use xb_repo::names::{
     BackupName, classic_key, is_data_object, of_classic, run_folder, sums_folder,
 };
-use crate::catalog::records;
-use crate::catalog::root::Root;
-use crate::claim::mark::Mark;
+use xb_repo::records;
+use xb_repo::root::Root;
+
 use crate::error::BackupError;
 
 /// Names of the info file, with which a stream of either fork may end.
@@ -64,7 +65,7 @@ fn keys_of_last_file(manifest: &Manifest) -> Vec<String> {
 /// the name has no manifest then.
 ///
 /// # Errors
-/// [`BackupError::Pinned`]; [`BackupError::Running`] while another run holds the name.
+/// [`BackupError::Pinned`]; [`RepoError::Running`] while another run holds the name.
 pub(crate) async fn free_if_vacant(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let Some(stored) = root.stored_manifest(name).await? else { return Ok(true) };
     let manifest = &stored.manifest;
@@ -73,7 +74,7 @@ pub(crate) async fn free_if_vacant(root: &Root, name: &BackupName) -> Result<boo
     }
     let digest = stored.digest();
     let mark = match Mark::set(root, name, Some(&manifest.run), Some(digest.clone())).await {
-        Err(BackupError::Changed { .. }) => return Ok(root.manifest(name).await?.is_none()),
+        Err(RepoError::Changed { .. }) => return Ok(root.manifest(name).await?.is_none()),
         marked => marked?,
     };
     // Under the mark: another run may have freed the name, and committed, since the first look.

@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{
-    BackupError, BackupName, Layout, Level, PutReport, Root, State, VerifyRequest, stopper,
-};
+use xb_backup::{BackupError, PutReport, VerifyRequest, stopper};
 use xb_pipeline::Observer;
 use xb_reader::ChunkWriter;
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
+use xb_repo::verification::Level;
 
 use crate::common::{Store, block_on, put_request, stream_reader};
 
@@ -50,7 +54,7 @@ fn age(path: &Path, by: Duration) {
     file.set_modified(SystemTime::now() - by).unwrap();
 }
 
-fn verify(store: &Store, name: &str, level: Level) -> xb_backup::VerifyReport {
+fn verify(store: &Store, name: &str, level: Level) -> xb_repo::verification::VerifyReport {
     let (_stopper, mut stop) = stopper();
     let request = VerifyRequest {
         name: BackupName::new(name).unwrap(),
@@ -248,10 +252,10 @@ fn a_claim_is_taken_over_by_word_and_named() {
     std::fs::create_dir_all(left.parent().unwrap()).unwrap();
     std::fs::write(&left, "of a dead run").unwrap();
     let put = |root: &Root| block_on(put_classic(root.clone(), "n".into(), stream_reader()));
-    assert!(matches!(put(&store.root), Err(BackupError::Running { .. })));
+    assert!(matches!(put(&store.root), Err(BackupError::Repo(RepoError::Running { .. }))));
     let name = BackupName::new("n").unwrap();
     let deleted = block_on(xb_backup::delete(&store.root, &name));
-    assert!(matches!(deleted, Err(BackupError::Running { .. })));
+    assert!(matches!(deleted, Err(BackupError::Repo(RepoError::Running { .. }))));
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
     let root = store.root.taking_over(move |who| telling.lock().unwrap().push(who.to_owned()));
@@ -281,7 +285,7 @@ fn what_lies_beside_an_ended_claim_is_a_stock_backup() {
     std::fs::write(&stock, bytes).unwrap();
     assert_eq!(store.state("n"), Some(State::StockUnproven));
     let refused = block_on(put_classic(store.root.clone(), "n".into(), stream_reader()));
-    assert!(matches!(refused, Err(BackupError::Exists { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(BackupError::Repo(RepoError::Exists { .. }))), "{refused:?}");
     assert!(stock.exists());
 }
 

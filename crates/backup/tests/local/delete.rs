@@ -5,10 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{
-    BackupError, BackupName, Candidate, Deleted, Keep, Layout, Listing, Root, State, Timestamp,
-    plan_prune, stopper,
-};
+use jiff::Timestamp;
+use xb_backup::{BackupError, Candidate, Deleted, Keep, plan_prune, stopper};
+use xb_repo::error::RepoError;
+use xb_repo::list::{Listing, State};
+use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
 use crate::common::{Store, block_on, stream, stream_reader, tree};
@@ -54,7 +57,7 @@ fn refused(store: &Store, root: &Root, of: &str) -> BackupError {
 }
 
 fn line(root: &Root, of: &str) -> Listing {
-    let lines = block_on(xb_backup::list(root)).unwrap();
+    let lines = block_on(xb_repo::list::list(root)).unwrap();
     lines.into_iter().find(|line| line.name == of).expect("a line")
 }
 
@@ -71,7 +74,7 @@ fn a_folder_of_backups_is_listed_as_one_and_cannot_be_deleted() {
         for of in ["mon", "tue", "wed"] {
             store.put(of, layout, 500, stream_reader()).unwrap();
         }
-        block_on(xb_backup::pin(&store.root, &name("tue"), None)).unwrap();
+        block_on(xb_repo::pin::pin(&store.root, &name("tue"), None)).unwrap();
         // One path component too few, and two.
         let above = root_at(store.folder.path());
         let far_above = root_at(store.folder.path().parent().unwrap());
@@ -79,7 +82,7 @@ fn a_folder_of_backups_is_listed_as_one_and_cannot_be_deleted() {
         let far = BackupName::new(&folder);
         let check = || {
             let error = refused(&store, &above, "root");
-            assert!(matches!(error, BackupError::Folder { .. }), "{error}");
+            assert!(matches!(error, BackupError::Repo(RepoError::Folder { .. })), "{error}");
             assert!(error.to_string().contains("folder of 3 backups: mon, tue, wed"), "{error}");
             if far.is_ok() {
                 let error = refused(&store, &far_above, &folder).to_string();
@@ -102,11 +105,14 @@ fn a_folder_of_stock_backups_is_not_read_as_one_either() {
     make_stock(&store, "tue");
     write(&below(&store, "tue.md5"));
     let above = Store { root: root_at(store.folder.path()), ..Store::new() };
-    assert!(matches!(refused(&store, &above.root, "root"), BackupError::Folder { .. }));
+    assert!(matches!(
+        refused(&store, &above.root, "root"),
+        BackupError::Repo(RepoError::Folder { .. })
+    ));
     let error = above.get("root").unwrap_err();
-    assert!(matches!(error, BackupError::Folder { .. }), "{error}");
+    assert!(matches!(error, BackupError::Repo(RepoError::Folder { .. })), "{error}");
     let put = above.put("root", Layout::Packed, 500, stream_reader()).unwrap_err();
-    assert!(matches!(put, BackupError::Folder { .. }), "{put}");
+    assert!(matches!(put, BackupError::Repo(RepoError::Folder { .. })), "{put}");
     // Each of them is a backup.
     assert_eq!(store.state("mon"), Some(State::StockUnproven));
     block_on(xb_backup::delete(&store.root, &name("mon"))).unwrap();
@@ -124,7 +130,7 @@ fn what_lies_inside_a_backup_is_none() {
     assert!(error.contains("not part of a backup") && error.contains("000000000"), "{error}");
     let inside = root_at(&below(&store, "classic"));
     let error = refused(&store, &inside, "shop");
-    assert!(matches!(error, BackupError::Unrecognised { .. }), "{error}");
+    assert!(matches!(error, BackupError::Repo(RepoError::Unrecognised { .. })), "{error}");
     assert!(error.to_string().contains(&format!("orders.ibd.{N}")), "{error}");
     assert!(line(&inside, "shop").problem.is_some());
     assert_eq!(line(&root_at(&below(&store, "packed")), &run).state, State::Foreign);
@@ -156,7 +162,10 @@ fn objects_of_other_programs_refuse_the_delete_and_are_named() {
             write(&path);
             let before = all(&store);
             let error = block_on(xb_backup::delete(&store.root, &name("n"))).unwrap_err();
-            assert!(matches!(error, BackupError::Foreign { .. }), "{what}: {error}");
+            assert!(
+                matches!(error, BackupError::Repo(RepoError::Foreign { .. })),
+                "{what}: {error}"
+            );
             assert!(error.to_string().contains(key), "{what}: {error}");
             assert!(block_on(xb_backup::doomed(&store.root, &name("n"), false)).is_err());
             assert_eq!(all(&store), before);
@@ -177,11 +186,14 @@ fn a_data_directory_is_no_backup() {
     assert!(error.contains("5 objects that are not part of a backup: ib_logfile0"), "{error}");
     assert_eq!(line(&store.root, "data").state, State::Foreign);
     let inside = root_at(&below(&store, "data"));
-    assert!(matches!(refused(&store, &inside, "shop"), BackupError::Foreign { .. }));
+    assert!(matches!(
+        refused(&store, &inside, "shop"),
+        BackupError::Repo(RepoError::Foreign { .. })
+    ));
     for layout in LAYOUTS {
         assert!(store.put("data", layout, 500, stream_reader()).is_err());
     }
-    assert!(matches!(store.get("data"), Err(BackupError::NotThere { .. })));
+    assert!(matches!(store.get("data"), Err(BackupError::Repo(RepoError::NotThere { .. }))));
 }
 
 /// A sound manifest names the backup's objects, whatever the directories below contain.
@@ -198,7 +210,10 @@ fn a_backup_above_others_goes_without_them() {
             match (layout, nested) {
                 // Both have objects in the same directories, so their objects cannot be told apart.
                 (Layout::Classic, Layout::Classic) => {
-                    assert!(matches!(outcome, Err(BackupError::Folder { .. })), "{outcome:?}");
+                    assert!(
+                        matches!(outcome, Err(BackupError::Repo(RepoError::Folder { .. }))),
+                        "{outcome:?}"
+                    );
                     assert!(below(&store, ".xb-catalog/full").exists());
                 }
                 _ => assert_eq!(store.state("full"), outcome.map(|_| Some(State::Folder)).unwrap()),
@@ -214,7 +229,7 @@ fn a_pin_outlasts_its_manifest() {
         let store = Store::new();
         store.put("n", layout, 500, stream_reader()).unwrap();
         let whole = store.get("n").unwrap();
-        block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+        block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
         let manifest = fs::read(below(&store, ".xb-catalog/n")).unwrap();
         fs::remove_file(below(&store, ".xb-catalog/n")).unwrap();
         assert!(matches!(refused(&store, &store.root, "n"), BackupError::Pinned { .. }));
@@ -225,10 +240,10 @@ fn a_pin_outlasts_its_manifest() {
         fs::write(below(&store, ".xb-catalog/n"), manifest).unwrap();
         assert_eq!(store.get("n").unwrap(), whole);
         fs::remove_file(below(&store, ".xb-catalog/n")).unwrap();
-        assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
+        assert!(block_on(xb_repo::pin::unpin(&store.root, &name("n"))).unwrap().is_some());
         assert!(matches!(
-            block_on(xb_backup::unpin(&store.root, &name("n"))),
-            Err(BackupError::NotThere { .. })
+            block_on(xb_repo::pin::unpin(&store.root, &name("n"))),
+            Err(RepoError::NotThere { .. })
         ));
         let found = block_on(xb_backup::leftovers(&store.root, DAY)).unwrap();
         assert_eq!(found.dead.len(), usize::from(layout == Layout::Packed));
@@ -257,7 +272,10 @@ fn only_what_was_shown_is_removed() {
         store.put("n", layout, 500, stream_reader()).unwrap();
         let before = all(&store);
         let outcome = block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1));
-        assert!(matches!(outcome, Err(BackupError::Changed { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(BackupError::Repo(RepoError::Changed { .. }))),
+            "{outcome:?}"
+        );
         assert_eq!(all(&store), before);
         let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
         let objects = shown.objects.len() as u64;
@@ -270,7 +288,7 @@ fn only_what_was_shown_is_removed() {
     let store = Store::new();
     store.put("n", Layout::Packed, 500, stream_reader()).unwrap();
     let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
-    block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+    block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
     let outcome = block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1));
     assert!(matches!(outcome, Err(BackupError::Pinned { .. })), "{outcome:?}");
     assert_eq!(store.get("n").unwrap(), stream());
@@ -283,7 +301,7 @@ fn prune_keeps_what_other_objects_lie_in_and_removes_the_rest() {
         store.put(of, Layout::Packed, 500, stream_reader()).unwrap();
     }
     write(&below(&store, "b1/notes.txt"));
-    let lines = block_on(xb_backup::list(&store.root)).unwrap();
+    let lines = block_on(xb_repo::list::list(&store.root)).unwrap();
     let candidates = Candidate::all(&lines);
     let plan = plan_prune(&candidates, &Keep { last: 1, ..Keep::default() }, Timestamp::now());
     let mut done = Vec::new();

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{
-    BackupError, Candidate, CopyRequest, Keep, Layout, RestoreOptions, Root, State, plan_prune,
-    stopper,
-};
+use xb_backup::{BackupError, Candidate, CopyRequest, Keep, RestoreOptions, plan_prune, stopper};
 use xb_pipeline::{Durability, Observer};
 use xb_reader::ChunkWriter;
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
+use xb_repo::root::Root;
 use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
 
 use crate::common::{Collected, Store, block_on, put_request, request, stream, unpacked};
@@ -125,12 +126,12 @@ fn same(got: &[u8], stored: &[u8]) -> bool {
 /// none, and no object of it.
 fn assert_clean(store: &Store, name: &str, content: &[u8], what: &str, error: &BackupError) {
     if store.state(name) == Some(State::Complete) {
-        assert!(matches!(error, BackupError::InDoubt { .. }), "{what}: {error}");
+        assert!(matches!(error, BackupError::Repo(RepoError::InDoubt { .. })), "{what}: {error}");
         assert!(same(&store.get(name).unwrap(), content), "{what}");
         return;
     }
     // A manifest may still appear, so the objects that it would name stay; `gc` removes them.
-    if matches!(error, BackupError::InDoubt { .. }) {
+    if matches!(error, BackupError::Repo(RepoError::InDoubt { .. })) {
         return;
     }
     let objects: Vec<_> = store
@@ -158,7 +159,8 @@ fn put_ends_proven_or_clean() {
                 // The name is not blocked.
                 let again = put(&later(store), "n", shape);
                 assert!(
-                    again.is_ok() || matches!(again, Err(BackupError::Exists { .. })),
+                    again.is_ok()
+                        || matches!(again, Err(BackupError::Repo(RepoError::Exists { .. }))),
                     "{what}: {again:?}"
                 );
                 let got = store.get("n").unwrap();
@@ -251,7 +253,7 @@ fn restore_is_whole_or_resumes() {
 
 fn copy(from: &Root, to: &Root) -> Result<(), BackupError> {
     let (_stopper, mut stop) = stopper();
-    let name = xb_backup::BackupName::new("n").unwrap();
+    let name = xb_repo::names::BackupName::new("n").unwrap();
     let request = CopyRequest {
         name: name.clone(),
         to: name,
@@ -298,7 +300,10 @@ fn copy_ends_proven_or_can_be_repeated() {
                     if let Err(error) = &outcome
                         && to.state("n") == Some(State::Complete)
                     {
-                        assert!(matches!(error, BackupError::InDoubt { .. }), "{what}: {error}");
+                        assert!(
+                            matches!(error, BackupError::Repo(RepoError::InDoubt { .. })),
+                            "{what}: {error}"
+                        );
                     }
                     if outcome.is_err() {
                         copy(&from.root, &later(to)).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -314,10 +319,10 @@ fn copy_ends_proven_or_can_be_repeated() {
 /// Removes all but the newest of three backups.
 fn prune(root: &Root) -> Result<Vec<String>, BackupError> {
     block_on(async {
-        let listed = xb_backup::list(root).await?;
+        let listed = xb_repo::list::list(root).await?;
         let all = Candidate::all(&listed);
         let keep = Keep { last: 1, ..Keep::default() };
-        let plan = plan_prune(&all, &keep, xb_backup::Timestamp::now());
+        let plan = plan_prune(&all, &keep, jiff::Timestamp::now());
         xb_backup::prune(root, &plan, &mut stopper().1, |_, _| {}).await
     })
 }

@@ -6,7 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{BackupError, BackupName, Layout, State};
+use xb_backup::BackupError;
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
 
 use crate::common::{Store, block_on, stream, stream_reader};
 
@@ -38,7 +42,7 @@ fn age_all(store: &Store) {
 }
 
 fn is_linked<T>(outcome: Result<T, BackupError>) -> bool {
-    matches!(outcome, Err(BackupError::Linked { .. }))
+    matches!(outcome, Err(BackupError::Repo(RepoError::Linked { .. })))
 }
 
 /// Many scripts keep a link to the newest backup. Its objects belong to the backup that it leads to.
@@ -54,7 +58,7 @@ fn a_link_to_a_backup_is_never_taken_for_a_dead_run() {
         assert!(found.unclear.iter().any(|(name, why)| name == "current" && why.contains("link")));
         assert!(is_linked(block_on(xb_backup::delete(&store.root, &name("current")))));
         assert!(is_linked(store.put("current", layout, 500, stream_reader())));
-        let lines = block_on(xb_backup::list(&store.root)).unwrap();
+        let lines = block_on(xb_repo::list::list(&store.root)).unwrap();
         let line = lines.iter().find(|line| line.name == "current").unwrap();
         assert!(line.problem.as_ref().unwrap().contains("symbolic link current"), "{line:?}");
         assert_eq!(store.state("monday"), Some(State::Complete));
@@ -139,7 +143,7 @@ fn links_in_a_circle_and_unusable_names_stop_no_command() {
     );
     std::fs::write(&odd, b"x").unwrap();
     let refused = block_on(xb_backup::delete(&store.root, &name("monday")));
-    assert!(matches!(refused, Err(BackupError::Foreign { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(BackupError::Repo(RepoError::Foreign { .. }))), "{refused:?}");
     assert_eq!(store.get("monday").unwrap(), stream());
     std::fs::remove_file(&odd).unwrap();
     block_on(xb_backup::delete(&store.root, &name("monday"))).unwrap();

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{Layout, Leftovers, State};
+use xb_backup::Leftovers;
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
 
 use crate::common::{Store, block_on, stream, stream_reader};
 
@@ -226,7 +229,10 @@ fn what_came_long_after_a_dead_claim_is_somebody_elses() {
     age(&claims.join("000001"), 3 * DAY);
     let before = store.get("n").unwrap();
     let refused = store.put("n", Layout::Classic, 500, stream_reader());
-    assert!(matches!(refused, Err(xb_backup::BackupError::Exists { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(xb_backup::BackupError::Repo(RepoError::Exists { .. }))),
+        "{refused:?}"
+    );
     remove_all(&store);
     assert_eq!(store.get("n").unwrap(), before);
 }

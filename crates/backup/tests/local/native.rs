@@ -3,12 +3,14 @@
 use std::io::Cursor;
 
 use xb_backup::{
-    Accept, BackupError, BackupName, End, GetRequest, KeySlots, Keys, Layout, PutLayout, PutReport,
-    PutRequest, RewrapRequest, rewrap, stopper,
+    Accept, BackupError, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest,
+    RewrapRequest, rewrap, stopper,
 };
 use xb_compressor::Compression;
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Content, Observer};
+use xb_repo::manifest::{End, Layout};
+use xb_repo::names::BackupName;
 
 use crate::common::{
     Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,

@@ -3,11 +3,10 @@
 use std::io::Cursor;
 
 use sha2::{Digest, Sha256};
-use xb_backup::{
-    GetReport, GetRequest, KeySlots, Keys, Layout, PutLayout, PutRequest, Selection, stopper,
-};
+use xb_backup::{GetReport, GetRequest, KeySlots, Keys, PutLayout, PutRequest, Selection, stopper};
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
+use xb_repo::manifest::Layout;
 
 use crate::common::*;
 

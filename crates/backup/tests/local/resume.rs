@@ -4,12 +4,13 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use xb_backup::{
-    BackupError, GetRequest, KeySlots, Keys, Layout, PutLayout, PutRequest, RestoreOptions,
-    RestoreReport, Selection, stopper,
+    BackupError, GetRequest, KeySlots, Keys, PutLayout, PutRequest, RestoreOptions, RestoreReport,
+    Selection, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{Durability, Observer, Transform};
 use xb_reader::ChunkWriter;
+use xb_repo::manifest::Layout;
 
 use crate::common::*;
 

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_backup::{
-    BackupError, BackupName, Layout, PutLayout, PutRequest, RestoreOptions, State, stopper,
-};
+use xb_backup::{BackupError, PutLayout, PutRequest, RestoreOptions, stopper};
 use xb_pipeline::{Durability, Observer};
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
 
 use crate::common::{
     Store, block_on, get_sealed, get_watched, put_request, put_sealed, request, stream,
@@ -98,7 +100,7 @@ fn both_layouts_come_back_as_stream_and_as_files() {
         assert!(store.restore("n", &target).is_err(), "the target is not empty");
         block_on(xb_backup::delete(&store.root, &BackupName::new("n").unwrap())).unwrap();
         assert_eq!(store.files_but_claims(), Vec::<PathBuf>::new());
-        assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
+        assert!(matches!(store.get("n"), Err(BackupError::Repo(RepoError::NotThere { .. }))));
     }
 }
 
@@ -260,7 +262,7 @@ fn a_name_that_is_taken_is_refused_and_left_alone() {
         for second in LAYOUTS {
             assert!(matches!(
                 store.put("n", second, 500, stream_reader()),
-                Err(BackupError::Exists { .. })
+                Err(BackupError::Repo(RepoError::Exists { .. }))
             ));
         }
         assert_eq!(store.files(), before);
@@ -278,7 +280,7 @@ fn a_stock_backup_is_read_listed_unproven_and_never_overwritten() {
     for layout in LAYOUTS {
         assert!(matches!(
             store.put("n", layout, 500, stream_reader()),
-            Err(BackupError::Exists { .. })
+            Err(BackupError::Repo(RepoError::Exists { .. }))
         ));
     }
     assert_eq!(store.files(), before);
@@ -312,7 +314,7 @@ fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
     assert!(matches!(store.state("n"), Some(State::Running | State::Abandoned)));
     // Every file may have its end chunk by chance: this is not a stock backup.
     std::fs::remove_file(root.join("n/old.ibd.00000000000000000000")).unwrap();
-    assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
+    assert!(matches!(store.get("n"), Err(BackupError::Repo(RepoError::NotThere { .. }))));
     std::fs::write(root.join("n/old.ibd.00000000000000000000"), b"left over").unwrap();
     store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
     assert_eq!(store.state("n"), Some(State::Complete));
@@ -346,7 +348,7 @@ fn a_packed_backup_beside_a_dead_classic_run_is_read_alone() {
     assert_eq!(store.state("n"), Some(State::Complete));
     // Without its manifest, neither of the two is a backup.
     std::fs::remove_file(root.join(".xb-catalog/n")).unwrap();
-    assert!(matches!(store.get("n"), Err(BackupError::NotThere { .. })));
+    assert!(matches!(store.get("n"), Err(BackupError::Repo(RepoError::NotThere { .. }))));
     assert!(objects.iter().filter(|path| !path.ends_with(".xb-catalog/n")).all(|p| p.exists()));
 }
 
@@ -359,7 +361,7 @@ fn a_classic_run_that_is_alive_is_not_disturbed() {
         .unwrap();
     assert!(matches!(
         store.put("n", Layout::Classic, 500, stream_reader()),
-        Err(BackupError::Running { .. })
+        Err(BackupError::Repo(RepoError::Running { .. }))
     ));
     assert_eq!(store.state("n"), None, "a claim alone is not worth a line: no data yet");
 }

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_backup::{
-    Authenticity, BackupError, BackupName, CopyRequest, Keys, Layout, Level, Manifest,
-    VerifyReport, VerifyRequest, stopper,
-};
+use xb_backup::{BackupError, CopyRequest, Keys, VerifyRequest, stopper};
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::names::BackupName;
+use xb_repo::verification::{Authenticity, Level, VerifyReport};
 
 use crate::common::{Store, block_on, put_sealed, stream, stream_reader};
 
@@ -75,7 +76,10 @@ fn sound_backups_hold_on_every_level() {
         verify(&store, "sealed", Level::Manifest, Some([8; 32])),
         Err(BackupError::Keys(_))
     ));
-    assert!(matches!(verify(&store, "none", Level::List, None), Err(BackupError::NotThere { .. })));
+    assert!(matches!(
+        verify(&store, "none", Level::List, None),
+        Err(BackupError::Repo(RepoError::NotThere { .. }))
+    ));
 }
 
 /// Flips each byte of each object, of the manifest, the keys object and the checksum list.
@@ -301,7 +305,7 @@ fn pages_that_cannot_be_checked_are_not_said_to_be_in_order() {
     assert_eq!((report.reached, report.is_ok()), (Some(Level::Decrypt), true), "{report:#?}");
     let last = report.levels.last().unwrap();
     assert_eq!((last.level, last.ok, last.checked), (Level::Pages, true, false));
-    let written = xb_backup::VerifyResult::of(&report, "test");
+    let written = xb_repo::records::VerifyResult::of(&report, "test");
     assert_eq!((written.level, written.ok), (Level::Decrypt, true));
 }
 

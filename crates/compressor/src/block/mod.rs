@@ -1,4 +1,4 @@
-//! Single blocks: the payload of a native data frame, `docs/format.md` section 4.
+//! Single blocks: the payload of a native data frame, `docs/spec/format.md` section 4.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! The envelope: the data key of one stream, wrapped once per key slot (`docs/keys.md`).
+//! The envelope: the data key of one stream, wrapped once per key slot (`docs/spec/keys.md`).
 
 mod block;
 mod error;

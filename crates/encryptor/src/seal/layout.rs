@@ -17,7 +17,8 @@ const MAX_SEGMENTS: u64 = 1 << 32;
 const HEAD: u64 = SEAL_HEAD_LEN as u64;
 const TAG: u64 = TAG_LEN as u64;
 
-/// Mapping between the bytes of the body and the segments (`docs/format.md`, section 8, "Lengths").
+/// Mapping between the bytes of the body and the segments (`docs/spec/format.md`,
+/// section 8, "Lengths").
 ///
 /// *Plain* positions count in the body, *sealed* positions in the sealed body, head included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! The seal of a native stream: exactly Tink's AES256-GCM-HKDF streaming format in segments of
-//! 1 MiB (`docs/format.md`, section 8).
+//! 1 MiB (`docs/spec/format.md`, section 8).
 
 mod error;
 mod layout;

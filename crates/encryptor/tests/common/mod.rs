@@ -86,7 +86,7 @@ pub(crate) fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
     Sha256::digest([&pad(0x5c)[..], &inner].concat()).to_vec()
 }
 
-/// Builds a keys object with this content, from `docs/keys.md` alone.
+/// Builds a keys object with this content, from `docs/spec/keys.md` alone.
 pub(crate) fn keys_object(content: &serde_json::Value, data_key: &[u8], id: &[u8]) -> Vec<u8> {
     let mut text = serde_json::to_string_pretty(content).unwrap() + "\n";
     text += &format!("sha256:{}\n", sha256(text.as_bytes()));

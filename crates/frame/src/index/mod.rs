@@ -1,5 +1,5 @@
 //! Index frames: they locate files, chunks and data frames, so that a part of a stream can be read
-//! without the rest (`docs/format.md`, "Index frames").
+//! without the rest (`docs/spec/format.md`, "Index frames").
 //!
 //! Each index frame can be parsed alone. The frames are chained backwards from the end of the
 //! stream. A file's records may be spread over several index frames, in stream order.

@@ -1,4 +1,4 @@
-//! The reading side: slices in, events out (`docs/format.md`, "States of a reader").
+//! The reading side: slices in, events out (`docs/spec/format.md`, "States of a reader").
 
 mod body_reader;
 pub(crate) mod event;

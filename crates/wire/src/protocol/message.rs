@@ -1,4 +1,4 @@
-//! The messages and their encoding (`docs/wire.md`, "Messages"). Pure: no I/O, no clock.
+//! The messages and their encoding (`docs/spec/wire.md`, "Messages"). Pure: no I/O, no clock.
 //!
 //! A message is a head of 12 bytes (kind, flags, two zero bytes, length of the rest, checksum) and
 //! a body. Numbers are little endian. Every length is compared with the limit of its kind before it

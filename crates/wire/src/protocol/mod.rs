@@ -1,4 +1,4 @@
-//! The protocol on a connection: first line, messages and blocks (`docs/wire.md`).
+//! The protocol on a connection: first line, messages and blocks (`docs/spec/wire.md`).
 
 pub(crate) mod banner;
 pub(crate) mod buffer_pool;

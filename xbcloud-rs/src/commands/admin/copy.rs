@@ -1,7 +1,8 @@
 //! `copy`: copies a verified backup to another place.
 
-use xb_backup::{CopyReport, CopyRequest, Root};
+use xb_backup::{CopyReport, CopyRequest};
 use xb_cli::Failure;
+use xb_repo::root::Root;
 
 use crate::args::RunOptions;
 use crate::args::catalogue::CopyArgs;

@@ -17,7 +17,7 @@ impl Context {
                 if let Some(lock) = &lock {
                     stop.or(xb_backup::lock(&root, &name, lock, parallel)).await?;
                 }
-                stop.or(xb_backup::pin(&root, &name, reason.as_deref())).await
+                stop.or(xb_repo::pin::pin(&root, &name, reason.as_deref())).await
             })?;
         report::locked(&self.log, lock.as_ref());
         self.log.info("pinned: prune and delete skip this backup until you unpin it");
@@ -28,7 +28,7 @@ impl Context {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let (was, _) =
             self.with_progress("unpin", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::unpin(&root, &name)).await
+                stop.or(xb_repo::pin::unpin(&root, &name)).await
             })?;
         self.log.info(if was.is_some() { "unpinned" } else { "the backup was not pinned" });
         Ok(())

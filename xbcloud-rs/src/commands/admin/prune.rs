@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, CancelToken, Candidate, Keep, Listing, State, Verdict, plan_prune};
+use xb_backup::{BackupError, CancelToken, Candidate, Keep, Verdict, plan_prune};
 use xb_cli::{Failure, Log, format_count};
+use xb_repo::list::{Listing, State};
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
@@ -34,14 +35,14 @@ impl Context {
     ) -> Result<Pruned, Failure> {
         let root = root_place(place, common)?;
         let run = |_, mut stop: CancelToken| async move {
-            let listed = stop.or(xb_backup::list_by_key(&root)).await?;
+            let listed = stop.or(xb_repo::list::list_by_key(&root)).await?;
             let mut candidates = Candidate::all(&listed);
             for candidate in &mut candidates {
                 candidate.just_made = just_made == Some(candidate.name.as_str());
             }
             let left: Vec<Listing> =
                 listed.into_iter().filter(|line| line.state != State::Complete).collect();
-            let plan = plan_prune(&candidates, keep, xb_backup::Timestamp::now());
+            let plan = plan_prune(&candidates, keep, jiff::Timestamp::now());
             let gone = match yes {
                 true => {
                     // Reported at once: these backups are gone even if a later step fails.

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use xb_backup::{Estimate, Requests, run_failure};
 use xb_cli::{format_count, format_size};
 use xb_pipeline::MAX_SUMS;
+use xb_tune::{Estimate, Requests, run_failure};
 
 use crate::args::RunOptions;
 use crate::commands::inspect::price_options::{Priced, dollars};

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use xb_backup::{ListCache, Listing};
 use xb_cli::{Failure, Log, env_first};
+use xb_repo::list::Listing;
+use xb_repo::list_cache::ListCache;
 
 use crate::args::ListArgs;
 use crate::commands::context::Context;
@@ -20,7 +21,7 @@ impl Context {
         };
         let (listings, _) =
             self.with_progress("list", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::list_with(&root, cache.as_ref())).await
+                stop.or(xb_repo::list::list_with(&root, cache.as_ref())).await
             })?;
         report::printed(listing(&listings, args.long, args.common.run.json))?;
         proven(&self.log, &listings);
@@ -41,7 +42,8 @@ fn list_cache(args: &ListArgs) -> Result<Option<ListCache>, Failure> {
 
 /// Reports the newest verified backup as an event, for monitoring.
 pub(crate) fn proven(log: &Log, listings: &[Listing]) {
-    let proven = listings.iter().filter(|line| line.is_verified(xb_backup::Level::Checksum));
+    let proven =
+        listings.iter().filter(|line| line.is_verified(xb_repo::verification::Level::Checksum));
     let Some(newest) = proven.max_by_key(|line| line.finished) else { return };
     log.event("proven", &serde_json::json!({
         "name": newest.name, "level": newest.verified.and_then(|proof| proof.level), "age_seconds": newest.age_seconds,

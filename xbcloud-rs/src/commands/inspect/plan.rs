@@ -1,8 +1,9 @@
 //! `plan`: estimates objects, requests, memory and cost before the first run.
 
-use xb_backup::{CancelToken, Layout, Manifest, PutSizing};
+use xb_backup::{CancelToken, PutSizing};
 use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
+use xb_repo::manifest::{Layout, Manifest};
 
 use crate::args::{LayoutArg, PlanArgs};
 use crate::commands::context::{Context, DEFAULT_CHUNK, memory, parallel, put_memory};
@@ -19,7 +20,7 @@ impl Context {
             Some(name) => {
                 let (root, name) = backup_place(name, &args.common, false)?;
                 let find = |_, mut stop: CancelToken| async move {
-                    stop.or(xb_backup::describe(&root, &name)).await
+                    stop.or(xb_repo::list::describe(&root, &name)).await
                 };
                 Some(self.with_progress("plan", &args.common.run, None, find)?.0)
             }
@@ -40,7 +41,7 @@ impl Context {
         let threads = run.threads.unwrap_or_else(|| default_threads(memory, 0));
         let parallel = parallel(run);
         let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };
-        let request = xb_backup::EstimateRequest {
+        let request = xb_tune::EstimateRequest {
             stored: like.as_ref().map_or_else(
                 || args.size.map_or(0, |size| size.bytes()),
                 |manifest| manifest.stored_bytes,
@@ -53,7 +54,7 @@ impl Context {
             get: UnpackPlan::new(get_memory, threads, parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };
-        let estimate = xb_backup::estimate(&request);
+        let estimate = xb_tune::estimate(&request);
         let plan = PlanReport {
             estimate,
             prices: priced(&args.prices, price_default(args)?)?,

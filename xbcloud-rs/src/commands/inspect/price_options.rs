@@ -1,8 +1,8 @@
 //! From the options about prices to prices.
 
 use serde_json::{Value, json};
-use xb_backup::{PRICE_TABLE, PriceFacts, Prices};
 use xb_cli::Failure;
+use xb_tune::{PRICE_TABLE, PriceFacts, Prices};
 use xb_uploader::{Place, Provider};
 
 use crate::args::{CommonOptions, PriceOptions};

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::FileType;
-use xb_backup::{
-    CancelToken, Candidates, Job, LinkBounds, PutSizing, Root, Sample, StoreLink, TuneError,
-    measure_link, measure_machine, put_plan, recommend,
-};
+use xb_backup::{CancelToken, PutSizing, put_plan};
 use xb_cli::{Failure, format_size};
 use xb_pipeline::ObjectSize;
+use xb_repo::root::Root;
+use xb_tune::{
+    Candidates, Job, Link as StoreLink, LinkBounds, Sample, TuneError, measure_link,
+    measure_machine, recommend,
+};
 
 use crate::args::TuneArgs;
 use crate::commands::context::{Context, threads};

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use xb_backup::{Job, Machine, Prediction, Recommendation, Sample, StoreLink};
 use xb_cli::{Size, format_count, format_duration, format_rate, format_size};
+use xb_tune::{Job, Link as StoreLink, Machine, Prediction, Recommendation, Sample};
 
 use crate::commands::inspect::price_options::{Priced, dollars};
 

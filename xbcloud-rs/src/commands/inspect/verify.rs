@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use xb_backup::{
-    Level, OnLine, PrepareOptions, Root, ServerOptions, Trial, VerifyReport, VerifyRequest,
-};
+use xb_backup::{OnLine, PrepareOptions, ServerOptions, Trial, VerifyRequest};
 use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size};
+use xb_repo::root::Root;
+use xb_repo::verification::{Level, VerifyReport};
 
 use crate::args::RunOptions;
 use crate::args::catalogue::{LevelArg, VerifyArgs};

@@ -1,11 +1,11 @@
 //! `get`: writes a backup to standard output.
 
-use xb_backup::{
-    Accept, BackupError, BackupName, GetReport, GetRequest, Keys, Output, Root, Selection,
-};
+use xb_backup::{Accept, BackupError, GetReport, GetRequest, Keys, Output, Selection};
 use xb_cli::{Failure, OrFail as _, ProgressEnd};
 use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
 use xb_reader::Dialect;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 
 use crate::args::{GetArgs, RunOptions};
 use crate::commands::context::{Context, DEFAULT_PARALLEL, memory, threads};

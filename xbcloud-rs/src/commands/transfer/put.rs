@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, BackupName, CancelToken, IncrementalBase, Keys, Layout, LocalRunLog, LockGuard,
-    Producer, PutLayout, PutReport, PutRequest, Root, ServerWatch, SinceRequest, Wanted,
+    BackupError, CancelToken, IncrementalBase, Keys, LocalRunLog, LockGuard, Producer, PutLayout,
+    PutReport, PutRequest, ServerWatch, SinceRequest,
 };
 use xb_cli::{Failure, Log, OrFail as _, host_name};
 use xb_compressor::{AlgorithmError, Compression};
@@ -16,6 +16,11 @@ use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
     codec_memory,
 };
+use xb_repo::error::RepoError;
+use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
+use xb_repo::resolve::Wanted;
+use xb_repo::root::Root;
 use xb_uploader::Lock;
 
 use crate::args::{
@@ -86,9 +91,7 @@ impl Context {
             &args.common.run,
             Some(traffic),
             |observer, mut stop| async move {
-                if self.stock
-                    && stop.or(async { Ok(root.store().create_missing_bucket().await?) }).await?
-                {
+                if self.stock && stop.or(root.store().create_missing_bucket()).await? {
                     self.log.info("the bucket did not exist, and was created");
                 }
                 can_lock(&root, lock.as_ref(), &mut stop).await?;
@@ -232,9 +235,9 @@ impl Context {
             // Errors of keys and of the store say nothing about the base.
             Err(
                 error @ (BackupError::History(_)
-                | BackupError::Chain { .. }
-                | BackupError::NotRestorable { .. }
-                | BackupError::NotThere { .. }),
+                | BackupError::Repo(RepoError::Chain { .. })
+                | BackupError::Repo(RepoError::NotRestorable { .. })
+                | BackupError::Repo(RepoError::NotThere { .. })),
             ) if args.or_full => {
                 self.unusual(&format!("a full backup is taken instead of an increment: {error}"));
                 Ok(None)
@@ -370,7 +373,7 @@ async fn can_lock(
     stop: &mut CancelToken,
 ) -> Result<(), BackupError> {
     match lock {
-        Some(_) => stop.or(async { Ok(root.store().can_lock().await?) }).await,
+        Some(_) => stop.or(root.store().can_lock()).await,
         None => Ok(()),
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use xb_backup::{Level, Listing, State};
 use xb_cli::Failure;
 use xb_job::{Found, Limits, Verdict, judge};
+use xb_repo::list::{Listing, State};
+use xb_repo::verification::Level;
 
 use crate::args::run::MonitorArgs;
 use crate::commands::context::Context;
@@ -17,7 +18,7 @@ impl Context {
         let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
         let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
             self.with_progress("monitor", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::list(&root)).await
+                stop.or(xb_repo::list::list(&root)).await
             })
         });
         let verdict = match &listed {

@@ -4,13 +4,16 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use xb_backup::{BackupName, CopyRequest, Keep, Level, Timestamp, VerifyRequest};
+use xb_backup::{BackupError, CopyRequest, Keep, VerifyRequest};
 use xb_cli::{
     Failure, OrFail as _, Personality, Readers, Secret, Signals, check_writable, host_name,
     write_whole,
 };
 use xb_job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
+use xb_repo::names::BackupName;
+use xb_repo::verification::Level;
 
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
@@ -252,7 +255,8 @@ impl Job<'_> {
         let document = self.result.to_json();
         let run = &self.args.common.run;
         let send = |_, mut stop: xb_backup::CancelToken| async move {
-            let sending = async { Ok(xb_job::send_heartbeat(url.expose(), &document).await) };
+            let sending = xb_job::send_heartbeat(url.expose(), &document);
+            let sending = async { Ok::<_, BackupError>(sending.await) };
             stop.or(sending).await
         };
         match self.context.with_progress("heartbeat", run, None, send) {

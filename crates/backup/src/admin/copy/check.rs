@@ -1,11 +1,11 @@
 //! The check that copied objects are those that were stored.
 
 use xb_pipeline::RootDigest;
+use xb_repo::hex::hex;
 
-use crate::hex::hex;
 use crate::objects::checksums::Summing;
 use crate::objects::classic::ClassicFiles;
-use crate::read::ranges::Range;
+use crate::objects::range::Range;
 
 /// An object to copy: its key below both folders, and its size.
 pub(super) type Object = (String, u64);

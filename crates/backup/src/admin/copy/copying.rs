@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, UnpackPlan};
+use xb_repo::manifest::Layout;
+use xb_repo::names::{is_data_object, of_classic, run_folder};
+use xb_repo::root::Root;
 use xb_uploader::Listed;
 
 use crate::admin::copy::check::{Object, Sums};
 use crate::admin::copy::request::CopyRequest;
 use crate::admin::copy::source::Source;
-use crate::catalog::manifest::Layout;
-use crate::catalog::names::{is_data_object, of_classic, run_folder};
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic::list_classic;

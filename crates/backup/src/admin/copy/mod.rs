@@ -12,6 +12,17 @@ mod transfer;
 
 use bytes::Bytes;
 use xb_pipeline::Observer;
+use xb_repo::claim::Claim;
+use xb_repo::claim::commit::{commit, confirm_commit, recheck_base};
+use xb_repo::claim::mark::{settled, take_back};
+use xb_repo::contents::Contents;
+use xb_repo::error::RepoError;
+use xb_repo::lineage::find_base;
+use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::names::{BackupName, KEYS, SUMS, of_classic, run_folder};
+use xb_repo::records;
+use xb_repo::resolve::manifests;
+use xb_repo::root::Root;
 use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
@@ -20,26 +31,15 @@ use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
 use crate::admin::object_lock::lock_complete;
 use crate::cancel::CancelToken;
-use crate::catalog::lineage::find_base;
-use crate::catalog::manifest::{Layout, Manifest};
-use crate::catalog::names::{BackupName, KEYS, SUMS, of_classic, run_folder};
-use crate::catalog::records;
-use crate::catalog::resolve::manifests;
-use crate::catalog::root::Root;
-use crate::claim::Claim;
-use crate::claim::mark::{commit, settled, take_back};
 use crate::error::BackupError;
-use crate::objects::contents::Contents;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_envelope, unlock};
-use crate::write::{
-    Beside, Foreign, claim_emptied, free_if_vacant, prove_shared, settle_base, settle_commit,
-};
+use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, prove_shared};
 
 /// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
 ///
 /// # Errors
-/// [`BackupError::Unverified`] unless that is allowed; [`BackupError::Exists`] if another backup
+/// [`BackupError::Unverified`] unless that is allowed; [`RepoError::Exists`] if another backup
 /// has the name. Objects of a failed copy are not a backup; a retry continues with them, or `gc`
 /// removes them.
 pub async fn copy(
@@ -60,7 +60,7 @@ pub async fn copy(
         retries: 0,
     };
     if request.lock.is_some() {
-        stop.or(async { Ok(to.store().can_lock().await?) }).await?;
+        stop.or(to.store().can_lock()).await?;
     }
     // A manifest that has lost its objects is no copy.
     let there = match stop.or(free_if_vacant(to, &request.to)).await? {
@@ -76,7 +76,12 @@ pub async fn copy(
                 report.locked = stop.or(locking).await?;
             }
         }
-        Some(_) => return Err(BackupError::Exists { name: request.to.to_string(), state: "" }),
+        Some(_) => {
+            return Err(BackupError::Repo(RepoError::Exists {
+                name: request.to.to_string(),
+                state: "",
+            }));
+        }
         None => {
             stop.or(base_is_there(to, &source.manifest, request)).await?;
             let copying = Copying { from, to, request, source: &source, observer };
@@ -103,7 +108,9 @@ async fn base_is_there(
     if request.alone || !manifest.is_incremental() {
         return Ok(());
     }
-    let refused = |what: String| Err(BackupError::Chain { name: request.name.to_string(), what });
+    let refused = |what: String| {
+        Err(BackupError::Repo(RepoError::Chain { name: request.name.to_string(), what }))
+    };
     let base = match &manifest.base {
         Some(base) => Some(base.clone()),
         None => {
@@ -256,9 +263,9 @@ impl Copying<'_> {
             return Err(error);
         }
         if !request.alone {
-            settle_base(to, name, &source.copied, claim).await?;
+            recheck_base(to, name, &source.copied, claim).await?;
         }
-        settle_commit(to, name, claim, run).await
+        Ok(confirm_commit(to, name, claim, run).await?)
     }
 
     /// Copies the keys and the checksum list of a packed run, and returns what it wrote.
@@ -273,7 +280,7 @@ impl Copying<'_> {
         let sealed = source.manifest.is_sealed();
         for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
             let key = from.key(&format!("{}/{small}", folders.0));
-            match stop.or(async { Ok(read_alike(from, &key).await) }).await? {
+            match stop.or(read_alike(from, &key)).await {
                 Ok(bytes) => {
                     if small == KEYS {
                         parse_envelope(&bytes, &key, &request.name, &source.manifest)?;
@@ -282,10 +289,10 @@ impl Copying<'_> {
                         beside.sums = Some(bytes.len() as u64);
                     }
                     let key = to.key(&format!("{}/{small}", folders.1));
-                    stop.or(async { Ok(to.store().put(&key, bytes.into()).await?) }).await?;
+                    stop.or(to.store().put(&key, bytes.into())).await?;
                 }
-                Err(error) if error.kind == StoreErrorKind::NotFound && small == SUMS => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.is_not_found() && small == SUMS => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(beside)
@@ -296,7 +303,7 @@ impl Copying<'_> {
     async fn claim_packed(&self) -> Result<Claim, BackupError> {
         let (to, name) = (self.to, &self.request.to);
         Contents::of(to, name).await?.refuse_taken(name)?;
-        Claim::packed(to, name, self.source.run).await
+        Ok(Claim::packed(to, name, self.source.run).await?)
     }
 
     /// Checks that the objects of a classic copy are those that were sent, and that the source

@@ -1,10 +1,10 @@
 //! Request and result of a copy.
 
 use xb_encryptor::Keys;
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
 use xb_uploader::Lock;
 
-use crate::catalog::manifest::Manifest;
-use crate::catalog::names::BackupName;
 use crate::read::unlock::{Accept, Given};
 
 /// Request of a copy.

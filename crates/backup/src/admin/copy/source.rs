@@ -1,13 +1,14 @@
 //! The backup to copy: its manifest, as read and as written at the destination.
 
 use bytes::Bytes;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Manifest, StoredManifest};
+use xb_repo::names::{BackupName, RunId, manifest_key};
+use xb_repo::records::{self, Proof};
+use xb_repo::root::Root;
+use xb_repo::verification::Level;
 
 use crate::admin::copy::request::CopyRequest;
-use crate::catalog::manifest::{Manifest, StoredManifest};
-use crate::catalog::names::{BackupName, RunId, manifest_key};
-use crate::catalog::records::{self, Proof};
-use crate::catalog::root::Root;
-use crate::catalog::verification::Level;
 use crate::error::BackupError;
 use crate::read::unlock::{once_more, unlock};
 
@@ -29,13 +30,13 @@ impl Source {
     pub(super) async fn open(from: &Root, request: &CopyRequest) -> Result<Self, BackupError> {
         let name = &request.name;
         let Some(stored) = from.stored_manifest(name).await? else {
-            let state = match crate::catalog::list::state_without_manifest(from, name).await? {
+            let state = match xb_repo::list::state_without_manifest(from, name).await? {
                 "" if !from.list_below(name.as_str()).await?.is_empty() => {
                     ": it is a stock backup without a manifest, so its completeness cannot be verified"
                 }
                 state => state,
             };
-            return Err(BackupError::NotThere { name: name.to_string(), state });
+            return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
         };
         let (manifest, original) = (stored.manifest.clone(), stored.digest());
         let Some(run) = manifest.run_id() else {
@@ -63,11 +64,13 @@ impl Source {
             )));
         }
         let copied = Manifest { name: request.to.to_string(), ..manifest.clone() };
-        let encoded = copied
-            .encode(mac.as_ref())
-            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?;
+        let encoded = copied.encode(mac.as_ref()).map_err(|source| {
+            BackupError::Repo(RepoError::Manifest { key: manifest_key(&request.to), source })
+        })?;
         let digest = Manifest::decode(&encoded)
-            .map_err(|source| BackupError::Manifest { key: manifest_key(&request.to), source })?
+            .map_err(|source| {
+                BackupError::Repo(RepoError::Manifest { key: manifest_key(&request.to), source })
+            })?
             .digest();
         let bytes = encoded.into();
         Ok(Self { manifest, original, run, copied, bytes, digest, same_name })

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use xb_repo::manifest::Layout;
 use xb_uploader::{Operation, PartData, PartSender, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object, Sums};
 use crate::admin::copy::copying::Copying;
 use crate::cancel::CancelToken;
-use crate::catalog::manifest::Layout;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::{Fetched, fetch_all, ranges};
@@ -46,8 +46,7 @@ impl Copying<'_> {
             },
         );
         let pass = async { while arriving.recv().await.is_some() {} };
-        let (fetched, ()) = stop.or(async { Ok(tokio::join!(fetch, pass)) }).await?;
-        fetched?;
+        stop.or(async { tokio::join!(fetch, pass).0 }).await?;
         match check {
             Check::Each { wrong, .. } => Ok(wrong.into_iter().collect()),
             _ => Ok(BTreeSet::new()),
@@ -88,7 +87,7 @@ impl Copying<'_> {
         // Empty objects have no range.
         for (key, _) in objects.iter().filter(|(_, size)| *size == 0) {
             let key = self.to.key(&format!("{to}/{key}"));
-            stop.or(async { Ok(self.to.store().put(&key, Bytes::new().into()).await?) }).await?;
+            stop.or(self.to.store().put(&key, Bytes::new().into())).await?;
         }
         let source =
             objects.iter().map(|(key, size)| (self.from.key(&format!("{from}/{key}")), 0, *size));
@@ -127,7 +126,7 @@ impl Copying<'_> {
             };
             return Err(altered.unwrap_or(error));
         }
-        stop.or(async { Ok(sending.sender.finish().await?) }).await?;
+        stop.or(sending.sender.finish()).await?;
         sending.note_stored();
         match &self.source.manifest.packed {
             Some(packed) => check

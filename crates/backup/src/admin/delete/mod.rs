@@ -9,16 +9,19 @@
 mod plan;
 pub(crate) mod removal;
 
-use self::plan::plan;
+use xb_repo::chain::refuse_needed;
+use xb_repo::error::RepoError;
+use xb_repo::names::BackupName;
+use xb_repo::resolve::Known;
+use xb_repo::root::Root;
+
 pub(super) use self::plan::refuse_pinned;
 pub use self::plan::{DeletionPlan, DoomedObject};
 pub use self::removal::Deleted;
+
+use self::plan::plan;
 use self::removal::{Removal, settle};
 use crate::cancel::CancelToken;
-use crate::catalog::chain::refuse_needed;
-use crate::catalog::names::BackupName;
-use crate::catalog::resolve::Known;
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 
 /// Lists what [`delete`] would remove, or with `unless_needed` [`delete_unless_needed`], without
@@ -53,7 +56,7 @@ async fn doomed_with(
     let mut doomed = plan(root, name).await?;
     doomed.how.unless_needed = unless_needed;
     if unless_needed && known.is_none() && doomed.manifest.is_some() {
-        return Err(BackupError::Changed { name: doomed.name });
+        return Err(BackupError::Repo(RepoError::Changed { name: doomed.name }));
     }
     Ok((doomed, known))
 }
@@ -61,8 +64,8 @@ async fn doomed_with(
 /// Removes the backup `name`, unless others depend on it.
 ///
 /// # Errors
-/// [`BackupError::Needed`]; [`BackupError::MayBeNeeded`] if the manifest of a later backup cannot
-/// be read; [`BackupError::Unclear`] if its own manifest cannot be read;
+/// [`RepoError::Needed`]; [`RepoError::MayBeNeeded`] if the manifest of a later backup cannot
+/// be read; [`RepoError::Unclear`] if its own manifest cannot be read;
 /// [`BackupError::Interrupted`]; otherwise as [`delete`].
 pub async fn delete_unless_needed(
     root: &Root,
@@ -76,7 +79,7 @@ pub async fn delete_unless_needed(
 /// Removes what [`doomed`] returned, if a delete would still remove the same.
 ///
 /// # Errors
-/// [`BackupError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
+/// [`RepoError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
 pub async fn delete_shown(
     root: &Root,
     shown: &DeletionPlan,
@@ -86,7 +89,7 @@ pub async fn delete_shown(
     let unless_needed = shown.how.unless_needed;
     let (doomed, known) = stop.or(doomed_with(root, &name, unless_needed)).await?;
     if doomed != *shown {
-        return Err(BackupError::Changed { name: shown.name.clone() });
+        return Err(BackupError::Repo(RepoError::Changed { name: shown.name.clone() }));
     }
     remove(root, doomed, known, stop).await
 }
@@ -113,7 +116,7 @@ async fn remove(
     match (settled.kept.pop(), settled.gone.pop()) {
         (Some((_, why)), _) => Err(why),
         (None, Some(gone)) => stop.or(gone.remove_objects()).await,
-        (None, None) => Err(BackupError::Changed { name }),
+        (None, None) => Err(BackupError::Repo(RepoError::Changed { name })),
     }
 }
 
@@ -129,10 +132,10 @@ pub(super) async fn begin(root: &Root, name: &BackupName) -> Result<Removal, Bac
 /// name in progress alone. Does not check whether other backups depend on this one.
 ///
 /// # Errors
-/// [`BackupError::NotThere`] if there is none; [`BackupError::Pinned`]; [`BackupError::Folder`],
-/// [`BackupError::Foreign`], [`BackupError::Linked`] or [`BackupError::Unrecognised`] if anything
-/// else may exist below the name; [`BackupError::Manifest`] if the manifest requires a newer version;
-/// [`BackupError::Running`] while a classic run of that name is in progress; [`BackupError::Store`]
+/// [`RepoError::NotThere`] if there is none; [`BackupError::Pinned`]; [`RepoError::Folder`],
+/// [`RepoError::Foreign`], [`RepoError::Linked`] or [`RepoError::Unrecognised`] if anything
+/// else may exist below the name; [`RepoError::Manifest`] if the manifest requires a newer version;
+/// [`RepoError::Running`] while a classic run of that name is in progress; [`RepoError::Store`]
 /// if an object could not be removed: the name no longer counts as a backup then, and can be
 /// deleted again.
 pub async fn delete(root: &Root, name: &BackupName) -> Result<Deleted, BackupError> {

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use xb_pipeline::object_key;
+use xb_repo::claim::{claims, refuse_living, standing};
+use xb_repo::contents::Contents;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Layout, ManifestError, StoredManifest};
+use xb_repo::names::{BackupName, RunId, manifest_key, sums_folder};
+use xb_repo::records;
+use xb_repo::root::Root;
 use xb_uploader::{Listed, Operation, StoreError, StoreErrorKind};
 
-use crate::catalog::manifest::{Layout, ManifestError, StoredManifest};
-use crate::catalog::names::{BackupName, RunId, manifest_key, sums_folder};
-use crate::catalog::records;
-use crate::catalog::root::Root;
-use crate::claim::{claims, refuse_living, standing};
 use crate::error::BackupError;
-use crate::objects::contents::Contents;
 
 /// Plan of a delete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -162,7 +163,7 @@ async fn refuse_others(
     let standing = standing(root, &claims).await?;
     match standing.seen.is_some() || standing.may_own(&contents.classic) {
         true => Ok(()),
-        false => contents.refuse_unrecognised(name),
+        false => Ok(contents.refuse_unrecognised(name)?),
     }
 }
 
@@ -184,7 +185,7 @@ pub(super) async fn refuse_changed(
     if there == doomed.manifest.is_some() && digest == doomed.how.digest {
         return Ok(());
     }
-    Err(BackupError::Changed { name: name.to_string() })
+    Err(BackupError::Repo(RepoError::Changed { name: name.to_string() }))
 }
 
 /// Reads the manifest, or returns whether it is unreadable. A manifest of a newer version is an
@@ -194,8 +195,8 @@ async fn stored_or_damaged(
     name: &BackupName,
 ) -> Result<(Option<StoredManifest>, bool), BackupError> {
     match root.stored_manifest(name).await {
-        Err(error @ BackupError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
-            Err(error)
+        Err(error @ RepoError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
+            Err(error.into())
         }
         Err(error) if error.is_of_one_object() => Ok((None, true)),
         other => Ok((other?, false)),
@@ -207,9 +208,9 @@ async fn not_there(root: &Root, name: &BackupName) -> Result<BackupError, Backup
     let state = match root.list_below(name.as_str()).await?.is_empty() {
         // Left by a run that is in progress, an abandoned run, or an interrupted delete.
         false => ": there are objects without a manifest; `gc` removes them once their run is dead",
-        true => crate::catalog::list::state_without_manifest(root, name).await?,
+        true => xb_repo::list::state_without_manifest(root, name).await?,
     };
-    Ok(BackupError::NotThere { name: name.to_string(), state })
+    Ok(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }))
 }
 
 /// `digest`: that of the manifest, if it can be read; otherwise a pin of any manifest counts.

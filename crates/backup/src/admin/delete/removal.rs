@@ -1,20 +1,21 @@
 //! Carries out deletions: the manifest first, then the objects.
 //!
-//! The name is marked first ([`crate::claim::mark`]). Under the mark it is decided whether the backup may
+//! The name is marked first ([`xb_repo::claim::mark`]). Under the mark it is decided whether the backup may
 //! go; until then nothing changes, so a backup that stays, or whose removal is interrupted, is whole.
 
 use std::time::Duration;
 
 use futures::future::join_all;
+use xb_repo::chain::refuse_dependents;
+use xb_repo::claim::Claim;
+use xb_repo::claim::mark::Mark;
+use xb_repo::error::RepoError;
+use xb_repo::names::{BackupName, RunId};
+use xb_repo::records;
+use xb_repo::resolve::Known;
+use xb_repo::root::Root;
 
 use crate::admin::delete::plan::{DeletionPlan, refuse_changed, refuse_pinned};
-use crate::catalog::chain::refuse_dependents;
-use crate::catalog::names::{BackupName, RunId};
-use crate::catalog::records;
-use crate::catalog::resolve::Known;
-use crate::catalog::root::Root;
-use crate::claim::Claim;
-use crate::claim::mark::Mark;
 use crate::error::BackupError;
 
 /// Time limit for freeing the names of backups that stay. After it, their marks count for an hour.
@@ -50,7 +51,7 @@ impl Removal {
     /// Marks the name, and checks that its manifest is the planned one.
     ///
     /// # Errors
-    /// [`BackupError::Changed`]; those of the claim.
+    /// [`RepoError::Changed`]; those of the claim.
     pub(super) async fn begin(root: &Root, plan: DeletionPlan) -> Result<Self, BackupError> {
         let name = BackupName::new(&plan.name)?;
         if plan.manifest.is_some() {
@@ -110,7 +111,7 @@ impl Removal {
     /// Fails if `known` backups depend on this one.
     async fn refuse_dependents(&self, known: &Known) -> Result<(), BackupError> {
         match known.manifest(&self.name) {
-            Some(manifest) => refuse_dependents(&self.root, &self.name, manifest, known).await,
+            Some(manifest) => Ok(refuse_dependents(&self.root, &self.name, manifest, known).await?),
             None => Ok(()),
         }
     }
@@ -119,7 +120,7 @@ impl Removal {
     /// such backup; its objects are still there.
     ///
     /// # Errors
-    /// [`BackupError::Changed`]; [`BackupError::Store`].
+    /// [`RepoError::Changed`]; [`RepoError::Store`].
     pub(super) async fn remove_manifest(self) -> Result<WithoutManifest, BackupError> {
         let Self { name, plan, root, held } = self;
         let removed = match held {
@@ -156,7 +157,7 @@ impl WithoutManifest {
     /// Removes the objects.
     ///
     /// # Errors
-    /// [`BackupError::Store`]. What is left can be deleted again, or by `gc`: the claim does not end,
+    /// [`RepoError::Store`]. What is left can be deleted again, or by `gc`: the claim does not end,
     /// because the objects that are left have no RUN.
     pub(crate) async fn remove_objects(self) -> Result<Deleted, BackupError> {
         let Self { name, plan, root, claim } = self;
@@ -194,7 +195,7 @@ pub(crate) struct Settled {
 pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) -> Settled {
     let mut settled = Settled::default();
     begun.iter().for_each(|removal| known.expect(&removal.name));
-    settled.failed = known.refresh(root).await.err();
+    settled.failed = known.refresh(root).await.err().map(BackupError::from);
     let seen = known.seen_in(root);
     let pinned = join_all(begun.iter().map(|removal| removal.refuse_pinned(&seen))).await;
     let mut staying = Vec::new();
@@ -209,7 +210,7 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
         };
         match may_go {
             Ok(()) => {}
-            Err(error @ BackupError::Store(_)) => {
+            Err(error @ BackupError::Repo(RepoError::Store(_))) => {
                 settled.failed = Some(error);
                 staying.push(removal);
                 continue;
@@ -226,7 +227,7 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
                 known.forget(&name);
                 settled.gone.push(gone);
             }
-            Err(BackupError::Changed { .. }) => {}
+            Err(BackupError::Repo(RepoError::Changed { .. })) => {}
             Err(error) => settled.failed = Some(error),
         }
     }
@@ -239,7 +240,7 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
 mod tests {
     use super::*;
     use crate::admin::delete::plan::plan;
-    use crate::catalog::manifest::{Base, Manifest, sample};
+    use xb_repo::manifest::{Base, Manifest, sample};
 
     /// A ROOT with the backup `old`, whose removal has begun.
     async fn begun() -> (tempfile::TempDir, Root, Removal, Known) {
@@ -334,7 +335,7 @@ mod tests {
                 increment(late);
             })
             .await;
-            assert!(matches!(stays(begun).await, BackupError::Needed { .. }));
+            assert!(matches!(stays(begun).await, BackupError::Repo(RepoError::Needed { .. })));
         }
     }
 
@@ -375,6 +376,9 @@ mod tests {
         let settled = settle(&root, vec![of_late, of_base], &mut known).await;
         assert!(settled.gone.is_empty() && settled.failed.is_none());
         let why: Vec<&BackupError> = settled.kept.iter().map(|(_, why)| why).collect();
-        assert!(matches!(why[..], [BackupError::Pinned { .. }, BackupError::Needed { .. }]));
+        assert!(matches!(
+            why[..],
+            [BackupError::Pinned { .. }, BackupError::Repo(RepoError::Needed { .. })]
+        ));
     }
 }

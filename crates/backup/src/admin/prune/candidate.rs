@@ -1,12 +1,11 @@
 //! Facts about a backup on which pruning decides.
 
 use jiff::Timestamp;
-
-use crate::catalog::lineage::Lineage;
-use crate::catalog::list::unread::is_later;
-use crate::catalog::list::{BackupKind, Listing, State};
-use crate::catalog::manifest::Base;
-use crate::catalog::verification::Level;
+use xb_repo::lineage::Lineage;
+use xb_repo::list::{BackupKind, Listing, State};
+use xb_repo::manifest::Base;
+use xb_repo::unread::is_later;
+use xb_repo::verification::Level;
 
 /// A complete backup, with the facts that pruning needs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,16 +7,17 @@ pub(crate) mod verdict;
 use std::time::Duration;
 
 use futures::future::join_all;
+use xb_repo::chain::refuse_needed;
+use xb_repo::error::RepoError;
+use xb_repo::names::BackupName;
+use xb_repo::resolve::Known;
+use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
 use crate::admin::delete;
 use crate::admin::delete::removal::{Removal, settle};
 use crate::admin::prune::verdict::Verdict;
 use crate::cancel::CancelToken;
-use crate::catalog::chain::refuse_needed;
-use crate::catalog::names::BackupName;
-use crate::catalog::resolve::Known;
-use crate::catalog::root::Root;
 use crate::error::BackupError;
 
 /// Backups removed between two listings of the catalogue. More would save little, and leave more
@@ -103,10 +104,10 @@ async fn begin<'a>(
             // Another `prune` may be removing it.
             Err(
                 BackupError::Pinned { .. }
-                | BackupError::Needed { .. }
-                | BackupError::NotThere { .. }
-                | BackupError::Unrecognised { .. }
-                | BackupError::Changed { .. },
+                | BackupError::Repo(RepoError::Needed { .. })
+                | BackupError::Repo(RepoError::NotThere { .. })
+                | BackupError::Repo(RepoError::Unrecognised { .. })
+                | BackupError::Repo(RepoError::Changed { .. }),
             ) => {}
             Err(error) if keeps(&error) => done(&verdict.name, Some(&error)),
             Err(error) => return (begun, Err(error)),
@@ -141,12 +142,12 @@ async fn begin_one(
 fn keeps(error: &BackupError) -> bool {
     matches!(
         error,
-        BackupError::Running { .. }
-            | BackupError::Foreign { .. }
-            | BackupError::Linked { .. }
-            | BackupError::Folder { .. }
-            | BackupError::Unclear { .. }
-            | BackupError::MayBeNeeded { .. }
+        BackupError::Repo(RepoError::Running { .. })
+            | BackupError::Repo(RepoError::Foreign { .. })
+            | BackupError::Repo(RepoError::Linked { .. })
+            | BackupError::Repo(RepoError::Folder { .. })
+            | BackupError::Repo(RepoError::Unclear { .. })
+            | BackupError::Repo(RepoError::MayBeNeeded { .. })
     )
 }
 
@@ -154,7 +155,7 @@ fn keeps(error: &BackupError) -> bool {
 fn ends_all(error: &BackupError) -> bool {
     match error {
         BackupError::Interrupted(_) => true,
-        BackupError::Store(store) => {
+        BackupError::Repo(RepoError::Store(store)) => {
             store.kind != StoreErrorKind::Fenced && !error.is_of_one_object()
         }
         _ => false,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use xb_repo::resolve::is_ahead;
 
 use crate::admin::prune::candidate::Candidate;
 use crate::admin::prune::verdict::{Verdict, Why};
-use crate::catalog::resolve::is_ahead;
 
 /// Retention rules. Each rule keeps backups independently; days, weeks (from Monday) and months are
 /// UTC, and only periods with a backup count. All rules apply to each server separately.

@@ -6,9 +6,9 @@ use bytes::BytesMut;
 use xb_frame::Record;
 use xb_reader::ChunkWriter;
 
-use super::plan::{Checkpoint, Parts, Pick, Refused};
+use super::plan::{Parts, Pick, Refused};
 use crate::error::BackupError;
-use crate::read::file_filter::{Matched, Selection, Why};
+use crate::selection::{Checkpoint, Matched, Selection, Why};
 
 /// Memory limit for a plan of single files, in bytes. A file takes about 120.
 const MAX_PLAN: usize = 256 << 20;

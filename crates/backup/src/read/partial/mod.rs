@@ -12,11 +12,10 @@ use xb_frame::Record;
 use self::chooser::{ChunkSelector, FinalNames};
 use self::frames::FrameFinder;
 pub(crate) use self::picker::Picker;
-pub use self::plan::Chosen;
-pub(crate) use self::plan::{Checkpoint, Parts, ResumePoint};
+pub(crate) use self::plan::Parts;
 use crate::error::BackupError;
-use crate::read::file_filter::Selection;
 use crate::read::packed_index::Index;
+use crate::selection::{Checkpoint, Selection};
 
 /// Finds the parts of the stream for the selected files.
 pub(crate) async fn parts(

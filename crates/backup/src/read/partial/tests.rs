@@ -9,8 +9,8 @@ use xb_reader::ChunkWriter;
 
 use super::plan::Refused;
 use super::*;
-use crate::read::file_filter::Matched;
 use crate::read::stream_sink::StreamSink;
+use crate::selection::Matched;
 
 /// Next step of the producer.
 #[derive(Debug, Clone)]

@@ -1,7 +1,6 @@
 //! Fetches ranges of objects in parallel and delivers them in order.
 
 mod buffers;
-mod range;
 pub(crate) mod recent;
 mod window;
 
@@ -17,8 +16,8 @@ use xb_uploader::{Operation, Store, StoreError};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::objects::range::Range;
 use crate::read::ranges::buffers::{RangeBuffers, ReceivedRange};
-pub(crate) use crate::read::ranges::range::Range;
 use crate::read::ranges::recent::Recent;
 use crate::read::ranges::window::Window;
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use xb_pipeline::sums;
 use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 
-use super::range::Range;
+use crate::objects::range::Range;
 
 /// The delivered ranges without a known checksum, as far back as a consumer can be late.
 #[derive(Debug)]

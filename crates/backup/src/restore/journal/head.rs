@@ -8,9 +8,8 @@ use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use xb_reader::TargetDir;
-
-use crate::catalog::manifest::Manifest;
-use crate::hex::hex;
+use xb_repo::hex::hex;
+use xb_repo::manifest::Manifest;
 
 /// Name of the journal beside the unfinished files.
 pub(super) const JOURNAL: &str = "journal";

@@ -7,7 +7,7 @@ use std::path::Path;
 use xb_pipeline::PartialFileState;
 use xb_reader::RelPath;
 
-use crate::read::partial::{Checkpoint, ResumePoint};
+use crate::selection::{Checkpoint, ResumePoint};
 
 /// Journal entry of a complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]

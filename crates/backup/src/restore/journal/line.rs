@@ -1,8 +1,7 @@
 //! One line of a journal after the first.
 
 use xb_reader::RelPath;
-
-use crate::hex::hex;
+use xb_repo::hex::hex;
 
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]

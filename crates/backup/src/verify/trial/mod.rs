@@ -9,27 +9,28 @@ mod server;
 
 use std::path::{Path, PathBuf};
 
-use xb_pipeline::{Durability, Observer};
-
 use check::{check_all, revive};
 use held::Holdings;
 use outcome::Outcome;
 use server::Server;
+use xb_pipeline::{Durability, Observer};
+use xb_repo::chain::chain;
+use xb_repo::error::RepoError;
+use xb_repo::root::Root;
+
 pub use server::ServerOptions;
 
 use super::{
     Level, Problem, VerifyReport, VerifyRequest, keep_passed, phases, record, up_to_pages,
 };
 use crate::cancel::CancelToken;
-use crate::catalog::chain::chain;
-use crate::catalog::root::Root;
 use crate::child::OnLine;
 use crate::error::BackupError;
-use crate::read::file_filter::Selection;
 use crate::read::request::GetRequest;
 use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::{RestoreOptions, check_room};
+use crate::selection::Selection;
 
 /// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
@@ -147,7 +148,7 @@ fn settle(
         // These errors are about the backup. All others may be about this host: a program may fail
         // for lack of space, a keyring or the right version as well as for damage, and its output
         // says which.
-        Err(error @ (BackupError::Damaged { .. } | BackupError::Chain { .. })) => {
+        Err(error @ (BackupError::Damaged { .. } | BackupError::Repo(RepoError::Chain { .. }))) => {
             report.problem(problem(error.to_string()));
             report.close(Level::Restore, "no server could be started on it".to_owned());
         }

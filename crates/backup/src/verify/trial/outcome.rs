@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::verification::{Level, Problem, RestoreTest, VerifyReport};
+use xb_repo::verification::{Level, Problem, RestoreTest, VerifyReport};
 
 use super::answers::{Kind, Listed, Verdict};
 use super::held::Unlisted;

@@ -1,6 +1,10 @@
 //! Copies within and between stores.
 
-use xb_backup::{BackupError, CopyRequest, Layout, Level, State};
+use xb_backup::{BackupError, CopyRequest};
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
+use xb_repo::verification::Level;
 
 use super::support::{KEY, copy, keys, line, manifest_of, name, rewrite, unverified, verify};
 use crate::common::{Store, block_on, put_sealed, stream_reader};
@@ -24,7 +28,7 @@ fn every_layout_is_copied_bit_for_bit_and_under_another_name_too() {
         // A backup that already has the name is left alone.
         to.put("taken", layout, 300, stream_reader()).unwrap();
         let taken = copy(&from, &to, of, "taken", |r| r);
-        assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
+        assert!(matches!(taken, Err(BackupError::Repo(RepoError::Exists { .. }))), "{taken:?}");
         block_on(xb_backup::delete(&to.root, &name("taken"))).unwrap();
     }
     // A sealed backup keeps its name, unless the key is given.
@@ -36,7 +40,10 @@ fn every_layout_is_copied_bit_for_bit_and_under_another_name_too() {
     let with = |r| CopyRequest { keys: keys(Some(KEY)), ..unverified(r) };
     copy(&from, &to, "sealed", "other", with).unwrap();
     assert!(verify(&to, "other", Level::Decrypt, Some(KEY)).is_ok());
-    assert!(matches!(copy(&from, &to, "none", "none", |r| r), Err(BackupError::NotThere { .. })));
+    assert!(matches!(
+        copy(&from, &to, "none", "none", |r| r),
+        Err(BackupError::Repo(RepoError::NotThere { .. }))
+    ));
 }
 
 #[test]
@@ -153,10 +160,13 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
         manifest["base"] = serde_json::json!({ "name": "full", "run": run });
     });
     let refused = copy(&from, &to, "inc", "inc", unverified);
-    assert!(matches!(refused, Err(BackupError::Chain { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(BackupError::Repo(RepoError::Chain { .. }))), "{refused:?}");
     to.put("full", Layout::Packed, 300, stream_reader()).unwrap();
     let refused = copy(&from, &to, "inc", "inc", unverified);
-    assert!(matches!(refused, Err(BackupError::Chain { .. })), "another backup: {refused:?}");
+    assert!(
+        matches!(refused, Err(BackupError::Repo(RepoError::Chain { .. }))),
+        "another backup: {refused:?}"
+    );
     copy(&from, &to, "inc", "alone", |r| CopyRequest { alone: true, ..unverified(r) }).unwrap();
     block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
     copy(&from, &to, "full", "full", unverified).unwrap();
@@ -192,7 +202,9 @@ fn the_base_of_a_copy_is_not_another_servers() {
         });
         match copy(&from, &to, "inc", "inc", unverified) {
             Ok(_) => assert!(fits, "{server:?} {to_lsn}"),
-            Err(BackupError::Chain { .. }) => assert!(!fits, "{server:?} {to_lsn}"),
+            Err(BackupError::Repo(RepoError::Chain { .. })) => {
+                assert!(!fits, "{server:?} {to_lsn}")
+            }
             Err(other) => panic!("{other}"),
         }
     }
@@ -210,12 +222,15 @@ fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
         rewrite(&to, "n", |manifest| manifest["stream_bytes"] = 7.into());
         let other = std::fs::read(manifest_of(&to, "n")).unwrap();
         let refused = copy(&from, &to, "n", "n", unverified);
-        assert!(matches!(refused, Err(BackupError::Exists { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(BackupError::Repo(RepoError::Exists { .. }))), "{refused:?}");
         assert_eq!(std::fs::read(manifest_of(&to, "n")).unwrap(), other, "it is left alone");
         // Half a manifest is not a copy either, and is not overwritten.
         std::fs::write(manifest_of(&to, "n"), &before[..before.len() / 2]).unwrap();
         let refused = copy(&from, &to, "n", "n", unverified);
-        assert!(matches!(refused, Err(BackupError::Manifest { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(BackupError::Repo(RepoError::Manifest { .. }))),
+            "{refused:?}"
+        );
         std::fs::write(manifest_of(&to, "n"), before).unwrap();
         assert!(copy(&from, &to, "n", "n", unverified).unwrap().was_there);
     }

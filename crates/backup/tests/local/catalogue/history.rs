@@ -1,8 +1,11 @@
 //! A chain whose manifests show that a link does not continue the history of its base.
 
 use serde_json::json;
-use xb_backup::{BackupError, Base, Layout, Level, PutRequest, stopper};
+use xb_backup::{PutRequest, stopper};
 use xb_pipeline::Observer;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::{Base, Layout};
+use xb_repo::verification::Level;
 
 use super::support::{name, rewrite, verify};
 use crate::common::{Store, block_on, put_request, stream_reader};
@@ -41,8 +44,8 @@ fn verify_and_restore_refuse_a_chain_of_two_histories_at_any_link() {
                 assert!(what.starts_with(&format!("{bad} does not continue")), "{what}");
                 assert_eq!(report.problems[0].level, Level::Manifest);
             }
-            let refused = block_on(xb_backup::chain(&store.root, &name("n2"))).unwrap_err();
-            assert!(matches!(&refused, BackupError::Chain { name, .. } if name == bad));
+            let refused = block_on(xb_repo::chain::chain(&store.root, &name("n2"))).unwrap_err();
+            assert!(matches!(&refused, RepoError::Chain { name, .. } if name == bad));
             assert!(verify(&store, "n0", Level::Checksum, None).is_ok());
         }
         // A history that is unknown is stated, and breaks no chain.
@@ -51,6 +54,6 @@ fn verify_and_restore_refuse_a_chain_of_two_histories_at_any_link() {
         assert!(report.is_ok(), "{report:?}");
         let told = report.notes.iter().filter(|note| note.starts_with("it is unknown whether"));
         assert_eq!(told.count(), 2, "{:?}", report.notes);
-        assert_eq!(block_on(xb_backup::chain(&store.root, &name("n2"))).unwrap().len(), 3);
+        assert_eq!(block_on(xb_repo::chain::chain(&store.root, &name("n2"))).unwrap().len(), 3);
     }
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use xb_backup::{
-    BackupError, CopyRequest, FileEntry, Keep, Layout, Level, ShowRequest, State, Wanted, stopper,
-};
+use xb_backup::{BackupError, CopyRequest, FileEntry, Keep, ShowRequest, stopper};
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
+use xb_repo::resolve::Wanted;
+use xb_repo::verification::Level;
 
 use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, verify};
 use crate::common::{Store, block_on, put_sealed, stream_reader};
@@ -68,15 +71,15 @@ fn results_of_who_had_the_key_are_authenticated() {
 fn a_pin_holds_until_it_is_taken_away() {
     let store = Store::new();
     store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
-    block_on(xb_backup::pin(&store.root, &name("n"), Some("before the migration"))).unwrap();
+    block_on(xb_repo::pin::pin(&store.root, &name("n"), Some("before the migration"))).unwrap();
     assert_eq!(line(&store, "n").pinned.unwrap().reason.as_deref(), Some("before the migration"));
     let deleted = block_on(xb_backup::delete(&store.root, &name("n")));
     assert!(matches!(deleted, Err(BackupError::Pinned { .. })));
-    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
-    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_none());
+    assert!(block_on(xb_repo::pin::unpin(&store.root, &name("n"))).unwrap().is_some());
+    assert!(block_on(xb_repo::pin::unpin(&store.root, &name("n"))).unwrap().is_none());
     block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
-    let pinned = block_on(xb_backup::pin(&store.root, &name("n"), None));
-    assert!(matches!(pinned, Err(BackupError::NotThere { .. })));
+    let pinned = block_on(xb_repo::pin::pin(&store.root, &name("n"), None));
+    assert!(matches!(pinned, Err(RepoError::NotThere { .. })));
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn files_are_shown_with_their_sizes() {
     let sealed = show("sealed", None).unwrap();
     assert!(sealed.content.is_none() && sealed.why_not.is_some());
     assert_eq!(sealed.listing.ways_in.len(), 1);
-    assert!(matches!(show("none", None), Err(BackupError::NotThere { .. })));
+    assert!(matches!(show("none", None), Err(BackupError::Repo(RepoError::NotThere { .. }))));
 }
 
 #[test]
@@ -122,7 +125,8 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
         let row = line(&store, "b");
         assert!(row.state == state && row.problem.is_some(), "{row:?}");
         assert_eq!(line(&store, "a").state, State::Complete);
-        let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+        let latest =
+            block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
         assert_eq!(latest.name.as_str(), "d");
         assert!(latest.doubts.iter().any(|doubt| doubt.starts_with("b is skipped")), "{latest:?}");
         let left = block_on(xb_backup::leftovers(&store.root, Duration::from_secs(86_400)));
@@ -136,7 +140,10 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
             .unwrap();
         let refused =
             block_on(xb_backup::delete_unless_needed(&store.root, &name("b"), &mut stopper().1));
-        assert!(matches!(refused, Err(BackupError::Unclear { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(BackupError::Repo(RepoError::Unclear { .. }))),
+            "{refused:?}"
+        );
     }
 }
 
@@ -147,7 +154,7 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
         store.put("n", layout, 300, stream_reader()).unwrap();
         store.put("older", layout, 300, stream_reader()).unwrap();
         let taken = store.put("n", layout, 300, stream_reader());
-        assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
+        assert!(matches!(taken, Err(BackupError::Repo(RepoError::Exists { .. }))), "{taken:?}");
         for file in store.files().into_iter().filter(|path| path.iter().any(|part| part == "n")) {
             if !file.iter().any(|part| part == ".xb-catalog") {
                 std::fs::remove_file(file).unwrap();
@@ -156,12 +163,13 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
         let row = line(&store, "n");
         assert_eq!(row.state, State::Missing);
         assert!(row.problem.unwrap().contains("objects missing"));
-        let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+        let latest =
+            block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
         assert_eq!(latest.name.as_str(), "older");
-        block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+        block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
         let pinned = store.put("n", layout, 300, stream_reader());
         assert!(matches!(pinned, Err(BackupError::Pinned { .. })), "{pinned:?}");
-        block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap();
+        block_on(xb_repo::pin::unpin(&store.root, &name("n"))).unwrap();
         let other = if layout == Layout::Packed { Layout::Classic } else { Layout::Packed };
         store.put("n", other, 300, stream_reader()).unwrap();
         assert_eq!(line(&store, "n").state, State::Complete);
@@ -173,7 +181,7 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
         });
         std::fs::remove_file(one.unwrap()).unwrap();
         let taken = store.put("n", layout, 300, stream_reader());
-        assert!(matches!(taken, Err(BackupError::Exists { .. })), "{taken:?}");
+        assert!(matches!(taken, Err(BackupError::Repo(RepoError::Exists { .. }))), "{taken:?}");
     }
 }
 
@@ -181,15 +189,15 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
 fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned() {
     let store = Store::new();
     store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
-    block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+    block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
     let good = std::fs::read(manifest_of(&store, "n")).unwrap();
     std::fs::write(manifest_of(&store, "n"), &good[..good.len() / 2]).unwrap();
     let refused =
         block_on(xb_backup::delete_unless_needed(&store.root, &name("n"), &mut stopper().1));
-    assert!(matches!(refused, Err(BackupError::Unclear { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(BackupError::Repo(RepoError::Unclear { .. }))), "{refused:?}");
     let refused = block_on(xb_backup::delete(&store.root, &name("n")));
     assert!(matches!(refused, Err(BackupError::Pinned { .. })), "{refused:?}");
-    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
+    assert!(block_on(xb_repo::pin::unpin(&store.root, &name("n"))).unwrap().is_some());
     let deleted = block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
     assert_eq!(deleted.objects, 0);
     assert!(deleted.left > 2, "it says that the data stays: {deleted:?}");
@@ -202,7 +210,7 @@ fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned()
 fn a_pin_that_cannot_be_read_is_a_pin() {
     let store = Store::new();
     store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
-    block_on(xb_backup::pin(&store.root, &name("n"), None)).unwrap();
+    block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
     let pin = store.folder.path().join("root/.xb-catalog/@pins/n");
     let good = std::fs::read(&pin).unwrap();
     let mut flipped = good.clone();
@@ -213,7 +221,7 @@ fn a_pin_that_cannot_be_read_is_a_pin() {
         let deleted = block_on(xb_backup::delete(&store.root, &name("n")));
         assert!(matches!(deleted, Err(BackupError::Pinned { .. })));
     }
-    assert!(block_on(xb_backup::unpin(&store.root, &name("n"))).unwrap().is_some());
+    assert!(block_on(xb_repo::pin::unpin(&store.root, &name("n"))).unwrap().is_some());
     block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
     // A readable record about another backup of the name does not count.
     store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
@@ -231,7 +239,8 @@ fn latest_passes_over_a_clock_that_was_ahead_and_says_what_is_doubtful() {
     }
     rewrite(&store, "ahead", |manifest| manifest["finished"] = "2199-01-01T00:00:00Z".into());
     let latest = || {
-        let latest = xb_backup::resolve(&store.root, &xb_backup::Wanted::Latest, None);
+        let latest =
+            xb_repo::resolve::resolve(&store.root, &xb_repo::resolve::Wanted::Latest, None);
         block_on(latest).unwrap()
     };
     let found = latest();

@@ -1,10 +1,13 @@
 //! Retention, and what others depend on.
 
-use xb_backup::{
-    BackupError, Base, Candidate, Keep, Keys, Layout, Level, State, Timestamp, Wanted, plan_prune,
-    stopper,
-};
+use jiff::Timestamp;
+use xb_backup::{BackupError, Candidate, Keep, Keys, plan_prune, stopper};
 use xb_pipeline::Observer;
+use xb_repo::error::RepoError;
+use xb_repo::list::State;
+use xb_repo::manifest::{Base, Layout};
+use xb_repo::resolve::Wanted;
+use xb_repo::verification::Level;
 use xb_uploader::Operation;
 
 use super::support::{before, every, line, manifest_of, name, once_marked, plan, rewrite, verify};
@@ -19,7 +22,7 @@ fn prune_removes_what_goes_and_nothing_else() {
         store.put(&format!("b{n}"), layout, 300, stream_reader()).unwrap();
     }
     let plan = |keep: Keep| {
-        let listed = block_on(xb_backup::list(&store.root)).unwrap();
+        let listed = block_on(xb_repo::list::list(&store.root)).unwrap();
         let all = Candidate::all(&listed);
         plan_prune(&all, &keep, Timestamp::now())
     };
@@ -29,20 +32,20 @@ fn prune_removes_what_goes_and_nothing_else() {
     };
     assert_eq!(goes(&verdicts), ["b1", "b0"]);
     // Pinned between the plan and its execution.
-    block_on(xb_backup::pin(&store.root, &name("b0"), None)).unwrap();
+    block_on(xb_repo::pin::pin(&store.root, &name("b0"), None)).unwrap();
     assert_eq!(
         block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ())).unwrap(),
         ["b1"]
     );
     let left: Vec<_> =
-        block_on(xb_backup::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
+        block_on(xb_repo::list::list(&store.root)).unwrap().into_iter().map(|l| l.name).collect();
     assert_eq!(left, ["b0", "b2", "b3"]);
     // The delete's claim stays, so that no older claim of the name counts again.
     let claim = |path: &std::path::Path| path.iter().any(|part| part == "@claims");
     let of_b1 = |path: &std::path::PathBuf| path.iter().any(|part| part == "b1") && !claim(path);
     assert!(!store.files().iter().any(of_b1));
     // An old plan does not apply to another backup of the name.
-    block_on(xb_backup::unpin(&store.root, &name("b0"))).unwrap();
+    block_on(xb_repo::pin::unpin(&store.root, &name("b0"))).unwrap();
     block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
     store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
     assert!(
@@ -108,7 +111,10 @@ fn what_an_unreadable_incremental_backup_may_depend_on_stays() {
     assert_eq!(older.kept, [xb_backup::Why::MayBeBaseOf("unread".into())]);
     let refused =
         block_on(xb_backup::delete_unless_needed(&store.root, &name("older"), &mut stopper().1));
-    assert!(matches!(refused, Err(BackupError::MayBeNeeded { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(BackupError::Repo(RepoError::MayBeNeeded { .. }))),
+        "{refused:?}"
+    );
     block_on(xb_backup::delete(&store.root, &name("older"))).unwrap();
 }
 
@@ -282,7 +288,7 @@ fn no_file_of_a_base_goes() {
     let files = ["xtrabackup_info".to_owned()];
     let delete = || block_on(xb_backup::delete_files(&store.root, &name("base"), &files));
     let refused = delete();
-    assert!(matches!(refused, Err(BackupError::Needed { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(BackupError::Repo(RepoError::Needed { .. }))), "{refused:?}");
     assert_eq!(store.files(), before);
     block_on(xb_backup::delete(&store.root, &name("later"))).unwrap();
     assert!(delete().unwrap() > 0);
@@ -305,7 +311,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     put("i1").unwrap();
     rewrite(&store, "i1", |manifest| manifest["source"]["to_lsn"] = 20.into());
     let since = || {
-        let wanted = xb_backup::Wanted::Name(name("i1"));
+        let wanted = xb_repo::resolve::Wanted::Name(name("i1"));
         let request = xb_backup::SinceRequest {
             wanted: &wanted,
             server: None,
@@ -322,12 +328,15 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     assert_eq!(since().unwrap().0.lsn, 20);
     block_on(xb_backup::delete(&store.root, &name("full"))).unwrap();
     let before = store.files();
-    assert!(matches!(put("i2"), Err(BackupError::Chain { .. })));
+    assert!(matches!(put("i2"), Err(BackupError::Repo(RepoError::Chain { .. }))));
     assert_eq!(store.files(), before, "nothing is left of it");
     // A backup that cannot be restored any more cannot be a base.
-    assert!(matches!(since(), Err(BackupError::Chain { .. })));
+    assert!(matches!(since(), Err(BackupError::Repo(RepoError::Chain { .. }))));
     store.put("full", Layout::Packed, 300, stream_reader()).unwrap();
-    assert!(matches!(put("i2"), Err(BackupError::Chain { .. })), "another one of that name");
+    assert!(
+        matches!(put("i2"), Err(BackupError::Repo(RepoError::Chain { .. }))),
+        "another one of that name"
+    );
 }
 
 /// An incremental backup is committed after a delete has marked its base, and right before it looks for
@@ -344,7 +353,7 @@ fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         let root = store.root.failing(std::sync::Arc::new(came));
         let refused =
             block_on(xb_backup::delete_unless_needed(&root, &name("base"), &mut stopper().1));
-        assert!(matches!(refused, Err(BackupError::Needed { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(BackupError::Repo(RepoError::Needed { .. }))), "{refused:?}");
         assert_eq!(store.state("base"), Some(State::Complete));
         assert_eq!(store.get("base").unwrap().len(), crate::common::stream().len());
     }
@@ -369,7 +378,7 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     let observer = Observer::default();
     let put = xb_backup::put(&root, &request, stream_reader(), &observer, &mut stop);
     let refused = block_on(put).unwrap_err();
-    assert!(matches!(&refused, BackupError::Chain { .. }), "{refused:?}");
+    assert!(matches!(&refused, BackupError::Repo(RepoError::Chain { .. })), "{refused:?}");
     assert!(refused.to_string().contains("its base full was removed"), "{refused}");
     assert_eq!(store.state("i1"), None);
 }
@@ -391,7 +400,7 @@ fn a_broken_chain_counts_for_nothing_and_is_named() {
     assert!(!late.restorable && line(&store, "good").restorable);
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     assert_eq!(going(&verdicts), [""; 0]);
-    let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+    let latest = block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
     assert_eq!(latest.name.as_str(), "good");
     assert_eq!(latest.doubts, ["late is skipped: its base base is missing"]);
     for level in [Level::Manifest, Level::Decrypt] {
@@ -402,8 +411,8 @@ fn a_broken_chain_counts_for_nothing_and_is_named() {
     // Its own data is intact, so it is not recorded as damaged.
     assert!(line(&store, "late").verified.unwrap().failed.is_none());
     std::fs::remove_file(manifest_of(&store, "good")).unwrap();
-    let none = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None));
-    assert!(matches!(none, Err(BackupError::NotRestorable { .. })), "{none:?}");
+    let none = block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None));
+    assert!(matches!(none, Err(RepoError::NotRestorable { .. })), "{none:?}");
 }
 
 /// What a verification finds wrong with a base breaks everything that rests on it.
@@ -423,7 +432,7 @@ fn an_increment_on_a_damaged_base_cannot_be_restored() {
     assert!(!verify(&store, "base", Level::Checksum, None).is_ok());
     let why = "its base base: verification found it damaged at level checksum";
     assert_eq!(line(&store, "late").broken.as_deref(), Some(why));
-    let latest = block_on(xb_backup::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+    let latest = block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
     assert_eq!(latest.name.as_str(), "good");
     let found = verify(&store, "late", Level::Manifest, None);
     assert_eq!(found.broken_chain.as_deref(), Some(why));

@@ -7,7 +7,10 @@ use super::support::{KEY, before, keys, name};
 use crate::common::{Store, block_on, get_sealed, put_sealed};
 
 /// Replaces all key slots by one for `new`.
-fn replace(root: &xb_backup::Root, new: u8) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {
+fn replace(
+    root: &xb_repo::root::Root,
+    new: u8,
+) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {
     let request = RewrapRequest {
         name: name("n"),
         accept_unvouched: false,

@@ -1,11 +1,14 @@
 //! What the tests of the catalogue share.
 
+use jiff::Timestamp;
 use xb_backup::{
-    BackupError, BackupName, Candidate, CopyReport, CopyRequest, Keep, Keys, Level, Listing,
-    Timestamp, VerifyReport, VerifyRequest, plan_prune, stopper,
+    BackupError, Candidate, CopyReport, CopyRequest, Keep, Keys, VerifyRequest, plan_prune, stopper,
 };
 use xb_encryptor::KeyBytes;
 use xb_pipeline::Observer;
+use xb_repo::list::Listing;
+use xb_repo::names::BackupName;
+use xb_repo::verification::{Level, VerifyReport};
 
 use crate::common::{Store, block_on};
 
@@ -35,7 +38,7 @@ pub(crate) fn verify(store: &Store, of: &str, level: Level, key: Option<[u8; 32]
 }
 
 pub(crate) fn line(store: &Store, of: &str) -> Listing {
-    let all = block_on(xb_backup::list(&store.root)).unwrap();
+    let all = block_on(xb_repo::list::list(&store.root)).unwrap();
     all.into_iter().find(|line| line.name == of).unwrap()
 }
 
@@ -88,7 +91,7 @@ pub(crate) fn rewrite(store: &Store, of: &str, change: impl FnOnce(&mut serde_js
 }
 
 pub(crate) fn plan(store: &Store, keep: Keep) -> Vec<xb_backup::Verdict> {
-    let listed = block_on(xb_backup::list(&store.root)).unwrap();
+    let listed = block_on(xb_repo::list::list(&store.root)).unwrap();
     let all = Candidate::all(&listed);
     plan_prune(&all, &keep, Timestamp::now())
 }

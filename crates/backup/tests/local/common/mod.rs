@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use xb_backup::{
-    BackupError, BackupName, GetRequest, KeySlots, Keys, Layout, PutLayout, PutReport, PutRequest,
-    RestoreOptions, Root, State, StreamSink, stopper,
+    BackupError, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest, RestoreOptions,
+    StreamSink, stopper,
 };
-
 use xb_encryptor::KeyBytes;
 use xb_pipeline::{
     Content, Durability, EndRule, ObjectSize, Observer, XbstreamInput, extract_from,
 };
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
+use xb_repo::list::State;
+use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
 pub(crate) struct Store {
@@ -90,7 +93,7 @@ impl Store {
     }
 
     pub(crate) fn state(&self, name: &str) -> Option<State> {
-        block_on(xb_backup::list(&self.root))
+        block_on(xb_repo::list::list(&self.root))
             .unwrap()
             .into_iter()
             .find(|l| l.name == name)

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
+use xb_repo::manifest::Base;
+use xb_repo::verification::Level;
 
 use super::*;
-use crate::catalog::manifest::Base;
-use crate::catalog::verification::Level;
 
 const DAY: i64 = 86_400;
 

@@ -1,0 +1,291 @@
+//! The files to read from a backup: those that are selected, without those that an earlier restore
+//! has completed.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use xb_pipeline::{GlobError, Globs, logical_name};
+
+use crate::error::BackupError;
+
+/// Suffixes that an incremental backup adds to the name of a table's file.
+const PARTS: [&[u8]; 2] = [b".delta", b".meta"];
+/// Suffix of the file of a table that was created during the backup, or shortly before. Prepare
+/// renames `t.new` (MariaDB) or `t.ibd.new` (XtraBackup) to `t.ibd`. An incremental backup adds its
+/// own suffix last: `t.ibd.new.delta`.
+const NEW: &[u8] = b".new";
+/// Suffixes of files that tell `prepare` of a table renamed, dropped or damaged during the backup.
+/// xtrabackup names these after the tablespace's number, in the folder of its schema or outside.
+const CHANGES: [&str; 3] = [".ren", ".del", ".crpt"];
+/// Suffixes of table files. A table's `.frm` file lies beside the table file.
+const TABLES: [&str; 7] = [".ibd", ".MYD", ".MYI", ".MAD", ".MAI", ".CSV", ".MRG"];
+
+/// Files to read from a backup; by default all.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    exact: BTreeSet<String>,
+    globs: Globs,
+    patterns: Vec<String>,
+    for_prepare: bool,
+}
+
+/// Reason why a file is selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The user selected it.
+    Asked,
+    /// The prepare step needs it.
+    Needed,
+}
+
+impl Selection {
+    /// Selects the files with these exact names, suffixes included.
+    #[must_use]
+    pub fn exact(names: impl IntoIterator<Item = String>) -> Self {
+        Self { exact: names.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Selects the files whose names match one of these shell patterns. Suffixes of compression,
+    /// encryption and incremental backups are ignored; `*` also matches slashes.
+    ///
+    /// # Errors
+    /// If a pattern is not valid.
+    pub fn globs(patterns: &[String]) -> Result<Self, GlobError> {
+        Ok(Self { globs: Globs::new(patterns)?, patterns: patterns.to_vec(), ..Self::default() })
+    }
+
+    /// Also selects everything that `prepare` needs: all files that belong to no schema (system and
+    /// undo tablespaces, redo log, files that describe the backup) and the `.frm` files of the
+    /// selected tables.
+    #[must_use]
+    pub fn with_what_prepare_needs(mut self, yes: bool) -> Self {
+        self.for_prepare = yes;
+        self
+    }
+
+    /// Takes an exact name out. Returns whether anything is still selected.
+    pub fn without(&mut self, name: &str) -> bool {
+        self.exact.remove(name);
+        !self.is_all()
+    }
+
+    /// Whether all files are selected.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.exact.is_empty() && self.globs.is_empty()
+    }
+
+    /// Canonical text: equal selections have equal texts.
+    pub(crate) fn text(&self) -> String {
+        match self.is_all() {
+            true => String::new(),
+            false => format!("{:?} {:?} {}", self.exact, self.patterns, self.for_prepare),
+        }
+    }
+
+    /// Returns why the file is selected, or `None`. Adds the names and patterns that match it to
+    /// `matched`.
+    pub(crate) fn judge(&self, path: &[u8], matched: &mut Matched) -> Option<Why> {
+        if self.is_all() {
+            return Some(Why::Asked);
+        }
+        let name = table_file(logical_name(path));
+        let name = name.as_ref();
+        let mut asked = false;
+        if let Ok(text) = std::str::from_utf8(path)
+            && self.exact.contains(text)
+        {
+            matched.exact.insert(text.to_owned());
+            asked = true;
+        }
+        for number in self.globs.matches(as_path(name)) {
+            matched.globs.insert(number);
+            asked = true;
+        }
+        match asked {
+            true => Some(Why::Asked),
+            false if self.for_prepare && self.is_needed(name) => Some(Why::Needed),
+            false => None,
+        }
+    }
+
+    fn is_needed(&self, name: &[u8]) -> bool {
+        if !name.contains(&b'/') || name.starts_with(b"#innodb_redo/") {
+            return true;
+        }
+        let change = |text: &str| CHANGES.iter().any(|suffix| text.ends_with(suffix));
+        if std::str::from_utf8(name).is_ok_and(change) {
+            return true;
+        }
+        let Some(table) = name.strip_suffix(b".frm") else { return false };
+        TABLES.iter().any(|suffix| {
+            let file = [table, suffix.as_bytes()].concat();
+            self.globs.is_match(as_path(&file))
+        })
+    }
+
+    /// Refuses names and patterns that matched no file.
+    ///
+    /// # Errors
+    /// [`BackupError::Selection`].
+    pub(crate) fn check(&self, matched: &Matched) -> Result<(), BackupError> {
+        if let Some(name) = self.exact.iter().find(|name| !matched.exact.contains(*name)) {
+            return Err(BackupError::NoFile { file: name.clone() });
+        }
+        match self.patterns.iter().enumerate().find(|(n, _)| !matched.globs.contains(n)) {
+            Some((_, pattern)) => {
+                Err(BackupError::Selection(format!("no file in the backup matches `{pattern}`")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Names and patterns of a selection that matched a file.
+#[derive(Debug, Default)]
+pub(crate) struct Matched {
+    exact: BTreeSet<String>,
+    globs: BTreeSet<usize>,
+}
+
+fn as_path(name: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(name))
+}
+
+/// Returns the name that the file has once the backup is prepared.
+fn table_file(name: &[u8]) -> Cow<'_, [u8]> {
+    const TABLESPACE: &[u8] = b".ibd";
+    let name = PARTS.iter().find_map(|part| name.strip_suffix(*part)).unwrap_or(name);
+    match name.strip_suffix(NEW) {
+        Some(table) if table.ends_with(TABLESPACE) => table.into(),
+        Some(table) => [table, TABLESPACE].concat().into(),
+        None => name.into(),
+    }
+}
+
+/// Number of selected files, and their size in the stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Files that the user selected.
+    pub files: u64,
+    /// Size of these files in bytes.
+    pub bytes: u64,
+    /// Other files that `prepare` needs.
+    pub needed_files: u64,
+    /// Size of the other files in bytes.
+    pub needed_bytes: u64,
+}
+
+impl Chosen {
+    pub(crate) fn add(&mut self, why: Why, files: u64, bytes: u64) {
+        match why {
+            Why::Asked => {
+                self.files += files;
+                self.bytes += bytes;
+            }
+            Why::Needed => {
+                self.needed_files += files;
+                self.needed_bytes += bytes;
+            }
+        }
+    }
+}
+
+/// Files that an earlier restore into the same target has proven, by their names in the stream.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Checkpoint {
+    /// Complete files.
+    pub(crate) whole: HashSet<Vec<u8>>,
+    /// Incomplete files.
+    pub(crate) begun: HashMap<Vec<u8>, ResumePoint>,
+}
+
+/// Progress of an incomplete file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ResumePoint {
+    /// All bytes before this offset are written.
+    pub(crate) upto: u64,
+    /// Bytes of the file's part of the stream that were consumed so far.
+    pub(crate) taken: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn globs(patterns: &[&str]) -> Selection {
+        let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
+        Selection::globs(&patterns).unwrap()
+    }
+
+    #[test]
+    fn suffixes_do_not_count() {
+        let selection = globs(&["shop/*", "*/t.ibd"]);
+        let mut matched = Matched::default();
+        for (name, wanted) in [
+            ("shop/t.ibd", true),
+            ("shop/t.ibd.lz4.xbcrypt", true),
+            ("other/t.ibd.qp", true),
+            ("other/t.ibd.delta.zst", true),
+            ("other/t.ibd.meta", true),
+            ("other/t.new", true),
+            ("other/t.ibd.new", true),
+            ("other/t.ibd.new.zst", true),
+            ("other/t.ibd.new.delta.zst", true),
+            ("other/t.ibd.new.meta", true),
+            ("other/u.new", false),
+            ("other/t.frm", false),
+            ("shopping/t", false),
+            ("ibdata1", false),
+            ("xtrabackup_info", false),
+        ] {
+            assert_eq!(selection.judge(name.as_bytes(), &mut matched).is_some(), wanted, "{name}");
+        }
+        selection.check(&matched).unwrap();
+    }
+
+    #[test]
+    fn prepare_gets_what_belongs_to_no_schema_and_the_frm_files() {
+        let selection = globs(&["shop/t*.ibd"]).with_what_prepare_needs(true);
+        let mut matched = Matched::default();
+        for (name, why) in [
+            ("shop/t1.ibd.zst", Some(Why::Asked)),
+            ("shop/t1.frm", Some(Why::Needed)),
+            ("shop/u.frm", None),
+            ("shop/u.ibd", None),
+            ("ibdata1.delta", Some(Why::Needed)),
+            ("undo001.lz4", Some(Why::Needed)),
+            ("ib_logfile0", Some(Why::Needed)),
+            ("#innodb_redo/#ib_redo7", Some(Why::Needed)),
+            ("xtrabackup_checkpoints.xbcrypt", Some(Why::Needed)),
+            ("mariadb_backup_info", Some(Why::Needed)),
+            ("aria_log.00000001", Some(Why::Needed)),
+            ("mysql/user.frm", None),
+            ("12.ren", Some(Why::Needed)),
+            ("shop/12.ren", Some(Why::Needed)),
+            ("other/13.del.zst", Some(Why::Needed)),
+            ("other/u.ibd.del", Some(Why::Needed)),
+            ("shop/14.crpt", Some(Why::Needed)),
+            ("other/u.ibd.new", None),
+        ] {
+            assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_matches_is_named() {
+        let error = globs(&["shop/*", "nope/*"]);
+        let mut matched = Matched::default();
+        let _ = error.judge(b"shop/a", &mut matched);
+        assert!(error.check(&matched).unwrap_err().to_string().contains("nope/*"));
+        let exact = Selection::exact(["a".to_owned(), "b".to_owned()]);
+        let mut matched = Matched::default();
+        assert_eq!(exact.judge(b"a", &mut matched), Some(Why::Asked));
+        assert_eq!(exact.judge(b"a.lz4", &mut matched), None);
+        assert!(exact.check(&matched).unwrap_err().to_string().starts_with("b is not"));
+        assert!(Selection::default().is_all());
+    }
+}

@@ -1,0 +1,40 @@
+//! What one listing of the catalogue shows.
+//!
+//! A store may leave an object out of a listing, or answer that a listed object does not exist. So an
+//! object counts as absent only where a listing and a read by key agree: a read of a listed object
+//! that finds nothing is repeated ([`Root::knowing`](crate::root::Root::knowing)), and what
+//! a listing does not show is read by key before anything is removed because of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xb_uploader::Listed;
+
+use crate::names::BackupName;
+
+/// Time of the last write, in seconds since 1970, and size of an object.
+pub type Written = (i64, u64);
+
+/// The objects of a catalogue, by their keys below it. Clones are cheap.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue(Arc<BTreeMap<String, Written>>);
+
+impl Catalogue {
+    /// Keeps what a listing shows, whose keys are relative to the catalogue.
+    pub fn of(listed: &[Listed]) -> Self {
+        let entry = |listed: &Listed| (listed.key.clone(), (listed.modified, listed.size));
+        Self(Arc::new(listed.iter().map(entry).collect()))
+    }
+
+    /// Whether the listing shows this object.
+    pub fn shows(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// The names that have a manifest.
+    pub fn names(&self) -> impl Iterator<Item = (BackupName, Written)> {
+        // Deeper keys are records and claims, not manifests.
+        let manifests = self.0.iter().filter(|(key, _)| !key.contains('/'));
+        manifests.filter_map(|(key, written)| Some((BackupName::new(key).ok()?, *written)))
+    }
+}

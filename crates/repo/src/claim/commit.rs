@@ -1,0 +1,105 @@
+//! The commit of a backup: its manifest, and the checks after it that nothing was removed meanwhile.
+
+use bytes::Bytes;
+use xb_uploader::{Operation, StoreError, StoreErrorKind};
+
+use super::Claim;
+use super::mark::{removing, settled, take_back, take_back_unmarked};
+use crate::error::RepoError;
+use crate::manifest::Manifest;
+use crate::names::{BackupName, manifest_key};
+use crate::root::Root;
+
+/// Once a manifest may be written, an error of the store leaves open whether the backup exists.
+fn in_doubt(name: &BackupName, error: RepoError) -> RepoError {
+    match error {
+        RepoError::Store(source) => RepoError::InDoubt { name: name.to_string(), source },
+        other => other,
+    }
+}
+
+/// Writes the manifest, after which the backup exists.
+///
+/// An earlier backup of this name may be in the middle of its removal: the name is free, and a late
+/// request of the removal could hit the new manifest. So the caller has waited for it ([`settled`]),
+/// and one that has begun since is waited for here.
+///
+/// # Errors
+/// As [`Root::commit_bytes`]; [`RepoError::NotThere`] if the new backup was removed at once.
+pub async fn commit(
+    root: &Root,
+    name: &BackupName,
+    run: &str,
+    bytes: Bytes,
+) -> Result<(), RepoError> {
+    let in_doubt = |error| in_doubt(name, error);
+    loop {
+        root.commit_bytes(name, bytes.clone()).await?;
+        let Some(of) = removing(root, name).await.map_err(in_doubt)? else { return Ok(()) };
+        settled(root, name).await.map_err(in_doubt)?;
+        let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
+        match known.manifest(name).await.map_err(in_doubt)? {
+            Some(there) if there.run == run => return Ok(()),
+            // The request was meant for the backup before this one.
+            None if of.run != run => {}
+            _ => {
+                let state = ": it was complete, and another command removed it";
+                return Err(RepoError::NotThere { name: name.to_string(), state });
+            }
+        }
+    }
+}
+
+/// Ends `run`, whose manifest is written. A run that claimed the name before the manifest was
+/// written may be removing the objects: then there is no backup.
+///
+/// # Errors
+/// [`RepoError::InDoubt`] if that cannot be determined.
+pub async fn confirm_commit(
+    root: &Root,
+    name: &BackupName,
+    claim: &Claim,
+    run: &str,
+) -> Result<(), RepoError> {
+    let in_doubt = |error| in_doubt(name, error);
+    if claim.is_newest().await.map_err(in_doubt)? {
+        claim.end().await;
+        return Ok(());
+    }
+    let key = root.key(&manifest_key(name));
+    take_back_unmarked(root, name, run).await.map_err(in_doubt)?;
+    let what = "another run took over while the manifest was being written";
+    Err(StoreError::new(Operation::Claim, key, StoreErrorKind::Fenced, what).into())
+}
+
+/// Checks after the commit that the base of an incremental backup still exists. Whoever removes a base
+/// marks it, and then looks for dependants; so either they see this backup, or it sees their mark here
+/// and waits for what becomes of the base. `own` is the claim of the run.
+///
+/// # Errors
+/// [`RepoError::Chain`] if the base is gone: the manifest of `name` is removed again.
+/// [`RepoError::InDoubt`] if that cannot be determined.
+pub async fn recheck_base(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+    own: &Claim,
+) -> Result<(), RepoError> {
+    let Some(base) = &manifest.base else { return Ok(()) };
+    let in_doubt = |error| in_doubt(name, error);
+    let of_base = BackupName::new(&base.name)?;
+    settled(root, &of_base).await.map_err(in_doubt)?;
+    // One false answer must not cost a backup.
+    let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
+    match known.manifest(&of_base).await {
+        Ok(Some(found)) if found.run == base.run => Ok(()),
+        Ok(_) => {
+            take_back(root, name, &manifest.run, own).await?;
+            let what = format!("its base {} was removed while it was being committed", base.name);
+            Err(RepoError::Chain { name: name.to_string(), what })
+        }
+        // It exists, although it cannot be read now.
+        Err(error) if error.is_of_one_object() => Ok(()),
+        Err(error) => Err(in_doubt(error)),
+    }
+}

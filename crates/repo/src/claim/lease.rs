@@ -1,0 +1,236 @@
+//! The lease of a numbered claim: how long its claim is valid, and the gate before each change to the
+//! store.
+//!
+//! A run confirms its claim by writing it and then checking that it is still the newest. A run that
+//! takes over a claim writes a newer one and then checks whether the older one was written since.
+//! If two runs do this at once, at least one sees the other. A confirmed claim holds for [`LEASE`]
+//! from the beginning of the confirmation; no run takes it over by its age before twice that time.
+//! After the lease, the next request must confirm the claim again: a run that was suspended but not
+//! taken over continues.
+//!
+//! A run that takes over on request, or under the stock name, does not wait for the lease. Nothing
+//! of the new run can be overwritten, because objects are only created; but it could be removed. So
+//! each removal looks for newer claims immediately before it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::watch;
+use xb_uploader::{Change, Gate, Operation, StoreError, StoreErrorKind, There};
+
+use crate::claim::left::Left;
+use crate::claim::note::{Note, Phase};
+use crate::claim::standing::claims;
+use crate::names::BackupName;
+use crate::root::Root;
+
+/// Time for which a confirmed claim holds.
+const LEASE: Duration = Duration::from_secs(1800);
+
+/// A moment on two clocks: one that also counts while the machine is suspended, and the wall clock,
+/// which also counts while a virtual machine is paused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    boot: Duration,
+    wall: SystemTime,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        let boot = clock_gettime(ClockId::Boottime);
+        let seconds = u64::try_from(boot.tv_sec).unwrap_or(0);
+        let nanos = u32::try_from(boot.tv_nsec).unwrap_or(0);
+        Self { boot: Duration::new(seconds, nanos), wall: SystemTime::now() }
+    }
+
+    /// Elapsed time by the clock that advanced further. Too large a value only costs a
+    /// confirmation.
+    fn elapsed(self) -> Duration {
+        let now = Self::now();
+        let wall = now.wall.duration_since(self.wall).unwrap_or_default();
+        now.boot.saturating_sub(self.boot).max(wall)
+    }
+}
+
+/// The claim of a classic run, and how long it is valid.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    root: Root,
+    name: BackupName,
+    key: String,
+    note: Mutex<Note>,
+    confirmed: Mutex<Option<Moment>>,
+    confirming: tokio::sync::Mutex<()>,
+    /// Reason why the claim is permanently lost.
+    lost: watch::Sender<Option<String>>,
+}
+
+impl Lease {
+    pub(crate) fn new(root: &Root, name: &BackupName, key: String, note: Note) -> Arc<Self> {
+        let (lost, _) = watch::channel(None);
+        let (root, name, note) = (root.clone(), name.clone(), Mutex::new(note));
+        let (confirmed, confirming) = (Mutex::default(), tokio::sync::Mutex::default());
+        Arc::new(Self { root, name, key, note, confirmed, confirming, lost })
+    }
+
+    /// Full key of the claim.
+    #[cfg(test)]
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(crate) fn note(&self) -> Note {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the phase that the claim states from its next confirmation on.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).phase = phase;
+    }
+
+    /// Sets what the claim records from its next confirmation on: the objects left.
+    pub(crate) fn leave(&self, left: Left) {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);
+    }
+
+    fn is_fresh(&self) -> bool {
+        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        confirmed.is_some_and(|moment| moment.elapsed() < LEASE)
+    }
+
+    /// Starts the lease of a claim that was created at `begun` and found to be the newest.
+    pub(crate) fn start(&self, begun: Moment) {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+    }
+
+    /// Whether the lease ends for good. A removal looks for dependants once, under its mark, and
+    /// must not rely on that look after others may have taken the mark for that of a dead process.
+    fn ends_for_good(&self) -> bool {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).phase == Phase::Removing
+    }
+
+    /// Makes the last confirmation count as expired.
+    #[cfg(test)]
+    pub(crate) fn expire(&self) {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Waits until the claim is lost, and returns the reason.
+    pub(crate) async fn lost(&self) -> StoreError {
+        let mut lost = self.lost.subscribe();
+        let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        self.fenced(why.unwrap_or_default())
+    }
+
+    fn fenced(&self, why: String) -> StoreError {
+        StoreError::new(Operation::Claim, &*self.key, StoreErrorKind::Fenced, why)
+    }
+
+    fn lose(&self, why: String) -> StoreError {
+        self.lost.send_replace(Some(why.clone()));
+        self.fenced(why)
+    }
+
+    /// Rewrites the claim and checks that it is still the newest.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Fenced`] if another run has taken over; other kinds if that cannot be
+    /// determined.
+    pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
+        let _alone = self.confirming.lock().await;
+        self.confirm_alone().await
+    }
+
+    async fn confirm_alone(&self) -> Result<(), StoreError> {
+        if self.ends_for_good() {
+            return match self.is_fresh() {
+                true => Ok(()),
+                false => Err(self.lose("the removal took longer than its claim holds".to_owned())),
+            };
+        }
+        loop {
+            let begun = Moment::now();
+            self.write_and_look().await?;
+            *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+            // A run that was suspended after the check may have been taken over since.
+            if self.is_fresh() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn write_and_look(&self) -> Result<(), StoreError> {
+        if let Some(why) = self.lost.borrow().clone() {
+            return Err(self.fenced(why));
+        }
+        let note = self.note();
+        // A claim that was removed, or replaced after numbering restarted, must not reappear.
+        match self.root.store().get(&self.key).await {
+            Ok(bytes) if Note::read(&bytes).holder == note.holder => {}
+            Ok(_) => return Err(self.lose("another run took its number".to_owned())),
+            Err(error) if error.kind == StoreErrorKind::NotFound => {
+                return Err(self.lose("the claim was removed: another run took over".to_owned()));
+            }
+            Err(error) => return Err(error),
+        }
+        self.root.store().put(&self.key, note.encode().into()).await?;
+        let newest = claims(&self.root, &self.name).await?.pop();
+        match newest {
+            Some(newest) if newest.key == self.key => Ok(()),
+            newest => {
+                let by = newest.map_or_else(String::new, |newest| format!(" with {}", newest.key));
+                Err(self.lose(format!("another run took over{by}")))
+            }
+        }
+    }
+
+    /// Removes the claim. Nothing was done under it, so later claims need not see it.
+    pub(crate) async fn withdraw(&self) -> Result<(), StoreError> {
+        let _ = self.lose("the claim was withdrawn".to_owned());
+        let holder = self.note().holder;
+        // Numbering may restart, so a repeated request must not remove the claim of another run.
+        let own = |there: There<'_>| match there {
+            There::Content(bytes) => Note::read(bytes).holder == holder,
+            _ => false,
+        };
+        self.root.store().delete_expected(&self.key, own).await.map(drop)
+    }
+
+    /// Whether the claim is the newest; does not write it.
+    pub(crate) async fn is_newest(&self) -> Result<bool, StoreError> {
+        let newest = claims(&self.root, &self.name).await?.pop();
+        Ok(newest.is_some_and(|newest| newest.key == self.key))
+    }
+}
+
+#[async_trait]
+impl Gate for Lease {
+    async fn pass(&self, change: Change) -> Result<(), StoreError> {
+        self.pass_lease().await?;
+        match change {
+            Change::Remove if !self.is_newest().await? => {
+                Err(self.lose("another run took over".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Lease {
+    async fn pass_lease(&self) -> Result<(), StoreError> {
+        if let Some(why) = self.lost.borrow().clone() {
+            return Err(self.fenced(why));
+        }
+        if self.is_fresh() {
+            return Ok(());
+        }
+        let _alone = self.confirming.lock().await;
+        // Another request that waited here may have confirmed the claim.
+        match self.is_fresh() {
+            true => Ok(()),
+            false => self.confirm_alone().await,
+        }
+    }
+}

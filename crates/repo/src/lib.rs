@@ -1,0 +1,27 @@
+//! The repository: the names and keys of backups in a store, their manifests, records and claims,
+//! what a listing shows, and which backups can be restored now.
+//!
+//! A [`Root`](root::Root) is a prefix in a store. A backup exists if and only if its
+//! [manifest](manifest) exists, which is written last; a [claim] marks the run that writes it, or
+//! the removal of it. This crate knows nothing of how backups are written or read.
+
+pub mod catalogue;
+pub mod chain;
+pub mod claim;
+pub mod contents;
+pub mod error;
+pub mod hex;
+pub mod history;
+pub mod lineage;
+pub mod list;
+pub mod list_cache;
+pub mod manifest;
+pub mod names;
+pub mod pin;
+pub mod probes;
+pub mod records;
+pub mod resolve;
+pub mod restorable;
+pub mod root;
+pub mod unread;
+pub mod verification;

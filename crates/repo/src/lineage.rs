@@ -1,0 +1,101 @@
+//! What ties an incremental backup to its base.
+
+use crate::history::{Verdict, judge};
+use crate::manifest::{Base, Manifest};
+use crate::names::BackupName;
+
+/// Limit of backups in one chain. Preparing so many would take days.
+pub const MAX_LINKS: usize = 1000;
+
+/// The facts about a backup that tell whether another one is its base.
+#[derive(Debug, Clone, Copy)]
+pub struct Lineage<'a> {
+    /// Name of the backup.
+    pub name: &'a str,
+    /// Run that made it.
+    pub run: &'a str,
+    /// Server it comes from.
+    pub server: Option<&'a str>,
+    /// The base that the manifest names.
+    pub base: Option<&'a Base>,
+    /// Whether it needs a base.
+    pub is_incremental: bool,
+    /// Log sequence numbers between which the backup holds changes.
+    pub from_lsn: Option<u64>,
+    /// Log sequence number up to which it holds changes.
+    pub to_lsn: Option<u64>,
+}
+
+impl<'a> Lineage<'a> {
+    /// The lineage that a manifest states.
+    pub fn of(name: &'a str, manifest: &'a Manifest) -> Self {
+        Self {
+            name,
+            run: &manifest.run,
+            server: manifest.server.as_deref(),
+            base: manifest.base.as_ref(),
+            is_incremental: manifest.is_incremental(),
+            from_lsn: manifest.source.from_lsn,
+            to_lsn: manifest.source.to_lsn,
+        }
+    }
+
+    /// Whether `other` is or may be its base. The manifest decides; if it names no base, the log
+    /// positions do.
+    pub fn is_based_on(&self, other: &Lineage<'_>) -> bool {
+        match self.base {
+            Some(base) => base.name == other.name && base.run == other.run,
+            None => {
+                self.is_incremental
+                    && self.run != other.run
+                    && self.from_lsn == other.to_lsn
+                    && same_server(self.server, other.server)
+            }
+        }
+    }
+}
+
+/// Whether two backups can be of one server, as far as known.
+pub fn same_server(one: Option<&str>, other: Option<&str>) -> bool {
+    one.is_none() || other.is_none() || one == other
+}
+
+/// Finds the base of an incremental backup by log sequence numbers: the newest backup that ended
+/// before the incremental one began.
+pub fn find_base<'a>(
+    all: impl Iterator<Item = (&'a BackupName, &'a Manifest)>,
+    increment: &Manifest,
+) -> Option<Base> {
+    increment.source.from_lsn.filter(|lsn| *lsn > 0)?;
+    let lineage = Lineage { base: None, ..Lineage::of(&increment.name, increment) };
+    all.filter(|(name, manifest)| {
+        manifest.finished <= increment.started
+            && lineage.is_based_on(&Lineage::of(name.as_str(), manifest))
+    })
+    .max_by_key(|(name, manifest)| (manifest.finished, *name))
+    .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
+}
+
+/// Why the backup `found` cannot be the base that the manifest of an increment names; `None` if it can.
+pub fn misfit(
+    increment: &Manifest,
+    base: &Base,
+    (name, found): (&BackupName, &Manifest),
+) -> Option<String> {
+    if found.run != base.run {
+        return Some(format!("its base {name} was replaced by another backup"));
+    }
+    if !same_server(found.server.as_deref(), increment.server.as_deref()) {
+        return Some(format!("its base {name} comes from another server"));
+    }
+    match (increment.source.from_lsn, found.source.to_lsn) {
+        (Some(from), Some(to)) if from != to => {
+            return Some(format!("it starts at LSN {from}, but its base {name} ends at LSN {to}"));
+        }
+        _ => {}
+    }
+    match judge(found, increment.history.as_ref()) {
+        Verdict::Other(what) => Some(format!("its base {name} is of another history: {what}")),
+        _ => None,
+    }
+}

@@ -1,0 +1,544 @@
+//! `list`: backups and their verification state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use serde::Serialize;
+use xb_uploader::Listed;
+
+use crate::catalogue::Catalogue;
+use crate::claim::{DEAD, claims, standing};
+use crate::contents::Contents;
+use crate::error::RepoError;
+use crate::list_cache::{Cached, ListCache};
+use crate::manifest::{Base, End, Layout, Manifest};
+use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
+use crate::records::{self, CatalogMarkers, Pin, Proof};
+use crate::restorable::{Sound, links};
+use crate::root::Root;
+use crate::unread::{may_be_incremental, may_return};
+
+/// Number of manifests read concurrently.
+const AT_ONCE: usize = 16;
+
+/// State of a name in ROOT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// A backup: its manifest is sound.
+    Complete,
+    /// The manifest exists but is damaged: see `problem`.
+    Damaged,
+    /// The manifest exists but cannot be read now, for example in an archive class: see `problem`.
+    Unreadable,
+    /// The manifest is sound, but another program has removed the objects.
+    Missing,
+    /// A run is in progress; not a backup yet.
+    Running,
+    /// An ended run left data but no manifest; not a backup.
+    Abandoned,
+    /// Objects as the stock tool writes them, without a manifest: their completeness is not proven.
+    #[serde(rename = "stock, unproven")]
+    StockUnproven,
+    /// Not a backup but a folder of backups: see `backups`.
+    Folder,
+    /// Not a backup: the objects belong to other programs.
+    Foreign,
+}
+
+/// Whether a backup is full or incremental.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupKind {
+    /// Everything: it can be restored without another backup.
+    Full,
+    /// Only the changes since its base.
+    Incremental,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Listing {
+    /// Name of the backup.
+    pub name: String,
+    /// State of the name.
+    pub state: State,
+    /// Its layout, where known.
+    pub layout: Option<Layout>,
+    /// The run that wrote it.
+    pub run: Option<String>,
+    /// When its run began, UTC.
+    pub started: Option<Timestamp>,
+    /// When its run ended, UTC.
+    pub finished: Option<Timestamp>,
+    /// Seconds since its run ended.
+    pub age_seconds: Option<i64>,
+    /// Bytes of the stream.
+    pub stream_bytes: Option<u64>,
+    /// Bytes in the store.
+    pub stored_bytes: Option<u64>,
+    /// Data objects.
+    pub objects: Option<u64>,
+    /// Files in the stream.
+    pub files: Option<u64>,
+    /// Full or incremental, if the producer reported it.
+    pub kind: Option<BackupKind>,
+    /// Base of an incremental backup.
+    pub base: Option<Base>,
+    /// The operator's name for the backed-up server.
+    pub server: Option<String>,
+    /// Version of that server.
+    pub server_version: Option<String>,
+    /// Log sequence number from which the backup holds changes.
+    pub from_lsn: Option<u64>,
+    /// Log sequence number up to which the backup holds changes.
+    pub to_lsn: Option<u64>,
+    /// Binary log position and GTID, as the producer writes them.
+    pub binlog_pos: Option<String>,
+    /// Galera position, `UUID:SEQNO`.
+    pub galera: Option<String>,
+    /// Key slots, by kind and id; empty if the backup is not sealed.
+    pub ways_in: Vec<String>,
+    /// Level to which it is verified; the writer of the records is not checked here.
+    pub verified: Option<Proof>,
+    /// Seconds since the last successful verification.
+    pub verified_age_seconds: Option<i64>,
+    /// The pin and its reason.
+    pub pinned: Option<Pin>,
+    /// Number of backups in a folder of backups.
+    pub backups: Option<u64>,
+    /// Problem, or reason why the state is unknown.
+    pub problem: Option<String>,
+    /// Why the chain of this incremental backup cannot be restored.
+    pub broken: Option<String>,
+    /// Whether a restore would work now, as far as the catalogue shows.
+    pub restorable: bool,
+    /// When its manifest was written, by the store's clock, in seconds since 1970.
+    #[serde(skip)]
+    pub written: i64,
+    /// Whether a verification record exists that cannot be read.
+    #[serde(skip)]
+    pub unread_record: bool,
+    /// For an unreadable manifest: when it was written, in seconds since 1970, if its backup may be
+    /// incremental.
+    #[serde(skip)]
+    pub may_depend_since: Option<i64>,
+}
+
+impl Listing {
+    /// Why nothing that needs this backup can be restored, apart from its own chain.
+    pub fn fault(&self) -> Option<String> {
+        match self.state {
+            State::Complete => {}
+            State::Missing => return Some("its objects are missing".to_owned()),
+            State::Damaged | State::Unreadable => {
+                return Some("its manifest cannot be read".to_owned());
+            }
+            _ => return Some("it has no manifest".to_owned()),
+        }
+        if let Some(level) = self.verified.and_then(|proof| proof.failed) {
+            return Some(format!("verification found it damaged at level {level}"));
+        }
+        self.unread_record.then(|| "its verification record cannot be read".to_owned())
+    }
+
+    /// Whether it was verified at least to `level` without a later failure.
+    #[must_use]
+    pub fn is_verified(&self, level: crate::verification::Level) -> bool {
+        self.verified.is_some_and(|proof| proof.reaches(level))
+    }
+}
+
+/// Lists all names below ROOT, in byte order.
+///
+/// # Errors
+/// [`RepoError::Store`] when ROOT cannot be listed. A damaged manifest is a line, not an error.
+pub async fn list(root: &Root) -> Result<Vec<Listing>, RepoError> {
+    list_with(root, None).await
+}
+
+/// Like [`list`], but takes unchanged manifests and records from this machine's cache. The result
+/// is for display only: no decision may rely on it.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_with(root: &Root, cache: Option<&ListCache>) -> Result<Vec<Listing>, RepoError> {
+    listings(root, cache, false).await
+}
+
+/// Like [`list`], for a decision about what to remove: it reads by key whatever the listing of the
+/// catalogue does not show, too. That takes up to three more small reads for each backup.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_by_key(root: &Root) -> Result<Vec<Listing>, RepoError> {
+    listings(root, None, true).await
+}
+
+async fn listings(
+    root: &Root,
+    cache: Option<&ListCache>,
+    by_key: bool,
+) -> Result<Vec<Listing>, RepoError> {
+    let manifests = root.list_below(CATALOG).await?;
+    let known = &root.knowing(&Catalogue::of(&manifests));
+    let root = match cache {
+        Some(cache) => &known.with_cache(Cached::new(cache, &manifests)),
+        None => known,
+    };
+    let beside = &match by_key {
+        true => CatalogMarkers::unknown(),
+        false => CatalogMarkers::of(manifests.iter().map(|listed| listed.key.as_str())),
+    };
+    // Claims lie one level deeper.
+    let names = manifests
+        .into_iter()
+        .filter(|listed| !listed.key.contains('/'))
+        .filter_map(|listed| Some((BackupName::new(&listed.key).ok()?, listed.modified)));
+    let found: Vec<(Listing, Option<Manifest>)> = stream::iter(names)
+        .map(|(name, written)| async move { with_manifest(root, &name, written, beside).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let (mut listings, mut manifests): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
+    let folders = root.folders_below("").await?;
+    mark_missing(root, &mut listings, &folders).await?;
+    let unnamed = folders
+        .into_iter()
+        .filter(|folder| folder != CATALOG && listings.iter().all(|l| l.name != *folder));
+    let others: Vec<Option<(Listing, Option<Manifest>)>> = stream::iter(unnamed)
+        .map(|folder| async move { unlisted(known, &folder).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    for (listing, manifest) in others.into_iter().flatten() {
+        listings.push(listing);
+        manifests.push(manifest);
+    }
+    judge_chains(&mut listings, manifests.into_iter().flatten());
+    listings.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listings)
+}
+
+/// Listing of one name; `None` if there is nothing of that name.
+///
+/// # Errors
+/// As [`list`].
+pub async fn line(root: &Root, name: &BackupName) -> Result<Option<Listing>, RepoError> {
+    // Small reads that find nothing cost less than a listing.
+    let beside = CatalogMarkers::unknown();
+    match root.store().size(&root.key(&manifest_key(name))).await.map_err(RepoError::from) {
+        Ok(Some(_)) => {}
+        Ok(None) => return incomplete(root, name.as_str()).await,
+        Err(error) if error.is_of_one_object() => {}
+        Err(error) => return Err(error),
+    }
+    // When it was written matters only in a listing of all.
+    let (mut listing, _) = with_manifest(root, name, i64::MAX, &beside).await?;
+    if listing.state == State::Complete && !root.has_objects(name).await? {
+        missing(root, &mut listing).await?;
+    }
+    Ok(Some(listing))
+}
+
+/// Finds the incremental backups whose chains cannot be restored, and the backups that can be.
+fn judge_chains(listings: &mut [Listing], manifests: impl Iterator<Item = Manifest>) {
+    let sound: Sound = manifests
+        .filter_map(|manifest| Some((BackupName::new(&manifest.name).ok()?, manifest)))
+        .collect();
+    let faults: BTreeMap<String, (State, String)> = listings
+        .iter()
+        .filter_map(|line| Some((line.name.clone(), (line.state, line.fault()?))))
+        .collect();
+    for listing in listings.iter_mut().filter(|l| l.kind == Some(BackupKind::Incremental)) {
+        let Ok(name) = BackupName::new(&listing.name) else { continue };
+        let fault = |base: &BackupName| faults.get(base.as_str());
+        let link = |base: &BackupName, what: &str| format!("its base {base}: {what}");
+        listing.broken = match links(&sound, &name) {
+            Ok(links) => {
+                links.into_iter().skip(1).find_map(|base| Some(link(base, &fault(base)?.1)))
+            }
+            Err(broken) => {
+                match broken.missing.as_ref().and_then(|base| fault(base).zip(Some(base))) {
+                    Some(((State::Damaged | State::Unreadable, what), base))
+                        if broken.at == name =>
+                    {
+                        Some(link(base, what))
+                    }
+                    _ => Some(broken.describe(&name)),
+                }
+            }
+        };
+    }
+    for listing in listings {
+        listing.restorable = listing.fault().is_none() && listing.broken.is_none();
+    }
+}
+
+/// Marks the backups without objects. `folders` are those that the store has listed.
+async fn mark_missing(
+    root: &Root,
+    listings: &mut [Listing],
+    folders: &[String],
+) -> Result<(), RepoError> {
+    let folders: BTreeSet<&String> = folders.iter().collect();
+    let look = root.store().may_list_empty_folders();
+    let complete = listings.iter_mut().filter(|listing| listing.state == State::Complete);
+    stream::iter(complete.map(Ok))
+        .try_for_each_concurrent(AT_ONCE, |listing| {
+            let listed = folders.contains(&listing.name);
+            async move {
+                let name = BackupName::new(&listing.name)?;
+                match listed && (!look || root.has_objects(&name).await?) {
+                    true => Ok(()),
+                    false => missing(root, listing).await,
+                }
+            }
+        })
+        .await
+}
+
+/// Marks a backup whose objects no listing shows.
+async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
+    let name = BackupName::new(&listing.name)?;
+    let key = root.key(&manifest_key(&name));
+    listing.state = match root.store().size(&key).await? {
+        Some(_) => State::Missing,
+        // Deleted after the listing.
+        None => State::Abandoned,
+    };
+    // Without keys to look for, only `delete` frees the name.
+    let then = match listing.layout {
+        Some(Layout::Packed) => "a new backup may take the name",
+        _ => "delete it, then a new backup may take the name",
+    };
+    listing.problem = (listing.state == State::Missing)
+        .then(|| format!("objects missing: another program has removed them; {then}"));
+    Ok(())
+}
+
+/// Reads the manifest of one backup.
+///
+/// # Errors
+/// [`RepoError::NotThere`] if no complete backup has that name, and the errors of reading it.
+pub async fn describe(root: &Root, name: &BackupName) -> Result<Manifest, RepoError> {
+    match root.manifest(name).await? {
+        Some(manifest) => Ok(manifest),
+        None => {
+            let state = state_without_manifest(root, name).await?;
+            Err(RepoError::NotThere { name: name.to_string(), state })
+        }
+    }
+}
+
+/// Listing of a name whose manifest exists and was written at `written`.
+async fn with_manifest(
+    root: &Root,
+    name: &BackupName,
+    written: i64,
+    beside: &CatalogMarkers,
+) -> Result<(Listing, Option<Manifest>), RepoError> {
+    let mut listing = empty(name.as_str(), State::Complete);
+    let mut sound = None;
+    listing.written = written;
+    match root.stored_manifest(name).await {
+        Ok(Some(stored)) => {
+            let digest = stored.digest();
+            fill_in(&mut listing, sound.insert(stored.manifest).clone());
+            if beside.may_be_verified(name) {
+                verified(root, name, &digest, &mut listing).await?;
+            }
+            if beside.may_be_pinned(name) {
+                listing.pinned = records::pinned(root, name, Some(&digest)).await?;
+            }
+        }
+        // Deleted after the listing.
+        Ok(None) => listing.state = State::Abandoned,
+        Err(error) if error.is_of_one_object() => {
+            let may_return = may_return(&error);
+            listing.state = if may_return { State::Unreadable } else { State::Damaged };
+            listing.problem = Some(error.to_string());
+            if may_return && may_be_incremental(root, name).await? {
+                listing.may_depend_since = Some(written);
+            }
+            if beside.may_be_pinned(name) {
+                listing.pinned = records::pinned(root, name, None).await?;
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    Ok((listing, sound))
+}
+
+/// Adds the verification state. A record that cannot be read is a problem of this backup alone.
+async fn verified(
+    root: &Root,
+    name: &BackupName,
+    digest: &str,
+    listing: &mut Listing,
+) -> Result<(), RepoError> {
+    match records::results(root, name, digest, None).await {
+        Ok(results) => {
+            let proof = Proof::of(&results);
+            listing.verified_age_seconds = proof.at.map(age);
+            listing.verified = (!results.is_empty()).then_some(proof);
+        }
+        Err(error) if error.is_of_one_object() => {
+            listing.unread_record = true;
+            listing.problem = Some(format!("a verification record cannot be read: {error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Seconds since `time`.
+fn age(time: Timestamp) -> i64 {
+    Timestamp::now().as_second() - time.as_second()
+}
+
+fn fill_in(listing: &mut Listing, manifest: Manifest) {
+    listing.layout = Some(manifest.layout);
+    let incremental = manifest.is_incremental();
+    listing.run = Some(manifest.run);
+    listing.started = Some(manifest.started);
+    listing.finished = Some(manifest.finished);
+    listing.age_seconds = Some(age(manifest.finished));
+    listing.stream_bytes = Some(manifest.stream_bytes);
+    listing.stored_bytes = Some(manifest.stored_bytes);
+    listing.objects = Some(manifest.objects);
+    // The content was not inspected, so its number of files is unknown.
+    let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
+    listing.files = known.then_some(manifest.files);
+    if !known {
+        listing.problem = Some("content not inspected".to_owned());
+    }
+    let facts = manifest.source;
+    listing.kind = match (incremental, facts.from_lsn) {
+        (true, _) => Some(BackupKind::Incremental),
+        (false, Some(_)) => Some(BackupKind::Full),
+        (false, None) => None,
+    };
+    listing.base = manifest.base;
+    listing.server = manifest.server;
+    listing.server_version = facts.server_version;
+    (listing.from_lsn, listing.to_lsn) = (facts.from_lsn, facts.to_lsn);
+    (listing.binlog_pos, listing.galera) = (facts.binlog_pos, facts.galera);
+    let sealed = manifest.packed.and_then(|packed| packed.sealed);
+    listing.ways_in = sealed.map(|sealed| sealed.ways_in).unwrap_or_default();
+}
+
+fn empty(name: &str, state: State) -> Listing {
+    Listing {
+        name: name.to_owned(),
+        state,
+        layout: None,
+        run: None,
+        started: None,
+        finished: None,
+        age_seconds: None,
+        stream_bytes: None,
+        stored_bytes: None,
+        objects: None,
+        files: None,
+        kind: None,
+        base: None,
+        server: None,
+        server_version: None,
+        from_lsn: None,
+        to_lsn: None,
+        binlog_pos: None,
+        galera: None,
+        ways_in: Vec::new(),
+        verified: None,
+        verified_age_seconds: None,
+        pinned: None,
+        backups: None,
+        problem: None,
+        broken: None,
+        restorable: false,
+        written: 0,
+        unread_record: false,
+        may_depend_since: None,
+    }
+}
+
+/// Listing of a folder whose manifest no listing shows.
+async fn unlisted(
+    root: &Root,
+    folder: &str,
+) -> Result<Option<(Listing, Option<Manifest>)>, RepoError> {
+    let Ok(name) = BackupName::new(folder) else { return Ok(None) };
+    if matches!(root.manifest(&name).await, Ok(None)) {
+        return Ok(incomplete(root, folder).await?.map(|listing| (listing, None)));
+    }
+    let (mut listing, manifest) =
+        with_manifest(root, &name, i64::MAX, &CatalogMarkers::unknown()).await?;
+    listing.problem.get_or_insert_with(|| "the store does not list its manifest".to_owned());
+    Ok(Some((listing, manifest)))
+}
+
+/// Listing of a folder without a manifest.
+async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, RepoError> {
+    let Ok(name) = BackupName::new(folder) else { return Ok(None) };
+    let found = match Contents::of(root, &name).await {
+        // Such as `lost+found`, which only root may read.
+        Err(error) if error.is_of_one_object() => {
+            let problem = Some(error.to_string());
+            return Ok(Some(Listing { problem, ..empty(folder, State::Unreadable) }));
+        }
+        found => found?,
+    };
+    let classic_claim = standing(root, &claims(root, &name).await?).await?;
+    let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
+    let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
+    let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
+    let classic = !found.classic.is_empty();
+    let state = match packed_claim {
+        _ if classic_claim.alive.is_some() => State::Running,
+        _ if packed_claim.is_some_and(fresh) => State::Running,
+        _ if found.is_folder() => State::Folder,
+        None if classic && !classic_claim.may_own(&found.classic) => State::StockUnproven,
+        _ if classic || !found.packed.is_empty() => State::Abandoned,
+        _ if !found.foreign.is_empty() => State::Foreign,
+        _ => return Ok(None),
+    };
+    let mut listing = empty(folder, state);
+    if state == State::Folder {
+        listing.backups = Some(found.backups.len() as u64);
+        return Ok(Some(listing));
+    }
+    let link = root.store().link_in(&root.key(folder));
+    let link = link.map(|link| format!("the symbolic link {link}: nothing is removed through it"));
+    let problems = [found.foreign_objects(), found.unrecognised(), link];
+    let shown = [true, state == State::StockUnproven, true];
+    let problems: Vec<String> = problems
+        .into_iter()
+        .zip(shown)
+        .filter_map(|(what, shown)| what.filter(|_| shown))
+        .collect();
+    listing.problem = (!problems.is_empty()).then(|| format!("it holds {}", problems.join("; ")));
+    if state == State::Foreign {
+        return Ok(Some(listing));
+    }
+    let own = || found.packed.iter().chain(&found.classic);
+    listing.layout = Some(if classic { Layout::Classic } else { Layout::Packed });
+    listing.stored_bytes = Some(own().map(|listed| listed.size).sum());
+    listing.objects = Some(own().filter(|listed| !is_claim(listed)).count() as u64);
+    Ok(Some(listing))
+}
+
+/// State of a name that has neither a manifest nor classic objects.
+pub async fn state_without_manifest(
+    root: &Root,
+    name: &BackupName,
+) -> Result<&'static str, RepoError> {
+    Ok(match incomplete(root, name.as_str()).await?.map(|l| l.state) {
+        Some(State::Running) => ": a run of that name is in progress",
+        Some(State::Abandoned) => ": a run of that name was abandoned",
+        Some(State::Folder) => ": the name is a folder of backups",
+        Some(State::Foreign) => ": the objects under that name are not part of a backup",
+        _ => "",
+    })
+}

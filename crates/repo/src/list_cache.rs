@@ -1,0 +1,183 @@
+//! Local cache of what listings read from the catalogue.
+//!
+//! It serves only people who look at the same backups every day: no decision about a backup relies
+//! on it. An entry is identified by what the store's listing reports about the object, so a
+//! replaced object is read again. An invalid entry is ignored.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use xb_uploader::Listed;
+
+use crate::hex::hex;
+
+/// Size limit of a cached object in bytes; manifests and records are never larger.
+const MAX_LEN: usize = 1 << 20;
+/// Length of the checksum before an entry, in bytes.
+const SUM: usize = 32;
+
+/// Directory in which listings of one ROOT cache what they read.
+#[derive(Debug, Clone)]
+pub struct ListCache {
+    folder: PathBuf,
+}
+
+impl ListCache {
+    /// Opens the cache of the ROOT at `place` below `folder`. `place` must distinguish this ROOT
+    /// from all others. Returns `None` if the directory cannot be created or others can write to
+    /// it.
+    #[must_use]
+    pub fn open(folder: &Path, place: &str) -> Option<Self> {
+        let folder = folder.join(hex(&Sha256::digest(place)));
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
+        let facts = fs::symlink_metadata(&folder).ok()?;
+        let ours = facts.is_dir()
+            && facts.uid() == rustix::process::geteuid().as_raw()
+            && facts.mode() & 0o022 == 0;
+        ours.then_some(Self { folder })
+    }
+
+    fn get(&self, entry: &str) -> Option<Bytes> {
+        let file = self.folder.join(entry);
+        if fs::symlink_metadata(&file).ok()?.len() > (MAX_LEN + SUM) as u64 {
+            return None;
+        }
+        let bytes = Bytes::from(fs::read(file).ok()?);
+        let (sum, content) = bytes.split_at_checked(SUM)?;
+        (Sha256::digest(content)[..] == *sum).then(|| bytes.slice(SUM..))
+    }
+
+    /// Stores an entry. Content that is too long is skipped and read again next time.
+    fn put(&self, entry: &str, content: &Bytes) -> std::io::Result<()> {
+        if content.len() > MAX_LEN {
+            return Ok(());
+        }
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(&Sha256::digest(content))?;
+        file.write_all(content)?;
+        file.persist(self.folder.join(entry)).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// Removes all entries except these.
+    fn keep_only(&self, entries: &BTreeSet<&String>) {
+        let is_entry = |name: &str| name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
+        for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            if is_entry(&name) && !entries.contains(&name) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+}
+
+/// The cache during one listing of the catalogue.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    cache: ListCache,
+    /// Cache entry for each key below the catalogue.
+    entries: Arc<BTreeMap<String, String>>,
+}
+
+impl Cached {
+    /// Starts from the current objects, and removes the entries of all others.
+    pub fn new(cache: &ListCache, there: &[Listed]) -> Self {
+        let entry = |listed: &Listed| {
+            let Listed { key, size, modified, tag } = listed;
+            let tag = tag.as_deref().unwrap_or_default();
+            hex(&Sha256::digest(format!("{key}\n{size}\n{modified}\n{tag}")))
+        };
+        let entries: BTreeMap<_, _> = there.iter().map(|l| (l.key.clone(), entry(l))).collect();
+        cache.keep_only(&entries.values().collect());
+        Self { cache: cache.clone(), entries: Arc::new(entries) }
+    }
+
+    /// Whether the listing shows the object.
+    pub fn lists(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Returns the cached content of the object.
+    pub fn get(&self, key: &str) -> Option<Bytes> {
+        self.cache.get(self.entries.get(key)?)
+    }
+
+    /// Caches the content of the object.
+    pub fn put(&self, key: &str, content: &Bytes) {
+        if let Some(entry) = self.entries.get(key) {
+            let _ = self.cache.put(entry, content);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(key: &str, tag: &str) -> Listed {
+        Listed { key: key.into(), size: 3, modified: 7, tag: Some(tag.into()) }
+    }
+
+    #[test]
+    fn an_entry_is_given_back_only_for_the_object_that_it_is_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = ListCache::open(folder.path(), "s3 here").unwrap();
+        let there = [listed("a", "1"), listed("b", "1")];
+        let cached = Cached::new(&cache, &there);
+        for key in ["a", "b", "c"] {
+            assert_eq!(cached.get(key), None);
+            cached.put(key, &Bytes::from_static(b"abc"));
+        }
+        let again = Cached::new(&cache, &there);
+        assert_eq!(again.get("a").as_deref(), Some(&b"abc"[..]));
+        assert_eq!(again.get("c"), None, "no listing has shown it");
+        let elsewhere = ListCache::open(folder.path(), "s3 there").unwrap();
+        assert_eq!(Cached::new(&elsewhere, &there).get("a"), None);
+        // One was replaced, the other deleted.
+        let changed = Cached::new(&cache, &[listed("a", "2")]);
+        assert_eq!(changed.get("a"), None);
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_in_order_is_as_good_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = ListCache::open(folder.path(), "p").unwrap();
+        let cached = Cached::new(&cache, &[listed("a", "1")]);
+        cached.put("a", &Bytes::from_static(b"abc"));
+        let file = fs::read_dir(&cache.folder).unwrap().next().unwrap().unwrap().path();
+        let good = fs::read(&file).unwrap();
+        for n in 0..good.len() {
+            let mut bad = good.clone();
+            bad[n] ^= 1;
+            fs::write(&file, &bad).unwrap();
+            assert_eq!(cached.get("a"), None);
+            fs::write(&file, &good[..n]).unwrap();
+            assert_eq!(cached.get("a"), None);
+        }
+        fs::write(&file, vec![0; MAX_LEN + SUM + 1]).unwrap();
+        assert_eq!(cached.get("a"), None);
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert_eq!(cached.get("a"), None);
+        cached.put("a", &Bytes::from_static(b"abc"));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_none() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let cache = ListCache::open(folder.path(), "p").unwrap();
+        fs::set_permissions(&cache.folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(ListCache::open(folder.path(), "p").is_none());
+        fs::remove_dir(&cache.folder).unwrap();
+        symlink(folder.path(), &cache.folder).unwrap();
+        assert!(ListCache::open(folder.path(), "p").is_none());
+    }
+}

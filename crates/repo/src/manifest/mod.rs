@@ -1,0 +1,481 @@
+//! The manifest describes a backup and is written last. A backup exists when its manifest does.
+//!
+//! It is plain JSON text, followed by one line `sha256:HEX` over the exact bytes before that line,
+//! which detects accidental damage. The manifest of a sealed backup has a second line,
+//! `hmac-sha256:HEX` over everything before it, with a key that only holders of the data key have.
+
+pub mod galera_position;
+pub mod history;
+pub mod signed_text;
+pub mod source_info;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use xb_encryptor::MacKey;
+
+use crate::hex::hex;
+use crate::manifest::history::History;
+use crate::manifest::signed_text::{Flaw, SignedText, attest};
+use crate::manifest::source_info::SourceInfo;
+use crate::names::RunId;
+
+/// Largest manifest, in bytes.
+pub const MAX_LEN: usize = 1 << 20;
+/// Maximum number of objects of a packed backup.
+const MAX_OBJECTS: u64 = 1_000_000_000;
+/// The format version we write. Readers refuse a higher one.
+pub const FORMAT: u32 = 1;
+
+/// Division of a backup into objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// One native stream, cut into objects of equal size.
+    Packed,
+    /// Objects of whole chunks of one file, which the stock tool can read.
+    Classic,
+}
+
+/// Content of a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Layout of the data objects.
+    pub layout: Layout,
+    /// Name of the backup.
+    pub name: String,
+    /// The run that wrote the backup and this manifest.
+    pub run: String,
+    /// Program and version that wrote it.
+    pub tool: String,
+    /// When the run began, UTC.
+    pub started: jiff::Timestamp,
+    /// When the last data object was acknowledged, UTC.
+    pub finished: jiff::Timestamp,
+    /// Number of data objects.
+    pub objects: u64,
+    /// Bytes in the data objects.
+    pub stored_bytes: u64,
+    /// Bytes of the input stream.
+    pub stream_bytes: u64,
+    /// Files in the stream.
+    pub files: u64,
+    /// Packed only: how to read the objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<PackedFacts>,
+    /// Classic only, if all objects have one size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classic: Option<ClassicFacts>,
+    /// Classic only: digest of the keys, lengths and checksums of all objects, hexadecimal; earlier
+    /// versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_digest: Option<String>,
+    /// Classic only: file codec and encryption that this run applied to each file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<MemberFacts>,
+    /// The end rule by which the stream counted as complete.
+    pub end: End,
+    /// The operator's name for the backed-up server; one ROOT may hold backups of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Base of an incremental backup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
+    /// The program that wrote the stream, if we started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub producer: Option<Producer>,
+    /// Facts about the server from the small text files in the stream.
+    #[serde(default)]
+    pub source: SourceInfo,
+    /// Evidence of the server's history; earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
+}
+
+/// Base of an incremental backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Name of the base.
+    pub name: String,
+    /// Run of the base; a later backup of the same name is not the base.
+    pub run: String,
+}
+
+/// Facts that a reader of packed objects needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedFacts {
+    /// Size of every object except the last, in bytes.
+    pub chunk_size: u64,
+    /// SHA-256 over the objects' lengths and CRC-64/NVME values, hexadecimal.
+    pub root: String,
+    /// Position of the last index frame in the body.
+    pub index_position: u64,
+    /// Length of the last index frame with its header, in bytes.
+    pub index_len: u64,
+    /// Codecs in the frames; empty for a native stream that was stored unchanged.
+    pub codecs: Vec<String>,
+    /// ID of the native stream, 32 hexadecimal digits, if it differs from the run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+    /// Key slots, if the backup is sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<Sealed>,
+}
+
+/// Sizes of classic objects that were not cut as by the stock tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassicFacts {
+    /// Size of every object of a file except its last, in bytes.
+    pub chunk_size: u64,
+    /// Number of short objects: they ended early, though not last in their file, because memory was
+    /// short.
+    pub short_objects: u64,
+}
+
+/// Codec and cipher that this run applied to the files of a classic backup. Those that the producer
+/// applied before show only in the file names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberFacts {
+    /// Codec, as `--compress` names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codec: Option<String>,
+    /// Cipher of the xbcrypt chunks: AES128, AES192 or AES256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
+}
+
+/// Facts about a seal, for readers without a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The key slots, by kind and id.
+    pub ways_in: Vec<String>,
+}
+
+/// A manifest as it was read, with the data that authenticates it.
+#[derive(Debug, Clone)]
+pub struct StoredManifest {
+    /// The content.
+    pub manifest: Manifest,
+    bytes: Vec<u8>,
+    mac: Option<[u8; 32]>,
+    digest: [u8; 32],
+}
+
+impl StoredManifest {
+    /// SHA-256 over all bytes of the manifest, hexadecimal: verification records and pins name it.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        hex(&self.digest)
+    }
+
+    /// Checks that a holder of the data key wrote the manifest.
+    ///
+    /// # Errors
+    /// [`ManifestError::NotAuthentic`] if not.
+    pub fn authenticate(&self, key: &MacKey) -> Result<(), ManifestError> {
+        match &self.mac {
+            Some(mac) if key.verify(&self.bytes, mac) => Ok(()),
+            _ => Err(ManifestError::NotAuthentic),
+        }
+    }
+}
+
+/// End rule by which a stream counted as complete.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case")]
+pub enum End {
+    /// The producer's last file was seen.
+    LastFile {
+        /// Its name, or the pattern given for it.
+        name: String,
+    },
+    /// No end was required (`--unsafe-any-end`).
+    Any,
+    /// The content was not inspected (`--raw`): the input's end counted as the stream's end.
+    Raw,
+    /// The input was a native stream with its trailer.
+    NativeTrailer,
+}
+
+/// A producer that we started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Producer {
+    /// File name of the program; its arguments may hold secrets and are not kept.
+    pub program: String,
+    /// Its exit status; always 0 in a manifest.
+    pub exit: i32,
+}
+
+/// A manifest that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// The manifest is too long.
+    #[error("the manifest has {len} bytes, more than the limit of {MAX_LEN}")]
+    TooLong {
+        /// Length of the manifest in bytes.
+        len: usize,
+    },
+    /// The store's response to reading the manifest is invalid.
+    #[error("the manifest cannot be read: {0}")]
+    NotRead(xb_uploader::StoreError),
+    /// The check line is missing or malformed.
+    #[error("the manifest has no check line: it is truncated or damaged")]
+    NoCheck,
+    /// The check line does not match the text.
+    #[error("the manifest is damaged: its text has digest {got}, its check line {expected}")]
+    Damaged {
+        /// Digest in the check line.
+        expected: String,
+        /// Computed digest.
+        got: String,
+    },
+    /// The text is not a manifest.
+    #[error("cannot read the manifest: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// A later version of this program wrote the manifest.
+    #[error(
+        "the manifest has format {found}, but this program reads only up to {FORMAT}: install a newer version"
+    )]
+    TooNew {
+        /// Format of the manifest.
+        found: u32,
+    },
+    /// The key does not authenticate the manifest.
+    #[error("the manifest was changed: its authentication line does not match this key")]
+    NotAuthentic,
+    /// The manifest contradicts itself.
+    #[error("the manifest is inconsistent: {reason}")]
+    Inconsistent {
+        /// The contradiction.
+        reason: &'static str,
+    },
+}
+
+impl From<Flaw> for ManifestError {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::NoCheck => Self::NoCheck,
+            Flaw::Damaged { expected, got } => Self::Damaged { expected, got },
+        }
+    }
+}
+
+impl Manifest {
+    /// Encodes the manifest for the store; `key` is that of a sealed backup.
+    ///
+    /// # Errors
+    /// [`ManifestError::TooLong`] if the result is too long.
+    pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let text = attest(text, key);
+        if text.len() > MAX_LEN {
+            return Err(ManifestError::TooLong { len: text.len() });
+        }
+        Ok(text)
+    }
+
+    /// Parses stored bytes and checks their digest and consistency.
+    ///
+    /// # Errors
+    /// [`ManifestError`] for anything but a sound manifest of a known format.
+    pub fn decode(bytes: &[u8]) -> Result<StoredManifest, ManifestError> {
+        if bytes.len() > MAX_LEN {
+            return Err(ManifestError::TooLong { len: bytes.len() });
+        }
+        let attested = SignedText::read(bytes)?;
+        let (signed, mac) = attested.signature().map(|(bytes, mac)| (bytes.to_vec(), mac)).unzip();
+        let manifest = Self::parse(attested.text)?;
+        let digest = Sha256::digest(bytes).into();
+        Ok(StoredManifest { manifest, bytes: signed.unwrap_or_default(), mac, digest })
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, ManifestError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let Version { format } = serde_json::from_slice(text)?;
+        if format > FORMAT {
+            return Err(ManifestError::TooNew { found: format });
+        }
+        let manifest: Self = serde_json::from_slice(text)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// ID of the native stream in the objects. Packed only.
+    #[must_use]
+    pub fn stream_id(&self) -> Option<[u8; 16]> {
+        let text = self.packed.as_ref()?.stream.as_deref().unwrap_or(&self.run);
+        RunId::parse(text).map(|id| id.0)
+    }
+
+    /// Whether reading the backup requires a key.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.packed.as_ref().is_some_and(|packed| packed.sealed.is_some())
+    }
+
+    /// Whether the input was a native stream. Then `stream_bytes` counts that stream, its content
+    /// was not inspected, and no key authenticates the manifest.
+    #[must_use]
+    pub fn is_carried(&self) -> bool {
+        self.end == End::NativeTrailer
+    }
+
+    /// Whether the backup is incremental.
+    #[must_use]
+    pub fn is_incremental(&self) -> bool {
+        self.base.is_some()
+            || self.source.from_lsn.is_some_and(|lsn| lsn > 0)
+            || self.source.backup_type.as_deref() == Some("incremental")
+    }
+
+    /// The run, as a [`RunId`].
+    #[must_use]
+    pub fn run_id(&self) -> Option<RunId> {
+        RunId::parse(&self.run)
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        let inconsistent = |reason| Err(ManifestError::Inconsistent { reason });
+        if self.run_id().is_none() {
+            return inconsistent("the run ID is not 32 hexadecimal digits");
+        }
+        if self.object_digest.as_ref().is_some_and(|digest| digest.len() != 64) {
+            return inconsistent("the digest of the objects is not a SHA-256 digest");
+        }
+        match (&self.packed, self.layout) {
+            (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {
+                inconsistent("a packed backup has fields of the classic layout")
+            }
+            (Some(packed), Layout::Packed) => {
+                if packed.chunk_size == 0
+                    || self.stored_bytes.div_ceil(packed.chunk_size) != self.objects
+                {
+                    return inconsistent("number, size and total of the objects do not match");
+                }
+                // The keys of objects have nine digits.
+                if self.objects > MAX_OBJECTS {
+                    return inconsistent("there are more objects than a backup can have");
+                }
+                if self.stream_id().is_none() {
+                    return inconsistent("the stream ID is not 32 hexadecimal digits");
+                }
+                if packed.root.len() != 64 {
+                    return inconsistent("the root digest is not a SHA-256 digest");
+                }
+                Ok(())
+            }
+            (None, Layout::Classic) => Ok(()),
+            (None, Layout::Packed) => inconsistent("a packed backup has no object size"),
+            (Some(_), Layout::Classic) => {
+                inconsistent("a classic backup has an object size of the packed layout")
+            }
+        }
+    }
+}
+
+/// A valid manifest, for tests.
+#[cfg(any(test, feature = "testing"))]
+pub fn sample() -> Manifest {
+    Manifest {
+        format: FORMAT,
+        layout: Layout::Packed,
+        name: "nightly".into(),
+        run: "00112233445566778899aabbccddeeff".into(),
+        tool: "xbcloud-rs 0.1.0".into(),
+        started: jiff::Timestamp::UNIX_EPOCH,
+        finished: jiff::Timestamp::UNIX_EPOCH,
+        objects: 2,
+        stored_bytes: 15,
+        stream_bytes: 9,
+        files: 1,
+        packed: Some(PackedFacts {
+            chunk_size: 10,
+            root: "0".repeat(64),
+            index_position: 0,
+            index_len: 0,
+            codecs: vec!["none".into()],
+            stream: None,
+            sealed: None,
+        }),
+        classic: None,
+        object_digest: None,
+        members: None,
+        end: End::LastFile { name: "xtrabackup_info".into() },
+        server: None,
+        base: None,
+        producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
+        source: SourceInfo::default(),
+        history: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back_as_written() {
+        assert_eq!(Manifest::decode(&sample().encode(None).unwrap()).unwrap().manifest, sample());
+    }
+
+    #[test]
+    fn only_its_key_vouches_for_a_sealed_one() {
+        let fresh = || xb_encryptor::FreshKey::generate().unwrap();
+        let (key, other) = (fresh(), fresh());
+        let mac = |k: &xb_encryptor::FreshKey| k.key().manifest_key(&[1; 16]);
+        let stored = sample().encode(Some(&mac(&key))).unwrap();
+        let read = Manifest::decode(&stored).unwrap();
+        read.authenticate(&mac(&key)).unwrap();
+        assert!(matches!(read.authenticate(&mac(&other)), Err(ManifestError::NotAuthentic)));
+        // Without its last line it is sound but not authenticated.
+        let bare = Manifest::decode(&sample().encode(None).unwrap()).unwrap();
+        assert!(matches!(bare.authenticate(&mac(&key)), Err(ManifestError::NotAuthentic)));
+        for at in 0..stored.len() {
+            let mut bad = stored.clone();
+            bad[at] ^= 1;
+            assert!(
+                Manifest::decode(&bad).is_err_and(|_| true)
+                    || Manifest::decode(&bad).unwrap().authenticate(&mac(&key)).is_err(),
+                "byte {at}"
+            );
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_is_noticed() {
+        let good = sample().encode(None).unwrap();
+        for at in 0..good.len() {
+            assert!(Manifest::decode(&good[..at]).is_err(), "cut at {at}");
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert!(Manifest::decode(&bad).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn contradictions_and_later_formats_are_refused() {
+        let mut wrong = sample();
+        wrong.objects = 3;
+        assert!(matches!(
+            Manifest::decode(&wrong.encode(None).unwrap()),
+            Err(ManifestError::Inconsistent { .. })
+        ));
+        let mut newer = sample();
+        newer.format = FORMAT + 1;
+        assert!(matches!(
+            Manifest::decode(&newer.encode(None).unwrap()),
+            Err(ManifestError::TooNew { found: 2 })
+        ));
+        let mut zero = sample();
+        zero.packed.as_mut().unwrap().chunk_size = 0;
+        assert!(Manifest::decode(&zero.encode(None).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! Text with a last line that detects damage, and another that authenticates it.
+//!
+//! `sha256:HEX` over the exact bytes before that line detects accidental damage. In a sealed
+//! backup, `hmac-sha256:HEX` over everything before it follows, with a key that only holders of the
+//! data key have.
+
+use sha2::{Digest, Sha256};
+use xb_encryptor::MacKey;
+
+use crate::hex::{hex, unhex};
+
+const CHECK: &str = "sha256:";
+const MAC: &str = "hmac-sha256:";
+
+/// Defect of the check lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// The lines are missing or malformed.
+    NoCheck,
+    /// The digest differs.
+    Damaged {
+        /// Digest that the text states.
+        expected: String,
+        /// Digest of the text.
+        got: String,
+    },
+}
+
+/// Text with a matching digest, and its HMAC, if any.
+#[derive(Debug, Clone)]
+pub struct SignedText<'a> {
+    /// The text without the check lines.
+    pub text: &'a [u8],
+    signature: Option<(&'a [u8], [u8; 32])>,
+}
+
+/// Appends the check lines to `text`, which must end with a line feed.
+pub fn attest(mut text: Vec<u8>, key: Option<&MacKey>) -> Vec<u8> {
+    let line = format!("{CHECK}{}\n", hex(&Sha256::digest(&text)));
+    text.extend_from_slice(line.as_bytes());
+    if let Some(key) = key {
+        let line = format!("{MAC}{}\n", hex(&key.code(&text)));
+        text.extend_from_slice(line.as_bytes());
+    }
+    text
+}
+
+impl<'a> SignedText<'a> {
+    /// Strips the check lines and compares the digest.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
+        let (mut before, mut line) = last_line(bytes)?;
+        let mut signature = None;
+        if let Some(digits) = line.strip_prefix(MAC) {
+            signature = Some((before, unhex(digits).ok_or(Flaw::NoCheck)?));
+            (before, line) = last_line(before)?;
+        }
+        let expected = line.strip_prefix(CHECK).ok_or(Flaw::NoCheck)?;
+        let got = hex(&Sha256::digest(before));
+        if got != expected {
+            return Err(Flaw::Damaged { expected: expected.to_owned(), got });
+        }
+        Ok(Self { text: before, signature })
+    }
+
+    /// Whether the holder of the data key wrote the text.
+    pub fn is_by(&self, key: &MacKey) -> bool {
+        self.signature.as_ref().is_some_and(|(bytes, mac)| key.verify(bytes, mac))
+    }
+
+    /// The bytes that the second line covers, and its HMAC.
+    pub fn signature(&self) -> Option<(&'a [u8], [u8; 32])> {
+        self.signature
+    }
+}
+
+/// Splits off the last line, without its line feed.
+fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), Flaw> {
+    let body = bytes.strip_suffix(b"\n").ok_or(Flaw::NoCheck)?;
+    let at = body.iter().rposition(|b| *b == b'\n').ok_or(Flaw::NoCheck)? + 1;
+    let (before, line) = body.split_at(at);
+    Ok((before, std::str::from_utf8(line).map_err(|_| Flaw::NoCheck)?))
+}

@@ -1,0 +1,174 @@
+//! Facts about the server and the backup, from the small text files inside a stream and the head of
+//! its redo log.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xb_pages::RedoStart;
+use xb_pipeline::REDO_LOGS;
+
+use crate::manifest::galera_position::GaleraPosition;
+
+/// Facts about a backup's source; each is present if the producer's files state it unencrypted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceInfo {
+    /// `tool_name` of the info file: mariadb-backup, xtrabackup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
+    /// `tool_version` of the info file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_version: Option<String>,
+    /// `server_version` of the info file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_version: Option<String>,
+    /// `backup_type` of the checkpoints file: full-backuped, incremental, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup_type: Option<String>,
+    /// Log sequence number from which the backup holds changes; 0 in a full one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_lsn: Option<u64>,
+    /// Log sequence number of the checkpoint up to which the backup holds changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_lsn: Option<u64>,
+    /// Log sequence number to which prepare will roll forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_lsn: Option<u64>,
+    /// Log sequence number of the checkpoint at which the backup's redo log begins: every change
+    /// before it is in the data files. Earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redo_start_lsn: Option<u64>,
+    /// Binary log position, as the info file writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binlog_pos: Option<String>,
+    /// Galera position, `UUID:SEQNO`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub galera: Option<String>,
+}
+
+/// Length limit of one value, in bytes.
+const MAX_VALUE: usize = 4096;
+
+impl SourceInfo {
+    /// Extracts the facts from captured files: name to content.
+    #[must_use]
+    pub fn from_files(files: &BTreeMap<String, Vec<u8>>) -> Self {
+        let text = |suffix: &str| {
+            ["xtrabackup_", "mariadb_backup_"]
+                .iter()
+                .find_map(|prefix| files.get(&format!("{prefix}{suffix}")))
+                .and_then(|bytes| std::str::from_utf8(bytes).ok())
+        };
+        let info = |key| text("info").and_then(|t| value(t, key));
+        let checkpoint = |key| text("checkpoints").and_then(|t| value(t, key));
+        let lsn = |key| checkpoint(key).and_then(|v| v.parse().ok());
+        Self {
+            tool_name: info("tool_name"),
+            tool_version: info("tool_version"),
+            server_version: info("server_version"),
+            backup_type: checkpoint("backup_type"),
+            from_lsn: lsn("from_lsn"),
+            to_lsn: lsn("to_lsn"),
+            last_lsn: lsn("last_lsn"),
+            redo_start_lsn: REDO_LOGS
+                .iter()
+                .find_map(|name| RedoStart::of_head(files.get(*name)?))
+                .map(|start| start.checkpoint),
+            binlog_pos: info("binlog_pos"),
+            galera: text("galera_info").and_then(GaleraPosition::parse).map(|at| at.to_string()),
+        }
+    }
+}
+
+/// A position in a binary log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BinlogPosition<'a> {
+    /// File name of the log, without its directory.
+    pub file: &'a str,
+    /// Offset in bytes at which the next event begins.
+    pub offset: u64,
+}
+
+impl<'a> BinlogPosition<'a> {
+    /// Parses the text of the info file, `filename 'bin.000001', position '342', ...`. `None` for any
+    /// other text, and for a name that is not a plain file name.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (file, rest) = text.strip_prefix("filename '")?.split_once("', position '")?;
+        let (offset, _) = rest.split_once('\'')?;
+        let plain = !file.is_empty() && !file.starts_with('.') && !file.contains(['/', '\0']);
+        plain.then_some(Self { file, offset: offset.parse().ok()? })
+    }
+}
+
+/// The value of `key = value` in `text`.
+fn value(text: &str, key: &str) -> Option<String> {
+    let value = text.lines().find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == key).then_some(value.trim())
+    })?;
+    (!value.is_empty() && value.len() <= MAX_VALUE).then(|| value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(entries: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
+        entries.iter().map(|(n, c)| ((*n).to_owned(), c.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn both_families_of_names_are_read() {
+        for prefix in ["xtrabackup_", "mariadb_backup_"] {
+            let facts = SourceInfo::from_files(&files(&[
+                (
+                    &format!("{prefix}info"),
+                    "tool_name = mariadb-backup\ntool_version = 10.11.19\nserver_version = 10.11.19-MariaDB\nbinlog_pos = filename 'b.000001', position '342'\n",
+                ),
+                (
+                    &format!("{prefix}checkpoints"),
+                    "backup_type = full-backuped\nfrom_lsn = 0\nto_lsn = 46912\nlast_lsn = 46928\n",
+                ),
+                (&format!("{prefix}galera_info"), "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42 0\n"),
+            ]));
+            assert_eq!(facts.server_version.as_deref(), Some("10.11.19-MariaDB"));
+            assert_eq!(
+                (facts.from_lsn, facts.to_lsn, facts.last_lsn),
+                (Some(0), Some(46912), Some(46928))
+            );
+            assert_eq!(facts.galera.as_deref(), Some("9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42"));
+        }
+    }
+
+    #[test]
+    fn a_binlog_position_names_a_file_and_no_path() {
+        let of = |text| BinlogPosition::parse(text).map(|found| (found.file, found.offset));
+        let gtid = "filename 'bin.000001', position '342', GTID of the last change '0-1-3'";
+        assert_eq!(of(gtid), Some(("bin.000001", 342)));
+        assert_eq!(of("filename 'it's.000001', position '4'"), Some(("it's.000001", 4)));
+        for bad in [
+            "",
+            "filename '', position '4'",
+            "filename '../bin.000001', position '4'",
+            "filename '/etc/passwd', position '4'",
+            "filename '..', position '4'",
+            "filename 'bin.000001', position '-4'",
+            "filename 'bin.000001', position '99999999999999999999'",
+            "filename 'bin.000001', position '4",
+            "bin.000001 4",
+        ] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn odd_content_gives_no_facts_and_no_panic() {
+        let facts = SourceInfo::from_files(&files(&[
+            ("xtrabackup_checkpoints", "to_lsn = many\n=\n\u{0}"),
+            ("xtrabackup_galera_info", ":"),
+        ]));
+        assert_eq!(facts, SourceInfo::default());
+        let mut binary = BTreeMap::new();
+        binary.insert("xtrabackup_info".to_owned(), vec![0xff, 0xfe]);
+        assert_eq!(SourceInfo::from_files(&binary), SourceInfo::default());
+    }
+}

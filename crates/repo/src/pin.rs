@@ -1,0 +1,52 @@
+//! `pin` and `unpin`: exempt a backup from `prune` and `delete`.
+
+use crate::claim::mark::settled;
+use crate::error::RepoError;
+use crate::list::state_without_manifest;
+use crate::names::BackupName;
+use crate::records::{Pin, pinned, remove_pin, write_pin};
+use crate::root::Root;
+
+/// Pins the backup `name`, so that `prune` keeps it.
+///
+/// # Errors
+/// [`RepoError::NotThere`], [`RepoError::Manifest`], [`RepoError::Store`].
+pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<Pin, RepoError> {
+    let manifest = digest_of(root, name).await?;
+    let pin = write_pin(root, name, manifest.clone(), reason).await?;
+    // A removal that looked for pins before this one was written is still marked, or over.
+    settled(root, name).await?;
+    match digest_of(root, name).await {
+        Ok(again) if again == manifest => Ok(pin),
+        Ok(_) | Err(RepoError::NotThere { .. }) => {
+            let state = ": it was removed or replaced meanwhile; `unpin` removes the pin";
+            Err(RepoError::NotThere { name: name.to_string(), state })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the pin and returns it, if there was one.
+///
+/// # Errors
+/// As [`pin`], but a pin can also be removed if the manifest is damaged or missing;
+/// [`RepoError::Concurrent`] if another command changed it meanwhile.
+pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, RepoError> {
+    let manifest = match digest_of(root, name).await {
+        Err(RepoError::Manifest { .. }) => None,
+        // The pin of a backup whose manifest is missing counts, too.
+        Err(RepoError::NotThere { .. }) if pinned(root, name, None).await?.is_some() => None,
+        digest => Some(digest?),
+    };
+    remove_pin(root, name, manifest.as_deref()).await
+}
+
+async fn digest_of(root: &Root, name: &BackupName) -> Result<String, RepoError> {
+    match root.stored_manifest(name).await? {
+        Some(stored) => Ok(stored.digest()),
+        None => {
+            let state = state_without_manifest(root, name).await?;
+            Err(RepoError::NotThere { name: name.to_string(), state })
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! Records beside a manifest: how far a backup was verified, and its pin.
+//!
+//! | key | content |
+//! |---|---|
+//! | `ROOT/.xb-catalog/@verified/NAME/with-key` | results of verifications that had the key, which authenticates them |
+//! | `ROOT/.xb-catalog/@verified/NAME/without-key` | all other results |
+//! | `ROOT/.xb-catalog/@pins/NAME` | the pin, which keeps `prune` and `delete` away, and its reason |
+//!
+//! Every record names its manifest by digest, so a record of an older backup of the same name does
+//! not count. A record is read before it is written, so that concurrent writers keep each other's
+//! results.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use xb_encryptor::MacKey;
+use xb_uploader::{Guarded, StoreErrorKind, There};
+
+use crate::error::RepoError;
+use crate::manifest::signed_text::{SignedText, attest};
+use crate::names::{BackupName, CATALOG};
+use crate::root::Root;
+use crate::verification::{Level, PageReport, RestoreTest, VerifyReport};
+
+/// Largest record, in bytes.
+const MAX_LEN: usize = 1 << 20;
+const VERIFIED: &str = "@verified";
+const PINS: &str = "@pins";
+const WITH_KEY: &str = "with-key";
+const WITHOUT_KEY: &str = "without-key";
+/// The format version we write; records of a later one are ignored.
+const FORMAT: u32 = 1;
+
+/// The result of one verification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyResult {
+    /// The level reached if `ok`, otherwise the requested level.
+    pub level: Level,
+    /// Whether everything checked was in order.
+    pub ok: bool,
+    /// When the verification ended, UTC.
+    pub finished: Timestamp,
+    /// Program and version that verified.
+    pub tool: String,
+    /// Number of problems found.
+    #[serde(default)]
+    pub problems: u64,
+    /// Result for the pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PageReport>,
+    /// Result of the trial restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreTest>,
+}
+
+impl VerifyResult {
+    /// Summarises a report.
+    #[must_use]
+    pub fn of(report: &VerifyReport, tool: &str) -> Self {
+        // A failed check of the user's own does not count against the backup: the levels before it
+        // hold.
+        let ok = report.is_undamaged();
+        Self {
+            level: report.reached.filter(|_| ok).unwrap_or(report.level),
+            ok,
+            finished: report.finished,
+            tool: tool.to_owned(),
+            problems: report.problems.len() as u64 + report.more_problems,
+            pages: report.pages,
+            restore: report.restore.clone(),
+        }
+    }
+}
+
+/// Verification record of a backup as stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Verifications {
+    #[serde(rename = "type")]
+    kind: Kind,
+    format: u32,
+    name: String,
+    /// SHA-256 of the manifest, hexadecimal.
+    manifest: String,
+    /// The last result of each level.
+    results: Vec<VerifyResult>,
+}
+
+/// Distinguishes records from manifests that the same key authenticates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Kind {
+    #[serde(rename = "xbrs-verified")]
+    Verified,
+    #[serde(rename = "xbrs-pin")]
+    Pin,
+}
+
+/// A request to keep a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    #[serde(rename = "type")]
+    kind: Kind,
+    format: u32,
+    name: String,
+    manifest: String,
+    /// Reason for the pin.
+    pub reason: Option<String>,
+    /// When the backup was pinned, UTC; `None` if the pin cannot be read.
+    pub since: Option<Timestamp>,
+}
+
+/// Level to which a backup is verified, from all results.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Proof {
+    /// The highest level that held, if no failure was found since.
+    pub level: Option<Level>,
+    /// When that level was verified, UTC.
+    pub at: Option<Timestamp>,
+    /// The level that failed.
+    pub failed: Option<Level>,
+    /// When the failure was found, UTC.
+    pub failed_at: Option<Timestamp>,
+}
+
+impl Proof {
+    /// Combines results: a failure counts until a verification to at least the same level succeeds.
+    #[must_use]
+    pub fn of(results: &[VerifyResult]) -> Self {
+        let mut results: Vec<&VerifyResult> = results.iter().collect();
+        results.sort_by_key(|result| (result.finished, result.level));
+        results.into_iter().fold(Self::default(), |proof, result| {
+            let (level, at) = (Some(result.level), Some(result.finished));
+            match (result.ok, proof.failed) {
+                (false, _) => Self { failed: level, failed_at: at, ..Self::default() },
+                (true, Some(failed)) if result.level < failed => proof,
+                (true, _) if proof.level > level => proof,
+                (true, _) => Self { level, at, ..Self::default() },
+            }
+        })
+    }
+
+    /// Whether the backup is verified to at least `level`.
+    #[must_use]
+    pub fn reaches(&self, level: Level) -> bool {
+        self.level >= Some(level)
+    }
+}
+
+/// Names of the backups that may have records beside their manifests.
+#[derive(Debug, Default)]
+pub struct CatalogMarkers {
+    verified: std::collections::BTreeSet<String>,
+    pinned: std::collections::BTreeSet<String>,
+    /// Whether any name may have records.
+    all: bool,
+}
+
+impl CatalogMarkers {
+    /// Leaves it to a read by key, for each name, whether it has records.
+    pub fn unknown() -> Self {
+        Self { all: true, ..Self::default() }
+    }
+
+    /// Whether there may be a verification record of `name`.
+    pub fn may_be_verified(&self, name: &BackupName) -> bool {
+        self.all || self.verified.contains(name.as_str())
+    }
+
+    /// Whether there may be a pin of `name`.
+    pub fn may_be_pinned(&self, name: &BackupName) -> bool {
+        self.all || self.pinned.contains(name.as_str())
+    }
+
+    /// Collects the names from the keys of a catalogue listing.
+    pub fn of<'a>(keys: impl Iterator<Item = &'a str>) -> Self {
+        let mut beside = Self::default();
+        for key in keys {
+            let mut parts = key.split('/');
+            match (parts.next(), parts.next()) {
+                (Some(VERIFIED), Some(name)) => drop(beside.verified.insert(name.to_owned())),
+                (Some(PINS), Some(name)) => drop(beside.pinned.insert(name.to_owned())),
+                _ => {}
+            }
+        }
+        beside
+    }
+}
+
+fn verified_key(name: &BackupName, last: &str) -> String {
+    format!("{CATALOG}/{VERIFIED}/{name}/{last}")
+}
+
+fn pin_key(name: &BackupName) -> String {
+    format!("{CATALOG}/{PINS}/{name}")
+}
+
+/// Keys of all records of `name`, below ROOT.
+pub fn keys(name: &BackupName) -> [String; 3] {
+    [verified_key(name, WITH_KEY), verified_key(name, WITHOUT_KEY), pin_key(name)]
+}
+
+/// Reads a small object; `None` if it does not exist.
+async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, RepoError> {
+    match root.small(key).await {
+        Ok(bytes) => Ok(Some(bytes).filter(|bytes| bytes.len() <= MAX_LEN)),
+        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Parses a record. Returns `None` if it is damaged, of a later format or not authenticated by
+/// `key`.
+fn parse<'b, T: Deserialize<'b>>(bytes: &'b [u8], key: Option<&MacKey>) -> Option<T> {
+    let attested = SignedText::read(bytes).ok()?;
+    if key.is_some_and(|key| !attested.is_by(key)) {
+        return None;
+    }
+    serde_json::from_slice(attested.text).ok()
+}
+
+/// Whether bytes are a verification record, of any key.
+#[doc(hidden)]
+pub fn is_verification(bytes: &[u8]) -> bool {
+    parse::<Verifications>(bytes, None).is_some_and(|record| {
+        let _ = Proof::of(&record.results);
+        record.kind == Kind::Verified
+    })
+}
+
+/// Whether bytes are a pin.
+#[doc(hidden)]
+pub fn is_pin(bytes: &[u8]) -> bool {
+    parse::<Pin>(bytes, None).is_some_and(|pin| pin.kind == Kind::Pin)
+}
+
+fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes, RepoError> {
+    let mut text = serde_json::to_vec_pretty(record)
+        .map_err(|_| RepoError::Bug("a record cannot be encoded"))?;
+    text.push(b'\n');
+    Ok(attest(text, key).into())
+}
+
+/// Results for the manifest with this digest. With a key, only results of verifications that had
+/// the key count, and they must be authenticated.
+pub async fn results(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+    key: Option<&MacKey>,
+) -> Result<Vec<VerifyResult>, RepoError> {
+    let mut all = read_results(root, name, manifest, WITH_KEY, key).await?;
+    if key.is_none() {
+        all.extend(read_results(root, name, manifest, WITHOUT_KEY, None).await?);
+    }
+    Ok(all)
+}
+
+async fn read_results(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+    last: &str,
+    key: Option<&MacKey>,
+) -> Result<Vec<VerifyResult>, RepoError> {
+    let bytes = small(root, &verified_key(name, last)).await?;
+    Ok(bytes.map_or(Vec::new(), |bytes| of_record(&bytes, name, manifest, key)))
+}
+
+/// The results in a record, if it is about the manifest with this digest.
+fn of_record(
+    bytes: &[u8],
+    name: &BackupName,
+    manifest: &str,
+    key: Option<&MacKey>,
+) -> Vec<VerifyResult> {
+    let ours = |record: &Verifications| {
+        record.format == FORMAT && record.name == name.as_str() && record.manifest == manifest
+    };
+    parse::<Verifications>(bytes, key).filter(ours).map_or(Vec::new(), |record| record.results)
+}
+
+/// Adds a result to the record, replacing the older one of its level.
+pub async fn add(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+    result: VerifyResult,
+    key: Option<&MacKey>,
+) -> Result<(), RepoError> {
+    let last = if key.is_some() { WITH_KEY } else { WITHOUT_KEY };
+    let what = || format!("the verification record of {name}");
+    change(root, &verified_key(name, last), what, |before| {
+        let mut results = before.map_or(Vec::new(), |b| of_record(b, name, manifest, key));
+        results.retain(|old| old.level != result.level);
+        results.push(result.clone());
+        let record = Verifications {
+            kind: Kind::Verified,
+            format: FORMAT,
+            name: name.to_string(),
+            manifest: manifest.to_owned(),
+            results,
+        };
+        encode(&record, key)
+    })
+    .await
+}
+
+/// Maximum number of times that other commands may change a record while one command changes it.
+const CONTENDERS: u32 = 5;
+
+/// Replaces a record by what `new` makes of it. A change that another command makes in between is kept.
+async fn change(
+    root: &Root,
+    below: &str,
+    what: impl Fn() -> String,
+    new: impl Fn(Option<&[u8]>) -> Result<bytes::Bytes, RepoError>,
+) -> Result<(), RepoError> {
+    let key = root.key(below);
+    for _ in 0..CONTENDERS {
+        let before = match root.store().get(&key).await.map_err(RepoError::from) {
+            Ok(bytes) => Some(bytes),
+            Err(RepoError::Store(error)) if error.kind == StoreErrorKind::NotFound => None,
+            Err(error) if error.is_of_one_object() => None,
+            Err(error) => return Err(error),
+        };
+        let is_before = |there: There<'_>| match (there, &before) {
+            (There::Content(bytes), Some(before)) => bytes == before,
+            (There::Content(_), None) => false,
+            (_, before) => before.is_none(),
+        };
+        let new = new(before.as_deref())?;
+        if root.store().put_expected(&key, new, is_before).await? != Guarded::Other {
+            return Ok(());
+        }
+    }
+    Err(RepoError::Concurrent { what: what() })
+}
+
+/// The pin of the backup with this manifest, if any; with `None`, the pin of any manifest.
+pub async fn pinned(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&str>,
+) -> Result<Option<Pin>, RepoError> {
+    let bytes = match root.small(&pin_key(name)).await.map_err(RepoError::from) {
+        Ok(bytes) => Some(bytes),
+        Err(RepoError::Store(error)) if error.kind == StoreErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) if error.is_of_one_object() => None,
+        Err(error) => return Err(error),
+    };
+    let readable = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_LEN);
+    let pin = readable.and_then(|bytes| parse::<Pin>(bytes, None));
+    let about_another = |pin: &Pin| manifest.is_some_and(|manifest| pin.manifest != manifest);
+    Ok(match pin.filter(|pin| pin.kind == Kind::Pin) {
+        Some(pin) => Some(pin).filter(|pin| !about_another(pin)),
+        // Keep the backup: only a readable pin can show that it is for another manifest.
+        None => Some(Pin {
+            kind: Kind::Pin,
+            format: FORMAT,
+            name: name.to_string(),
+            manifest: manifest.unwrap_or_default().to_owned(),
+            reason: Some(
+                "the pin cannot be read, but protects the backup until `unpin`".to_owned(),
+            ),
+            since: None,
+        }),
+    })
+}
+
+/// Writes a pin of the manifest with this digest.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn write_pin(
+    root: &Root,
+    name: &BackupName,
+    manifest: String,
+    reason: Option<&str>,
+) -> Result<Pin, RepoError> {
+    let pin = Pin {
+        kind: Kind::Pin,
+        format: FORMAT,
+        name: name.to_string(),
+        manifest,
+        reason: reason.map(str::to_owned),
+        since: Some(Timestamp::now()),
+    };
+    let bytes = encode(&pin, None)?;
+    change(root, &pin_key(name), || pin_of(name), |_| Ok(bytes.clone())).await?;
+    Ok(pin)
+}
+
+fn pin_of(name: &BackupName) -> String {
+    format!("the pin of {name}")
+}
+
+/// Removes the pin of the backup with this manifest, or with `None` of any, and returns it.
+///
+/// # Errors
+/// [`RepoError::Concurrent`] if another command replaces it; [`RepoError::Store`].
+pub async fn remove_pin(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&str>,
+) -> Result<Option<Pin>, RepoError> {
+    let key = root.key(&pin_key(name));
+    let was = root.store().get(&key).await.ok();
+    let found = pinned(root, name, manifest).await?;
+    let is_it = |there: There<'_>| match there {
+        There::Content(bytes) => was.as_ref().is_none_or(|was| was == bytes),
+        There::Unreadable => was.is_none(),
+        There::Nothing => false,
+    };
+    match root.store().delete_expected(&key, is_it).await? {
+        Guarded::Other if found.is_some() => Err(RepoError::Concurrent { what: pin_of(name) }),
+        _ => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn result(level: Level, ok: bool, at: i64) -> VerifyResult {
+        VerifyResult {
+            level,
+            ok,
+            finished: Timestamp::from_second(at).unwrap(),
+            tool: "test".into(),
+            problems: u64::from(!ok),
+            pages: None,
+            restore: None,
+        }
+    }
+
+    #[test]
+    fn the_highest_level_counts_until_something_is_found_wrong() {
+        let of = |results: &[VerifyResult]| {
+            let proof = Proof::of(results);
+            assert!(proof.level.is_none() || proof.failed.is_none());
+            (proof.level, proof.failed)
+        };
+        use Level::{Checksum, Pages, Restore};
+        assert_eq!(of(&[]), (None, None));
+        let (pages, sums) = (result(Pages, true, 5), result(Checksum, true, 9));
+        assert_eq!(of(&[sums.clone(), pages.clone()]), (Some(Pages), None));
+        let bad = result(Pages, false, 7);
+        assert_eq!(of(&[sums.clone(), bad.clone()]), (None, Some(Pages)), "sums say nothing of it");
+        assert_eq!(of(&[bad.clone(), result(Restore, true, 8)]), (Some(Restore), None));
+        assert_eq!(of(&[result(Restore, true, 1), bad]), (None, Some(Pages)));
+    }
+
+    #[test]
+    fn keys_in_the_catalogue_are_told_apart() {
+        let name = BackupName::new("monday").unwrap();
+        let all = keys(&name).map(|key| key.strip_prefix(".xb-catalog/").unwrap().to_owned());
+        let others = ["monday", "@claims/monday/000001", "@verified", "@other/monday"];
+        let beside = CatalogMarkers::of(all.iter().map(String::as_str).chain(others));
+        assert_eq!(beside.verified.iter().collect::<Vec<_>>(), ["monday"]);
+        assert_eq!(beside.pinned.iter().collect::<Vec<_>>(), ["monday"]);
+    }
+
+    #[test]
+    fn a_record_counts_only_as_it_was_written_and_by_whom() {
+        let fresh = || xb_encryptor::FreshKey::generate().unwrap().key().manifest_key(&[1; 16]);
+        let (key, other) = (fresh(), fresh());
+        let record = Verifications {
+            kind: Kind::Verified,
+            format: FORMAT,
+            name: "n".into(),
+            manifest: "m".into(),
+            results: vec![result(Level::Pages, true, 5)],
+        };
+        let bytes = encode(&record, Some(&key)).unwrap();
+        assert!(parse::<Verifications>(&bytes, Some(&key)).is_some());
+        assert!(parse::<Verifications>(&bytes, None).is_some());
+        assert!(parse::<Verifications>(&bytes, Some(&other)).is_none());
+        let plain = encode(&record, None).unwrap();
+        assert!(parse::<Verifications>(&plain, Some(&key)).is_none());
+        for at in 0..bytes.len() {
+            let mut bad = bytes.to_vec();
+            bad[at] ^= 1;
+            assert!(parse::<Verifications>(&bad, Some(&key)).is_none(), "byte {at}");
+            assert!(parse::<Verifications>(&bytes[..at], Some(&key)).is_none(), "cut {at}");
+        }
+        // Neither parses as the other, nor as a manifest.
+        assert!(parse::<Pin>(&plain, None).is_none_or(|pin| pin.kind != Kind::Pin));
+        assert!(crate::manifest::Manifest::decode(&bytes).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_passed_over(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse::<Verifications>(&bytes, None);
+            let _ = parse::<Verifications>(&attest(bytes, None), None);
+        }
+
+        /// The order of the results in the record does not matter.
+        #[test]
+        fn weighing_does_not_depend_on_order(
+            mut results in prop::collection::vec((0_usize..6, any::<bool>(), 0_i64..20), 0..8)
+        ) {
+            let made = |results: &[(usize, bool, i64)]| -> Vec<VerifyResult> {
+                results.iter().map(|(l, ok, at)| result(Level::ALL[*l], *ok, *at)).collect()
+            };
+            // One result of each level, as in a record.
+            results.sort();
+            results.dedup_by_key(|result| result.0);
+            let forward = Proof::of(&made(&results));
+            results.reverse();
+            prop_assert_eq!(forward, Proof::of(&made(&results)));
+        }
+    }
+}

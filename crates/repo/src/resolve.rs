@@ -1,0 +1,469 @@
+//! Finds the backup that a request means: by name, the newest, or the newest of a day.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+use crate::catalogue::{Catalogue, Written};
+use crate::error::RepoError;
+use crate::manifest::Manifest;
+use crate::names::{BackupName, NameError};
+use crate::restorable::{Sound, links};
+use crate::root::Root;
+use crate::unread::Unread;
+
+/// Number of manifests read concurrently.
+const AT_ONCE: usize = 16;
+/// Maximum lead of another host's clock, in seconds.
+const AHEAD: i64 = 3600;
+/// Limit of the servers named in a message.
+const MAX_NAMED: usize = 8;
+
+/// A backup as the user names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// The backup of this name.
+    Name(BackupName),
+    /// The newest backup.
+    Latest,
+    /// The newest backup that had ended by this time.
+    By(Timestamp),
+}
+
+/// Text that does not name a backup.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WantedError {
+    /// The name is not allowed for a backup.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The text after `@` is neither a day nor a time.
+    #[error("`{text}` is neither a day such as @2026-11-20 nor a time such as @2026-11-20T03:00Z")]
+    Time {
+        /// The text as written.
+        text: String,
+    },
+}
+
+impl Wanted {
+    /// Parses a NAME, `latest`, `@2026-11-20` (by the end of that day, UTC) or
+    /// `@2026-11-20T03:00Z`.
+    ///
+    /// # Errors
+    /// [`WantedError`] if the text is none of these.
+    pub fn parse(text: &str) -> Result<Self, WantedError> {
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        let Some(when) = text.strip_prefix('@') else {
+            return Ok(Self::Name(BackupName::new(text)?));
+        };
+        let time = match when.parse::<Timestamp>() {
+            Ok(time) => Some(time),
+            // The parser of civil dates would also accept a time without a zone.
+            Err(_) if when.len() == "2026-11-20".len() => {
+                when.parse::<Date>().ok().and_then(end_of_day)
+            }
+            Err(_) => None,
+        };
+        time.map(Self::By).ok_or_else(|| WantedError::Time { text: text.to_owned() })
+    }
+}
+
+/// The last moment of a day, UTC.
+fn end_of_day(day: Date) -> Option<Timestamp> {
+    let next = day.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    next.checked_sub(1.nanosecond()).ok()
+}
+
+/// Whether a backup's end time lies so far in the future that its clock was wrong.
+pub fn is_ahead(finished: Timestamp, now: Timestamp) -> bool {
+    finished.as_second() > now.as_second().saturating_add(AHEAD)
+}
+
+/// The chosen backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Name of the backup.
+    pub name: BackupName,
+    /// Warnings about the choice, for the user.
+    pub doubts: Vec<String>,
+}
+
+/// Finds the name of the requested backup. A search by time considers only backups that can be
+/// restored now, by their end times. A backup whose end lies in the future is chosen only if there is no
+/// other.
+///
+/// A name is returned unchanged, without a request. `server` limits the choice to backups of that
+/// server; it is required if ROOT holds backups of several servers.
+///
+/// # Errors
+/// [`RepoError::NotThere`] if there is none, [`RepoError::NotRestorable`] if none can be restored,
+/// [`RepoError::WhichServer`] if the server is ambiguous; [`RepoError::Store`].
+pub async fn resolve(
+    root: &Root,
+    wanted: &Wanted,
+    server: Option<&str>,
+) -> Result<Resolved, RepoError> {
+    let by = match wanted {
+        Wanted::Name(name) => return Ok(Resolved { name: name.clone(), doubts: Vec::new() }),
+        Wanted::Latest => Timestamp::MAX,
+        Wanted::By(time) => *time,
+    };
+    let Manifests { sound, unread } = manifests(root).await?;
+    let sound: Sound = sound.into_iter().collect();
+    let now = Timestamp::now();
+    let mut doubts: Vec<String> = unread
+        .iter()
+        .map(|unread| format!("{} is skipped: {}", unread.name, unread.error))
+        .collect();
+    let mut left: BTreeSet<&BackupName> = sound.keys().collect();
+    let name = loop {
+        let all = sound.iter().filter(|(name, _)| left.contains(name));
+        let Some(name) = choose(all, (by, now), server)?.cloned() else {
+            return Err(nothing_found(wanted, unread, &doubts));
+        };
+        match why_not(root, &sound, &name).await? {
+            None => break name,
+            Some(why) => doubts.push(format!("{name} is skipped: {why}")),
+        }
+        left.remove(&name);
+    };
+    doubts.extend(sound.iter().filter(|(_, manifest)| is_ahead(manifest.finished, now)).map(
+        |(of, manifest)| {
+            let what = if *of == name { "using it, because there is no other" } else { "skipped" };
+            format!("{of} finished in the future by its clock, {}: {what}", manifest.finished)
+        },
+    ));
+    Ok(Resolved { name, doubts })
+}
+
+/// Why `name` cannot be restored now, as far as the catalogue shows; see [`crate::restorable`].
+async fn why_not(
+    root: &Root,
+    sound: &Sound,
+    name: &BackupName,
+) -> Result<Option<String>, RepoError> {
+    let links = match links(sound, name) {
+        Ok(links) => links,
+        Err(broken) => return Ok(Some(broken.describe(name))),
+    };
+    for link in links {
+        let why = match crate::list::line(root, link).await? {
+            Some(line) => line.fault(),
+            None => Some("it was removed meanwhile".to_owned()),
+        };
+        if let Some(why) = why {
+            return Ok(Some(match link == name {
+                true => why,
+                false => format!("its base {link}: {why}"),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The error if no backup can be chosen. An unreadable manifest is a better cause than none.
+fn nothing_found(wanted: &Wanted, mut unread: Vec<Unread>, skipped: &[String]) -> RepoError {
+    if skipped.len() > unread.len() {
+        return RepoError::NotRestorable { why: skipped.join("; ") };
+    }
+    if !unread.is_empty() {
+        return unread.swap_remove(0).error;
+    }
+    RepoError::NotThere {
+        name: match wanted {
+            Wanted::By(time) => format!("that finished by {time}"),
+            _ => "at all".to_owned(),
+        },
+        state: "",
+    }
+}
+
+fn choose<'a>(
+    all: impl Iterator<Item = (&'a BackupName, &'a Manifest)> + Clone,
+    (by, now): (Timestamp, Timestamp),
+    server: Option<&str>,
+) -> Result<Option<&'a BackupName>, RepoError> {
+    let of_server = all
+        .clone()
+        .filter(|(_, manifest)| server.is_none_or(|id| manifest.server.as_deref() == Some(id)));
+    if server.is_none() {
+        let servers: BTreeSet<_> =
+            all.filter_map(|(_, manifest)| manifest.server.as_deref()).collect();
+        if servers.len() > 1 {
+            let mut named: Vec<String> =
+                servers.iter().take(MAX_NAMED).map(|id| (*id).to_owned()).collect();
+            if servers.len() > MAX_NAMED {
+                named.push("...".to_owned());
+            }
+            return Err(RepoError::WhichServer { servers: named.join(", ") });
+        }
+    }
+    Ok(of_server
+        .filter(|(_, manifest)| manifest.finished <= by)
+        .max_by_key(|(name, manifest)| {
+            (!is_ahead(manifest.finished, now), manifest.finished, *name)
+        })
+        .map(|(name, _)| name))
+}
+
+/// The manifests below ROOT.
+#[derive(Debug, Default)]
+pub struct Manifests {
+    /// The sound manifests, by name.
+    pub sound: Vec<(BackupName, Manifest)>,
+    /// The others. Commands that remove backups must not ignore them.
+    pub unread: Vec<Unread>,
+}
+
+/// Reads all manifests below ROOT.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn manifests(root: &Root) -> Result<Manifests, RepoError> {
+    let mut all = Manifests::default();
+    let there = root.catalogue().await?;
+    let names = there.names().map(|(name, written)| (name, Some(written))).collect();
+    for (name, found) in read(&root.knowing(&there), names).await? {
+        match found {
+            Found::Sound(manifest) => all.sound.push((name, *manifest)),
+            Found::Unread(unread) => all.unread.push(unread),
+            Found::Nothing => {}
+        }
+    }
+    Ok(all)
+}
+
+/// Result of reading the key of a manifest.
+#[derive(Debug)]
+enum Found {
+    Sound(Box<Manifest>),
+    Unread(Unread),
+    /// There is no manifest of this name.
+    Nothing,
+}
+
+/// Reads the manifests of these names. An unreadable one without a time may be of any time.
+async fn read(
+    root: &Root,
+    names: BTreeMap<BackupName, Option<Written>>,
+) -> Result<Vec<(BackupName, Found)>, RepoError> {
+    let reading = stream::iter(names).map(|(name, written)| async move {
+        let written = written.map_or(i64::MAX, |(modified, _)| modified);
+        let found = match root.manifest(&name).await {
+            Ok(Some(manifest)) => Found::Sound(Box::new(manifest)),
+            Ok(None) => Found::Nothing,
+            Err(error) if error.is_of_one_object() => {
+                Found::Unread(Unread { name: name.clone(), written, error })
+            }
+            Err(error) => return Err(error),
+        };
+        Ok((name, found))
+    });
+    reading.buffered(AT_ONCE).try_collect().await
+}
+
+/// Manifests of a ROOT at one time, for commands that remove backups on which no other depends.
+#[derive(Debug, Default)]
+pub struct Known {
+    manifests: BTreeMap<BackupName, (Option<Written>, Found)>,
+    /// Backups that are about to be removed, and do not count as dependants.
+    leaving: BTreeSet<BackupName>,
+    /// The listing that was read last.
+    catalogue: Catalogue,
+}
+
+impl Known {
+    /// Reads all manifests.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn of(root: &Root) -> Result<Self, RepoError> {
+        let mut known = Self::default();
+        known.refresh(root).await?;
+        Ok(known)
+    }
+
+    /// The same ROOT, whose reads believe an answer that an object is missing only if no listing
+    /// contradicts it.
+    pub fn seen_in(&self, root: &Root) -> Root {
+        root.knowing(&self.catalogue)
+    }
+
+    /// Leaves out a backup that is about to be removed.
+    pub fn leave_out(&mut self, name: &BackupName) {
+        self.leaving.insert(name.clone());
+    }
+
+    /// Counts a backup again that was left out.
+    pub fn expect(&mut self, name: &BackupName) {
+        self.leaving.remove(name);
+    }
+
+    /// Forgets a backup that was removed.
+    pub fn forget(&mut self, name: &BackupName) {
+        self.manifests.remove(name);
+    }
+
+    /// The manifest of a backup, if it is sound.
+    pub fn manifest(&self, name: &BackupName) -> Option<&Manifest> {
+        match self.manifests.get(name) {
+            Some((_, Found::Sound(manifest))) => Some(manifest),
+            _ => None,
+        }
+    }
+
+    /// Reads new and changed manifests, and forgets deleted ones.
+    ///
+    /// A listing alone shows no manifest to be missing: those of known names, and of names that have
+    /// a folder, are read by key.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn refresh(&mut self, root: &Root) -> Result<(), RepoError> {
+        self.catalogue = root.catalogue().await?;
+        let folders = root.folders_below("").await?;
+        let folders = folders.iter().filter_map(|folder| BackupName::new(folder).ok());
+        let unlisted = folders.chain(self.manifests.keys().cloned()).map(|name| (name, None));
+        let mut names: BTreeMap<_, _> = unlisted.collect();
+        names.extend(self.catalogue.names().map(|(name, written)| (name, Some(written))));
+        self.manifests
+            .retain(|name, (written, _)| written.is_some() && names.get(name) == Some(written));
+        names.retain(|name, _| !self.manifests.contains_key(name));
+        for (name, found) in read(&self.seen_in(root), names.clone()).await? {
+            if !matches!(found, Found::Nothing) {
+                let written = names.get(&name).copied().flatten();
+                self.manifests.insert(name, (written, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sound manifests, by name, of backups that stay.
+    pub fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
+        self.manifests.iter().filter_map(|(name, (_, found))| match found {
+            Found::Sound(manifest) if !self.leaving.contains(name) => Some((name, &**manifest)),
+            _ => None,
+        })
+    }
+
+    /// The manifests that cannot be read.
+    pub fn unread(&self) -> impl Iterator<Item = &Unread> {
+        self.manifests.values().filter_map(|(_, found)| match found {
+            Found::Unread(unread) => Some(unread),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::names::CATALOG;
+
+    fn by(text: &str) -> Timestamp {
+        match Wanted::parse(text).unwrap() {
+            Wanted::By(time) => time,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn days_and_times_are_understood() {
+        assert_eq!(Wanted::parse("latest"), Ok(Wanted::Latest));
+        assert!(matches!(Wanted::parse("monday"), Ok(Wanted::Name(_))));
+        assert_eq!(by("@2026-11-20").to_string(), "2026-11-20T23:59:59.999999999Z");
+        assert_eq!(by("@2026-11-20T03:00Z").to_string(), "2026-11-20T03:00:00Z");
+        assert_eq!(by("@2026-11-20T05:00:01+02:00").to_string(), "2026-11-20T03:00:01Z");
+        for bad in ["@", "@today", "@2026-13-01", "@2026-11-20T03:00", "@9999-12-31T", "a\nb", ""] {
+            assert!(Wanted::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn of_several_servers_one_must_be_named() {
+        let named = |name: &str, server: Option<&str>, end: i64| {
+            let mut manifest = crate::manifest::sample();
+            manifest.server = server.map(str::to_owned);
+            manifest.finished = Timestamp::from_second(end).unwrap();
+            (BackupName::new(name).unwrap(), manifest)
+        };
+        let all = [named("a1", Some("a"), 10), named("b1", Some("b"), 20), named("old", None, 30)];
+        let pick = |by: i64, server| {
+            let by = Timestamp::from_second(by).unwrap();
+            choose(all.iter().map(|(n, m)| (n, m)), (by, Timestamp::MAX), server)
+        };
+        let error = pick(99, None).unwrap_err();
+        assert!(
+            matches!(&error, RepoError::WhichServer { servers } if servers == "a, b"),
+            "{error}"
+        );
+        assert_eq!(pick(99, Some("a")).unwrap().unwrap().as_str(), "a1");
+        assert_eq!(pick(20, Some("b")).unwrap().unwrap().as_str(), "b1");
+        assert_eq!(pick(19, Some("b")).unwrap(), None);
+        let one = &all[1..];
+        let at = |now: Timestamp| {
+            let newest = choose(one.iter().map(|(n, m)| (n, m)), (Timestamp::MAX, now), None);
+            newest.unwrap().unwrap().as_str()
+        };
+        assert_eq!(at(Timestamp::MAX), "old");
+        // Just over an hour earlier, so the clock of `old` was ahead. If all were ahead, the newest
+        // wins.
+        assert_eq!(at(Timestamp::from_second(25 - 3600).unwrap()), "b1");
+        assert_eq!(at(Timestamp::from_second(-9000).unwrap()), "old");
+    }
+
+    /// Otherwise removing many backups would read all manifests once for each.
+    #[tokio::test]
+    async fn manifests_are_read_again_only_where_a_listing_shows_another() {
+        use xb_uploader::{Location, Place, Policy, StoreSettings};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let put = async |name: &str, files: u64| {
+            let name = BackupName::new(name).unwrap();
+            let mut manifest = crate::manifest::sample();
+            (manifest.name, manifest.files) = (name.to_string(), files);
+            root.commit(&name, &manifest, None).await.unwrap();
+        };
+        let file = |name: &str| folder.path().join(CATALOG).join(name);
+        for name in ["a", "b", "c"] {
+            put(name, 1).await;
+        }
+        let mut known = Known::of(&root).await.unwrap();
+        assert_eq!(known.iter().count(), 3);
+        // If it were read again, it would be damaged.
+        let facts = std::fs::metadata(file("a")).unwrap();
+        std::fs::write(file("a"), vec![b'x'; usize::try_from(facts.len()).unwrap()]).unwrap();
+        let written = std::fs::File::options().append(true).open(file("a")).unwrap();
+        written.set_modified(facts.modified().unwrap()).unwrap();
+        std::fs::remove_file(file("b")).unwrap();
+        std::fs::remove_file(file("c")).unwrap();
+        put("c", 1000).await;
+        put("d", 1).await;
+        known.refresh(&root).await.unwrap();
+        let found: Vec<_> = known.iter().map(|(name, m)| (name.as_str(), m.files)).collect();
+        assert_eq!(found, [("a", 1), ("c", 1000), ("d", 1)]);
+        std::fs::write(file("a"), b"shorter").unwrap();
+        known.refresh(&root).await.unwrap();
+        assert_eq!(known.iter().count(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,40}", day in 0_u8..40) {
+            let _ = Wanted::parse(&text);
+            let _ = Wanted::parse(&format!("@{text}"));
+            let _ = Wanted::parse(&format!("@2026-11-{day:02}"));
+        }
+    }
+}

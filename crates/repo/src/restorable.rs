@@ -1,0 +1,144 @@
+//! Which backups can be restored now, as far as the catalogue shows.
+//!
+//! This is the one notion on which `list`, `latest`, `monitor`, `prune` and `run` agree: the manifest of
+//! each link of the chain can be read, is that of the run that the next one names, and fits it; no link
+//! has lost its objects, or was found damaged.
+
+use std::collections::BTreeMap;
+
+use crate::lineage::{MAX_LINKS, find_base, misfit};
+use crate::manifest::Manifest;
+use crate::names::BackupName;
+
+/// The sound manifests of a ROOT.
+pub type Sound = BTreeMap<BackupName, Manifest>;
+
+/// A chain that is broken: the incremental backup whose base does not fit, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Break {
+    /// The incremental backup.
+    pub at: BackupName,
+    /// What is wrong with its base.
+    pub what: String,
+    /// The base, if its manifest is not among the sound ones.
+    pub missing: Option<BackupName>,
+}
+
+impl Break {
+    /// Describes the break for a message about backup `of`.
+    pub fn describe(&self, of: &BackupName) -> String {
+        match self.at == *of {
+            true => self.what.clone(),
+            false => format!("{} in its chain: {}", self.at, self.what),
+        }
+    }
+}
+
+/// Names of the backups that a restore of `name` needs, itself first and the full one last.
+///
+/// # Errors
+/// The first break of the chain.
+pub fn links<'a>(sound: &'a Sound, name: &BackupName) -> Result<Vec<&'a BackupName>, Break> {
+    let mut links: Vec<(&BackupName, &Manifest)> = Vec::new();
+    let mut next = sound.get_key_value(name);
+    let broken = |at: &BackupName, what: String, missing| Break { at: at.clone(), what, missing };
+    while let Some((name, manifest)) = next.take() {
+        links.push((name, manifest));
+        if !manifest.is_incremental() {
+            break;
+        }
+        let base = manifest.base.clone().or_else(|| find_base(sound.iter(), manifest));
+        let Some(base) = base else {
+            return Err(broken(name, "no backup here can be its base".to_owned(), None));
+        };
+        let found = BackupName::new(&base.name).ok();
+        let Some(found) = found.as_ref().and_then(|base| sound.get_key_value(base)) else {
+            let what = format!("its base {} is missing", base.name);
+            return Err(broken(name, what, found));
+        };
+        if let Some(what) = misfit(manifest, &base, found) {
+            return Err(broken(name, what, None));
+        }
+        let again = links.iter().any(|(_, link)| link.run == found.1.run);
+        if again || links.len() >= MAX_LINKS {
+            return Err(broken(name, "its chain has no full backup".to_owned(), None));
+        }
+        next = Some(found);
+    }
+    Ok(links.into_iter().map(|(name, _)| name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::{Base, sample};
+
+    fn name(of: &str) -> BackupName {
+        BackupName::new(of).unwrap()
+    }
+
+    fn run(n: u8) -> String {
+        format!("{n:032x}")
+    }
+
+    /// A backup from one LSN to another, on the base `n` if there is one.
+    fn add(sound: &mut Sound, n: u8, from: u64, to: u64, base: Option<u8>) {
+        let mut manifest = sample();
+        (manifest.name, manifest.run) = (format!("n{n}"), run(n));
+        (manifest.source.from_lsn, manifest.source.to_lsn) = (Some(from), Some(to));
+        let kind = if from > 0 { "incremental" } else { "full-backuped" };
+        manifest.source.backup_type = Some(kind.to_owned());
+        manifest.base = base.map(|base| Base { name: format!("n{base}"), run: run(base) });
+        sound.insert(name(&format!("n{n}")), manifest);
+    }
+
+    fn chain() -> Sound {
+        let mut sound = Sound::new();
+        add(&mut sound, 0, 0, 10, None);
+        add(&mut sound, 1, 10, 20, Some(0));
+        add(&mut sound, 2, 20, 30, Some(1));
+        sound
+    }
+
+    fn broken(sound: &Sound) -> String {
+        links(sound, &name("n2")).unwrap_err().describe(&name("n2"))
+    }
+
+    #[test]
+    fn a_whole_chain_is_restorable() {
+        let sound = chain();
+        let names: Vec<&str> =
+            links(&sound, &name("n2")).unwrap().into_iter().map(BackupName::as_str).collect();
+        assert_eq!(names, ["n2", "n1", "n0"]);
+        assert_eq!(links(&sound, &name("n0")).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_break_anywhere_is_named() {
+        let mut sound = chain();
+        sound.remove(&name("n1"));
+        assert_eq!(broken(&sound), "its base n1 is missing");
+        let mut sound = chain();
+        sound.remove(&name("n0"));
+        assert_eq!(broken(&sound), "n1 in its chain: its base n0 is missing");
+        let mut sound = chain();
+        sound.get_mut(&name("n0")).unwrap().run = run(9);
+        assert!(broken(&sound).contains("replaced by another backup"));
+        let mut sound = chain();
+        sound.get_mut(&name("n1")).unwrap().source.to_lsn = Some(15);
+        assert!(broken(&sound).contains("LSN 20"));
+        let mut sound = chain();
+        sound.get_mut(&name("n0")).unwrap().server = Some("a".to_owned());
+        sound.get_mut(&name("n1")).unwrap().server = Some("b".to_owned());
+        assert!(broken(&sound).contains("another server"));
+        let mut sound = chain();
+        sound.get_mut(&name("n2")).unwrap().base = None;
+        assert!(links(&sound, &name("n2")).is_ok(), "its LSN identifies the base");
+        sound.get_mut(&name("n2")).unwrap().source.from_lsn = Some(77);
+        assert_eq!(broken(&sound), "no backup here can be its base");
+        let mut sound = chain();
+        sound.get_mut(&name("n1")).unwrap().source.from_lsn = Some(30);
+        sound.get_mut(&name("n1")).unwrap().base = Some(Base { name: "n2".into(), run: run(2) });
+        assert!(broken(&sound).contains("no full backup"));
+    }
+}

@@ -1,0 +1,318 @@
+//! ROOT: the prefix that holds backups and their catalogue.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_encryptor::MacKey;
+use xb_uploader::{
+    Faults, Gate, Listed, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
+    StoreSettings,
+};
+
+use crate::catalogue::Catalogue;
+use crate::error::RepoError;
+use crate::list_cache::Cached;
+use crate::manifest::{Manifest, ManifestError, StoredManifest};
+use crate::names::{BackupName, CATALOG, manifest_key};
+
+/// A store, and the prefix in it that holds all our objects. Clones are cheap.
+#[derive(Debug, Clone)]
+pub struct Root {
+    store: Store,
+    prefix: String,
+    /// Local copies that a listing may use instead of the store.
+    cached: Option<Cached>,
+    /// What a listing has shown of the catalogue.
+    known: Catalogue,
+    take_over: Option<TakeOver>,
+}
+
+/// Takes over the claims of runs that look alive, and reports each run to a callback.
+#[derive(Clone)]
+pub struct TakeOver {
+    tell: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Whether this also applies to a run whose process is known to be alive.
+    living: bool,
+}
+
+impl TakeOver {
+    /// Reports the run whose claim was taken over.
+    pub fn tell(&self, holder: &str) {
+        (self.tell)(holder);
+    }
+
+    /// Whether this also applies to a run whose process is known to be alive.
+    pub fn of_living(&self) -> bool {
+        self.living
+    }
+}
+
+impl std::fmt::Debug for TakeOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TakeOver")
+    }
+}
+
+impl Root {
+    /// Opens the store of `location`; `create` makes a missing directory.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`] if the settings cannot work.
+    pub fn open(
+        location: &Location,
+        settings: &StoreSettings,
+        policy: Policy,
+        create: bool,
+    ) -> Result<Self, RepoError> {
+        let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
+        Ok(Self { store, prefix, cached: None, known: Catalogue::default(), take_over: None })
+    }
+
+    /// The same ROOT for a caller that knows that classic runs which look alive are dead: it takes
+    /// over their claims and passes the name of each to `tell`.
+    #[must_use]
+    pub fn taking_over(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.with_take_over(tell, true)
+    }
+
+    /// Like [`Root::taking_over`], but not from a run whose process is alive on this host.
+    #[must_use]
+    pub fn taking_over_unless_alive(&self, tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.with_take_over(tell, false)
+    }
+
+    fn with_take_over(&self, tell: impl Fn(&str) + Send + Sync + 'static, living: bool) -> Self {
+        let take_over = TakeOver { tell: Arc::new(tell), living };
+        Self { take_over: Some(take_over), ..self.clone() }
+    }
+
+    /// How claims of runs that look alive are taken over, if at all.
+    pub fn take_over(&self) -> Option<&TakeOver> {
+        self.take_over.as_ref()
+    }
+
+    /// The same ROOT over a store with failures. Only for tests.
+    #[must_use]
+    pub fn failing(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { store: self.store.failing(faults), ..self.clone() }
+    }
+
+    /// The same ROOT, with a gate before every change to the store.
+    pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
+        Self { store: self.store.gated(gate), ..self.clone() }
+    }
+
+    /// The same ROOT, for a listing of its catalogue with a cache.
+    pub fn with_cache(&self, cached: Cached) -> Self {
+        Self { cached: Some(cached), ..self.clone() }
+    }
+
+    /// Lists the catalogue.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn catalogue(&self) -> Result<Catalogue, RepoError> {
+        Ok(Catalogue::of(&self.list_below(CATALOG).await?))
+    }
+
+    /// The same ROOT, whose reads believe an answer that an object of `catalogue` is missing only if
+    /// a later listing no longer shows it.
+    pub fn knowing(&self, catalogue: &Catalogue) -> Self {
+        Self { known: catalogue.clone(), ..self.clone() }
+    }
+
+    /// Reads a small object of the catalogue, by its key below ROOT.
+    pub async fn small(&self, below: &str) -> Result<Bytes, StoreError> {
+        let in_catalog = below.strip_prefix(CATALOG).and_then(|rest| rest.strip_prefix('/'));
+        let cached = self.cached.as_ref().zip(in_catalog);
+        if let Some((cached, key)) = cached {
+            if !cached.lists(key) {
+                let message = "the object is not in the listing";
+                return Err(StoreError::new(
+                    Operation::Get,
+                    below,
+                    StoreErrorKind::NotFound,
+                    message,
+                ));
+            }
+            if let Some(bytes) = cached.get(key) {
+                return Ok(bytes);
+            }
+        }
+        let bytes = match self.store.get(&self.key(below)).await {
+            Err(error)
+                if error.kind == StoreErrorKind::NotFound
+                    && in_catalog.is_some_and(|key| self.known.shows(key)) =>
+            {
+                self.listed_again(below).await?
+            }
+            got => got?,
+        };
+        if let Some((cached, key)) = cached {
+            cached.put(key, &bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// Reads an object that a listing has shown, after an answer that there is none.
+    async fn listed_again(&self, below: &str) -> Result<Bytes, StoreError> {
+        if !self.store.is_folder() {
+            self.store.pause(1).await;
+        }
+        let key = self.key(below);
+        let missing = match self.store.get(&key).await {
+            Err(error) if error.kind == StoreErrorKind::NotFound => error,
+            got => return got,
+        };
+        let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+        if self.store.list(folder).await?.iter().all(|listed| listed.key != key) {
+            return Err(missing);
+        }
+        let what = "the store lists this object, but answers each read that there is none";
+        Err(StoreError::new(Operation::Get, key, StoreErrorKind::Rejected, what))
+    }
+
+    /// The store itself.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Full key of `below`.
+    #[must_use]
+    pub fn key(&self, below: &str) -> String {
+        format!("{}{below}", self.prefix)
+    }
+
+    /// Lists all objects in the folder `below`, with keys relative to that folder.
+    pub async fn list_below(&self, below: &str) -> Result<Vec<Listed>, RepoError> {
+        let folder = self.key(below);
+        let skip = folder.len() + 1;
+        let mut found = self.store.list(&folder).await?;
+        found.retain_mut(|listed| match listed.key.get(skip..) {
+            Some(rest) if !rest.is_empty() => {
+                listed.key = rest.to_owned();
+                true
+            }
+            _ => false,
+        });
+        Ok(found)
+    }
+
+    /// Lists the folders directly below `below`.
+    pub async fn folders_below(&self, below: &str) -> Result<Vec<String>, RepoError> {
+        let folder = self.key(below);
+        Ok(self.store.folders(folder.trim_end_matches('/')).await?)
+    }
+
+    /// Whether the folder of `name` holds any object. Costs one request.
+    pub async fn has_objects(&self, name: &BackupName) -> Result<bool, RepoError> {
+        Ok(!self.store.is_empty_folder(&self.key(name.as_str())).await?)
+    }
+
+    /// Fails if `name` is a symbolic link in a local directory, or holds one.
+    pub fn refuse_links(&self, name: &BackupName) -> Result<(), RepoError> {
+        match self.store.link_below(&self.key(name.as_str())) {
+            None => Ok(()),
+            Some(link) => Err(RepoError::Linked { name: name.to_string(), link }),
+        }
+    }
+
+    /// Removes everything in the folder `below`.
+    pub async fn remove_below(&self, below: &str) -> Result<u64, RepoError> {
+        let found = self.list_below(below).await?;
+        let count = found.len() as u64;
+        let keys =
+            found.into_iter().map(|listed| self.key(&format!("{below}/{}", listed.key))).collect();
+        self.store.delete_all(keys).await?;
+        Ok(count)
+    }
+
+    /// Reads the manifest of `name`; `None` if there is no such backup of ours.
+    ///
+    /// # Errors
+    /// [`RepoError::Manifest`] if it is damaged, [`RepoError::Store`] if it cannot be read.
+    pub async fn manifest(&self, name: &BackupName) -> Result<Option<Manifest>, RepoError> {
+        Ok(self.stored_manifest(name).await?.map(|stored| stored.manifest))
+    }
+
+    /// Like [`Root::manifest`], with the data that authenticates it.
+    pub async fn stored_manifest(
+        &self,
+        name: &BackupName,
+    ) -> Result<Option<StoredManifest>, RepoError> {
+        let key = self.key(&manifest_key(name));
+        let bytes = match self.small(&manifest_key(name)).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind == StoreErrorKind::Damaged => {
+                return Err(RepoError::Manifest { key, source: ManifestError::NotRead(error) });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let stored = match Manifest::decode(&bytes) {
+            Ok(stored) => stored,
+            // A single altered answer is no damage.
+            Err(_) => Manifest::decode(&self.store.get(&key).await?)
+                .map_err(|source| RepoError::Manifest { key: key.clone(), source })?,
+        };
+        if stored.manifest.name != name.as_str() {
+            let source = ManifestError::Inconsistent {
+                reason: "it is the manifest of a backup with another name",
+            };
+            return Err(RepoError::Manifest { key, source });
+        }
+        Ok(Some(stored))
+    }
+
+    /// Encodes the manifest of `name`, for [`Root::commit_bytes`].
+    pub fn encoded(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+        mac: Option<&MacKey>,
+    ) -> Result<Bytes, RepoError> {
+        let key = self.key(&manifest_key(name));
+        let bytes = manifest.encode(mac).map_err(|source| RepoError::Manifest { key, source })?;
+        Ok(Bytes::from(bytes))
+    }
+
+    /// Writes a manifest without looking for removals. Only for tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn commit(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+        mac: Option<&MacKey>,
+    ) -> Result<(), RepoError> {
+        self.commit_bytes(name, self.encoded(name, manifest, mac)?).await
+    }
+
+    /// Writes the manifest, after which the backup exists. [`commit`](crate::claim::mark::commit) also
+    /// looks for removals of an earlier backup.
+    pub async fn commit_bytes(&self, name: &BackupName, bytes: Bytes) -> Result<(), RepoError> {
+        let key = self.key(&manifest_key(name));
+        match self.store.create(&key, bytes.clone()).await {
+            Err(error)
+                if error.kind == StoreErrorKind::AlreadyExists
+                    && self.is_of_another_run(name, &bytes).await =>
+            {
+                let state = ": another run committed it first";
+                Err(RepoError::Exists { name: name.to_string(), state })
+            }
+            // An earlier try may have written the manifest, possibly without being able to read it
+            // back. Whatever the last response was, objects that a manifest may name must stay.
+            Err(source) => Err(RepoError::InDoubt { name: name.to_string(), source }),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Whether the manifest in the store is a sound one of another run than these bytes.
+    async fn is_of_another_run(&self, name: &BackupName, bytes: &Bytes) -> bool {
+        let ours = Manifest::decode(bytes).ok().map(|stored| stored.manifest.run);
+        match self.manifest(name).await {
+            Ok(Some(theirs)) => Some(theirs.run) != ours,
+            _ => false,
+        }
+    }
+}
