@@ -305,7 +305,11 @@ fn a_trial_server_writes_nothing_outside_its_scratch_directory() {
     );
     let here = "--check-sql=CREATE TABLE shop.here (i INT); RENAME TABLE shop.here TO mysql.here";
     let options = ["--level=restore", &folder, &away, here];
-    let found = report(&verify(&store, "name", &options).run().expect(7));
+    let found = report(&verify(&store, "name", &options).run());
+    if found["warnings"].to_string().contains("was not confined") {
+        xb_testkit::skipped("this system has no Landlock");
+        return;
+    }
     assert_eq!(found["failed_checks"].as_array().map(Vec::len), Some(1), "{found}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
     assert_eq!(found["warnings"].as_array().map(Vec::len), Some(0), "{found}");

@@ -43,6 +43,15 @@ impl std::fmt::Display for Listed {
     }
 }
 
+/// Compression algorithms of MariaDB as its messages name them, in lower case, and their plugins.
+const PROVIDERS: [(&str, &str); 5] = [
+    ("bzip2", "provider_bzip2"),
+    ("lz4", "provider_lz4"),
+    ("lzma", "provider_lzma"),
+    ("lzo", "provider_lzo"),
+    ("snappy", "provider_snappy"),
+];
+
 /// The answer of CHECK TABLE for one table, from all its lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
@@ -67,6 +76,8 @@ pub(super) enum Verdict {
     Discarded,
     /// The server does not have its engine.
     NoEngine(String),
+    /// The server has not loaded this plugin, without which the table cannot be read.
+    NoPlugin(&'static str),
     Damaged(String),
 }
 
@@ -105,6 +116,15 @@ impl Answer {
         // MariaDB: `has been discarded for table`, MySQL: `is discarded for table`.
         if says("discarded for table") {
             return Verdict::Discarded;
+        }
+        // Such a table counts as corrupted, too: the warning says why.
+        let all = || self.warnings.iter().chain(&self.errors);
+        if let Some(text) = all().find(|text| text.contains("provider plugin is not loaded")) {
+            let text = text.to_ascii_lowercase();
+            let known = |(word, _): &&(&str, _)| text.contains(word);
+            if let Some((_, plugin)) = PROVIDERS.iter().find(known) {
+                return Verdict::NoPlugin(plugin);
+            }
         }
         let engine =
             |error: &String| error.strip_prefix("Unknown storage engine ").map(str::to_owned);
@@ -171,6 +191,14 @@ mod tests {
             verdict(Table, &[engine, "error\tCorrupt"]),
             Verdict::NoEngine("ARCHIVE".to_owned())
         );
+        // As MariaDB 10.11 answers.
+        let lz4 = [
+            "Warning\tMariaDB tried to use the LZ4 compression, but its provider plugin is not loaded",
+            "Error\tTable `x`.`c` is corrupted. Please drop the table and recreate.",
+            "error\tCorrupt",
+        ];
+        assert_eq!(verdict(Table, &lz4), Verdict::NoPlugin("provider_lz4"));
+        assert!(matches!(verdict(Table, &lz4[1..]), Verdict::Damaged(_)));
         let refers = [
             "Error\tTable 'x.m' doesn't exist",
             "Error\tView 'x.v' references invalid table(s) or column(s) or function(s)",
