@@ -17,8 +17,8 @@ use crate::log::{
 use crate::origin::origin_settings;
 use crate::private::{private_args, socket_in, with};
 
-/// Time limit of each step of a login.
-const LOGIN: Duration = Duration::from_secs(60);
+/// Time limit of each step of a login. A caller that has waited in vain tries again.
+const LOGIN: Duration = Duration::from_secs(5);
 /// Time limit of an orderly stop: all changed pages are written.
 const STOP: Duration = Duration::from_secs(600);
 /// Interval at which the server is observed while it stops.

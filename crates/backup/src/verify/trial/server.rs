@@ -246,6 +246,7 @@ impl Server {
     /// # Errors
     /// Why it did not stop cleanly.
     pub(super) fn end(self, stop: &CancelToken) -> Result<(), String> {
+        drop(self.session);
         let stopped = self.server.stop(|| stop.signal().is_some());
         stopped.map_err(|error| error.to_string())
     }
