@@ -4,8 +4,7 @@
 mod live_support;
 
 use live_support::*;
-use xb_backup::{CopyRequest, Keys, stopper};
-use xb_pipeline::Observer;
+use xb_backup::{CopyRequest, Keys, Resources, Session};
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_testkit::command::{Cmd, Ran};
@@ -166,15 +165,12 @@ fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
                 accept: xb_backup::Accept::default(),
                 within_store: Some(most),
                 lock: None,
-                memory: 64 << 20,
-                threads: 2,
-                parallel: 4,
             };
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let (from, target) = runtime.block_on(async { (root_of(&store), root_of(&store)) });
-            let (_stopper, mut stop) = stopper();
-            let observer = Observer::default();
-            let copying = xb_backup::copy(&from, &target, &request, &observer, &mut stop);
+            let resources = Resources { memory: 64 << 20, threads: 2, parallel: 4 };
+            let session = Session::new(from, resources);
+            let copying = xb_backup::copy(&session, &target, &request);
             let report = runtime.block_on(copying).unwrap();
             let fits = sizes.iter().filter(|size| **size <= most).count();
             assert_eq!(report.by_store, fits as u64, "{to}");

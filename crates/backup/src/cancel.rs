@@ -14,14 +14,14 @@ pub struct CancelToken(watch::Receiver<Option<i32>>);
 
 /// Creates a connected sender and receiver.
 #[must_use]
-pub fn stopper() -> (Canceller, CancelToken) {
+pub fn cancellation() -> (Canceller, CancelToken) {
     let (sender, receiver) = watch::channel(None);
     (Canceller(sender), CancelToken(receiver))
 }
 
 impl Canceller {
     /// Requests cancellation because of `signal`.
-    pub fn stop(&self, signal: i32) {
+    pub fn cancel(&self, signal: i32) {
         self.0.send_replace(Some(signal));
     }
 }
@@ -29,9 +29,9 @@ impl Canceller {
 impl CancelToken {
     /// Waits for a request to cancel and returns its signal. Never returns once all senders are
     /// dropped.
-    pub async fn asked(&mut self) -> i32 {
+    pub async fn asked(&self) -> i32 {
         // The value that `wait_for` returns holds a lock, which must not live until the next await.
-        let closed = self.0.wait_for(Option::is_some).await.is_err();
+        let closed = self.0.clone().wait_for(Option::is_some).await.is_err();
         match closed {
             false => self.signal().unwrap_or(0),
             true => std::future::pending().await,
@@ -49,10 +49,7 @@ impl CancelToken {
     ///
     /// # Errors
     /// Those of `work`, or [`BackupError::Interrupted`].
-    pub async fn or<T, E>(
-        &mut self,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, BackupError>
+    pub async fn or<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, BackupError>
     where
         BackupError: From<E>,
     {
@@ -69,11 +66,11 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_never_ends_is_broken_off() {
-        let (stopper, mut stop) = stopper();
-        assert_eq!(stop.or(std::future::ready(Ok::<_, BackupError>(7))).await.unwrap(), 7);
-        stopper.stop(15);
+        let (canceller, cancel) = cancellation();
+        assert_eq!(cancel.or(std::future::ready(Ok::<_, BackupError>(7))).await.unwrap(), 7);
+        canceller.cancel(15);
         let never = std::future::pending::<Result<(), BackupError>>();
-        assert!(matches!(stop.or(never).await, Err(BackupError::Interrupted(15))));
-        assert_eq!(stop.signal(), Some(15));
+        assert!(matches!(cancel.or(never).await, Err(BackupError::Interrupted(15))));
+        assert_eq!(cancel.signal(), Some(15));
     }
 }

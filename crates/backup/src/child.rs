@@ -32,14 +32,14 @@ pub(crate) async fn run(
     program: &Path,
     args: &[OsString],
     talk: &OnLine,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     let mut child = spawn(program, args)?;
     let pipes: [Option<Box<dyn Read + Send>>; 2] =
         [child.stdout().map(|p| Box::new(p) as _), child.stderr().map(|p| Box::new(p) as _)];
     let listeners: Vec<_> = pipes.into_iter().flatten().map(|pipe| listen(pipe, talk)).collect();
-    let status = ended(&mut child, stop).await;
-    hear_out(listeners.into_iter().flatten().collect()).await;
+    let status = ended(&mut child, cancel).await;
+    drain_output(listeners.into_iter().flatten().collect()).await;
     judge(program, status?)
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn ask(
     program: &Path,
     args: &[OsString],
     talk: &OnLine,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<String, BackupError> {
     let mut child = spawn(program, args)?;
     let listener = child.stderr().and_then(|pipe| listen(Box::new(pipe), talk));
@@ -62,8 +62,8 @@ pub(crate) async fn ask(
         let _ = stdout.map(|pipe| pipe.take(MAX_ANSWER + 1).read_to_end(&mut text));
         text
     });
-    let status = ended(&mut child, stop).await;
-    hear_out(listener.into_iter().collect()).await;
+    let status = ended(&mut child, cancel).await;
+    drain_output(listener.into_iter().collect()).await;
     let status = status?;
     let answer = answer
         .join()
@@ -112,7 +112,7 @@ fn listen(pipe: Box<dyn Read + Send>, talk: &OnLine) -> Option<JoinHandle<()>> {
     std::thread::Builder::new().name("messages".into()).spawn(listener).ok()
 }
 
-async fn ended(child: &mut Running, stop: &mut CancelToken) -> Result<ExitStatus, BackupError> {
+async fn ended(child: &mut Running, cancel: &CancelToken) -> Result<ExitStatus, BackupError> {
     let broken = |source| BackupError::System { what: "cannot wait for a program", source };
     loop {
         if let Some(status) = child.try_wait().map_err(broken)? {
@@ -120,7 +120,7 @@ async fn ended(child: &mut Running, stop: &mut CancelToken) -> Result<ExitStatus
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
-            signal = stop.asked() => {
+            signal = cancel.asked() => {
                 tokio::task::block_in_place(|| child.end(signal));
                 return Err(BackupError::Interrupted(signal));
             }
@@ -130,7 +130,7 @@ async fn ended(child: &mut Running, stop: &mut CancelToken) -> Result<ExitStatus
 
 /// Waits until the program's last lines have been forwarded, but not for a grandchild that keeps
 /// stderr open.
-async fn hear_out(listeners: Vec<JoinHandle<()>>) {
+async fn drain_output(listeners: Vec<JoinHandle<()>>) {
     let begin = Instant::now();
     while listeners.iter().any(|thread| !thread.is_finished()) && begin.elapsed() < LAST_WORDS {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -155,7 +155,7 @@ mod tests {
     use rustix::process::Pid;
 
     use super::*;
-    use crate::cancel::stopper;
+    use crate::cancel::cancellation;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -174,26 +174,24 @@ mod tests {
                 heard.lock().unwrap().push(String::from_utf8_lossy(line).into_owned())
             })
         };
-        let (_stopper, mut stop) = stopper();
+        let (_canceller, cancel) = cancellation();
         let script = words(&["-c", "echo one; echo two >&2; exit 3"]);
-        let error =
-            runtime().block_on(run(Path::new("sh"), &script, &talk, &mut stop)).unwrap_err();
+        let error = runtime().block_on(run(Path::new("sh"), &script, &talk, &cancel)).unwrap_err();
         assert!(error.to_string().contains("sh failed with exit status 3"), "{error}");
         let mut heard = heard.lock().unwrap().clone();
         heard.sort();
         assert_eq!(heard, ["one", "two"]);
         let echo = words(&["-c", "echo 7"]);
-        let answer = runtime().block_on(ask(Path::new("sh"), &echo, &talk, &mut stop));
+        let answer = runtime().block_on(ask(Path::new("sh"), &echo, &talk, &cancel));
         assert_eq!(answer.unwrap(), "7\n");
-        let none =
-            runtime().block_on(run(Path::new("/no/such"), &[], &talk, &mut stop)).unwrap_err();
+        let none = runtime().block_on(run(Path::new("/no/such"), &[], &talk, &cancel)).unwrap_err();
         assert!(matches!(none, BackupError::NotStarted { .. }), "{none}");
     }
 
     #[test]
     fn a_request_to_stop_ends_its_children_too() {
         let talk: OnLine = Arc::new(|_| {});
-        let (stopper, mut stop) = stopper();
+        let (canceller, cancel) = cancellation();
         let dir = tempfile::tempdir().unwrap();
         let pid_file = dir.path().join("pid");
         let script =
@@ -203,11 +201,11 @@ mod tests {
             while !waiting.exists() {
                 std::thread::yield_now();
             }
-            stopper.stop(15);
-            stopper
+            canceller.cancel(15);
+            canceller
         });
         let outcome =
-            runtime().block_on(run(Path::new("sh"), &words(&["-c", &script]), &talk, &mut stop));
+            runtime().block_on(run(Path::new("sh"), &words(&["-c", &script]), &talk, &cancel));
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
         drop(asking.join().unwrap());
         let pid: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();

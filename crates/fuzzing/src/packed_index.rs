@@ -5,10 +5,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 use xb_backup::{
-    Accept, BackupError, GetRequest, Keys, Selection, ShowRequest, StreamSink, stopper,
+    Accept, BackupError, GetRequest, Keys, Resources, Selection, Session, ShowRequest, StreamSink,
 };
 use xb_frame::{TRAILER_LEN, Trailer};
-use xb_pipeline::{Observer, object_key};
+use xb_pipeline::object_key;
 use xb_repo::manifest::{Manifest, PackedFacts};
 use xb_repo::names::{BackupName, manifest_key, run_folder};
 use xb_repo::root::Root;
@@ -92,19 +92,10 @@ async fn show_and_get() {
     let (keys, accept) = (Keys::default(), Accept::default());
     let show = ShowRequest { name: name.clone(), keys, accept, memory: MEMORY };
     let _ = xb_backup::show(&root, &show).await;
-    let (_stopper, mut stop) = stopper();
     let files = Selection::globs(&["*".to_owned()]).expect("a pattern");
-    let request = GetRequest {
-        name,
-        files,
-        as_stored: false,
-        keys: Keys::default(),
-        accept,
-        memory: MEMORY,
-        threads: 1,
-        parallel: 2,
-    };
-    let _ = xb_backup::get(&root, &request, Nowhere, &Observer::default(), &mut stop).await;
+    let request = GetRequest { name, files, as_stored: false, keys: Keys::default(), accept };
+    let session = Session::new(root, Resources { memory: MEMORY, threads: 1, parallel: 2 });
+    let _ = xb_backup::get(&session, &request, Nowhere).await;
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {

@@ -50,7 +50,7 @@ pub struct LinkBounds {
 pub async fn measure_link(
     root: &Root,
     bounds: LinkBounds,
-    mut stop: CancelToken,
+    cancel: CancelToken,
 ) -> Result<Link, BackupError> {
     let no_random = |error: getrandom::Error| BackupError::System {
         what: "no random numbers",
@@ -61,10 +61,10 @@ pub async fn measure_link(
     // Random, so that nothing between here and the disk can compress it.
     getrandom::fill(&mut block).map_err(no_random)?;
     let store = root.store().clone();
-    stop.or(remove_dead(root)).await?;
+    cancel.or(remove_dead(root)).await?;
     let limit = bounds.time.saturating_mul(3).saturating_add(SLOW);
     let mut probe = Probe { store, folder, block: block.into(), limit, begun: 0, uploaded: 0 };
-    let measured = probe.run(bounds, &mut stop).await;
+    let measured = probe.run(bounds, &cancel).await;
     probe.remove().await?;
     measured
 }
@@ -88,21 +88,17 @@ struct Probe {
 }
 
 impl Probe {
-    async fn run(
-        &mut self,
-        bounds: LinkBounds,
-        stop: &mut CancelToken,
-    ) -> Result<Link, BackupError> {
+    async fn run(&mut self, bounds: LinkBounds, cancel: &CancelToken) -> Result<Link, BackupError> {
         let mut times = Vec::new();
         for _ in 0..=SMALL_ONES {
-            times.push(self.round(1, SMALL as u64, 1, None, stop).await?.as_secs_f64());
+            times.push(self.round(1, SMALL as u64, 1, None, cancel).await?.as_secs_f64());
         }
         // The first one also opened the connection.
         times.remove(0);
         times.sort_by(f64::total_cmp);
         let latency = times.get(times.len() / 2).copied().unwrap_or_default();
         let first = OBJECT.0.min(bounds.bytes.max(1));
-        let span = self.round(1, first, 1, None, stop).await?.as_secs_f64();
+        let span = self.round(1, first, 1, None, cancel).await?.as_secs_f64();
         // Bytes per second of one connection, as far as they are known.
         let mut each = throughput(first, 1, 1, span, latency);
         let counts = counts(bounds.parallel);
@@ -118,7 +114,8 @@ impl Probe {
             }
             let before = self.begun;
             let objects = objects.max(1);
-            let span = self.round(parallel, size, objects, Some(slice), stop).await?.as_secs_f64();
+            let span =
+                self.round(parallel, size, objects, Some(slice), cancel).await?.as_secs_f64();
             let sent = self.begun - before;
             let rate = throughput(size, sent, parallel, span, latency);
             each = rate / parallel as f64;
@@ -136,7 +133,7 @@ impl Probe {
         size: u64,
         objects: u64,
         slice: Option<Duration>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Duration, BackupError> {
         let begin = Instant::now();
         let mut running = JoinSet::new();
@@ -155,7 +152,7 @@ impl Probe {
                     Some(Ok(Err(error))) => break Some(BackupError::from(error)),
                     Some(Err(_)) => break Some(BackupError::Bug("an upload task panicked")),
                 },
-                signal = stop.asked() => break Some(BackupError::Interrupted(signal)),
+                signal = cancel.asked() => break Some(BackupError::Interrupted(signal)),
                 () = tokio::time::sleep_until((begin + self.limit).into()) => {
                     break Some(self.too_slow().into());
                 }

@@ -1,6 +1,6 @@
 //! Context of every command: the log, the settings of a run, progress and signals.
 
-use xb_backup::{CancelToken, stopper};
+use xb_backup::{CancelToken, Resources, Session, cancellation};
 use xb_cli::{
     Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
 };
@@ -56,14 +56,32 @@ impl Context {
             return Ok((root, name));
         }
         let server = source.server.as_deref();
-        let find = |_, mut stop: CancelToken| async move {
-            stop.or(xb_repo::resolve::resolve(&root, &wanted, server)).await
+        let find = |_, cancel: CancelToken| async move {
+            cancel.or(xb_repo::resolve::resolve(&root, &wanted, server)).await
         };
         let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));
         self.log.info(format!("using backup {name}"));
         // Connections belong to the runtime that made them, and that runtime has ended.
         Ok((wanted_place(&source.name, common)?.0, name))
+    }
+
+    /// Like [`Context::with_progress`], for a command that moves data of `root`.
+    pub(crate) fn with_session<T, F, Fut>(
+        &self,
+        what: &str,
+        run: &RunOptions,
+        (root, resources): (Root, Resources),
+        command: F,
+    ) -> Result<(T, xb_cli::ProgressEnd), Failure>
+    where
+        F: FnOnce(Session) -> Fut,
+        Fut: Future<Output = Result<T, xb_backup::BackupError>>,
+    {
+        let traffic = root.store().traffic().clone();
+        self.with_progress(what, run, Some(traffic), |observer, cancel| {
+            command(Session { root, resources, observer, cancel })
+        })
     }
 
     /// Runs `command` until it ends or a signal cancels it. If there is `traffic` to show, shows
@@ -80,8 +98,8 @@ impl Context {
         Fut: Future<Output = Result<T, xb_backup::BackupError>>,
     {
         let observer = Observer::default();
-        let (stopper, stop) = stopper();
-        let _signals = Signals::catch(move |signal| stopper.stop(signal)).stage("run")?;
+        let (canceller, cancel) = cancellation();
+        let _signals = Signals::catch(move |signal| canceller.cancel(signal)).stage("run")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -97,13 +115,18 @@ impl Context {
         let progress =
             Progress::start(&self.log, what, options, move || snapshot(&drawn, &traffic))
                 .stage("run")?;
-        let outcome = runtime.block_on(command(observer, stop));
+        let outcome = runtime.block_on(command(observer, cancel));
         let end = progress.finish();
         drop(watch);
         // One of our threads may still wait for a stalled producer; it ends with the process.
         runtime.shutdown_background();
         Ok((outcome.map_err(report::failure)?, end))
     }
+}
+
+/// Limits of a command that reads.
+pub(crate) fn resources(run: &RunOptions) -> Resources {
+    Resources { memory: memory(run), threads: threads(run), parallel: parallel(run) }
 }
 
 pub(crate) fn threads(run: &RunOptions) -> usize {
@@ -139,7 +162,7 @@ fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {
         total: None,
         stored: Some(now.stored),
         retries: traffic.retries(),
-        bottleneck: now.bottleneck.map(|wait| {
+        slowest_stage: now.slowest_stage.map(|wait| {
             match wait {
                 Wait::Source => "source",
                 Wait::Workers => "cpu",

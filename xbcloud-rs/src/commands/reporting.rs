@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport};
+use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport, Resources};
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
     write_whole,
@@ -210,21 +210,21 @@ impl Reporting {
     }
 
     /// Notes what a put will work with. If it fails, this is all that is known of it.
-    pub(crate) fn putting(&self, root: &Root, request: &PutRequest) {
+    pub(crate) fn putting(&self, root: &Root, resources: Resources, request: &PutRequest) {
         let Some(report) = self.report() else { return };
         match &request.layout {
             PutLayout::Classic { .. } => report.setting("layout", "classic"),
-            PutLayout::Packed { compress, ways_in } => {
+            PutLayout::Packed { compress, key_slots } => {
                 report.setting("layout", "packed");
                 report.setting("compress", compress.to_string());
                 report.setting("object size", format_size(request.object_size.get()));
-                if !ways_in.is_empty() {
+                if !key_slots.is_empty() {
                     report.setting("sealed", "yes");
                 }
             }
         }
         // What cannot be planned fails with the same error soon.
-        if let Ok(plan) = xb_backup::plan(root, request) {
+        if let Ok(plan) = xb_backup::plan(root, resources, request) {
             planned(report, &plan);
         }
     }

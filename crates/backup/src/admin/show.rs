@@ -14,7 +14,7 @@ use xb_repo::root::Root;
 use crate::error::BackupError;
 use crate::objects::classic::list_classic;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::unlock::{Accept, Given, envelope, unlock};
+use crate::read::unlock::{Accept, Given, keys_object, unlock};
 
 /// Which backup to show.
 #[derive(Debug)]
@@ -75,8 +75,8 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         && let (true, Some(run)) = (manifest.is_sealed(), manifest.run_id())
     {
         // The manifest names the key slots as they were at first; `rewrap` changes only the keys object.
-        match envelope(root, name, manifest, run).await {
-            Ok(keys) => listing.ways_in = keys.slots().map(|slot| slot.to_string()).collect(),
+        match keys_object(root, name, manifest, run).await {
+            Ok(keys) => listing.key_slots = keys.slots().map(|slot| slot.to_string()).collect(),
             Err(error) => listing.problem = Some(format!("no key opens it: {error}")),
         }
     }

@@ -25,7 +25,7 @@ pub(super) type Variables = BTreeMap<String, String>;
 pub(super) async fn check_galera(
     variables: &Variables,
     defaults: &[OsString],
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Vec<CheckLine> {
     let of = |name: &str| variables.get(name).map_or("", String::as_str);
     if !of("wsrep_on").eq_ignore_ascii_case("ON") {
@@ -65,7 +65,7 @@ pub(super) async fn check_galera(
         format!("--socket={}", of("socket")).into(),
     ];
     args.extend(defaults.iter().cloned());
-    let outcome = ask(Path::new(PROGRAM), &args, &keep, stop).await;
+    let outcome = ask(Path::new(PROGRAM), &args, &keep, cancel).await;
     let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
     let found: Vec<CheckLine> = heard.iter().filter_map(|line| of_transfer(line)).collect();
     if let (Err(error), true) = (&outcome, found.is_empty()) {

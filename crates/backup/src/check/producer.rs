@@ -16,7 +16,7 @@ const GRANTS: [(&str, &[&str]); 2] =
     [("RELOAD", &["RELOAD", "ALL PRIVILEGES"]), ("PROCESS", &["PROCESS", "ALL PRIVILEGES"])];
 /// Checks a producer and its server. Only known backup programs are asked; of any other, only its
 /// presence is checked.
-pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<CheckLine> {
+pub async fn check_producer(argv: &[OsString], cancel: &CancelToken) -> Vec<CheckLine> {
     let Some(program) = argv.first() else { return Vec::new() };
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Err(error) = crate::child::find(&[Path::new(program)]) {
@@ -39,7 +39,7 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
             }
         })
     };
-    let version = ask(Path::new(program), &["--version".into()], &keep, stop).await;
+    let version = ask(Path::new(program), &["--version".into()], &keep, cancel).await;
     let text = match version {
         Ok(text) => text + &heard.lock().map(|heard| heard.clone()).unwrap_or_default(),
         Err(error) => {
@@ -51,11 +51,11 @@ pub async fn check_producer(argv: &[OsString], stop: &mut CancelToken) -> Vec<Ch
     let own = first_version(&text);
     let shown = own.as_deref().unwrap_or("of an unknown version");
     lines.push(CheckLine::ok("program", format!("{name} {shown}")));
-    match server_facts(family, argv, stop).await {
+    match server_facts(family, argv, cancel).await {
         Ok(facts) => {
             lines.extend(facts.judge(&name, own.as_deref()));
-            lines.push(check_history(argv, stop).await);
-            lines.extend(check_galera(&facts.variables, &defaults_words(argv), stop).await);
+            lines.push(check_history(argv, cancel).await);
+            lines.extend(check_galera(&facts.variables, &defaults_words(argv), cancel).await);
         }
         Err(error) => lines.push(CheckLine::failed(
             "server",
@@ -95,19 +95,19 @@ struct Facts {
 async fn server_facts(
     family: Family,
     argv: &[OsString],
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<Facts, LoginError> {
-    let mut session = log_in(family, argv, stop).await?;
+    let mut session = log_in(family, argv, cancel).await?;
     let mut facts = Facts::default();
-    for row in session.rows("SELECT VERSION()", stop).await? {
+    for row in session.rows("SELECT VERSION()", cancel).await? {
         [facts.version] = row.texts()?;
     }
-    for row in session.rows("SHOW GRANTS", stop).await? {
+    for row in session.rows("SHOW GRANTS", cancel).await? {
         let [grant] = row.texts()?;
         facts.grants.push(grant);
     }
     let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
-    for row in session.rows(&query, stop).await? {
+    for row in session.rows(&query, cancel).await? {
         let [name, value] = row.texts()?;
         facts.variables.insert(name, value);
     }
@@ -115,8 +115,8 @@ async fn server_facts(
 }
 
 /// Checks whether increments can prove that their base is of the same history.
-async fn check_history(argv: &[OsString], stop: &mut CancelToken) -> CheckLine {
-    match ServerWatch::begin(argv, stop).await.lacks() {
+async fn check_history(argv: &[OsString], cancel: &CancelToken) -> CheckLine {
+    match ServerWatch::begin(argv, cancel).await.lacks() {
         None => CheckLine::ok("history", "the server's logs can be compared with those of a base"),
         Some(why) => CheckLine::warning(
             "history",

@@ -26,7 +26,7 @@ use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{pump, ranges};
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
-use crate::read::unlock::missing_is_damage;
+use crate::read::unlock::not_found_as_damage;
 
 /// One read, after its objects are known.
 pub(super) struct Fetch<'a> {
@@ -43,7 +43,7 @@ impl Fetch<'_> {
         packed: &PackedFacts,
         (run, key): (RunId, Option<Arc<DataKey>>),
         mut sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let objects = self.objects(manifest, packed, run);
@@ -72,7 +72,7 @@ impl Fetch<'_> {
                 let take = |bytes| sink.take(bytes);
                 (unpack(arriving.with_sums(), key, &plan, &observer, take), sink)
             },
-            stop,
+            cancel,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
@@ -95,7 +95,7 @@ impl Fetch<'_> {
                 let found = damaged(format!("{object}{error}"));
                 return Err(self.cause(&recent, found).await);
             }
-            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (Err(error), _) => return Err(not_found_as_damage(error, name)),
             (_, Err(error)) => {
                 let source = std::io::Error::other(error.to_string());
                 return Err(BackupError::System { what: "get", source });
@@ -124,7 +124,7 @@ impl Fetch<'_> {
         &self,
         (body, parts): (PackedBody, Parts),
         sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, (u64, u64), S), BackupError> {
         let name = &self.request.name;
         let runs = parts.runs.clone();
@@ -153,7 +153,7 @@ impl Fetch<'_> {
                 };
                 (unpack_parts(arriving, &native, runs, &plan, &observer, take), picker)
             },
-            stop,
+            cancel,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
@@ -169,7 +169,7 @@ impl Fetch<'_> {
             ) => {
                 return Err(self.cause(&recent, damaged(error.to_string())).await);
             }
-            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (Err(error), _) => return Err(not_found_as_damage(error, name)),
             (_, Err(error)) => {
                 let source = std::io::Error::other(error.to_string());
                 return Err(BackupError::System { what: "get", source });
@@ -209,7 +209,7 @@ impl Fetch<'_> {
         packed: &PackedFacts,
         (run, front): (RunId, Bytes),
         mut sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let objects = self.objects(manifest, packed, run);
@@ -233,11 +233,11 @@ impl Fetch<'_> {
                 });
                 (written, sink)
             },
-            stop,
+            cancel,
         )
         .await?;
         let written = written?;
-        fetched.map_err(|error| missing_is_damage(error, name))?;
+        fetched.map_err(|error| not_found_as_damage(error, name))?;
         digest
             .check(packed)
             .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
@@ -249,7 +249,7 @@ impl Fetch<'_> {
         files: &ClassicFiles,
         all: bool,
         mut sink: S,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let all = all && files.begun().is_none();
@@ -272,7 +272,7 @@ impl Fetch<'_> {
                     sink,
                 )
             },
-            stop,
+            cancel,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
@@ -288,7 +288,7 @@ impl Fetch<'_> {
             (_, Err(PassthroughError::Refused(what))) => {
                 Err(self.cause(&recent, damaged(what)).await)
             }
-            (Err(error), _) => Err(self.cause(&recent, missing_is_damage(error, name)).await),
+            (Err(error), _) => Err(self.cause(&recent, not_found_as_damage(error, name)).await),
             (Ok(()), Ok(scanned)) => match sums.finish(all) {
                 Ok(()) => Ok((scanned.bytes, sink)),
                 Err(what) => Err(damaged(what)),

@@ -17,8 +17,9 @@ use crate::objects::classic_checksums::list_with_sums;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::partial::{Parts, parts};
 use crate::read::request::GetRequest;
-use crate::read::unlock::{Unlocked, envelope, unlock};
+use crate::read::unlock::{Unlocked, keys_object, unlock};
 use crate::selection::{Checkpoint, Chosen};
+use crate::session::Session;
 
 /// Data objects of a backup, in stream order.
 pub(crate) enum Objects {
@@ -86,12 +87,12 @@ impl Objects {
 /// Finds the objects of a backup and checks that the given keys may read it. Reads no data object.
 /// `unlocked` is the result of an earlier check.
 pub(crate) async fn find(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
     proven: Option<&Checkpoint>,
 ) -> Result<Objects, BackupError> {
-    let name = &request.name;
+    let (root, name) = (&session.root, &request.name);
     match root.stored_manifest(name).await? {
         Some(stored) if stored.manifest.layout == Layout::Packed => {
             let manifest = stored.manifest.clone();
@@ -106,7 +107,7 @@ pub(crate) async fn find(
                 }
                 ReadMode::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
             } else {
-                let key = open(root, request, Some(&stored), unlocked).await?;
+                let key = open(session, request, Some(&stored), unlocked).await?;
                 if request.files.is_all() && proven.is_none() {
                     ReadMode::Undo(key)
                 } else {
@@ -134,13 +135,13 @@ pub(crate) async fn find(
             let (origin, mut files) = match stored {
                 Some(stored) => {
                     let files = list_with_sums(root, name, Some(&stored.manifest)).await?;
-                    open(root, request, Some(&stored), unlocked).await?;
+                    open(session, request, Some(&stored), unlocked).await?;
                     files.agree_with(name, &stored.manifest)?;
                     (Origin::Manifest(stored.manifest), files)
                 }
                 None => {
                     let (look, files) = stock_files(root, name).await?;
-                    open(root, request, None, unlocked).await?;
+                    open(session, request, None, unlocked).await?;
                     (Origin::Stock(look), files)
                 }
             };
@@ -177,14 +178,17 @@ pub(crate) async fn stock_files(
 
 /// Opens the backup: returns the data key if it is sealed, or an error if it may not be read.
 async fn open(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     stored: Option<&StoredManifest>,
     unlocked: Option<&Unlocked>,
 ) -> Result<Option<Arc<DataKey>>, BackupError> {
     let name = &request.name;
     match unlocked {
-        None => Ok(unlock(root, name, stored, request.given()).await?.key),
+        None => {
+            let given = request.given(session.resources.memory);
+            Ok(unlock(&session.root, name, stored, given).await?.key)
+        }
         Some(known) if known.digest == stored.map(StoredManifest::digest) => Ok(known.key.clone()),
         Some(_) => Err(BackupError::Repo(RepoError::Chain {
             name: name.to_string(),
@@ -208,6 +212,6 @@ async fn keys_in_front(
     if packed.sealed.is_none() {
         return Ok(Bytes::new());
     }
-    let block = envelope(root, name, manifest, run).await?.encode_block();
+    let block = keys_object(root, name, manifest, run).await?.encode_block();
     block.map(Bytes::from).map_err(|error| BackupError::Keys(error.to_string()))
 }

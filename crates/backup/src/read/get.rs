@@ -1,44 +1,41 @@
 //! `get` and the first half of `restore`: reads a backup from the store as the stream that was put.
 
 use bytes::Bytes;
-use xb_pipeline::{Observer, UnpackPlan};
-use xb_repo::root::Root;
+use xb_pipeline::UnpackPlan;
 
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::fetch::Fetch;
 use crate::read::find::{Objects, Origin, ReadMode, find};
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
+use crate::session::{Resources, Session};
 
 /// Reads a backup and passes its stream to `sink`, which is returned at the end.
 ///
 /// # Errors
 /// The first cause. The sink may already have received bytes.
 pub async fn get<S: StreamSink>(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     sink: S,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<(GetReport, S), BackupError> {
-    let plan = UnpackPlan::new(request.memory, request.threads, request.parallel)?;
-    let objects = stop.or(find(root, request, None, None)).await?;
-    observer.expect_phases(1);
-    observer.begin_phase("fetch");
-    transfer(root, request, plan, objects, sink, observer, stop).await
+    let Resources { memory, threads, parallel } = session.resources;
+    let plan = UnpackPlan::new(memory, threads, parallel)?;
+    let objects = session.cancel.or(find(session, request, None, None)).await?;
+    session.observer.expect_phases(1);
+    session.observer.begin_phase("fetch");
+    transfer(session, request, plan, objects, sink).await
 }
 
 /// Transfers the objects that [`find`] has found.
 pub(crate) async fn transfer<S: StreamSink>(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     plan: UnpackPlan,
     objects: Objects,
     sink: S,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<(GetReport, S), BackupError> {
+    let Session { root, observer, cancel, .. } = session;
     let fetch = Fetch { root, request, plan, observer };
     if let Some(bytes) = objects.bytes_to_fetch() {
         observer.expect_bytes(bytes);
@@ -49,27 +46,27 @@ pub(crate) async fn transfer<S: StreamSink>(
             match opening {
                 ReadMode::Undo(key) => {
                     let (bytes, sink) =
-                        fetch.packed(&manifest, &packed, (id, key), sink, stop).await?;
+                        fetch.packed(&manifest, &packed, (id, key), sink, cancel).await?;
                     (bytes, all, None, Some(manifest), sink)
                 }
                 ReadMode::Parts(parts) => {
                     let chosen = parts.1.chosen;
-                    let (bytes, read, sink) = fetch.parts(*parts, sink, stop).await?;
+                    let (bytes, read, sink) = fetch.parts(*parts, sink, cancel).await?;
                     (bytes, read, Some(chosen), Some(manifest), sink)
                 }
                 ReadMode::AsStored(front) => {
                     let (bytes, sink) =
-                        fetch.as_stored(&manifest, &packed, (id, front), sink, stop).await?;
+                        fetch.as_stored(&manifest, &packed, (id, front), sink, cancel).await?;
                     (bytes, all, None, Some(manifest), sink)
                 }
             }
         }
         Objects::Classic(origin, files, chosen) => {
-            let (bytes, sink) = fetch.classic(&files, chosen.is_none(), sink, stop).await?;
+            let (bytes, sink) = fetch.classic(&files, chosen.is_none(), sink, cancel).await?;
             let manifest = match origin {
                 Origin::Manifest(manifest) => Some(manifest),
                 Origin::Stock(look) => {
-                    stop.or(look.still_holds(root, &request.name)).await?;
+                    cancel.or(look.still_holds(root, &request.name)).await?;
                     None
                 }
             };

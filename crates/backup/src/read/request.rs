@@ -23,12 +23,6 @@ pub struct GetRequest {
     pub keys: Keys,
     /// Unauthenticated backups that are read nevertheless.
     pub accept: Accept,
-    /// Memory budget for buffers, in bytes.
-    pub memory: u64,
-    /// Worker threads.
-    pub threads: usize,
-    /// Maximum number of concurrent requests; the budget may allow fewer.
-    pub parallel: usize,
 }
 
 /// Result of a successful read.
@@ -52,7 +46,7 @@ pub struct GetReport {
 
 impl GetRequest {
     /// The keys of this request.
-    pub(crate) fn given(&self) -> Given<'_> {
-        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    pub(crate) fn given(&self, memory: u64) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory }
     }
 }

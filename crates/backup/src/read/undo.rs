@@ -8,6 +8,7 @@ use xb_encryptor::{Backend, KeyBytes};
 use xb_pipeline::{PlanError, UnpackPlan};
 
 use crate::error::BackupError;
+use crate::session::Resources;
 
 /// Returns the cipher of single files, if there is a key.
 ///
@@ -22,15 +23,13 @@ pub(crate) fn file_cipher(key: Option<&KeyBytes>) -> Result<Option<Arc<Cipher>>,
     Ok(Some(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?)))
 }
 
-/// Plans fetching within `memory` bytes, of which `share` are for files.
+/// Plans fetching within the memory, of which `share` are for files.
 ///
 /// # Errors
 /// [`PlanError`]; what it needs includes the share.
 pub(crate) fn plan_beside(
     share: u64,
-    memory: u64,
-    threads: usize,
-    parallel: usize,
+    Resources { memory, threads, parallel }: Resources,
 ) -> Result<UnpackPlan, PlanError> {
     let fetching = memory.saturating_sub(share);
     UnpackPlan::new(fetching, threads, parallel).map_err(|error| match error {

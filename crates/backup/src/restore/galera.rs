@@ -107,7 +107,7 @@ impl Donor {
     ///
     /// # Errors
     /// [`BackupError::NoDonor`]; [`BackupError::Donor`] if the server is not a node of a cluster.
-    pub async fn ask(address: &str, stop: &mut CancelToken) -> Result<Self, BackupError> {
+    pub async fn ask(address: &str, cancel: &CancelToken) -> Result<Self, BackupError> {
         let (failed, refused) = (
             |what| BackupError::NoDonor { address: address.to_owned(), what },
             |what: &str| BackupError::Donor { address: address.to_owned(), what: what.to_owned() },
@@ -119,8 +119,8 @@ impl Donor {
         });
         let access = access.map_err(|error| failed(error.to_string()))?;
         let rows = async {
-            let mut session = Session::open(&access, PATIENCE, stop).await?;
-            session.rows(QUESTION, stop).await
+            let mut session = Session::open(&access, PATIENCE, cancel).await?;
+            session.rows(QUESTION, cancel).await
         };
         let rows = match rows.await {
             Ok(rows) => rows,

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use xb_encryptor::xbcrypt::XbcryptError;
 use xb_pipeline::{
     Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
-    FileDecodeError, Observer, Undo, UnpackPlan,
+    FileDecodeError, Undo, UnpackPlan,
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
 use xb_repo::error::RepoError;
@@ -27,7 +27,6 @@ use self::journal::head::{About, is_unfinished};
 use self::journal::left::Left;
 use self::journal::load::load;
 use self::journal::write::Journal;
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::find::find;
 use crate::read::get::transfer;
@@ -35,6 +34,7 @@ use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 use crate::read::undo::{file_cipher, plan_beside};
 use crate::read::unlock::Unlocked;
+use crate::session::{Resources, Session};
 
 /// Options for writing files.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ pub struct RestoreReport {
     /// Number of files that this run decrypted one by one.
     pub decrypted: u64,
     /// Data kept from an earlier run, if the restore was resumed.
-    pub went_on: Option<Resumed>,
+    pub resumed: Option<Resumed>,
 }
 
 /// Data that a resumed restore did not have to fetch again.
@@ -77,7 +77,7 @@ pub struct Resumed {
 /// resumed, and proven data is not fetched again.
 ///
 /// Files that were encrypted one by one are decrypted with the key in `request.keys`, and files
-/// that were compressed one by one are decompressed. Half of `request.memory` is used for that.
+/// that were compressed one by one are decompressed. Half of the memory is used for that.
 ///
 /// A file gets its final name when it is complete. After a failure, complete files stay; incomplete
 /// files stay in `.xb-partial/`, unless the backup has no manifest.
@@ -85,16 +85,14 @@ pub struct Resumed {
 /// # Errors
 /// The first cause.
 pub async fn restore(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     target: &Path,
     how: RestoreOptions,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<RestoreReport, BackupError> {
-    observer.expect_phases(1);
-    observer.begin_phase("fetch");
-    let report = restore_and_keep(root, request, None, (target, how), observer, stop).await?;
+    session.observer.expect_phases(1);
+    session.observer.begin_phase("fetch");
+    let report = restore_and_keep(session, request, None, (target, how)).await?;
     forget(target)?;
     Ok(report)
 }
@@ -110,39 +108,34 @@ pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
 /// Like [`restore`], but keeps the journal, so that another run finds everything done. `unlocked`
 /// is the result of an earlier check of the backup.
 pub(crate) async fn restore_and_keep(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
     place: (&Path, RestoreOptions),
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<RestoreReport, BackupError> {
-    match attempt(root, request, unlocked, place, observer, stop).await {
+    match attempt(session, request, unlocked, place).await {
         // A single altered answer is no damage: what is proven stays, and the rest is fetched again.
         Err(BackupError::Repo(RepoError::Store(StoreError {
             kind: StoreErrorKind::Altered,
             ..
-        }))) if is_unfinished(place.0) => {
-            attempt(root, request, unlocked, place, observer, stop).await
-        }
+        }))) if is_unfinished(place.0) => attempt(session, request, unlocked, place).await,
         outcome => outcome,
     }
 }
 
 async fn attempt(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
     (target, how): (&Path, RestoreOptions),
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<RestoreReport, BackupError> {
+    let Session { root, resources, cancel, .. } = session;
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the directory is created: a wrong name leaves nothing behind.
-    let (plan, undo) = plan(request, how)?;
-    let found = stop.or(what_is_left(root, request, target, how)).await?;
+    let (plan, undo) = plan(*resources, request, how)?;
+    let found = cancel.or(what_is_left(root, request, target, how)).await?;
     let proven = found.as_ref().map(|(_, left)| left.proven());
-    let objects = stop.or(find(root, request, unlocked, proven.as_ref())).await?;
+    let objects = cancel.or(find(session, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
         return Err(failed(RAW.into()));
     }
@@ -176,7 +169,7 @@ async fn attempt(
         }
     };
     let options = ExtractOptions::default()
-        .with_threads(request.threads)
+        .with_threads(resources.threads)
         .with_durability(durability)
         .with_undo(undo);
     let extractor = match &journal {
@@ -188,7 +181,7 @@ async fn attempt(
     };
     let extractor = extractor.map_err(|error| failed(error.to_string()))?;
     let sink = Files { extractor: Some(extractor), target: target.to_owned() };
-    let (report, sink) = transfer(root, request, plan, objects, sink, observer, stop).await?;
+    let (report, sink) = transfer(session, request, plan, objects, sink).await?;
     // Only now is the stream known to be complete.
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
@@ -201,12 +194,12 @@ async fn attempt(
         let what = format!("the stream has {files} files, the manifest has {stated}");
         return Err(BackupError::Damaged { name: request.name.to_string(), what });
     }
-    let went_on = left.map(|left| Resumed {
+    let resumed = left.map(|left| Resumed {
         files: before,
         bytes: left.bytes(),
         distrusted: left.distrusted,
     });
-    Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
+    Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, resumed })
 }
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
@@ -273,16 +266,20 @@ impl Drop for Cancel {
 }
 
 /// Divides the memory between fetching and unpacking.
-fn plan(request: &GetRequest, how: RestoreOptions) -> Result<(UnpackPlan, Undo), BackupError> {
-    let fetch = |share| plan_beside(share, request.memory, request.threads, request.parallel);
-    let half = request.memory / 2;
+fn plan(
+    resources: Resources,
+    request: &GetRequest,
+    how: RestoreOptions,
+) -> Result<(UnpackPlan, Undo), BackupError> {
+    let fetch = |share| plan_beside(share, resources);
+    let half = resources.memory / 2;
     let (memory, plan) = match fetch(half) {
         Ok(plan) => (half, plan),
         Err(_) => (Undo::MIN_MEMORY, fetch(Undo::MIN_MEMORY)?),
     };
     let cipher = file_cipher(request.keys.key.as_ref())?;
     let decrypt = cipher.map_or(Decrypt::Refuse, Decrypt::With);
-    Ok((plan, Undo { decompress: how.decompress, decrypt, threads: request.threads, memory }))
+    Ok((plan, Undo { decompress: how.decompress, decrypt, threads: resources.threads, memory }))
 }
 
 /// Refuses early what would end with a full disk.

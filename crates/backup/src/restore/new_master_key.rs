@@ -29,7 +29,7 @@ pub(super) async fn make_if_wanted(
     dir: &Path,
     options: &PrepareOptions,
     talk: &OnLine,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     if !options.options.iter().any(|option| is_option(option, &[NEW_MASTER_KEY])) {
         return Ok(());
@@ -45,7 +45,7 @@ pub(super) async fn make_if_wanted(
     let io = |error: std::io::Error| failed(format!("{PREPARED}: {error}"));
     std::fs::create_dir(&inner).map_err(io)?;
     rename_all(dir, &inner).map_err(io)?;
-    run_first(tool, options, &arguments(dir, &inner, options), talk, stop).await?;
+    run_first(tool, options, &arguments(dir, &inner, options), talk, cancel).await?;
     // The program leaves the files that describe the backup.
     rename_all(&inner, dir).map_err(io)?;
     std::fs::remove_dir_all(&inner).map_err(io)

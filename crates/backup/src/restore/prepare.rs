@@ -99,11 +99,11 @@ pub async fn prepare(
     increments: &[PathBuf],
     options: &PrepareOptions,
     talk: &OnLine,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     let tool = tool_of(dir, options)?;
     for step in steps(tool, dir, increments, options) {
-        run_first(tool, options, &step, talk, stop).await?;
+        run_first(tool, options, &step, talk, cancel).await?;
     }
     Ok(())
 }
@@ -195,14 +195,14 @@ pub(super) async fn run_first(
     options: &PrepareOptions,
     args: &[OsString],
     talk: &OnLine,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     if let Some(program) = &options.program {
-        return child::run(program, args, talk, stop).await;
+        return child::run(program, args, talk, cancel).await;
     }
     let mut missing = None;
     for program in tool.programs() {
-        match child::run(Path::new(program), args, talk, stop).await {
+        match child::run(Path::new(program), args, talk, cancel).await {
             Err(error @ BackupError::NotStarted { .. }) => missing = missing.or(Some(error)),
             done => return done,
         }

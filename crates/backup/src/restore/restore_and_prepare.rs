@@ -3,13 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_pipeline::Observer;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
 use xb_repo::names::BackupName;
-use xb_repo::root::Root;
 
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
@@ -23,6 +21,7 @@ use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
+use crate::session::Session;
 
 /// Directory below the target that holds the increments until they are applied. They are two levels
 /// down, where the preparing programs do not look for tables.
@@ -58,24 +57,22 @@ pub struct ReadyReport {
 ///
 /// # Errors
 /// The first cause. Fetched files stay.
-#[allow(clippy::too_many_arguments)]
 pub async fn restore_ready(
-    root: &Root,
+    session: &Session,
     mut request: GetRequest,
     target: &Path,
     how: RestoreOptions,
     ready: &Ready,
     talk: &OnLine,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<ReadyReport, BackupError> {
+    let Session { observer, cancel, .. } = session;
     let owner = ready.owner.or_else(|| Owner::to_keep(target));
-    let links = stop.or(links(root, &request, ready)).await?;
+    let links = cancel.or(links(session, &request, ready)).await?;
     let mut position = stated_position(ready, &links)?;
     let mut behind = None;
     // Checked before a restore that may take hours.
     if let (Some(address), Some(position)) = (&ready.donor, &position) {
-        behind = Some(catches_up(address, position, stop).await?);
+        behind = Some(catches_up(address, position, cancel).await?);
     }
     let finished = finished(&links, &request, how, ready);
     if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
@@ -88,8 +85,7 @@ pub async fn restore_ready(
     }
     look_for_program(ready, &links)?;
     observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
-    let (restored, mut folders) =
-        fetch(root, &mut request, &links, (target, how), observer, stop).await?;
+    let (restored, mut folders) = fetch(session, &mut request, &links, (target, how)).await?;
     let wants_position = ready.galera || ready.donor.is_some();
     if wants_position {
         // The last directory's position is where the chain ends.
@@ -97,7 +93,7 @@ pub async fn restore_ready(
         match found {
             Some(found) => {
                 if let (Some(address), None) = (&ready.donor, behind) {
-                    behind = Some(catches_up(address, &found, stop).await?);
+                    behind = Some(catches_up(address, &found, cancel).await?);
                 }
                 position = Some(found);
             }
@@ -113,15 +109,15 @@ pub async fn restore_ready(
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
         observer.begin_phase("prepare");
-        prepare(target, &folders.split_off(1), options, talk, stop).await?;
-        new_master_key::make_if_wanted(target, options, talk, stop).await?;
+        prepare(target, &folders.split_off(1), options, talk, cancel).await?;
+        new_master_key::make_if_wanted(target, options, talk, cancel).await?;
     }
     if wants_position && position.is_none() {
         let found = read_position(target);
         let found =
             found.ok_or_else(|| BackupError::NoPosition { name: request.name.to_string() })?;
         if let Some(address) = &ready.donor {
-            behind = Some(catches_up(address, &found, stop).await?);
+            behind = Some(catches_up(address, &found, cancel).await?);
         }
         position = Some(found);
     }
@@ -142,24 +138,22 @@ pub async fn restore_ready(
 
 /// Fetches the backups of a chain, the full one first. Returns their reports and directories.
 async fn fetch(
-    root: &Root,
+    session: &Session,
     request: &mut GetRequest,
     links: &[Wanted],
     (target, how): (&Path, RestoreOptions),
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
     let (mut restored, mut folders) = (Vec::new(), Vec::new());
-    observer.begin_phase("fetch");
+    session.observer.begin_phase("fetch");
     for (number, link) in links.iter().enumerate() {
-        observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
+        session.observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
         let folder = match number {
             0 => target.to_owned(),
             n => target.join(INCREMENTS).join(n.to_string()),
         };
         request.name = link.name.clone();
         let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
-        let report = restore_and_keep(root, request, unlocked, place, observer, stop).await?;
+        let report = restore_and_keep(session, request, unlocked, place).await?;
         restored.push((request.name.to_string(), report));
         folders.push(folder);
     }
@@ -196,8 +190,8 @@ fn done_before(links: &[Wanted], Totals { files, bytes }: Totals) -> Vec<(String
             manifest: link.manifest.as_deref().cloned(),
             chosen: None,
         };
-        let went_on = Some(Resumed { files, bytes, distrusted: 0 });
-        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, went_on })
+        let resumed = Some(Resumed { files, bytes, distrusted: 0 });
+        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, resumed })
     };
     links.iter().enumerate().map(report).collect()
 }
@@ -223,16 +217,18 @@ impl Wanted {
 
     /// Checks whether a backup of the chain may be read.
     async fn of(
-        root: &Root,
+        session: &Session,
         request: &GetRequest,
         Link { name, manifest }: Link,
     ) -> Result<Self, BackupError> {
+        let root = &session.root;
         let stored = root.stored_manifest(&name).await?;
         let Some(stored) = stored.filter(|stored| stored.manifest == manifest) else {
             let what = "it was replaced while its chain was being resolved".to_owned();
             return Err(BackupError::Repo(RepoError::Chain { name: name.to_string(), what }));
         };
-        let unlocked = unlock(root, &name, Some(&stored), request.given()).await?;
+        let unlocked =
+            unlock(root, &name, Some(&stored), request.given(session.resources.memory)).await?;
         Ok(Self { name, manifest: Some(Box::new(manifest)), unlocked: Some(unlocked) })
     }
 }
@@ -240,10 +236,11 @@ impl Wanted {
 /// Backups to restore, the full one first. All of them are checked against the given keys before a
 /// file of the first one is created.
 async fn links(
-    root: &Root,
+    session: &Session,
     request: &GetRequest,
     ready: &Ready,
 ) -> Result<Vec<Wanted>, BackupError> {
+    let root = &session.root;
     let links = match root.manifest(&request.name).await? {
         Some(manifest) if manifest.is_incremental() && !ready.alone => {
             chain(root, &request.name).await?
@@ -263,7 +260,7 @@ async fn links(
     }
     let mut wanted = Vec::with_capacity(links.len());
     for link in links {
-        wanted.push(Wanted::of(root, request, link).await?);
+        wanted.push(Wanted::of(session, request, link).await?);
     }
     Ok(wanted)
 }
@@ -309,9 +306,9 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
 async fn catches_up(
     address: &str,
     position: &GaleraPosition,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<u64, BackupError> {
-    let donor = Donor::ask(address, stop).await?;
+    let donor = Donor::ask(address, cancel).await?;
     let refused = |what: String| Err(BackupError::Donor { address: address.to_owned(), what });
     match donor.ist(position) {
         Ist::Possible { behind } => Ok(behind),

@@ -60,17 +60,17 @@ pub(crate) enum LoginError {
 pub(crate) async fn log_in(
     family: Family,
     argv: &[OsString],
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<Session, LoginError> {
     let given = argv.get(1..).unwrap_or_default();
     let wanted = about_files(given);
     let mut options = of_files(&OptionFilePaths::usual(), &wanted)?;
     if family == Family::MySql && !wanted.none {
-        of_login_file(&mut options, given, stop).await;
+        of_login_file(&mut options, given, cancel).await;
     }
     // The command line wins.
     take_words(&mut options, given);
-    Ok(Session::open(&options.access()?, PATIENCE, stop).await?)
+    Ok(Session::open(&options.access()?, PATIENCE, cancel).await?)
 }
 
 /// Where the server of a client without options is, and as whom it logs in, unless `change` says
@@ -97,7 +97,7 @@ fn of_files(places: &OptionFilePaths, wanted: &Wanted) -> Result<ClientOptions, 
 
 /// Adds the options of MySQL's login file, `~/.mylogin.cnf`, if there is one; nothing if they cannot
 /// be printed.
-async fn of_login_file(options: &mut ClientOptions, given: &[OsString], stop: &mut CancelToken) {
+async fn of_login_file(options: &mut ClientOptions, given: &[OsString], cancel: &CancelToken) {
     let named = given.iter().find(|word| word.as_bytes().starts_with(b"--login-path="));
     let file = std::env::var_os("MYSQL_TEST_LOGIN_FILE")
         .map(PathBuf::from)
@@ -111,7 +111,7 @@ async fn of_login_file(options: &mut ClientOptions, given: &[OsString], stop: &m
     args.extend(named.cloned());
     args.extend(["--show", "client", "mysql", "xtrabackup"].map(OsString::from));
     let quiet: OnLine = Arc::new(|_| {});
-    let printed = ask(program, &args, &quiet, stop).await.unwrap_or_default();
+    let printed = ask(program, &args, &quiet, cancel).await.unwrap_or_default();
     take_words(options, &printed.lines().map(OsString::from).collect::<Vec<_>>());
 }
 

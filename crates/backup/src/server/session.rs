@@ -33,7 +33,7 @@ impl Session {
     pub(crate) async fn open(
         access: &Access,
         patience: Duration,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Self, SessionError> {
         let access = access.clone();
         let timeouts = Timeouts { login: patience, reply: None };
@@ -44,7 +44,7 @@ impl Session {
         // Its time limit ends a connect that is left behind.
         tokio::select! {
             done = tokio::task::spawn_blocking(connect) => done.map_err(|_| panicked())?,
-            signal = stop.asked() => Err(BackupError::Interrupted(signal).into()),
+            signal = cancel.asked() => Err(BackupError::Interrupted(signal).into()),
         }
     }
 
@@ -57,18 +57,18 @@ impl Session {
     pub(crate) async fn rows(
         &mut self,
         sql: &str,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Vec<Row>, SessionError> {
-        self.with(sql, stop, |client, sql| client.rows(sql)).await
+        self.with(sql, cancel, |client, sql| client.rows(sql)).await
     }
 
     /// Runs statements and drops their rows, however many they are.
     pub(crate) async fn run(
         &mut self,
         sql: &str,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), SessionError> {
-        match self.with(sql, stop, |client, sql| client.run(sql)).await {
+        match self.with(sql, cancel, |client, sql| client.run(sql)).await {
             Err(SessionError::Server(Error::Server(said))) if said.code == EMPTY_QUERY => Ok(()),
             outcome => outcome,
         }
@@ -77,7 +77,7 @@ impl Session {
     async fn with<T: Send + 'static>(
         &mut self,
         sql: &str,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
         work: impl FnOnce(&mut Client, &str) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, SessionError> {
         let mut client = self.client.take().ok_or(Error::Unusable)?;
@@ -92,7 +92,7 @@ impl Session {
                 self.client = Some(client);
                 Ok(outcome?)
             }
-            signal = stop.asked() => {
+            signal = cancel.asked() => {
                 self.hang_up.now();
                 let _ = task.await;
                 Err(BackupError::Interrupted(signal).into())

@@ -11,22 +11,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
+use xb_binlog::LogDigest;
 use xb_mysql::Row;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
-use xb_repo::hex::hex;
 use xb_repo::manifest::Manifest;
-use xb_repo::manifest::history::{FileBirth, History, RedoLog, SHORTER};
-use xb_repo::manifest::source_info::{BinlogPosition, SourceInfo};
+use xb_repo::manifest::history::{FileBirth, History, RedoLog};
+use xb_repo::manifest::source_info::SourceInfo;
 
 use crate::cancel::CancelToken;
 use crate::server::login::{Family, LoginError, log_in};
 
-/// Bytes of a binary log that count, at its beginning and before a position.
-const WINDOW: u64 = 4096;
-/// Where the flags of a binary log's first event are: the server changes them when it closes the
-/// log.
-const FLAGS: std::ops::Range<usize> = 21..23;
 /// Variables of the server that name its files, or the server itself.
 const VARIABLES: &str = "'datadir', 'innodb_data_home_dir', 'innodb_data_file_path', \
      'innodb_log_group_home_dir', 'log_bin', 'log_bin_basename', 'server_uuid'";
@@ -61,8 +55,8 @@ struct ServerFiles {
 impl ServerWatch {
     /// Asks the server of the producer `argv` for its files, and looks at them. A server that cannot
     /// be asked is no error: then nothing is known about its history.
-    pub async fn begin(argv: &[OsString], stop: &mut CancelToken) -> Self {
-        let files = ServerFiles::of(argv, stop).await;
+    pub async fn begin(argv: &[OsString], cancel: &CancelToken) -> Self {
+        let files = ServerFiles::of(argv, cancel).await;
         let before = files.as_ref().map(ServerFiles::look).unwrap_or_default();
         Self { files, before }
     }
@@ -115,12 +109,12 @@ fn is_between(before: Option<RedoStart>, at: Option<u64>, after: Option<RedoStar
 }
 
 impl ServerFiles {
-    async fn of(argv: &[OsString], stop: &mut CancelToken) -> Result<Self, String> {
+    async fn of(argv: &[OsString], cancel: &CancelToken) -> Result<Self, String> {
         let program = argv.first().cloned().unwrap_or_default();
         let family = Family::of_program(&program).ok_or_else(|| {
             format!("{} is not a known backup program", program.to_string_lossy())
         })?;
-        let variables = variables(family, argv, stop).await.map_err(|error| {
+        let variables = variables(family, argv, cancel).await.map_err(|error| {
             format!("the server cannot be asked with the producer's login: {error}")
         })?;
         Self::of_variables(&variables)
@@ -173,14 +167,14 @@ impl ServerFiles {
 
     fn history(&self, seen: &Seen, own: Option<&SourceInfo>, base: Option<&Manifest>) -> History {
         let digest = |source: &SourceInfo| {
-            let at = BinlogPosition::parse(source.binlog_pos.as_deref()?)?;
-            digest(&self.binlogs.as_ref()?.join(at.file), at.offset)
+            let at = source.binlog_pos.as_ref()?.position()?;
+            digest(&self.binlogs.as_ref()?.join(at.log()), at.offset())
         };
         History {
             server_uuid: self.server_uuid.clone(),
             redo: seen.redo.clone(),
             data_file: seen.data_file,
-            binlog: own.and_then(digest).filter(|digest| digest != SHORTER),
+            binlog: own.and_then(digest).filter(|digest| *digest != LogDigest::Shorter),
             binlog_at_base: base.and_then(|base| digest(&base.source)),
             accepted: false,
         }
@@ -191,10 +185,10 @@ impl ServerFiles {
 async fn variables(
     family: Family,
     argv: &[OsString],
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<BTreeMap<String, String>, LoginError> {
     let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
-    let rows = log_in(family, argv, stop).await?.rows(&query, stop).await?;
+    let rows = log_in(family, argv, cancel).await?.rows(&query, cancel).await?;
     let pair = |row: &Row| row.texts().map(|[name, value]| (name, value));
     Ok(rows.iter().map(pair).collect::<Result<_, _>>()?)
 }
@@ -216,29 +210,20 @@ fn birth_of(path: &Path) -> Option<FileBirth> {
     Some(FileBirth { inode: meta.ino(), born })
 }
 
-/// SHA-256 over the first [`WINDOW`] bytes of a binary log before `offset`, and over the last;
-/// [`SHORTER`] if the log ends before `offset`. `None` if it cannot be read.
-fn digest(path: &Path, offset: u64) -> Option<String> {
+/// Digest of a binary log before `offset`. `None` if the log cannot be read.
+fn digest(path: &Path, offset: u64) -> Option<LogDigest> {
     let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     if meta.len() < offset {
-        return Some(SHORTER.to_owned());
+        return Some(LogDigest::Shorter);
     }
-    let window = offset.min(WINDOW);
     let mut file = File::open(path).ok()?;
-    let mut bytes = vec![0; usize::try_from(window).ok()?];
-    let mut sum = Sha256::new();
-    file.read_exact(&mut bytes).ok()?;
-    if let Some(flags) = bytes.get_mut(FLAGS) {
-        flags.fill(0);
-    }
-    sum.update(&bytes);
-    // A position within the first window has no other window.
-    let rest = (offset - window).min(WINDOW);
-    bytes.truncate(usize::try_from(rest).ok()?);
-    file.seek(SeekFrom::Start(offset - rest)).ok()?;
-    file.read_exact(&mut bytes).ok()?;
-    sum.update(&bytes);
-    Some(hex(&sum.finalize()))
+    let [head, tail] = LogDigest::windows(offset).map(|window| {
+        let mut bytes = vec![0; usize::try_from(window.end - window.start).ok()?];
+        file.seek(SeekFrom::Start(window.start)).ok()?;
+        file.read_exact(&mut bytes).ok()?;
+        Some(bytes)
+    });
+    Some(LogDigest::of(head?, &tail?))
 }
 
 #[cfg(test)]
@@ -295,7 +280,7 @@ mod tests {
             assert_eq!(sum(&longer, offset), then, "{offset}");
         }
         assert_ne!(sum(&log, 4096), sum(&log, 4097));
-        assert_eq!(sum(&log, 20_001), SHORTER);
+        assert_eq!(sum(&log, 20_001), LogDigest::Shorter);
         assert_eq!(digest(&dir.path().join("none"), 4), None);
         assert_eq!(digest(dir.path(), 4), None);
     }

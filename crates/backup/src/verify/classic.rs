@@ -25,7 +25,7 @@ impl Run<'_> {
         &mut self,
         manifest: Option<Manifest>,
         files: ClassicFiles,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         (self.report.objects, self.report.stored_bytes) = (files.objects(), files.bytes());
         if !self.wants(Level::List) {
@@ -57,7 +57,7 @@ impl Run<'_> {
         if self.wants(Level::Decrypt) && files.any_encrypted() && request.keys.key.is_none() {
             return Err(self.no_file_key());
         }
-        self.chunks(manifest.as_ref(), &files, stop).await
+        self.chunks(manifest.as_ref(), &files, cancel).await
     }
 
     /// Reads all chunks and, if the level requires it, inspects the files.
@@ -65,7 +65,7 @@ impl Run<'_> {
         &mut self,
         manifest: Option<&Manifest>,
         files: &ClassicFiles,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let (plan, share) = self.plan()?;
         self.observer.begin_phase("read");
@@ -74,7 +74,7 @@ impl Run<'_> {
         let inspector = Inspector::new(options.clone());
         let (mut sums, mut replaced) = (Check::new(files, &folder), Vec::new());
         let relayed = self
-            .relay_all(files, inspector, &plan, stop, |range, sum| {
+            .relay_all(files, inspector, &plan, cancel, |range, sum| {
                 // Reads on, so that all replaced objects are named.
                 replaced.extend(sums.range(range, sum).err());
             })
@@ -118,16 +118,16 @@ impl Run<'_> {
                     if let Err(what) = sums.finish(true) {
                         self.found(Level::Checksum, None, what);
                     }
-                    let found = match self.chunks_again(files, found, &options, &plan, stop).await?
-                    {
-                        Ok(found) => found,
-                        Err(error) => {
-                            not_damage(&error).map_or(Ok(()), Err)?;
-                            self.chunk_fault(Level::Decrypt, files, &error);
-                            self.leave_out_rest();
-                            return Ok(());
-                        }
-                    };
+                    let found =
+                        match self.chunks_again(files, found, &options, &plan, cancel).await? {
+                            Ok(found) => found,
+                            Err(error) => {
+                                not_damage(&error).map_or(Ok(()), Err)?;
+                                self.chunk_fault(Level::Decrypt, files, &error);
+                                self.leave_out_rest();
+                                return Ok(());
+                            }
+                        };
                     self.read(manifest, &found)?;
                     self.close_chunks(files, &found.scanned);
                     return Ok(());
@@ -148,11 +148,11 @@ impl Run<'_> {
         mut found: Inspected,
         options: &InspectOptions,
         plan: &UnpackPlan,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Result<Inspected, InspectError>, BackupError> {
         while !found.postponed.is_empty() {
             let inspector = Inspector::again(options.clone(), found);
-            let relayed = self.relay_all(files, inspector, plan, stop, |_, _| {}).await?;
+            let relayed = self.relay_all(files, inspector, plan, cancel, |_, _| {}).await?;
             let Relayed { fetched, relayed, inspector, .. } = relayed;
             match (fetched, relayed) {
                 (_, Err(PassthroughError::Sink(error))) => return Ok(Err(error)),
@@ -180,7 +180,7 @@ impl Run<'_> {
         files: &ClassicFiles,
         mut inspector: Inspector,
         plan: &UnpackPlan,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
         mut seen: impl FnMut(&Range, u64),
     ) -> Result<Relayed, BackupError> {
         self.observer.expect_bytes(files.bytes());
@@ -206,7 +206,7 @@ impl Run<'_> {
                 let feed = |bytes: Bytes| inspector.feed(&bytes);
                 (relay(arriving, None, &observer, check, feed), refused, inspector)
             },
-            stop,
+            cancel,
         )
         .await?;
         Ok(Relayed { fetched, relayed, refused, inspector, recent })

@@ -16,7 +16,6 @@ mod sum_check;
 mod trial;
 
 use xb_encryptor::MacKey;
-use xb_pipeline::Observer;
 use xb_repo::chain::chain;
 use xb_repo::error::RepoError;
 use xb_repo::list::line;
@@ -31,6 +30,7 @@ pub use trial::{ServerOptions, Trial, verify_by_restore};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::session::Session;
 use crate::verify::run::Run;
 
 /// Verifies a backup up to [`Level::Pages`].
@@ -39,28 +39,25 @@ use crate::verify::run::Run;
 /// If a check could not be made: no such backup, no key, store not reachable. Damage is not an
 /// error but part of the report.
 pub async fn verify(
-    root: &Root,
+    session: &Session,
     request: &VerifyRequest,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<VerifyReport, BackupError> {
-    let (mut report, mac) = up_to_pages(root, request, observer, stop).await?;
-    record(root, request, &mut report, mac.as_ref()).await;
+    let (mut report, mac) = up_to_pages(session, request).await?;
+    record(&session.root, request, &mut report, mac.as_ref()).await;
     Ok(report)
 }
 
 /// Verifies the backup; if a check cannot be made, records only the levels that passed before it.
 /// Also returns the manifest's key, if it is known.
 async fn up_to_pages(
-    root: &Root,
+    session: &Session,
     request: &VerifyRequest,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<(VerifyReport, Option<MacKey>), BackupError> {
+    let Session { root, resources, observer, cancel } = session;
     observer.expect_phases(phases(request.level));
     let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
-    let mut run = Run { root, request, observer, report, mac: None };
-    if let Err(error) = run.all(stop).await {
+    let mut run = Run { root, resources: *resources, request, observer, report, mac: None };
+    if let Err(error) = run.all(cancel).await {
         let Run { mut report, mac, .. } = run;
         keep_passed(root, request, &mut report, mac.as_ref(), &error).await;
         return Err(error);
@@ -140,13 +137,13 @@ async fn broken_chain(root: &Root, name: &BackupName) -> Result<Option<String>, 
 }
 
 impl Run<'_> {
-    async fn all(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
+    async fn all(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         let name = &self.request.name;
-        let stored = stop.or(self.root.stored_manifest(name)).await;
+        let stored = cancel.or(self.root.stored_manifest(name)).await;
         if let Ok(Some(stored)) = &stored
             && stored.manifest.is_incremental()
         {
-            self.report.broken_chain = stop.or(broken_chain(self.root, name)).await?;
+            self.report.broken_chain = cancel.or(broken_chain(self.root, name)).await?;
         }
         match stored {
             Err(error @ BackupError::Repo(RepoError::Manifest { .. })) => {
@@ -157,9 +154,9 @@ impl Run<'_> {
             }
             Err(error) => Err(error),
             Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
-                self.history(&stored.manifest, stop).await?;
-                match self.open_packed(stored, stop).await? {
-                    Some(packed) => self.packed(packed, stop).await,
+                self.history(&stored.manifest, cancel).await?;
+                match self.open_packed(stored, cancel).await? {
+                    Some(packed) => self.packed(packed, cancel).await,
                     None => {
                         self.leave_out_rest();
                         Ok(())
@@ -172,9 +169,9 @@ impl Run<'_> {
                     stored.manifest
                 });
                 if let Some(manifest) = &manifest {
-                    self.history(manifest, stop).await?;
+                    self.history(manifest, cancel).await?;
                 }
-                self.open_classic(manifest, stop).await
+                self.open_classic(manifest, cancel).await
             }
         }
     }

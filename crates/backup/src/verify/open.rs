@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xb_encryptor::{Envelope, SlotKind};
+use xb_encryptor::{KeysObject, SlotKind};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{CATALOG, KEYS, run_folder};
@@ -13,7 +13,7 @@ use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::read::find::stock_files;
-use crate::read::unlock::{envelope, open_sealed};
+use crate::read::unlock::{keys_object, open_sealed};
 use crate::verify::run::{Packed, Run};
 
 impl Run<'_> {
@@ -21,7 +21,7 @@ impl Run<'_> {
     pub(super) async fn open_packed(
         &mut self,
         stored: StoredManifest,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Option<Packed>, BackupError> {
         let (name, keys) = (&self.request.name, &self.request.keys);
         let manifest = stored.manifest.clone();
@@ -36,23 +36,23 @@ impl Run<'_> {
             Some(_) => Authenticity::NoKey,
         };
         if facts.sealed.is_none() {
-            self.request.given().allows_unsealed(name, Some(&manifest))?;
+            self.request.given(self.resources.memory).allows_unsealed(name, Some(&manifest))?;
         }
         let mut key = None;
         if facts.sealed.is_some() {
             let object = format!("{}/{KEYS}", run_folder(name, run));
-            match stop.or(envelope(self.root, name, &manifest, run)).await {
-                Ok(envelope) if keys.is_empty() && self.request.level < Level::Decrypt => {
-                    drop(envelope);
+            match cancel.or(keys_object(self.root, name, &manifest, run)).await {
+                Ok(keys_object) if keys.is_empty() && self.request.level < Level::Decrypt => {
+                    drop(keys_object);
                     self.note("without a key, the writer of this backup is unknown, and manifest and keys object are not authenticated");
                 }
-                Ok(envelope) => {
-                    let given = self.request.given();
-                    match open_sealed(self.root, name, &stored, &envelope, given) {
+                Ok(keys_object) => {
+                    let given = self.request.given(self.resources.memory);
+                    match open_sealed(self.root, name, &stored, &keys_object, given) {
                         Ok(opened) => {
-                            self.mac = Some(opened.manifest_key(envelope.stream_id()));
+                            self.mac = Some(opened.manifest_key(keys_object.stream_id()));
                             key = Some(Arc::new(opened));
-                            if only_recipients(&envelope) {
+                            if only_recipients(&keys_object) {
                                 self.note("the backup has only recipients as key slots: this proves that nothing was changed, but not who wrote it");
                             }
                         }
@@ -88,7 +88,7 @@ impl Run<'_> {
     pub(super) async fn open_classic(
         &mut self,
         manifest: Option<Manifest>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
@@ -96,15 +96,15 @@ impl Run<'_> {
             self.observer.begin_phase("list");
         }
         let Some(manifest) = manifest else {
-            let (look, files) = stop.or(stock_files(self.root, name)).await?;
-            self.request.given().allows_unsealed(name, None)?;
+            let (look, files) = cancel.or(stock_files(self.root, name)).await?;
+            self.request.given(self.resources.memory).allows_unsealed(name, None)?;
             self.note("a stock backup has no manifest, so missing files cannot be detected");
             self.report.close(Level::Manifest, "no manifest".to_owned());
-            self.classic(None, files, stop).await?;
-            return stop.or(look.still_holds(self.root, name)).await;
+            self.classic(None, files, cancel).await?;
+            return cancel.or(look.still_holds(self.root, name)).await;
         };
-        let files = stop.or(list_with_sums(self.root, name, Some(&manifest))).await?;
-        self.request.given().allows_unsealed(name, Some(&manifest))?;
+        let files = cancel.or(list_with_sums(self.root, name, Some(&manifest))).await?;
+        self.request.given(self.resources.memory).allows_unsealed(name, Some(&manifest))?;
         self.report.authenticity = Authenticity::NotSealed;
         let what = format!("intact, {}", self.report.authenticity.as_str());
         self.report.close(Level::Manifest, what);
@@ -113,11 +113,11 @@ impl Run<'_> {
                 "a damaged object cannot be named, because the checksum list is missing or damaged",
             );
         }
-        self.classic(Some(manifest), files, stop).await
+        self.classic(Some(manifest), files, cancel).await
     }
 }
 
 /// Whether all key slots of the backup are for recipients.
-fn only_recipients(envelope: &Envelope) -> bool {
-    envelope.slots().all(|slot| slot.kind == SlotKind::Recipient)
+fn only_recipients(keys_object: &KeysObject) -> bool {
+    keys_object.slots().all(|slot| slot.kind == SlotKind::Recipient)
 }

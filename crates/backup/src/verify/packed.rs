@@ -40,36 +40,38 @@ impl Run<'_> {
     pub(super) async fn packed(
         &mut self,
         packed: Packed,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         if !self.wants(Level::List) {
             return Ok(());
         }
         self.observer.begin_phase("list");
-        let sound = stop.or(self.list(&packed)).await?;
+        let sound = cancel.or(self.list(&packed)).await?;
         if !self.wants(Level::Checksum) {
             return Ok(());
         }
         self.observer.begin_phase("read");
-        let known = stop.or(checksums::read(self.root, &self.request.name, packed.about())).await?;
+        let known =
+            cancel.or(checksums::read(self.root, &self.request.name, packed.about())).await?;
         let known = known
             .map_err(|why| self.warn(&format!("a damaged object cannot be named: {why}")))
             .ok();
         let readable = sound.is_all() && packed.can_be_opened();
-        if readable && self.wants(Level::Decrypt) && stop.or(self.lacks_file_key(&packed)).await? {
+        if readable && self.wants(Level::Decrypt) && cancel.or(self.lacks_file_key(&packed)).await?
+        {
             return Err(self.no_file_key());
         }
         // If reading stops at the first damage, the other damaged objects are found below.
         if self.wants(Level::Decrypt)
             && readable
-            && self.read_twice(&packed, known.as_deref(), stop).await?
+            && self.read_twice(&packed, known.as_deref(), cancel).await?
         {
             let what = counted(packed.manifest.objects, "object");
             self.report.close(Level::Checksum, what);
             self.close_read();
             return Ok(());
         }
-        let sums = self.sum_all(&packed, known.as_deref(), &sound, stop).await?;
+        let sums = self.sum_all(&packed, known.as_deref(), &sound, cancel).await?;
         self.report.close(Level::Checksum, sums);
         if self.wants(Level::Decrypt) && readable {
             self.close_read();
@@ -162,7 +164,7 @@ impl Run<'_> {
         packed: &Packed,
         known: Option<&[u64]>,
         sound: &Sound,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<String, BackupError> {
         let (plan, _) = self.plan()?;
         self.observer.expect_bytes(packed.manifest.stored_bytes);
@@ -183,7 +185,7 @@ impl Run<'_> {
                     observer.add_bytes(piece.len() as u64);
                 }
             },
-            stop,
+            cancel,
         )
         .await?;
         if let Err(error) = fetched {
@@ -280,14 +282,14 @@ impl Run<'_> {
         &mut self,
         packed: &Packed,
         known: Option<&[u64]>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<bool, BackupError> {
-        match self.read_all(packed, known, stop).await? {
+        match self.read_all(packed, known, cancel).await? {
             ReadAll::Whole => Ok(true),
             ReadAll::Damaged => Ok(false),
             ReadAll::Altered(error) => {
                 self.warn(&format!("{error}; the stream was read again"));
-                match self.read_all(packed, known, stop).await? {
+                match self.read_all(packed, known, cancel).await? {
                     ReadAll::Whole => Ok(true),
                     ReadAll::Damaged => Ok(false),
                     ReadAll::Altered(error) => Err(error.into()),
@@ -301,7 +303,7 @@ impl Run<'_> {
         &mut self,
         packed: &Packed,
         known: Option<&[u64]>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<ReadAll, BackupError> {
         let (plan, share) = self.plan()?;
         let manifest = &packed.manifest;
@@ -320,7 +322,7 @@ impl Run<'_> {
         };
         let mut check = SumCheck::new(known, &packed.all());
         let (fetched, (outcome, content), recent) =
-            self.unpack(packed, (&mut check, known), &watch, content, &plan, stop).await?;
+            self.unpack(packed, (&mut check, known), &watch, content, &plan, cancel).await?;
         let broken = matches!(
             outcome,
             Err(UnpackError::Sink(_)
@@ -370,7 +372,7 @@ impl Run<'_> {
         }
         self.compare(packed, check, true).await;
         let bytes = summary.end.plain_bytes;
-        Ok(match self.finish(content, watch, bytes, (packed, &plan), stop).await? {
+        Ok(match self.finish(content, watch, bytes, (packed, &plan), cancel).await? {
             true => ReadAll::Whole,
             false => ReadAll::Damaged,
         })
@@ -383,13 +385,13 @@ impl Run<'_> {
         watch: IndexWatch,
         bytes: u64,
         (packed, plan): (&Packed, &UnpackPlan),
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<bool, BackupError> {
         let manifest = &packed.manifest;
         match content.finish() {
             Ok(Some(found)) => {
                 self.index(watch.finish(), Some(&found));
-                match self.postponed(packed, plan, found, stop).await? {
+                match self.postponed(packed, plan, found, cancel).await? {
                     Ok(found) => self.read(Some(manifest), &found)?,
                     Err(error) => {
                         not_damage(&error).map_or(Ok(()), Err)?;

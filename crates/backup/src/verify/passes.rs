@@ -29,7 +29,7 @@ impl Run<'_> {
         packed: &Packed,
         plan: &UnpackPlan,
         mut found: Inspected,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Result<Inspected, InspectError>, BackupError> {
         while !found.postponed.is_empty() {
             self.observer.expect_bytes(packed.manifest.stream_bytes);
@@ -40,7 +40,7 @@ impl Run<'_> {
             let mut check = SumCheck::new(None, &packed.all());
             let watch = IndexWatch::default();
             let (fetched, (outcome, content), _) =
-                self.unpack(packed, (&mut check, None), &watch, content, plan, stop).await?;
+                self.unpack(packed, (&mut check, None), &watch, content, plan, cancel).await?;
             match (fetched, outcome) {
                 (_, Err(UnpackError::Sink(error))) => return Ok(Err(error)),
                 (Err(error), _) => return Err(error.into()),
@@ -68,7 +68,7 @@ impl Run<'_> {
         watch: &IndexWatch,
         mut content: Content,
         plan: &UnpackPlan,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Unpacked, BackupError> {
         let (observer, key, seen) = (self.observer.clone(), packed.key.clone(), watch.clone());
         let (plan, unsealed) = (*plan, key.is_none());
@@ -93,7 +93,7 @@ impl Run<'_> {
                 );
                 (outcome, content)
             },
-            stop,
+            cancel,
         )
         .await
     }

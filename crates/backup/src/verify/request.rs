@@ -19,18 +19,12 @@ pub struct VerifyRequest {
     pub keys: Keys,
     /// Unauthenticated backups that are verified nevertheless.
     pub accept: Accept,
-    /// Memory budget for buffers, in bytes.
-    pub memory: u64,
-    /// Worker threads.
-    pub threads: usize,
-    /// Maximum number of concurrent requests; the budget may allow fewer.
-    pub parallel: usize,
     /// Program and version for the verification record; without it, no record is written.
     pub record: Option<String>,
 }
 
 impl VerifyRequest {
-    pub(super) fn given(&self) -> Given<'_> {
-        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    pub(super) fn given(&self, memory: u64) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory }
     }
 }

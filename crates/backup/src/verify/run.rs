@@ -14,6 +14,7 @@ use xb_repo::verification::{Level, Problem, VerifyReport};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::undo::{file_cipher, plan_beside};
+use crate::session::Resources;
 use crate::verify::request::VerifyRequest;
 
 /// Minimum memory for inspecting files.
@@ -22,6 +23,7 @@ const LEAST_SHARE: u64 = 16 << 20;
 /// One verification.
 pub(super) struct Run<'a> {
     pub(super) root: &'a Root,
+    pub(super) resources: Resources,
     pub(super) request: &'a VerifyRequest,
     pub(super) observer: &'a Observer,
     pub(super) report: VerifyReport,
@@ -65,9 +67,9 @@ impl Run<'_> {
 
     /// Divides the memory between fetching and inspecting files.
     pub(super) fn plan(&self) -> Result<(UnpackPlan, u64), BackupError> {
-        let VerifyRequest { memory, threads, parallel, .. } = *self.request;
-        let share = if self.wants(Level::Decrypt) { (memory / 4).max(LEAST_SHARE) } else { 0 };
-        Ok((plan_beside(share, memory, threads, parallel)?, share))
+        let share = self.resources.memory / 4;
+        let share = if self.wants(Level::Decrypt) { share.max(LEAST_SHARE) } else { 0 };
+        Ok((plan_beside(share, self.resources)?, share))
     }
 
     /// Checks that each link of the chain continues the history of its base, as far as the manifests
@@ -75,13 +77,13 @@ impl Run<'_> {
     pub(super) async fn history(
         &mut self,
         manifest: &Manifest,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let mut link = manifest.clone();
         for _ in 0..MAX_LINKS {
             let Some(base) = link.base.clone() else { return Ok(()) };
             let Ok(name) = BackupName::new(&base.name) else { return Ok(()) };
-            let found = match stop.or(self.root.manifest(&name)).await {
+            let found = match cancel.or(self.root.manifest(&name)).await {
                 Ok(Some(found)) if found.run == base.run => found,
                 Ok(_) => return Ok(()),
                 Err(error) if error.is_of_one_object() => return Ok(()),

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use xb_compressor::Compression;
-use xb_pipeline::{Closed, Content, EndRule, FifoError, Observer, PackError};
+use xb_pipeline::{Closed, Content, EndRule, FifoError, PackError};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Layout;
 use xb_repo::names::{BackupName, RunId};
@@ -29,14 +29,14 @@ use xb_uploader::StoreErrorKind;
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
-pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_shared};
+pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_classic};
 pub use self::run_manifest::refuse_without_base;
 pub(crate) use self::vacant::free_if_vacant;
 
 use self::run_folder::RunFolder;
 use self::vacant::is_vacant;
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::session::Session;
 use crate::write::detect_input::{Input, Kind, recognise};
 use crate::write::producer::{Producer, ProducerOutput};
 
@@ -53,23 +53,22 @@ const CLEAN_UP: Duration = Duration::from_secs(60);
 /// # Errors
 /// The first cause. If `source` stalled, one of our threads may still be blocked in it.
 pub async fn put(
-    root: &Root,
+    session: &Session,
     request: &PutRequest,
     source: impl Read + Send + 'static,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
     let started = Timestamp::now();
-    let plan = plan(root, request)?;
+    let Session { root, resources, cancel, .. } = session;
+    let plan = plan(root, *resources, request)?;
     // The name is claimed only for an input that can be stored.
-    let (input, folder) = stop
+    let (input, folder) = cancel
         .or(async {
             let taken = refuse_taken(root, request).await?;
             let input = recognise_for(request, source).await?;
             Ok::<_, BackupError>((input, claim(root, request, taken).await?))
         })
         .await?;
-    let outcome = folder.fill(request, plan, input, None, observer, stop, started).await;
+    let outcome = folder.fill(session, request, plan, input, None, started).await;
     if let Err(error) = &outcome {
         give_up(&folder, request, error).await;
     }
@@ -82,15 +81,14 @@ pub async fn put(
 /// # Errors
 /// As [`put`]; the producer has ended in any case.
 pub async fn backup(
-    root: &Root,
+    session: &Session,
     request: &PutRequest,
     start: impl FnOnce() -> Result<(Producer, ProducerOutput), BackupError>,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<PutReport, BackupError> {
     let started = Timestamp::now();
-    let plan = plan(root, request)?;
-    let folder = stop
+    let Session { root, resources, cancel, .. } = session;
+    let plan = plan(root, *resources, request)?;
+    let folder = cancel
         .or(async {
             let taken = refuse_taken(root, request).await?;
             claim(root, request, taken).await
@@ -103,11 +101,11 @@ pub async fn backup(
         // From here on the producer may hold locks.
         let input = tokio::select! {
             input = recognise_for(request, output) => input?,
-            signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+            signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
             lost = folder.claim.lost() => return Err(lost.into()),
             stalled = producer.stalled() => return Err(stalled),
         };
-        folder.fill(request, plan, input, Some(producer), observer, stop, started).await
+        folder.fill(session, request, plan, input, Some(producer), started).await
     };
     match outcome.await {
         Err(mut error) => {
@@ -208,8 +206,8 @@ async fn recognise_for<R: Read + Send + 'static>(
         .await
         .map_err(|_| BackupError::Bug("the thread that reads the start of the input panicked"))??;
     let untouched = match &request.layout {
-        PutLayout::Packed { compress, ways_in } => {
-            *compress == Compression::default() && ways_in.is_empty()
+        PutLayout::Packed { compress, key_slots } => {
+            *compress == Compression::default() && key_slots.is_empty()
         }
         PutLayout::Classic { .. } => true,
     };

@@ -8,15 +8,20 @@ use xb_uploader::StoreLimits;
 
 use super::{PutLayout, PutRequest};
 use crate::error::BackupError;
+use crate::session::Resources;
 
 /// Plans sizes and concurrency for a request, within the limits of the store of `root`.
 ///
 /// # Errors
 /// [`BackupError::Plan`] if the settings cannot work, [`BackupError::Keys`] if the program of a key
 /// command is missing.
-pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> {
-    if let PutLayout::Packed { ways_in, .. } = &request.layout
-        && let Some(command) = &ways_in.command
+pub fn plan(
+    root: &Root,
+    resources: Resources,
+    request: &PutRequest,
+) -> Result<PackPlan, BackupError> {
+    if let PutLayout::Packed { key_slots, .. } = &request.layout
+        && let Some(command) = &key_slots.command
     {
         let program = command.program();
         crate::child::find(&[program]).map_err(|_| {
@@ -24,7 +29,8 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
         })?;
     }
     let limits = part_limits(root.store().limits());
-    let PutRequest { memory, object_size, threads, parallel, .. } = *request;
+    let Resources { memory, threads, parallel } = resources;
+    let object_size = request.object_size;
     let codec_memory = request.layout.codec_memory();
     let mut plan =
         PackPlan::new(PackSizing { memory, codec_memory, object_size, threads, parallel, limits })?;
@@ -42,14 +48,10 @@ pub fn plan(root: &Root, request: &PutRequest) -> Result<PackPlan, BackupError> 
 /// Input of [`put_plan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutSizing {
-    /// Memory budget for buffers, in bytes.
-    pub memory: u64,
+    /// Limits of the run.
+    pub resources: Resources,
     /// Size of the objects.
     pub object_size: ObjectSize,
-    /// Worker threads.
-    pub threads: usize,
-    /// Number of concurrent requests; the budget may allow fewer.
-    pub parallel: usize,
     /// Plans for fixed-size classic objects.
     pub fixed_size: bool,
 }
@@ -60,7 +62,8 @@ pub struct PutSizing {
 /// # Errors
 /// [`BackupError::Plan`] if the settings cannot work.
 pub fn put_plan(sizing: PutSizing) -> Result<PackPlan, BackupError> {
-    let PutSizing { memory, object_size, threads, parallel, fixed_size } = sizing;
+    let PutSizing { resources, object_size, fixed_size } = sizing;
+    let Resources { memory, threads, parallel } = resources;
     let limits = limits();
     let plan = PackPlan::new(PackSizing {
         memory,

@@ -20,12 +20,6 @@ pub struct PutRequest {
     pub layout: PutLayout,
     /// Size of the objects of a packed backup, and of fixed-size classic objects.
     pub object_size: ObjectSize,
-    /// Memory budget for buffers, in bytes.
-    pub memory: u64,
-    /// Worker threads.
-    pub threads: usize,
-    /// Number of concurrent requests; the budget may allow fewer.
-    pub parallel: usize,
     /// Kind of the input. An xbstream may also arrive as a native stream, which is stored unchanged
     /// (packed).
     pub content: Content,
@@ -49,7 +43,7 @@ pub enum PutLayout {
         /// Codec of the frames.
         compress: Compression,
         /// Key slots; if empty, the backup is not sealed.
-        ways_in: KeySlots,
+        key_slots: KeySlots,
     },
     /// The objects of the stock tool.
     Classic {
@@ -66,7 +60,7 @@ impl PutLayout {
     /// A packed layout, neither compressed nor sealed.
     #[must_use]
     pub fn packed() -> Self {
-        Self::Packed { compress: Compression::default(), ways_in: KeySlots::default() }
+        Self::Packed { compress: Compression::default(), key_slots: KeySlots::default() }
     }
 
     /// The classic layout as the stock tool writes it.
@@ -97,7 +91,7 @@ impl PutLayout {
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         match self {
-            Self::Packed { ways_in, .. } => !ways_in.is_empty(),
+            Self::Packed { key_slots, .. } => !key_slots.is_empty(),
             Self::Classic { transform, .. } => {
                 transform.as_ref().is_some_and(|transform| transform.encrypt.is_some())
             }

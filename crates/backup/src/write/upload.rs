@@ -5,7 +5,7 @@ use std::io::Read;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use xb_compressor::Compression;
-use xb_encryptor::{Backend, Envelope, FreshKey, KeySlots, MacKey, SealContext, Sealer};
+use xb_encryptor::{Backend, FreshKey, KeySlots, KeysObject, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
     AutoCodec, Budget, Closed, Content, EndProof, FifoError, FrameCompression, NativeStream,
@@ -26,39 +26,39 @@ use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::objects::ledger::Ledger;
+use crate::session::Session;
 use crate::write::detect_input::{Input, Kind};
 use crate::write::md5_list::Md5List;
 use crate::write::producer::Producer;
 
 impl RunFolder {
     /// Sends the stream to the store: seal, pack, send, conclude.
-    #[allow(clippy::too_many_arguments)]
     pub(super) async fn fill(
         &self,
+        session: &Session,
         request: &PutRequest,
         plan: PackPlan,
         input: Input<impl Read + Send + 'static>,
         mut producer: Option<&mut Producer>,
-        observer: &Observer,
-        stop: &mut CancelToken,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
+        let Session { observer, cancel, .. } = session;
         let seal = match &request.layout {
-            PutLayout::Packed { ways_in, .. } if !ways_in.is_empty() => {
-                Some(SealSetup::new(self.run, ways_in)?)
+            PutLayout::Packed { key_slots, .. } if !key_slots.is_empty() => {
+                Some(SealSetup::new(self.run, key_slots)?)
             }
             _ => None,
         };
         let carried = match &input.kind {
-            Kind::Native(envelope) => envelope.as_deref(),
+            Kind::Native(keys_object) => keys_object.as_deref(),
             Kind::Content(_) => None,
         };
-        let envelope = seal.as_ref().map(|seal| seal.envelope.clone()).or(carried.cloned());
-        if let Some(envelope) = &envelope {
+        let keys_object = seal.as_ref().map(|seal| seal.keys_object.clone()).or(carried.cloned());
+        if let Some(keys_object) = &keys_object {
             let key = self.root.key(&format!("{}/{KEYS}", self.folder));
             tokio::select! {
-                put = self.root.store().put(&key, envelope.encode().to_vec().into()) => put?,
-                signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                put = self.root.store().put(&key, keys_object.encode().to_vec().into()) => put?,
+                signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
                 stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
             }
         }
@@ -76,7 +76,7 @@ impl RunFolder {
         }
         observer.expect_phases(2);
         observer.begin_phase("upload");
-        let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, stop);
+        let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, cancel);
         let sent = tokio::select! {
             sent = sending => sent,
             lost = self.claim.lost() => Err(lost.into()),
@@ -102,8 +102,8 @@ impl RunFolder {
             }
         };
         observer.begin_phase("commit");
-        let sent = Sent { plan, put, uploaded, books, envelope, mac, auto, started };
-        self.conclude(request, sent, producer, stop).await
+        let sent = Sent { plan, put, uploaded, books, keys_object, mac, auto, started };
+        self.conclude(request, sent, producer, cancel).await
     }
 
     /// Starts the packing side, which passes the parts of the objects to `sink`.
@@ -141,20 +141,22 @@ impl RunFolder {
         request: &PutRequest,
         sent: Sent,
         producer: Option<&mut Producer>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<PutReport, BackupError> {
         let (root, put, books) = (&self.root, sent.put, sent.books);
-        let sums = stop.or(self.put_lists(&put.output, books.md5)).await?;
-        let keys = sent.envelope.as_ref().map(|envelope| envelope.encode().to_vec().into());
+        let sums = cancel.or(self.put_lists(&put.output, books.md5)).await?;
+        let keys =
+            sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
         let beside = Beside { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
             if let Some(ledger) = &books.ledger {
                 // If this fails, the objects count as what a failed run left.
-                stop.or(async {
-                    self.leave(ledger).await.ok();
-                    Ok::<_, BackupError>(())
-                })
-                .await?;
+                cancel
+                    .or(async {
+                        self.leave(ledger).await.ok();
+                        Ok::<_, BackupError>(())
+                    })
+                    .await?;
             }
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
@@ -164,7 +166,7 @@ impl RunFolder {
                 // The producer's output has ended; only its exit status is missing.
                 tokio::select! {
                     ended = producer.ended() => ended?,
-                    signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                    signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
                 }
                 Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
             }
@@ -176,16 +178,17 @@ impl RunFolder {
             sent.uploaded,
             producer,
             sent.started,
-            sent.envelope.as_ref(),
+            sent.keys_object.as_ref(),
             compression.as_ref(),
         );
-        stop.or(async {
-            find_its_base(root, request, &mut manifest).await?;
-            self.prove(&mut manifest, &beside, books.ledger.as_ref()).await
-        })
-        .await?;
+        cancel
+            .or(async {
+                find_its_base(root, request, &mut manifest).await?;
+                self.prove(&mut manifest, &beside, books.ledger.as_ref()).await
+            })
+            .await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
-        stop.or(settled(root, &self.name)).await?;
+        cancel.or(settled(root, &self.name)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         recheck_base(root, &self.name, &manifest, &self.claim).await?;
         self.settle().await?;
@@ -264,7 +267,7 @@ impl RunFolder {
         books: &mut Books,
         putting: PackHandle,
         observer: &Observer,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(PackResult, Uploaded), BackupError> {
         let folder = self.root.key(&self.folder);
         let mut counted = Uploaded::default();
@@ -295,7 +298,7 @@ impl RunFolder {
         };
         let (put, uploaded) = tokio::select! {
             done = upload => done?,
-            signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+            signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
         };
         let (objects, bytes) = match &put.output {
             PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } => {
@@ -337,7 +340,7 @@ struct Sent {
     put: PackResult,
     uploaded: Uploaded,
     books: Books,
-    envelope: Option<Envelope>,
+    keys_object: Option<KeysObject>,
     mac: Option<MacKey>,
     auto: Option<AutoCodec>,
     started: Timestamp,
@@ -381,23 +384,23 @@ impl Books {
 struct SealSetup {
     header: StreamHeader,
     sealer: Sealer,
-    envelope: Envelope,
+    keys_object: KeysObject,
     mac: MacKey,
 }
 
 impl SealSetup {
-    fn new(run: RunId, ways_in: &KeySlots) -> Result<Self, BackupError> {
+    fn new(run: RunId, key_slots: &KeySlots) -> Result<Self, BackupError> {
         let wrapped = |error: String| BackupError::Keys(error);
         let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;
         let commitment = fresh.key().commitment(&run.0);
         let header =
             StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
-        let envelope = Envelope::seal(fresh.key(), run.0, &ways_in.list())
+        let keys_object = KeysObject::seal(fresh.key(), run.0, &key_slots.list())
             .map_err(|error| wrapped(error.to_string()))?;
         let mac = fresh.key().manifest_key(&run.0);
         let bytes = header.encode();
         let context = SealContext { stream_id: run.0, commitment, header: &bytes };
         let (sealer, _key) = fresh.sealer(&context, Backend::default()).map_err(PackError::from)?;
-        Ok(Self { header, sealer, envelope, mac })
+        Ok(Self { header, sealer, keys_object, mac })
     }
 }

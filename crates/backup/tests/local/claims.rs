@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{BackupError, PutReport, VerifyRequest, stopper};
-use xb_pipeline::Observer;
+use xb_backup::{BackupError, PutReport, VerifyRequest};
 use xb_reader::ChunkWriter;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
@@ -15,7 +14,7 @@ use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_repo::verification::Level;
 
-use crate::common::{Store, block_on, put_request, stream_reader};
+use crate::common::{Store, block_on, put_request, session, stream_reader};
 
 /// A stream with fixed files, chunks and sizes, filled with the given byte.
 fn stream_of(byte: u8) -> Vec<u8> {
@@ -35,9 +34,8 @@ async fn put_classic(
     name: String,
     input: impl Read + Send + 'static,
 ) -> Result<PutReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let request = put_request(&name, Layout::Classic, 500);
-    xb_backup::put(&root, &request, input, &Observer::default(), &mut stop).await
+    xb_backup::put(&session(&root), &request, input).await
 }
 
 fn claims_of(store: &Store, name: &str) -> PathBuf {
@@ -55,18 +53,14 @@ fn age(path: &Path, by: Duration) {
 }
 
 fn verify(store: &Store, name: &str, level: Level) -> xb_repo::verification::VerifyReport {
-    let (_stopper, mut stop) = stopper();
     let request = VerifyRequest {
         name: BackupName::new(name).unwrap(),
         level,
         keys: xb_backup::Keys::default(),
         accept: xb_backup::Accept::default(),
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
         record: None,
     };
-    block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop)).unwrap()
+    block_on(xb_backup::verify(&session(&store.root), &request)).unwrap()
 }
 
 #[test]
@@ -195,7 +189,6 @@ fn an_object_of_another_run_is_named_by_all_who_read_it() {
         assert_eq!(named, whole, "{:?}", report.problems);
     }
     let copied = Store::new();
-    let (_stopper, mut stop) = stopper();
     let wanted = xb_backup::CopyRequest {
         name: BackupName::new("n").unwrap(),
         to: BackupName::new("n").unwrap(),
@@ -205,17 +198,8 @@ fn an_object_of_another_run_is_named_by_all_who_read_it() {
         keys: xb_backup::Keys::default(),
         within_store: None,
         lock: None,
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
     };
-    let done = block_on(xb_backup::copy(
-        &store.root,
-        &copied.root,
-        &wanted,
-        &Observer::default(),
-        &mut stop,
-    ));
+    let done = block_on(xb_backup::copy(&session(&store.root), &copied.root, &wanted));
     assert!(matches!(done, Err(BackupError::Damaged { .. })), "{done:?}");
     assert_ne!(copied.state("n"), Some(State::Complete));
 }

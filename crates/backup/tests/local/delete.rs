@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use xb_backup::{BackupError, Candidate, Deleted, Keep, plan_prune, stopper};
+use xb_backup::{BackupError, Candidate, Deleted, Keep, plan_prune};
 use xb_repo::error::RepoError;
 use xb_repo::list::{Listing, State};
 use xb_repo::manifest::Layout;
@@ -14,7 +14,7 @@ use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
-use crate::common::{Store, block_on, stream, stream_reader, tree};
+use crate::common::{Store, block_on, session, stream, stream_reader, tree};
 
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Classic];
 const N: &str = "00000000000000000000";
@@ -47,7 +47,7 @@ fn all(store: &Store) -> BTreeMap<String, Vec<u8>> {
 fn refused(store: &Store, root: &Root, of: &str) -> BackupError {
     let (before, of) = (all(store), name(of));
     let shown = block_on(xb_backup::doomed(root, &of, true)).map(drop);
-    let careful = block_on(xb_backup::delete_unless_needed(root, &of, &mut stopper().1)).map(drop);
+    let careful = block_on(xb_backup::delete_unless_needed(&session(root), &of)).map(drop);
     let forced = block_on(xb_backup::delete(root, &of)).map(drop).unwrap_err();
     for other in [shown.unwrap_err(), careful.unwrap_err()] {
         assert_eq!(other.to_string(), forced.to_string());
@@ -271,7 +271,7 @@ fn only_what_was_shown_is_removed() {
         block_on(xb_backup::delete(&store.root, &name("n"))).unwrap();
         store.put("n", layout, 500, stream_reader()).unwrap();
         let before = all(&store);
-        let outcome = block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1));
+        let outcome = block_on(xb_backup::delete_shown(&session(&store.root), &shown));
         assert!(
             matches!(outcome, Err(BackupError::Repo(RepoError::Changed { .. }))),
             "{outcome:?}"
@@ -279,8 +279,7 @@ fn only_what_was_shown_is_removed() {
         assert_eq!(all(&store), before);
         let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
         let objects = shown.objects.len() as u64;
-        let deleted =
-            block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1)).unwrap();
+        let deleted = block_on(xb_backup::delete_shown(&session(&store.root), &shown)).unwrap();
         assert_eq!(deleted, Deleted { objects, left: 0 });
         assert_eq!(store.files_but_claims(), Vec::<PathBuf>::new());
     }
@@ -289,7 +288,7 @@ fn only_what_was_shown_is_removed() {
     store.put("n", Layout::Packed, 500, stream_reader()).unwrap();
     let shown = block_on(xb_backup::doomed(&store.root, &name("n"), true)).unwrap();
     block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
-    let outcome = block_on(xb_backup::delete_shown(&store.root, &shown, &mut stopper().1));
+    let outcome = block_on(xb_backup::delete_shown(&session(&store.root), &shown));
     assert!(matches!(outcome, Err(BackupError::Pinned { .. })), "{outcome:?}");
     assert_eq!(store.get("n").unwrap(), stream());
 }
@@ -305,7 +304,7 @@ fn prune_keeps_what_other_objects_lie_in_and_removes_the_rest() {
     let candidates = Candidate::all(&lines);
     let plan = plan_prune(&candidates, &Keep { last: 1, ..Keep::default() }, Timestamp::now());
     let mut done = Vec::new();
-    let gone = block_on(xb_backup::prune(&store.root, &plan, &mut stopper().1, |name, kept| {
+    let gone = block_on(xb_backup::prune(&session(&store.root), &plan, |name, kept| {
         done.push((name.to_owned(), kept.map(ToString::to_string)));
     }));
     assert_eq!(gone.unwrap(), ["b0"]);
@@ -362,7 +361,6 @@ fn a_copy_goes_nowhere_that_something_else_is() {
         let (store, to) = (Store::new(), Store::new());
         store.put("n", layout, 500, stream_reader()).unwrap();
         let copy = || {
-            let (_stopper, mut stop) = xb_backup::stopper();
             let request = xb_backup::CopyRequest {
                 name: name("n"),
                 to: name("n"),
@@ -372,12 +370,8 @@ fn a_copy_goes_nowhere_that_something_else_is() {
                 keys: xb_backup::Keys::default(),
                 within_store: None,
                 lock: None,
-                memory: 64 << 20,
-                threads: 2,
-                parallel: 4,
             };
-            let observer = xb_pipeline::Observer::default();
-            block_on(xb_backup::copy(&store.root, &to.root, &request, &observer, &mut stop))
+            block_on(xb_backup::copy(&session(&store.root), &to.root, &request))
         };
         for taken in [format!("xtrabackup_info.{N}"), "notes.txt".into(), ".xb-catalog/tue".into()]
         {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{BackupError, Candidate, CopyRequest, Keep, RestoreOptions, plan_prune, stopper};
-use xb_pipeline::{Durability, Observer};
+use xb_backup::{BackupError, Candidate, CopyRequest, Keep, RestoreOptions, plan_prune};
+use xb_pipeline::Durability;
 use xb_reader::ChunkWriter;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
@@ -15,7 +15,7 @@ use xb_repo::manifest::Layout;
 use xb_repo::root::Root;
 use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
 
-use crate::common::{Collected, Store, block_on, put_request, request, stream, unpacked};
+use crate::common::{Collected, Store, block_on, put_request, request, session, stream, unpacked};
 
 /// Fails operation number `n` (from 0) of one kind, and counts all.
 #[derive(Debug, Default)]
@@ -102,18 +102,16 @@ const SMALL: [Shape; 2] = [(Layout::Packed, 500, stream), (Layout::Classic, 500,
 const LARGE: Shape = (Layout::Packed, 12 << 20, large);
 
 fn put(root: &Root, name: &str, (layout, size, content): Shape) -> Result<(), BackupError> {
-    let (_stopper, mut stop) = stopper();
     let request = put_request(name, layout, size);
     let input = std::io::Cursor::new(content());
-    block_on(xb_backup::put(root, &request, input, &Observer::default(), &mut stop)).map(drop)
+    block_on(xb_backup::put(&session(root), &request, input)).map(drop)
 }
 
 fn get(root: &Root, name: &str) -> Result<Vec<u8>, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let sink = Collected::default();
-    let observer = Observer::default();
     let request = request(name);
-    let got = xb_backup::get(root, &request, sink, &observer, &mut stop);
+    let in_session = session(root);
+    let got = xb_backup::get(&in_session, &request, sink);
     block_on(got).map(|(_, Collected(bytes))| bytes)
 }
 
@@ -211,11 +209,10 @@ fn get_returns_the_content_or_an_error() {
 }
 
 fn restore(root: &Root, target: &Path) -> Result<u64, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
-    let observer = Observer::default();
     let request = request("n");
-    let done = xb_backup::restore(root, &request, target, how, &observer, &mut stop);
+    let in_session = session(root);
+    let done = xb_backup::restore(&in_session, &request, target, how);
     block_on(done).map(|report| report.files)
 }
 
@@ -252,7 +249,6 @@ fn restore_is_whole_or_resumes() {
 }
 
 fn copy(from: &Root, to: &Root) -> Result<(), BackupError> {
-    let (_stopper, mut stop) = stopper();
     let name = xb_repo::names::BackupName::new("n").unwrap();
     let request = CopyRequest {
         name: name.clone(),
@@ -263,11 +259,8 @@ fn copy(from: &Root, to: &Root) -> Result<(), BackupError> {
         accept: xb_backup::Accept::default(),
         within_store: None,
         lock: None,
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
     };
-    block_on(xb_backup::copy(from, to, &request, &Observer::default(), &mut stop)).map(drop)
+    block_on(xb_backup::copy(&session(from), to, &request)).map(drop)
 }
 
 /// Failures of the source and of the destination.
@@ -323,7 +316,7 @@ fn prune(root: &Root) -> Result<Vec<String>, BackupError> {
         let all = Candidate::all(&listed);
         let keep = Keep { last: 1, ..Keep::default() };
         let plan = plan_prune(&all, &keep, jiff::Timestamp::now());
-        xb_backup::prune(root, &plan, &mut stopper().1, |_, _| {}).await
+        xb_backup::prune(&session(root), &plan, |_, _| {}).await
     })
 }
 

@@ -4,33 +4,32 @@ use std::io::Cursor;
 
 use xb_backup::{
     Accept, BackupError, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest,
-    RewrapRequest, rewrap, stopper,
+    RewrapRequest, rewrap,
 };
 use xb_compressor::Compression;
 use xb_encryptor::KeyBytes;
-use xb_pipeline::{Content, Observer};
+use xb_pipeline::Content;
 use xb_repo::manifest::{End, Layout};
 use xb_repo::names::BackupName;
 
 use crate::common::{
-    Collected, Store, block_on, get_sealed, put_request, put_sealed, request, stream, stream_reader,
+    Collected, Store, block_on, get_sealed, put_request, put_sealed, request, session, stream,
+    stream_reader,
 };
 
 const KEY: [u8; 32] = [7; 32];
 
 /// The backup as a native file.
 fn as_stored(store: &Store, name: &str) -> Result<Vec<u8>, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let request = GetRequest { as_stored: true, ..request(name) };
-    let observer = Observer::default();
-    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    let in_session = session(&store.root);
+    let run = xb_backup::get(&in_session, &request, Collected::default());
     block_on(run).map(|(_, Collected(bytes))| bytes)
 }
 
 fn put(store: &Store, request: &PutRequest, input: Vec<u8>) -> Result<PutReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let input = Cursor::new(input);
-    block_on(xb_backup::put(&store.root, request, input, &Observer::default(), &mut stop))
+    block_on(xb_backup::put(&session(&store.root), request, input))
 }
 
 /// A plain and a sealed backup in the store, both as native files.
@@ -44,12 +43,11 @@ fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupErr
     if !sealed {
         return store.get(name);
     }
-    let (_stopper, mut stop) = stopper();
     let keys = Keys::default().with_key(KeyBytes::new(&KEY).unwrap());
     let accept = Accept { unvouched: true, ..Accept::default() };
     let request = GetRequest { keys, accept, ..request(name) };
-    let observer = Observer::default();
-    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    let in_session = session(&store.root);
+    let run = xb_backup::get(&in_session, &request, Collected::default());
     block_on(run).map(|(_, Collected(bytes))| bytes)
 }
 
@@ -128,12 +126,12 @@ fn a_native_file_is_not_transformed_again() {
             PutRequest {
                 layout: PutLayout::Packed {
                     compress: "lz4".parse().unwrap(),
-                    ways_in: KeySlots::default(),
+                    key_slots: KeySlots::default(),
                 },
                 ..put_request("n", Layout::Packed, 333)
             },
             PutRequest {
-                layout: PutLayout::Packed { compress: Compression::default(), ways_in: key() },
+                layout: PutLayout::Packed { compress: Compression::default(), key_slots: key() },
                 ..asked
             },
             put_request("n", Layout::Classic, 333),

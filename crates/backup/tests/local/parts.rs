@@ -3,9 +3,8 @@
 use std::io::Cursor;
 
 use sha2::{Digest, Sha256};
-use xb_backup::{GetReport, GetRequest, KeySlots, Keys, PutLayout, PutRequest, Selection, stopper};
+use xb_backup::{GetReport, GetRequest, KeySlots, Keys, PutLayout, PutRequest, Selection};
 use xb_encryptor::KeyBytes;
-use xb_pipeline::Observer;
 use xb_repo::manifest::Layout;
 
 use crate::common::*;
@@ -16,10 +15,9 @@ fn get_files(
     keys: Keys,
     files: Selection,
 ) -> Result<(GetReport, Vec<u8>), xb_backup::BackupError> {
-    let (_stopper, mut stop) = stopper();
     let request = GetRequest { files, keys, ..request(name) };
-    let observer = Observer::default();
-    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    let in_session = session(&store.root);
+    let run = xb_backup::get(&in_session, &request, Collected::default());
     block_on(run).map(|(report, Collected(bytes))| (report, bytes))
 }
 
@@ -36,16 +34,14 @@ fn one_table_costs_little_more_than_its_bytes() {
     for (name, sealed, compress) in
         [("plain", false, "none"), ("zstd", false, "zstd:1"), ("sealed", true, "lz4")]
     {
-        let ways_in =
+        let key_slots =
             KeySlots::default().with_key(sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()));
         let request = PutRequest {
-            layout: PutLayout::Packed { compress: compress.parse().unwrap(), ways_in },
+            layout: PutLayout::Packed { compress: compress.parse().unwrap(), key_slots },
             ..put_request(name, Layout::Packed, 5 * MIB as u64 + 11)
         };
-        let (_stopper, mut stop) = stopper();
         let source = Cursor::new(stream.clone());
-        let observer = Observer::default();
-        block_on(xb_backup::put(&store.root, &request, source, &observer, &mut stop)).unwrap();
+        block_on(xb_backup::put(&session(&store.root), &request, source)).unwrap();
         let keys = || if sealed { key() } else { Keys::default() };
 
         let (report, got) = get_files(&store, name, keys(), globs(&["shop/*"])).unwrap();

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use xb_backup::{
     BackupError, GetRequest, KeySlots, Keys, PutLayout, PutRequest, RestoreOptions, RestoreReport,
-    Selection, stopper,
+    Selection,
 };
 use xb_encryptor::KeyBytes;
-use xb_pipeline::{Durability, Observer, Transform};
+use xb_pipeline::{Durability, Transform};
 use xb_reader::ChunkWriter;
 use xb_repo::manifest::Layout;
 
@@ -19,21 +19,17 @@ fn restore(
     target: &Path,
     (key, files): (bool, Selection),
 ) -> Result<RestoreReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let key = key.then(|| KeyBytes::new(&[7; 32]).unwrap());
     let request = GetRequest { keys: Keys::default().with_key(key), files, ..request("n") };
     let how = RestoreOptions { durability: Durability::End, decompress: true, check_room: true };
-    let observer = Observer::default();
-    block_on(xb_backup::restore(&store.root, &request, target, how, &observer, &mut stop))
+    block_on(xb_backup::restore(&session(&store.root), &request, target, how))
 }
 
 /// Store with one backup, and the backup's data objects.
 fn put(request: &PutRequest, stream: &[u8]) -> (Store, Vec<PathBuf>) {
     let store = Store::new();
-    let (_stopper, mut stop) = stopper();
-    let observer = Observer::default();
     let source = Cursor::new(stream.to_vec());
-    block_on(xb_backup::put(&store.root, request, source, &observer, &mut stop)).unwrap();
+    block_on(xb_backup::put(&session(&store.root), request, source)).unwrap();
     let data = |path: &PathBuf| {
         let text = path.to_str().unwrap();
         text.contains("/n/") && !text.ends_with("claim") && !text.ends_with("keys")
@@ -52,7 +48,10 @@ fn what_is_proven_is_not_fetched_again() {
             "sealed",
             true,
             PutRequest {
-                layout: PutLayout::Packed { compress: "zstd:1".parse().unwrap(), ways_in: sealed },
+                layout: PutLayout::Packed {
+                    compress: "zstd:1".parse().unwrap(),
+                    key_slots: sealed,
+                },
                 ..put_request("n", Layout::Packed, MIB as u64)
             },
         ),
@@ -64,7 +63,7 @@ fn what_is_proven_is_not_fetched_again() {
                 layout: PutLayout::Classic {
                     fixed_size: false,
                     transform: Some(Transform {
-                        compress: "lz4".parse::<xb_compressor::Algorithm>().unwrap().member_codec(),
+                        compress: "lz4".parse::<xb_compressor::Algorithm>().unwrap().file_codec(),
                         encrypt: None,
                         threads: 2,
                     }),
@@ -95,9 +94,9 @@ fn what_is_proven_is_not_fetched_again() {
             at += objects.len() / 3;
         }
         let report = restore(&store, &target, (key, Selection::default())).unwrap();
-        let went_on = report.went_on.unwrap();
-        let before = went_on.bytes;
-        assert!(before > 0, "{what}: {went_on:?}");
+        let resumed = report.resumed.unwrap();
+        let before = resumed.bytes;
+        assert!(before > 0, "{what}: {resumed:?}");
         // Proven data is not read again. Chunks are 2 MiB; some were in flight.
         let read = report.get.stored_bytes;
         let wanted = stream.len() as u64 - before.min(stream.len() as u64);
@@ -161,7 +160,7 @@ fn only_the_same_restore_goes_on_and_nothing_of_others_is_touched() {
     let boot = boot["boot"].as_str().unwrap();
     std::fs::write(&journal, format!("{}\n{rest}", head.replace(boot, "another"))).unwrap();
     let report = restore(&store, &target, (false, Selection::default())).unwrap();
-    assert_eq!(report.went_on.unwrap().files, 0);
+    assert_eq!(report.resumed.unwrap().files, 0);
     assert!(std::fs::read(&whole).unwrap() == content);
     assert!(!target.join(".xb-partial").exists());
 }
@@ -237,13 +236,13 @@ fn what_is_no_longer_what_was_written_is_made_again() {
         assert_eq!(begun.len(), 4, "{what}");
         harm(&target, &begun);
         let report = restore(&store, &target, (false, Selection::default())).unwrap();
-        let went_on = report.went_on.unwrap();
+        let resumed = report.resumed.unwrap();
         // The last file that was started may have no proven data.
         assert!(
-            (distrusted..=begun.len() as u64).contains(&went_on.distrusted),
-            "{what}: {went_on:?}"
+            (distrusted..=begun.len() as u64).contains(&resumed.distrusted),
+            "{what}: {resumed:?}"
         );
-        assert!(went_on.files > 0, "{what}: {went_on:?}");
+        assert!(resumed.files > 0, "{what}: {resumed:?}");
         let got = tree(&target);
         for (name, content) in &files {
             assert!(got[name.as_str()] == *content, "{what}: {name}");
@@ -271,8 +270,8 @@ fn after_another_mount_only_what_was_synced_counts_and_only_if_it_is_there() {
     std::fs::write(&journal, text).unwrap();
     std::fs::write(target.join("shop/t1.ibd"), "short").unwrap();
     let report = restore(&store, &target, (false, Selection::default())).unwrap();
-    let went_on = report.went_on.unwrap();
-    assert_eq!((went_on.files, went_on.distrusted), (1, 1));
+    let resumed = report.resumed.unwrap();
+    assert_eq!((resumed.files, resumed.distrusted), (1, 1));
     let got = tree(&target);
     files.iter().for_each(|(name, content)| assert!(got[name.as_str()] == *content, "{name}"));
 }

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_backup::{BackupError, PutLayout, PutRequest, RestoreOptions, stopper};
-use xb_pipeline::{Durability, Observer};
+use xb_backup::{BackupError, PutLayout, PutRequest, RestoreOptions, Session, cancellation};
+use xb_pipeline::Durability;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
 use xb_repo::names::BackupName;
 
 use crate::common::{
-    Store, block_on, get_sealed, get_watched, put_request, put_sealed, request, stream,
+    Store, block_on, get_sealed, get_watched, put_request, put_sealed, request, session, stream,
     stream_reader,
 };
 
@@ -20,7 +20,7 @@ fn a_sealed_backup_opens_with_its_key_alone() {
     let report = put_sealed(&store, "n", &[7; 32]).unwrap();
     let packed = report.manifest.packed.as_ref().unwrap();
     assert_eq!(packed.codecs, ["zstd:1"]);
-    assert_eq!(packed.sealed.as_ref().unwrap().ways_in.len(), 1);
+    assert_eq!(packed.sealed.as_ref().unwrap().key_slots.len(), 1);
     assert_eq!(get_sealed(&store, "n", &[7; 32]).unwrap(), stream());
     assert!(matches!(get_sealed(&store, "n", &[8; 32]), Err(BackupError::Keys(_))));
     assert!(matches!(store.get("n"), Err(BackupError::Keys(_))), "no key at all");
@@ -163,12 +163,11 @@ fn any_damage_to_exact_classic_objects_is_an_error() {
     writer.end("db/t.ibd").unwrap();
     writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").unwrap();
     writer.end("xtrabackup_info").unwrap();
-    let (stream, memory) = (std::io::Cursor::new(writer.finish().unwrap()), 64 << 20);
+    let stream = std::io::Cursor::new(writer.finish().unwrap());
     let layout = PutLayout::Classic { fixed_size: true, transform: None, md5: false };
-    let request = PutRequest { layout, memory, ..put_request("n", Layout::Classic, 5000) };
-    let (_stopper, mut stop) = stopper();
-    let observer = Observer::default();
-    let put = xb_backup::put(&store.root, &request, stream, &observer, &mut stop);
+    let request = PutRequest { layout, ..put_request("n", Layout::Classic, 5000) };
+    let in_session = session(&store.root);
+    let put = xb_backup::put(&in_session, &request, stream);
     let manifest = block_on(put).unwrap().manifest;
     let facts = manifest.classic.unwrap();
     assert_eq!((facts.chunk_size, facts.short_objects, manifest.objects), (5000, 0, 5));
@@ -369,19 +368,17 @@ fn a_classic_run_that_is_alive_is_not_disturbed() {
 #[test]
 fn asked_to_stop_it_cleans_up() {
     let store = Store::new();
-    let (stopper, mut stop) = stopper();
+    let (canceller, cancel) = cancellation();
     let (reader, writer) = std::io::pipe().unwrap();
     let request = put_request("n", Layout::Packed, 500);
-    stopper.stop(15);
+    canceller.cancel(15);
     // The pipe stays open: the source is stalled, and the run must still end.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let outcome = runtime.block_on(xb_backup::put(
-        &store.root,
+        &Session { cancel: cancel.clone(), ..session(&store.root) },
         &request,
         reader,
-        &Observer::default(),
-        &mut stop,
     ));
     assert!(matches!(outcome, Err(BackupError::Interrupted(15))));
     drop(writer);
@@ -400,20 +397,11 @@ fn root_leaves_the_files_to_the_owner_of_the_folder() {
         xb_testkit::skipped("only root can change the owner");
         return;
     }
-    let (_stopper, mut stop) = stopper();
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
-    let (ready, observer) = (xb_backup::Ready::default(), Observer::default());
+    let ready = xb_backup::Ready::default();
     let talk: xb_backup::OnLine = std::sync::Arc::new(|_| {});
-    let restored = xb_backup::restore_ready(
-        &store.root,
-        request("n"),
-        &target,
-        how,
-        &ready,
-        &talk,
-        &observer,
-        &mut stop,
-    );
+    let in_session = session(&store.root);
+    let restored = xb_backup::restore_ready(&in_session, request("n"), &target, how, &ready, &talk);
     block_on(restored).unwrap();
     let mut folders = vec![target];
     while let Some(folder) = folders.pop() {

@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_backup::{BackupError, CopyRequest, Keys, VerifyRequest, stopper};
+use xb_backup::{BackupError, CopyRequest, Keys, VerifyRequest};
 use xb_encryptor::KeyBytes;
-use xb_pipeline::Observer;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
 use xb_repo::names::BackupName;
 use xb_repo::verification::{Authenticity, Level, VerifyReport};
 
-use crate::common::{Store, block_on, put_sealed, stream, stream_reader};
+use crate::common::{Store, block_on, put_sealed, session, stream, stream_reader};
 
 const KEY: [u8; 32] = [7; 32];
 
@@ -20,19 +19,15 @@ fn verify(
     level: Level,
     key: Option<[u8; 32]>,
 ) -> Result<VerifyReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let request = VerifyRequest {
         name: BackupName::new(name).unwrap(),
         level,
         keys: Keys::default().with_key(key.map(|key| KeyBytes::new(&key).unwrap())),
         accept: xb_backup::Accept::default(),
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
         // Writing a record for thousands of verifications would dominate the run time.
         record: None,
     };
-    block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop))
+    block_on(xb_backup::verify(&session(&store.root), &request))
 }
 
 #[track_caller]
@@ -345,7 +340,6 @@ fn a_forged_number_of_objects_costs_nothing() {
     let told = report.problems.len() as u64 + report.more_problems;
     assert!((999_999_000..=1_000_000_000).contains(&told), "{told}");
     let other = Store::new();
-    let (_stopper, mut stop) = stopper();
     let request = CopyRequest {
         name: BackupName::new("n").unwrap(),
         to: BackupName::new("n").unwrap(),
@@ -355,12 +349,9 @@ fn a_forged_number_of_objects_costs_nothing() {
         accept: xb_backup::Accept::default(),
         within_store: None,
         lock: None,
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
     };
-    let observer = Observer::default();
-    let copying = xb_backup::copy(&store.root, &other.root, &request, &observer, &mut stop);
+    let in_session = session(&store.root);
+    let copying = xb_backup::copy(&in_session, &other.root, &request);
     let copied = block_on(copying);
     assert!(matches!(copied, Err(BackupError::Damaged { .. })), "{copied:?}");
     forge(10_000_000_000);

@@ -6,7 +6,7 @@ use xb_repo::root::Root;
 
 use crate::args::RunOptions;
 use crate::args::catalogue::CopyArgs;
-use crate::commands::context::{Context, memory, parallel, threads};
+use crate::commands::context::{Context, resources};
 use crate::place::copy_place;
 use crate::report;
 
@@ -29,9 +29,6 @@ impl Context {
             accept: args.unsealed.accept(&args.opening),
             within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
             lock,
-            memory: memory(&args.common.run),
-            threads: threads(&args.common.run),
-            parallel: parallel(&args.common.run),
         };
         let to = self.taking_over(place.root, args.take_over);
         self.copy_backup(from, to, &request, &args.common.run).map(drop)
@@ -45,11 +42,8 @@ impl Context {
         request: &CopyRequest,
         run: &RunOptions,
     ) -> Result<CopyReport, Failure> {
-        let traffic = from.store().traffic().clone();
-        let (done, end) =
-            self.with_progress("copy", run, Some(traffic), |observer, mut stop| async move {
-                xb_backup::copy(&from, &to, request, &observer, &mut stop).await
-            })?;
+        let copying = |session| async move { xb_backup::copy(&session, &to, request).await };
+        let (done, end) = self.with_session("copy", run, (from, resources(run)), copying)?;
         report::copied(&self.log, &done, &end);
         report::locked(&self.log, request.lock.as_ref());
         Ok(done)

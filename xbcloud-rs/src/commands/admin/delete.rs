@@ -1,10 +1,10 @@
 //! `delete`: shows what would be removed, asks, and removes exactly that.
 
-use xb_backup::{CancelToken, DeletionPlan};
+use xb_backup::{CancelToken, DeletionPlan, Session};
 use xb_cli::Failure;
 
 use crate::args::DeleteArgs;
-use crate::commands::context::Context;
+use crate::commands::context::{Context, resources};
 use crate::place::backup_place;
 use crate::report;
 
@@ -26,12 +26,16 @@ impl Context {
         // Connections belong to the runtime that made them.
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
+        let resources = resources(&args.common.run);
         let (deleted, _) =
-            self.with_progress("delete", &args.common.run, None, |_, mut stop| async move {
+            self.with_progress("delete", &args.common.run, None, |observer, cancel| async move {
+                let session = Session { root, resources, observer, cancel };
                 match (shown, args.force) {
-                    (Some(shown), _) => xb_backup::delete_shown(&root, &shown, &mut stop).await,
-                    (None, true) => stop.or(xb_backup::delete(&root, &name)).await,
-                    (None, false) => xb_backup::delete_unless_needed(&root, &name, &mut stop).await,
+                    (Some(shown), _) => xb_backup::delete_shown(&session, &shown).await,
+                    (None, true) => {
+                        session.cancel.or(xb_backup::delete(&session.root, &name)).await
+                    }
+                    (None, false) => xb_backup::delete_unless_needed(&session, &name).await,
                 }
             })?;
         if deleted.left > 0 {
@@ -52,8 +56,8 @@ impl Context {
         }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let remove = |_, mut stop: CancelToken| async move {
-            stop.or(xb_backup::delete_files(&root, &name, &args.files)).await
+        let remove = |_, cancel: CancelToken| async move {
+            cancel.or(xb_backup::delete_files(&root, &name, &args.files)).await
         };
         let (objects, _) = self.with_progress("delete", &args.common.run, None, remove)?;
         self.log.info(format!("removed {}", report::objects(objects)));
@@ -64,8 +68,8 @@ impl Context {
     fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let plan = |_, mut stop: CancelToken| async move {
-            stop.or(xb_backup::doomed(&root, &name, !args.force)).await
+        let plan = |_, cancel: CancelToken| async move {
+            cancel.or(xb_backup::doomed(&root, &name, !args.force)).await
         };
         Ok(self.with_progress("delete", &args.common.run, None, plan)?.0)
     }

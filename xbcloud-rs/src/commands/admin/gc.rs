@@ -14,17 +14,17 @@ impl Context {
         let root = root_place(args.place.as_deref(), &args.common)?;
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) =
-            self.with_progress("gc", &args.common.run, None, |_, mut stop| async move {
-                let found = stop.or(xb_backup::leftovers(&root, age)).await?;
+            self.with_progress("gc", &args.common.run, None, |_, cancel| async move {
+                let found = cancel.or(xb_backup::leftovers(&root, age)).await?;
                 if args.yes {
                     for dead in &found.dead {
-                        if !stop.or(xb_backup::remove(&root, dead)).await? {
+                        if !cancel.or(xb_backup::remove(&root, dead)).await? {
                             self.log
                                 .info(format!("{}: skipped, its run is alive again", dead.name));
                         }
                     }
-                    stop.or(xb_backup::abort_uploads(&root, &found)).await?;
-                    stop.or(xb_backup::remove_measurements(&root, &found)).await?;
+                    cancel.or(xb_backup::abort_uploads(&root, &found)).await?;
+                    cancel.or(xb_backup::remove_measurements(&root, &found)).await?;
                 }
                 Ok(found)
             })?;

@@ -12,13 +12,12 @@ impl Context {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let reason = args.reason.clone();
         let (lock, parallel) = (args.retain.lock()?, parallel(&args.common.run));
-        let (_, _) =
-            self.with_progress("pin", &args.common.run, None, |_, mut stop| async move {
-                if let Some(lock) = &lock {
-                    stop.or(xb_backup::lock(&root, &name, lock, parallel)).await?;
-                }
-                stop.or(xb_repo::pin::pin(&root, &name, reason.as_deref())).await
-            })?;
+        let (_, _) = self.with_progress("pin", &args.common.run, None, |_, cancel| async move {
+            if let Some(lock) = &lock {
+                cancel.or(xb_backup::lock(&root, &name, lock, parallel)).await?;
+            }
+            cancel.or(xb_repo::pin::pin(&root, &name, reason.as_deref())).await
+        })?;
         report::locked(&self.log, lock.as_ref());
         self.log.info("pinned: prune and delete skip this backup until you unpin it");
         Ok(())
@@ -27,8 +26,8 @@ impl Context {
     pub(crate) fn unpin(&self, args: &UnpinArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let (was, _) =
-            self.with_progress("unpin", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_repo::pin::unpin(&root, &name)).await
+            self.with_progress("unpin", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::pin::unpin(&root, &name)).await
             })?;
         self.log.info(if was.is_some() { "unpinned" } else { "the backup was not pinned" });
         Ok(())

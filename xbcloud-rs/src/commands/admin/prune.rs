@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, CancelToken, Candidate, Keep, Verdict, plan_prune};
+use xb_backup::{BackupError, Candidate, Keep, Session, Verdict, plan_prune};
 use xb_cli::{Failure, Log, format_count};
 use xb_repo::list::{Listing, State};
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
-use crate::commands::context::Context;
+use crate::commands::context::{Context, resources};
 use crate::place::root_place;
 use crate::report;
 
@@ -34,8 +34,11 @@ impl Context {
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
         let root = root_place(place, common)?;
-        let run = |_, mut stop: CancelToken| async move {
-            let listed = stop.or(xb_repo::list::list_by_key(&root)).await?;
+        let resources = resources(&common.run);
+        let run = |observer, cancel| async move {
+            let session = Session { root, resources, observer, cancel };
+            let Session { root, cancel, .. } = &session;
+            let listed = cancel.or(xb_repo::list::list_by_key(root)).await?;
             let mut candidates = Candidate::all(&listed);
             for candidate in &mut candidates {
                 candidate.just_made = just_made == Some(candidate.name.as_str());
@@ -50,7 +53,7 @@ impl Context {
                         None => self.log.info(format!("removed {name}")),
                         Some(why) => self.log.warn(format!("kept {name}: {why}")),
                     };
-                    Some(xb_backup::prune(&root, &plan, &mut stop, done).await?)
+                    Some(xb_backup::prune(&session, &plan, done).await?)
                 }
                 false => None,
             };

@@ -9,7 +9,7 @@ use crate::commands::context::{Context, memory};
 impl Context {
     pub(crate) fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
         let (root, name) = self.which(&args.source, &args.common)?;
-        let add = args.new.ways_in(&self.log)?;
+        let add = args.new.key_slots(&self.log)?;
         if add.is_empty() && args.remove.is_empty() {
             return Err(Failure::usage("no new key slot is given").hint(
                 "add --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",
@@ -28,8 +28,8 @@ impl Context {
             memory: memory(&args.common.run),
         };
         let (slots, _) =
-            self.with_progress("rewrap", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::rewrap(&root, &request)).await
+            self.with_progress("rewrap", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_backup::rewrap(&root, &request)).await
             })?;
         for slot in slots {
             self.log.info(format!("key slot {}: {slot}", slot.slot));

@@ -20,8 +20,8 @@ impl Context {
             true => None,
         };
         let (listings, _) =
-            self.with_progress("list", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_repo::list::list_with(&root, cache.as_ref())).await
+            self.with_progress("list", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await
             })?;
         report::printed(listing(&listings, args.long, args.common.run.json))?;
         proven(&self.log, &listings);

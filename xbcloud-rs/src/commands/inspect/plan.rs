@@ -1,6 +1,6 @@
 //! `plan`: estimates objects, requests, memory and cost before the first run.
 
-use xb_backup::{CancelToken, PutSizing};
+use xb_backup::{CancelToken, PutSizing, Resources};
 use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 use xb_repo::manifest::{Layout, Manifest};
@@ -19,8 +19,8 @@ impl Context {
             None => None,
             Some(name) => {
                 let (root, name) = backup_place(name, &args.common, false)?;
-                let find = |_, mut stop: CancelToken| async move {
-                    stop.or(xb_repo::list::describe(&root, &name)).await
+                let find = |_, cancel: CancelToken| async move {
+                    cancel.or(xb_repo::list::describe(&root, &name)).await
                 };
                 Some(self.with_progress("plan", &args.common.run, None, find)?.0)
             }
@@ -33,21 +33,25 @@ impl Context {
         let cut_as = like.as_ref().and_then(|manifest| manifest.classic.as_ref());
         let chunk_size = args.chunk_size.map(|size| size.bytes());
         let chunk_size = chunk_size.or(cut_as.map(|classic| classic.chunk_size));
-        let recut = layout == Layout::Classic && chunk_size.is_some();
+        let fixed_size = layout == Layout::Classic && chunk_size.is_some();
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
         let run = &args.common.run;
         let object_size = ObjectSize::new(chunk_size);
         let (memory, get_memory) = (put_memory(run, object_size, 0), memory(run));
         let threads = run.threads.unwrap_or_else(|| default_threads(memory, 0));
         let parallel = parallel(run);
-        let sizing = PutSizing { memory, object_size, threads, parallel, fixed_size: recut };
+        let sizing = PutSizing {
+            resources: Resources { memory, threads, parallel },
+            object_size,
+            fixed_size,
+        };
         let request = xb_tune::EstimateRequest {
             stored: like.as_ref().map_or_else(
                 || args.size.map_or(0, |size| size.bytes()),
                 |manifest| manifest.stored_bytes,
             ),
             layout,
-            recut,
+            fixed_size,
             files: like.as_ref().map_or(args.files, |manifest| manifest.files),
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
             put: xb_backup::put_plan(sizing).map_err(report::failure)?,

@@ -19,8 +19,8 @@ impl Context {
             memory: memory(&args.common.run),
         };
         let (shown, _) =
-            self.with_progress("show", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_backup::show(&root, &request)).await
+            self.with_progress("show", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_backup::show(&root, &request)).await
             })?;
         report::printed(print_shown(&shown, args.common.run.json))
     }

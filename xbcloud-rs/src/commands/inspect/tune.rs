@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::FileType;
-use xb_backup::{CancelToken, PutSizing, put_plan};
+use xb_backup::{CancelToken, PutSizing, Resources, put_plan};
 use xb_cli::{Failure, format_size};
 use xb_pipeline::ObjectSize;
 use xb_repo::root::Root;
@@ -115,7 +115,8 @@ impl Context {
             time: Duration::from_secs(args.upload_time),
             parallel: most,
         };
-        let measure = |_, stop: CancelToken| async move { measure_link(&root, bounds, stop).await };
+        let measure =
+            |_, cancel: CancelToken| async move { measure_link(&root, bounds, cancel).await };
         Ok(self.with_progress("tune", &args.common.run, None, measure)?.0)
     }
 }
@@ -144,7 +145,11 @@ fn budgets(most: u64) -> Vec<u64> {
 fn check_memory(budgets: &[u64]) -> Result<(), Failure> {
     let memory = budgets.iter().copied().max().unwrap_or_default();
     let object_size = ObjectSize::new(CHUNK_SIZES[0]);
-    let sizing = PutSizing { memory, object_size, threads: 1, parallel: 1, fixed_size: false };
+    let sizing = PutSizing {
+        resources: Resources { memory, threads: 1, parallel: 1 },
+        object_size,
+        fixed_size: false,
+    };
     let refused = |error: xb_backup::BackupError| {
         Failure::usage(error.to_string()).hint("raise --max-memory")
     };

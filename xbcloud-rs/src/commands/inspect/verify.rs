@@ -10,7 +10,7 @@ use xb_repo::verification::{Level, VerifyReport};
 
 use crate::args::RunOptions;
 use crate::args::catalogue::{LevelArg, VerifyArgs};
-use crate::commands::context::{Context, TOOL, memory, parallel, threads};
+use crate::commands::context::{Context, TOOL, resources};
 use crate::report;
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -24,9 +24,6 @@ impl Context {
             level: args.level.map_or(Level::Pages, LevelArg::level),
             keys: crate::keys::opening(true, &args.opening, &self.log)?,
             accept: args.unsealed.accept(&args.opening),
-            memory: memory(&args.common.run),
-            threads: threads(&args.common.run),
-            parallel: parallel(&args.common.run),
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
         let (found, end) = self.verify_backup(root, request, &args.server, &args.common.run)?;
@@ -63,12 +60,11 @@ impl Context {
         };
         let log = self.log.clone();
         let talk: OnLine = Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)));
-        let traffic = root.store().traffic().clone();
-        self.with_progress("verify", run, Some(traffic), |observer, mut stop| async move {
+        self.with_session("verify", run, (root, resources(run)), |session| async move {
             if request.level < Level::Restore {
-                return xb_backup::verify(&root, &request, &observer, &mut stop).await;
+                return xb_backup::verify(&session, &request).await;
             }
-            xb_backup::verify_by_restore(&root, request, &trial, &talk, &observer, &mut stop).await
+            xb_backup::verify_by_restore(&session, request, &trial, &talk).await
         })
     }
 }

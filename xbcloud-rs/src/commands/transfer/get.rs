@@ -8,7 +8,7 @@ use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 
 use crate::args::{GetArgs, RunOptions};
-use crate::commands::context::{Context, DEFAULT_PARALLEL, memory, threads};
+use crate::commands::context::{Context, resources};
 use crate::report;
 use crate::standard_stream::enlarged;
 
@@ -29,7 +29,7 @@ impl Context {
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         self.reporting.name(&name);
         let (keyed, shown) = (!keys.is_empty(), name.to_string());
-        let request = get_request(name, keys, &args.common.run);
+        let request = get_request(name, keys);
         let request = GetRequest {
             files: selection(&args.files, &args.globs)?,
             as_stored: args.as_stored,
@@ -60,13 +60,12 @@ impl Context {
         run: &RunOptions,
     ) -> Result<Option<(GetReport, ProgressEnd)>, Failure> {
         let stdout = enlarged(&std::io::stdout()).stage("output")?;
-        let traffic = root.store().traffic().clone();
         let (done, end) =
-            self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
+            self.with_session("get", run, (root, resources(run)), |session| async move {
                 loop {
                     let failed = |source| BackupError::Output { what: STDOUT.to_owned(), source };
                     let output = Output::new(stdout.try_clone().map_err(failed)?, STDOUT);
-                    let got = xb_backup::get(&root, &request, output, &observer, &mut stop).await;
+                    let got = xb_backup::get(&session, &request, output).await;
                     match got {
                         // The operators ask for a file, and if they get nothing, for its compressed
                         // form; a failure they take for the last word.
@@ -96,12 +95,10 @@ impl Context {
         // Removed at the end of this function.
         let names = FifoNames::default();
         let opening = Split::opening(fifos, &names);
-        let traffic = root.store().traffic().clone();
-        self.with_progress("get", run, Some(traffic), |observer, mut stop| async move {
-            let split = stop.or(opened(opening)).await?;
+        self.with_session("get", run, (root, resources(run)), |session| async move {
+            let split = session.cancel.or(opened(opening)).await?;
             let output = Output::new(split, STREAMS);
-            let (report, output) =
-                xb_backup::get(&root, &request, output, &observer, &mut stop).await?;
+            let (report, output) = xb_backup::get(&session, &request, output).await?;
             output.into_inner().finish().map_err(fifo_failed)?;
             Ok(report)
         })
@@ -135,15 +132,12 @@ pub(crate) fn selection(exact: &[String], globs: &[String]) -> Result<Selection,
     Selection::globs(globs).map_err(|error| Failure::usage(format!("--files: {error}")))
 }
 
-pub(crate) fn get_request(name: BackupName, keys: Keys, run: &RunOptions) -> GetRequest {
+pub(crate) fn get_request(name: BackupName, keys: Keys) -> GetRequest {
     GetRequest {
         name,
         files: Selection::default(),
         as_stored: false,
         keys,
         accept: Accept::default(),
-        memory: memory(run),
-        threads: threads(run),
-        parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xb_backup::{
     BackupError, CancelToken, IncrementalBase, Keys, LocalRunLog, LockGuard, Producer, PutLayout,
-    PutReport, PutRequest, ServerWatch, SinceRequest,
+    PutReport, PutRequest, Resources, ServerWatch, Session, SinceRequest,
 };
 use xb_cli::{Failure, Log, OrFail as _, host_name};
 use xb_compressor::{AlgorithmError, Compression};
@@ -27,7 +27,7 @@ use crate::args::{
     BackupArgs, BackupOptions, LayoutArg, ProducerOptions, PutArgs, PutOptions, RunOptions,
     StreamOptions,
 };
-use crate::commands::context::{Context, DEFAULT_CHUNK, DEFAULT_PARALLEL, TOOL, put_memory};
+use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
 use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
 use crate::limits::default_threads;
 use crate::place::{NewPlace, new_backup_place};
@@ -54,7 +54,7 @@ fn lsn_by_hand(producer: &[OsString]) -> Option<u64> {
 }
 
 /// Returns the option if `word` names the base of an incremental backup.
-fn goes_on_by_itself(word: &OsString) -> Option<&'static str> {
+fn sets_own_base(word: &OsString) -> Option<&'static str> {
     let word = word.to_string_lossy();
     let name = word.strip_prefix("--")?.split('=').next()?.replace('_', "-");
     let name = name.strip_prefix("loose-").unwrap_or(&name);
@@ -73,9 +73,10 @@ impl Context {
             new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
         self.reporting.name(&name);
         let root = self.taking_over(root, args.put.classic.take_over);
-        let request = self.put_request(name, &args.put, &args.keys, &args.common.run)?;
+        let (request, resources) =
+            self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let request = PutRequest { generated, ..request };
-        self.reporting.putting(&root, &request);
+        self.reporting.putting(&root, resources, &request);
         let lock = args.retain.lock()?;
         // The names of the FIFOs are removed at the end of this function.
         let (source, _names): (Box<dyn Read + Send>, _) = match fifos {
@@ -85,29 +86,18 @@ impl Context {
                 (Box::new(merged), Some(names))
             }
         };
-        let traffic = root.store().traffic().clone();
-        let (report, end) = self.with_progress(
-            "put",
-            &args.common.run,
-            Some(traffic),
-            |observer, mut stop| async move {
-                if self.stock && stop.or(root.store().create_missing_bucket()).await? {
+        let (report, end) =
+            self.with_session("put", &args.common.run, (root, resources), |session| async move {
+                let Session { root, cancel, .. } = &session;
+                if self.stock && cancel.or(root.store().create_missing_bucket()).await? {
                     self.log.info("the bucket did not exist, and was created");
                 }
-                can_lock(&root, lock.as_ref(), &mut stop).await?;
-                let put = xb_backup::put(&root, &request, source, &observer, &mut stop).await;
+                can_lock(root, lock.as_ref(), cancel).await?;
+                let put = xb_backup::put(&session, &request, source).await;
                 let report = put.inspect_err(|error| self.say_incomplete(error))?;
-                lock_all(
-                    &root,
-                    (&report.manifest.name, request.parallel),
-                    lock.as_ref(),
-                    &mut stop,
-                    &self.log,
-                )
-                .await?;
+                lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
                 Ok(report)
-            },
-        )?;
+            })?;
         self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref());
@@ -142,56 +132,46 @@ impl Context {
         self.reporting.name(&name);
         let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.classic.take_over);
-        let mut request = self.put_request(name, &args.put, &args.keys, run)?;
+        let (mut request, resources) = self.put_request(name, &args.put, &args.keys, run)?;
         request.generated = generated;
         request.server = request.server.or_else(host_name);
         let guard = lock_guard(&args.producer_options);
         // Refused before any request.
-        xb_backup::plan(&root, &request).map_err(report::failure)?;
-        self.reporting.putting(&root, &request);
+        xb_backup::plan(&root, resources, &request).map_err(report::failure)?;
+        self.reporting.putting(&root, resources, &request);
         let lock = args.retain.lock()?;
-        let since = self.goes_on_from(args, &command)?;
+        let since = self.incremental_base(args, &command)?;
         let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
         let messages = self.producer_log(&args.producer_options, request.name.as_str())?;
         let heard = messages.clone();
-        let traffic = root.store().traffic().clone();
-        let outcome =
-            self.with_progress("backup", run, Some(traffic), |observer, mut stop| async move {
-                can_lock(&root, lock.as_ref(), &mut stop).await?;
-                let talk = talk(&self.log, heard);
-                let mut producer = command;
-                if let (Some(lsn), false) = (lsn_by_hand(&producer), request.base_elsewhere) {
-                    stop.or(xb_backup::refuse_without_base(&root, &request, lsn)).await?;
-                }
-                request.watch = Some(ServerWatch::begin(&producer, &mut stop).await);
-                if let Some((wanted, keys)) = &since {
-                    request.since = self
-                        .find_base((&root, &request), (wanted, keys), args, own.as_ref(), &mut stop)
-                        .await?;
-                }
-                if let Some(since) = &request.since {
-                    producer.push(format!("--incremental-lsn={}", since.lsn).into());
-                }
-                let start = || Producer::start(&producer, fifos, &guard, talk);
-                let report =
-                    xb_backup::backup(&root, &request, start, &observer, &mut stop).await?;
-                // The backup is complete; without this note, only `--incremental-from` may need a
-                // key.
-                if let Some(own) = own
-                    && let Err(error) = own.note(&report.manifest)
-                {
-                    self.log.verbose(format!("cannot record this backup on this host: {error}"));
-                }
-                lock_all(
-                    &root,
-                    (&report.manifest.name, request.parallel),
-                    lock.as_ref(),
-                    &mut stop,
-                    &self.log,
-                )
-                .await?;
-                Ok(report)
-            });
+        let outcome = self.with_session("backup", run, (root, resources), |session| async move {
+            let Session { root, cancel, .. } = &session;
+            can_lock(root, lock.as_ref(), cancel).await?;
+            let talk = talk(&self.log, heard);
+            let mut producer = command;
+            if let (Some(lsn), false) = (lsn_by_hand(&producer), request.base_elsewhere) {
+                cancel.or(xb_backup::refuse_without_base(root, &request, lsn)).await?;
+            }
+            request.watch = Some(ServerWatch::begin(&producer, cancel).await);
+            if let Some((wanted, keys)) = &since {
+                request.since =
+                    self.find_base(&session, &request, (wanted, keys), args, own.as_ref()).await?;
+            }
+            if let Some(since) = &request.since {
+                producer.push(format!("--incremental-lsn={}", since.lsn).into());
+            }
+            let start = || Producer::start(&producer, fifos, &guard, talk);
+            let report = xb_backup::backup(&session, &request, start).await?;
+            // The backup is complete; without this note, only `--incremental-from` may need a
+            // key.
+            if let Some(own) = own
+                && let Err(error) = own.note(&report.manifest)
+            {
+                self.log.verbose(format!("cannot record this backup on this host: {error}"));
+            }
+            lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
+            Ok(report)
+        });
         if let Some(messages) = &messages {
             self.show_tail(messages, outcome.is_err());
         }
@@ -206,11 +186,11 @@ impl Context {
     /// instead.
     async fn find_base(
         &self,
-        (root, request): (&Root, &PutRequest),
+        session: &Session,
+        request: &PutRequest,
         (wanted, keys): (&Wanted, &Keys),
         args: &BackupOptions,
         own: Option<&LocalRunLog>,
-        stop: &mut CancelToken,
     ) -> Result<Option<IncrementalBase>, BackupError> {
         let since = SinceRequest {
             wanted,
@@ -218,12 +198,12 @@ impl Context {
             keys,
             sealed: request.layout.is_encrypted(),
             accept_unsealed: args.accept_unsealed,
-            memory: request.memory,
+            memory: session.resources.memory,
             own,
             watch: request.watch.as_ref(),
             accept_history: args.accept_history,
         };
-        match stop.or(xb_backup::since(root, &since)).await {
+        match session.cancel.or(xb_backup::since(&session.root, &since)).await {
             Ok((since, doubts)) => {
                 doubts.iter().for_each(|doubt| self.unusual(doubt));
                 self.log.info(format!(
@@ -253,13 +233,13 @@ impl Context {
     }
 
     /// The base that `--incremental-from` names, and the keys to open its manifest.
-    pub(crate) fn goes_on_from(
+    pub(crate) fn incremental_base(
         &self,
         args: &BackupOptions,
         producer: &[OsString],
     ) -> Result<Option<(Wanted, Keys)>, Failure> {
         let Some(name) = &args.incremental_from else { return Ok(None) };
-        if let Some(option) = producer.iter().find_map(goes_on_by_itself) {
+        if let Some(option) = producer.iter().find_map(sets_own_base) {
             return Err(Failure::usage(format!(
                 "--incremental-from and the producer's {option} both set the base"
             ))
@@ -277,7 +257,7 @@ impl Context {
         put: &PutOptions,
         keys: &KeyOptions,
         run: &RunOptions,
-    ) -> Result<PutRequest, Failure> {
+    ) -> Result<(PutRequest, Resources), Failure> {
         let layout = match put.layout {
             Some(LayoutArg::Packed) => Layout::Packed,
             Some(LayoutArg::Classic) => Layout::Classic,
@@ -313,8 +293,8 @@ impl Context {
                 .hint("remove it; the segments of a sealed backup have a fixed size"));
             }
             Layout::Packed => {
-                let ways_in = crate::keys::ways_in(put, keys, &self.log)?;
-                PutLayout::Packed { compress, ways_in }
+                let key_slots = crate::keys::key_slots(put, keys, &self.log)?;
+                PutLayout::Packed { compress, key_slots }
             }
             Layout::Classic => PutLayout::Classic {
                 fixed_size: put.chunk_size.is_some(),
@@ -324,14 +304,12 @@ impl Context {
         };
         let content =
             if put.stream.raw { Content::Raw } else { xbstream(&put.stream, self.stock)? };
-        Ok(PutRequest {
+        let resources = Resources { memory, threads, parallel: parallel(run) };
+        let request = PutRequest {
             name,
             generated: false,
             layout,
             object_size,
-            memory,
-            threads,
-            parallel: run.parallel.unwrap_or(DEFAULT_PARALLEL),
             content,
             tool: TOOL.to_owned(),
             server: put.server.clone(),
@@ -339,7 +317,8 @@ impl Context {
             base_elsewhere: put.base_elsewhere || self.stock,
             since: None,
             watch: None,
-        })
+        };
+        Ok((request, resources))
     }
 
     /// Transformation of each file of a classic backup, if any.
@@ -352,7 +331,7 @@ impl Context {
     ) -> Result<Option<Transform>, Failure> {
         let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
         let codec = match compress {
-            Compression::Fixed(algorithm) => algorithm.member_codec(),
+            Compression::Fixed(algorithm) => algorithm.file_codec(),
             Compression::Auto => None,
         };
         if codec.is_none() && compress != Compression::default() {
@@ -370,26 +349,25 @@ impl Context {
 async fn can_lock(
     root: &Root,
     lock: Option<&Lock>,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     match lock {
-        Some(_) => stop.or(root.store().can_lock()).await,
+        Some(_) => cancel.or(root.store().can_lock()).await,
         None => Ok(()),
     }
 }
 
 /// Locks the stored objects, if requested.
 async fn lock_all(
-    root: &Root,
-    (name, parallel): (&str, usize),
+    session: &Session,
+    name: &str,
     lock: Option<&Lock>,
-    stop: &mut CancelToken,
     log: &Log,
 ) -> Result<(), BackupError> {
     let Some(lock) = lock else { return Ok(()) };
     let name = BackupName::new(name)?;
-    let locking = xb_backup::lock(root, &name, lock, parallel);
-    let locked = stop.or(locking).await;
+    let locking = xb_backup::lock(&session.root, &name, lock, session.resources.parallel);
+    let locked = session.cancel.or(locking).await;
     if locked.is_err() {
         // Whatever the error is, the backup itself has not failed.
         log.warn(format!(
@@ -452,10 +430,10 @@ mod tests {
             "--incremental_history_uuid=u",
             "--incremental-l=5",
         ] {
-            assert!(goes_on_by_itself(&word.into()).is_some(), "{word}");
+            assert!(sets_own_base(&word.into()).is_some(), "{word}");
         }
         for word in ["--incremental", "--incremental-force-scan", "--target-dir=/incremental-lsn"] {
-            assert_eq!(goes_on_by_itself(&word.into()), None, "{word}");
+            assert_eq!(sets_own_base(&word.into()), None, "{word}");
         }
     }
 }

@@ -7,7 +7,7 @@ use xb_cli::Failure;
 use xb_pipeline::Durability;
 
 use crate::args::{RestoreArgs, Sync};
-use crate::commands::context::Context;
+use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::{get_request, selection};
 use crate::report;
 
@@ -18,7 +18,7 @@ impl Context {
         let keyed = !keys.is_empty();
         self.reporting.name(&name);
         let ready = ready(args)?;
-        let request = get_request(name, keys, &args.common.run);
+        let request = get_request(name, keys);
         let request = GetRequest {
             files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
             accept: args.unsealed.accept(&args.opening),
@@ -37,19 +37,11 @@ impl Context {
             let log = self.log.clone();
             Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
         };
-        let traffic = root.store().traffic().clone();
-        let target = &args.target_dir;
-        let outcome = self.with_progress(
-            "restore",
-            &args.common.run,
-            Some(traffic),
-            |observer, mut stop| async move {
-                xb_backup::restore_ready(
-                    &root, request, target, how, &ready, &talk, &observer, &mut stop,
-                )
-                .await
-            },
-        );
+        let (target, run) = (&args.target_dir, &args.common.run);
+        let outcome =
+            self.with_session("restore", run, (root, resources(run)), |session| async move {
+                xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
+            });
         if outcome.is_err() && xb_backup::is_unfinished(target) {
             self.log.info("the restored data is kept; to resume, run the same command again");
         }

@@ -25,7 +25,7 @@ impl Context {
         let args = &*args;
         let run = &args.common.run;
         let mut lines = self.check_the_store(args)?;
-        let slots = crate::keys::ways_in(&args.backup.put, &args.backup.keys, &self.log);
+        let slots = crate::keys::key_slots(&args.backup.put, &args.backup.keys, &self.log);
         let keys = crate::keys::keys(true, &args.identities, &args.backup.keys, &self.log);
         match (slots, keys) {
             (Ok(slots), Ok(keys)) => {
@@ -62,7 +62,7 @@ impl Context {
             }
         };
         let check =
-            |_, mut stop: CancelToken| async move { stop.or(check_store(&root, lock)).await };
+            |_, cancel: CancelToken| async move { cancel.or(check_store(&root, lock)).await };
         Ok(self.with_progress("check", &args.common.run, None, check)?.0)
     }
 
@@ -79,7 +79,7 @@ impl Context {
             }
         };
         let check =
-            |_, mut stop: CancelToken| async move { Ok(check_producer(&argv, &mut stop).await) };
+            |_, cancel: CancelToken| async move { Ok(check_producer(&argv, &cancel).await) };
         Ok(self.with_progress("check", run, None, check)?.0)
     }
 }

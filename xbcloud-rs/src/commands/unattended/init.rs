@@ -49,8 +49,8 @@ impl Context {
         let root = root_place(args.place.as_deref(), &args.common)?;
         let lock = args.retain.retain.is_some();
         let rule = AbortRule { id: RULE_ID, prefix: &location.path, days: UNFINISHED_DAYS };
-        let applying = |_, mut stop: CancelToken| async move {
-            stop.or(self.change(root.store(), bucket, &rule, lock)).await
+        let applying = |_, cancel: CancelToken| async move {
+            cancel.or(self.change(root.store(), bucket, &rule, lock)).await
         };
         self.with_progress("init", &args.common.run, None, applying).map(drop)
     }

@@ -17,8 +17,8 @@ impl Context {
         let place = args.place.as_deref().filter(|place| !place.is_empty());
         let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
         let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
-            self.with_progress("monitor", &args.common.run, None, |_, mut stop| async move {
-                stop.or(xb_repo::list::list(&root)).await
+            self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::list::list(&root)).await
             })
         });
         let verdict = match &listed {

@@ -18,7 +18,7 @@ use xb_repo::verification::Level;
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
 use crate::args::run::JobOptions;
-use crate::commands::context::{Context, TOOL, memory, parallel, threads};
+use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
@@ -254,10 +254,10 @@ impl Job<'_> {
     fn heartbeat(&self, url: &Secret) -> Option<String> {
         let document = self.result.to_json();
         let run = &self.args.common.run;
-        let send = |_, mut stop: xb_backup::CancelToken| async move {
+        let send = |_, cancel: xb_backup::CancelToken| async move {
             let sending = xb_job::send_heartbeat(url.expose(), &document);
             let sending = async { Ok::<_, BackupError>(sending.await) };
-            stop.or(sending).await
+            cancel.or(sending).await
         };
         match self.context.with_progress("heartbeat", run, None, send) {
             Ok((Ok(()), _)) => None,
@@ -301,9 +301,6 @@ fn self_verify(
         level,
         keys: crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log)?,
         accept: xb_backup::Accept::default(),
-        memory: memory(run),
-        threads: threads(run),
-        parallel: parallel(run),
         record: Some(TOOL.to_owned()),
     };
     let (found, _) = context.verify_backup(root, request, &args.server, run)?;
@@ -341,9 +338,6 @@ fn self_copy(
         accept: xb_backup::Accept::default(),
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
         lock: lock(args.to_retain, args.to_retain_mode)?,
-        memory: memory(run),
-        threads: threads(run),
-        parallel: parallel(run),
     };
     let done = context.copy_backup(from, to.root, &request, run)?;
     Ok(json!({ "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }))

@@ -15,6 +15,7 @@ use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic::list_classic;
 use crate::objects::classic_checksums::list_with_sums;
+use crate::session::Resources;
 use crate::write::{Beside, part_limits};
 
 /// A copy in progress.
@@ -23,6 +24,7 @@ pub(super) struct Copying<'a> {
     pub(super) from: &'a Root,
     pub(super) to: &'a Root,
     pub(super) request: &'a CopyRequest,
+    pub(super) resources: Resources,
     pub(super) source: &'a Source,
     pub(super) observer: &'a Observer,
 }
@@ -122,7 +124,7 @@ impl Copying<'_> {
     /// Plans the fetch so that objects of up to `largest` bytes are fetched in the pieces in which
     /// they are sent.
     pub(super) fn plan(&self, largest: u64) -> Result<UnpackPlan, BackupError> {
-        let CopyRequest { memory, threads, parallel, .. } = *self.request;
+        let Resources { memory, threads, parallel } = self.resources;
         let limits = part_limits(self.to.store().limits());
         let put = PackPlan::new(PackSizing {
             memory,

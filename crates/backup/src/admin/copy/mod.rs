@@ -11,7 +11,6 @@ mod source;
 mod transfer;
 
 use bytes::Bytes;
-use xb_pipeline::Observer;
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_base};
 use xb_repo::claim::mark::{settled, take_back};
@@ -33,23 +32,23 @@ use crate::admin::object_lock::lock_complete;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
-use crate::read::unlock::{parse_envelope, unlock};
-use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, prove_shared};
+use crate::read::unlock::{parse_keys_object, unlock};
+use crate::session::Session;
+use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, prove_classic};
 
-/// Copies a backup. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
+/// Copies a backup of the session to the repository `to`. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
 ///
 /// # Errors
 /// [`BackupError::Unverified`] unless that is allowed; [`RepoError::Exists`] if another backup
 /// has the name. Objects of a failed copy are not a backup; a retry continues with them, or `gc`
 /// removes them.
 pub async fn copy(
-    from: &Root,
+    session: &Session,
     to: &Root,
     request: &CopyRequest,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<CopyReport, BackupError> {
-    let source = stop.or(Source::open(from, request)).await?;
+    let Session { root: from, resources, observer, cancel } = session;
+    let source = cancel.or(Source::open(from, request, resources.memory)).await?;
     let mut report = CopyReport {
         manifest: source.copied.clone(),
         by_store: 0,
@@ -60,10 +59,10 @@ pub async fn copy(
         retries: 0,
     };
     if request.lock.is_some() {
-        stop.or(to.store().can_lock()).await?;
+        cancel.or(to.store().can_lock()).await?;
     }
     // A manifest that has lost its objects is no copy.
-    let there = match stop.or(free_if_vacant(to, &request.to)).await? {
+    let there = match cancel.or(free_if_vacant(to, &request.to)).await? {
         true => None,
         false => to.stored_manifest(&request.to).await?,
     };
@@ -72,8 +71,8 @@ pub async fn copy(
             report.was_there = true;
             if let Some(lock) = &request.lock {
                 let locking =
-                    crate::admin::object_lock::lock(to, &request.to, lock, request.parallel);
-                report.locked = stop.or(locking).await?;
+                    crate::admin::object_lock::lock(to, &request.to, lock, resources.parallel);
+                report.locked = cancel.or(locking).await?;
             }
         }
         Some(_) => {
@@ -83,9 +82,10 @@ pub async fn copy(
             }));
         }
         None => {
-            stop.or(base_is_there(to, &source.manifest, request)).await?;
-            let copying = Copying { from, to, request, source: &source, observer };
-            copying.all(&mut report, stop).await?;
+            cancel.or(base_is_there(to, &source.manifest, request, resources.memory)).await?;
+            let copying =
+                Copying { from, to, request, resources: *resources, source: &source, observer };
+            copying.all(&mut report, cancel).await?;
         }
     }
     // A verification of these bytes also holds for the copy if all of them passed through us. If
@@ -104,6 +104,7 @@ async fn base_is_there(
     to: &Root,
     manifest: &Manifest,
     request: &CopyRequest,
+    memory: u64,
 ) -> Result<(), BackupError> {
     if request.alone || !manifest.is_incremental() {
         return Ok(());
@@ -125,7 +126,7 @@ async fn base_is_there(
     match to.stored_manifest(&name).await? {
         Some(found) if found.manifest.run == base.run => match request.keys.is_empty() {
             true => Ok(()),
-            false => unlock(to, &name, Some(&found), request.given()).await.map(drop),
+            false => unlock(to, &name, Some(&found), request.given(memory)).await.map(drop),
         },
         Some(_) => refused(format!(
             "its base is {}, but the destination holds another backup of that name",
@@ -165,29 +166,25 @@ async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
 }
 
 impl Copying<'_> {
-    async fn all(
-        &self,
-        report: &mut CopyReport,
-        stop: &mut CancelToken,
-    ) -> Result<(), BackupError> {
+    async fn all(&self, report: &mut CopyReport, cancel: &CancelToken) -> Result<(), BackupError> {
         let (Self { request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
         let (folders, claim, to) = if packed {
             let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
-            (folders, stop.or(self.claim_packed()).await?, self.to.clone())
+            (folders, cancel.or(self.claim_packed()).await?, self.to.clone())
         } else {
             // Starts from an empty folder, as a classic run does.
             let (claim, to) =
-                stop.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?;
+                cancel.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?;
             ((request.name.to_string(), name.to_string()), claim, to)
         };
         let copying = Copying { to: &to, ..*self };
-        let copied = copying.under(&claim, &folders, report, stop).await;
+        let copied = copying.under(&claim, &folders, report, cancel).await;
         drop(claim);
         copied?;
         if let Some(lock) = &request.lock {
-            let locking = lock_complete(&to, name, &source.manifest, lock, request.parallel);
-            report.locked = stop.or(locking).await?;
+            let locking = lock_complete(&to, name, &source.manifest, lock, self.resources.parallel);
+            report.locked = cancel.or(locking).await?;
         }
         Ok(())
     }
@@ -198,25 +195,25 @@ impl Copying<'_> {
         claim: &Claim,
         folders: &(String, String),
         report: &mut CopyReport,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
-        let objects = stop.or(self.objects()).await?;
-        let there = stop.or(self.there(&folders.1)).await?;
-        let known = stop.or(self.sums()).await?;
+        let objects = cancel.or(self.objects()).await?;
+        let there = cancel.or(self.there(&folders.1)).await?;
+        let known = cancel.or(self.sums()).await?;
         // Only its checksum shows that an existing object is sound, so without checksums none is
         // kept.
         let (of_size, mut missing): (Vec<Object>, Vec<Object>) = objects
             .into_iter()
             .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
-        let wrong = self.compare(&folders.1, &of_size, known.as_ref(), stop).await?;
+        let wrong = self.compare(&folders.1, &of_size, known.as_ref(), cancel).await?;
         let (kept, bad): (Vec<Object>, Vec<Object>) =
             of_size.into_iter().partition(|(key, _)| !wrong.contains(key));
         missing.extend(bad);
         missing.sort();
         report.kept = kept.len() as u64;
-        let beside = self.copy_small(folders, stop).await?;
+        let beside = self.copy_small(folders, cancel).await?;
         // Without checksums all objects must pass through us, so that the root digest can verify
         // them.
         let by_store = request
@@ -233,24 +230,24 @@ impl Copying<'_> {
         self.observer.expect_phases(2);
         self.observer.begin_phase("copy");
         self.observer.expect_bytes(small.iter().chain(&large).map(|(_, size)| size).sum());
-        self.have_copied(folders, small, stop).await?;
+        self.have_copied(folders, small, cancel).await?;
         let check = match &known {
             Some(known) => Check::each(known, &large),
             None => Check::whole(report.kept == 0 && report.by_store == 0),
         };
-        self.read_and_put(folders, large, (check, known.as_ref()), &mut ledger, stop).await?;
+        self.read_and_put(folders, large, (check, known.as_ref()), &mut ledger, cancel).await?;
         self.observer.begin_phase("commit");
         if packed {
             let proven = async {
                 self.all_is_there(&folders.1, &beside).await?;
                 beside.prove_keys(to, &folders.1).await
             };
-            stop.or(proven).await?;
+            cancel.or(proven).await?;
         } else {
-            stop.or(self.classic_is_there(claim, &ledger)).await?;
+            cancel.or(self.classic_is_there(claim, &ledger)).await?;
         }
-        stop.or(settled(to, name)).await?;
-        if let Some(signal) = stop.signal() {
+        cancel.or(settled(to, name)).await?;
+        if let Some(signal) = cancel.signal() {
             return Err(BackupError::Interrupted(signal));
         }
         // Not cancellable: otherwise it would be unknown whether the manifest exists.
@@ -272,7 +269,7 @@ impl Copying<'_> {
     async fn copy_small(
         &self,
         folders: &(String, String),
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Beside, BackupError> {
         let Self { from, to, request, source, .. } = self;
         let mut beside = Beside::default();
@@ -280,16 +277,16 @@ impl Copying<'_> {
         let sealed = source.manifest.is_sealed();
         for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
             let key = from.key(&format!("{}/{small}", folders.0));
-            match stop.or(read_alike(from, &key)).await {
+            match cancel.or(read_alike(from, &key)).await {
                 Ok(bytes) => {
                     if small == KEYS {
-                        parse_envelope(&bytes, &key, &request.name, &source.manifest)?;
+                        parse_keys_object(&bytes, &key, &request.name, &source.manifest)?;
                         beside.keys = Some(bytes.clone());
                     } else {
                         beside.sums = Some(bytes.len() as u64);
                     }
                     let key = to.key(&format!("{}/{small}", folders.1));
-                    stop.or(to.store().put(&key, bytes.into())).await?;
+                    cancel.or(to.store().put(&key, bytes.into())).await?;
                 }
                 Err(error) if error.is_not_found() && small == SUMS => {}
                 Err(error) => return Err(error),
@@ -318,7 +315,7 @@ impl Copying<'_> {
         // The manifest is that of the source, which may have no digest.
         let mut copied = self.source.copied.clone();
         let stated = copied.object_digest.clone();
-        prove_shared(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
+        prove_classic(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
         if stated.is_none() || copied.object_digest == stated {
             return Ok(());
         }

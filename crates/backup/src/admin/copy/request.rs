@@ -28,17 +28,11 @@ pub struct CopyRequest {
     pub within_store: Option<u64>,
     /// Object lock for all copied objects, the manifest last.
     pub lock: Option<Lock>,
-    /// Memory budget for buffers, in bytes.
-    pub memory: u64,
-    /// Worker threads.
-    pub threads: usize,
-    /// Number of concurrent requests; the budget may allow fewer.
-    pub parallel: usize,
 }
 
 impl CopyRequest {
-    pub(super) fn given(&self) -> Given<'_> {
-        Given { keys: &self.keys, accept: self.accept, memory: self.memory }
+    pub(super) fn given(&self, memory: u64) -> Given<'_> {
+        Given { keys: &self.keys, accept: self.accept, memory }
     }
 }
 

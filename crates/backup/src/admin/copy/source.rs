@@ -27,7 +27,11 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) async fn open(from: &Root, request: &CopyRequest) -> Result<Self, BackupError> {
+    pub(super) async fn open(
+        from: &Root,
+        request: &CopyRequest,
+        memory: u64,
+    ) -> Result<Self, BackupError> {
         let name = &request.name;
         let Some(stored) = from.stored_manifest(name).await? else {
             let state = match xb_repo::list::state_without_manifest(from, name).await? {
@@ -44,7 +48,7 @@ impl Source {
         };
         let mut mac = None;
         if !request.keys.is_empty() {
-            let key = unlock(from, name, Some(&stored), request.given()).await?.key;
+            let key = unlock(from, name, Some(&stored), request.given(memory)).await?.key;
             let id = manifest.stream_id().filter(|_| !manifest.is_carried());
             mac = key.zip(id).map(|(key, id)| key.manifest_key(&id));
         }

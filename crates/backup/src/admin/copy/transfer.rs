@@ -14,7 +14,7 @@ use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::{Fetched, fetch_all, ranges};
-use crate::read::unlock::missing_is_damage;
+use crate::read::unlock::not_found_as_damage;
 
 impl Copying<'_> {
     /// Reads objects at the destination back, and returns those that differ from the stored ones.
@@ -23,7 +23,7 @@ impl Copying<'_> {
         folder: &str,
         objects: &[Object],
         known: Option<&Sums>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<BTreeSet<String>, BackupError> {
         let (Some(known), Some(largest)) = (known, objects.iter().map(|(_, size)| *size).max())
         else {
@@ -46,7 +46,7 @@ impl Copying<'_> {
             },
         );
         let pass = async { while arriving.recv().await.is_some() {} };
-        stop.or(async { tokio::join!(fetch, pass).0 }).await?;
+        cancel.or(async { tokio::join!(fetch, pass).0 }).await?;
         match check {
             Check::Each { wrong, .. } => Ok(wrong.into_iter().collect()),
             _ => Ok(BTreeSet::new()),
@@ -58,7 +58,7 @@ impl Copying<'_> {
         &self,
         (from, to): &(String, String),
         objects: Vec<Object>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         use futures::stream::{self, StreamExt as _, TryStreamExt as _};
         let copying = stream::iter(objects).map(|(key, size)| async move {
@@ -69,8 +69,8 @@ impl Copying<'_> {
             self.observer.add_stored(size);
             Ok::<_, BackupError>(())
         });
-        let parallel = self.request.parallel.max(1);
-        stop.or(copying.buffer_unordered(parallel).try_collect::<()>()).await
+        let parallel = self.resources.parallel.max(1);
+        cancel.or(copying.buffer_unordered(parallel).try_collect::<()>()).await
     }
 
     /// Reads objects and sends them, in parts as large as the budget allows.
@@ -80,14 +80,14 @@ impl Copying<'_> {
         objects: Vec<Object>,
         (check, known): (Check, Option<&Sums>),
         ledger: &mut Ledger,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let Some(largest) = objects.iter().map(|(_, size)| *size).max() else { return Ok(()) };
         let fetching = self.plan(largest)?;
         // Empty objects have no range.
         for (key, _) in objects.iter().filter(|(_, size)| *size == 0) {
             let key = self.to.key(&format!("{to}/{key}"));
-            stop.or(self.to.store().put(&key, Bytes::new().into())).await?;
+            cancel.or(self.to.store().put(&key, Bytes::new().into())).await?;
         }
         let source =
             objects.iter().map(|(key, size)| (self.from.key(&format!("{from}/{key}")), 0, *size));
@@ -111,22 +111,22 @@ impl Copying<'_> {
         let send = sending.all(arriving, parts(&target, &objects, fetching.range), &check);
         let outcome = tokio::select! {
             both = async { tokio::join!(fetch, send) } => match both {
-                (Err(error), _) => Err(missing_is_damage(error, &self.request.name)),
+                (Err(error), _) => Err(not_found_as_damage(error, &self.request.name)),
                 (Ok(()), sent) => sent,
             },
-            signal = stop.asked() => Err(BackupError::Interrupted(signal)),
+            signal = cancel.asked() => Err(BackupError::Interrupted(signal)),
         };
         if let Err(error) = outcome {
             sending.sender.abort().await;
             let wrong = lock(&check).wrong().map(str::to_owned);
             let source = wrong.as_ref().map(|key| self.from.key(&format!("{from}/{key}")));
             let altered = match source.zip(wrong.and_then(|key| known?.of(&key))) {
-                Some((source, sum)) => stop.or(self.altered(&source, sum)).await?,
+                Some((source, sum)) => cancel.or(self.altered(&source, sum)).await?,
                 None => None,
             };
             return Err(altered.unwrap_or(error));
         }
-        stop.or(sending.sender.finish()).await?;
+        cancel.or(sending.sender.finish()).await?;
         sending.note_stored();
         match &self.source.manifest.packed {
             Some(packed) => check

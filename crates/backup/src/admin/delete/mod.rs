@@ -21,8 +21,8 @@ pub use self::removal::Deleted;
 
 use self::plan::plan;
 use self::removal::{Removal, settle};
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::session::Session;
 
 /// Lists what [`delete`] would remove, or with `unless_needed` [`delete_unless_needed`], without
 /// removing it.
@@ -68,46 +68,42 @@ async fn doomed_with(
 /// be read; [`RepoError::Unclear`] if its own manifest cannot be read;
 /// [`BackupError::Interrupted`]; otherwise as [`delete`].
 pub async fn delete_unless_needed(
-    root: &Root,
+    session: &Session,
     name: &BackupName,
-    stop: &mut CancelToken,
 ) -> Result<Deleted, BackupError> {
-    let (doomed, known) = stop.or(doomed_with(root, name, true)).await?;
-    remove(root, doomed, known, stop).await
+    let (doomed, known) = session.cancel.or(doomed_with(&session.root, name, true)).await?;
+    remove(session, doomed, known).await
 }
 
 /// Removes what [`doomed`] returned, if a delete would still remove the same.
 ///
 /// # Errors
 /// [`RepoError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
-pub async fn delete_shown(
-    root: &Root,
-    shown: &DeletionPlan,
-    stop: &mut CancelToken,
-) -> Result<Deleted, BackupError> {
+pub async fn delete_shown(session: &Session, shown: &DeletionPlan) -> Result<Deleted, BackupError> {
     let name = BackupName::new(&shown.name)?;
     let unless_needed = shown.how.unless_needed;
-    let (doomed, known) = stop.or(doomed_with(root, &name, unless_needed)).await?;
+    let find = doomed_with(&session.root, &name, unless_needed);
+    let (doomed, known) = session.cancel.or(find).await?;
     if doomed != *shown {
         return Err(BackupError::Repo(RepoError::Changed { name: shown.name.clone() }));
     }
-    remove(root, doomed, known, stop).await
+    remove(session, doomed, known).await
 }
 
 /// Removes what is planned. `known`: the manifests in ROOT, if the backup stays while others depend
 /// on it.
 async fn remove(
-    root: &Root,
+    session: &Session,
     doomed: DeletionPlan,
     known: Option<Known>,
-    stop: &mut CancelToken,
 ) -> Result<Deleted, BackupError> {
+    let Session { root, cancel, .. } = session;
     let name = doomed.name.clone();
-    let begun = stop.or(Removal::begin(root, doomed)).await?;
+    let begun = cancel.or(Removal::begin(root, doomed)).await?;
     let Some(mut known) = known else {
-        let begun = stop.or(begun.unless_pinned()).await?;
-        let gone = stop.or(begun.remove_manifest()).await?;
-        return stop.or(gone.remove_objects()).await;
+        let begun = cancel.or(begun.unless_pinned()).await?;
+        let gone = cancel.or(begun.remove_manifest()).await?;
+        return cancel.or(gone.remove_objects()).await;
     };
     let mut settled = settle(root, vec![begun], &mut known).await;
     if let Some(error) = settled.failed {
@@ -115,7 +111,7 @@ async fn remove(
     }
     match (settled.kept.pop(), settled.gone.pop()) {
         (Some((_, why)), _) => Err(why),
-        (None, Some(gone)) => stop.or(gone.remove_objects()).await,
+        (None, Some(gone)) => cancel.or(gone.remove_objects()).await,
         (None, None) => Err(BackupError::Repo(RepoError::Changed { name })),
     }
 }

@@ -17,8 +17,8 @@ use xb_uploader::StoreErrorKind;
 use crate::admin::delete;
 use crate::admin::delete::removal::{Removal, settle};
 use crate::admin::prune::verdict::Verdict;
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::session::Session;
 
 /// Backups removed between two listings of the catalogue. More would save little, and leave more
 /// objects for `gc` if the command is cancelled.
@@ -39,16 +39,16 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// The first error of a batch of removals, and [`BackupError::Interrupted`]. What `done` got is gone;
 /// objects may be left without a manifest, which `gc` removes.
 pub async fn prune(
-    root: &Root,
+    session: &Session,
     plan: &[Verdict],
-    stop: &mut CancelToken,
     mut done: impl FnMut(&str, Option<&BackupError>),
 ) -> Result<Vec<String>, BackupError> {
+    let Session { root, cancel, .. } = session;
     let mut gone = Vec::new();
     let mut going = plan.iter().filter(|verdict| verdict.goes()).peekable();
-    let mut known = stop.or(Known::of(root)).await?;
+    let mut known = cancel.or(Known::of(root)).await?;
     while going.peek().is_some() {
-        let (begun, began) = begin(root, &mut going, &mut known, stop, &mut done).await;
+        let (begun, began) = begin(session, &mut going, &mut known, &mut done).await;
         if let Err(error) = began.as_ref()
             && ends_all(error)
         {
@@ -69,7 +69,7 @@ pub async fn prune(
             if ended {
                 continue;
             }
-            if let Err(error) = stop.or(removed.remove_objects()).await {
+            if let Err(error) = cancel.or(removed.remove_objects()).await {
                 ended = ends_all(&error);
                 failed.get_or_insert(error);
             }
@@ -78,7 +78,7 @@ pub async fn prune(
             return Err(failed);
         }
         if going.peek().is_some() {
-            stop.or(known.refresh(root)).await?;
+            cancel.or(known.refresh(root)).await?;
         }
     }
     Ok(gone)
@@ -86,16 +86,15 @@ pub async fn prune(
 
 /// Begins the removals of a batch. Stops at the first error that does not concern a single backup.
 async fn begin<'a>(
-    root: &Root,
+    session: &Session,
     going: &mut impl Iterator<Item = &'a Verdict>,
     known: &mut Known,
-    stop: &mut CancelToken,
     done: &mut impl FnMut(&str, Option<&BackupError>),
 ) -> (Vec<Removal>, Result<(), BackupError>) {
     let (mut begun, mut objects) = (Vec::new(), 0);
     while begun.len() < BATCH && objects < BATCH_OBJECTS {
         let Some(verdict) = going.next() else { break };
-        match stop.or(begin_one(root, verdict, known)).await {
+        match session.cancel.or(begin_one(&session.root, verdict, known)).await {
             Ok(Some(removal)) => {
                 objects += removal.objects();
                 begun.push(removal);

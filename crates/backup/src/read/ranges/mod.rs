@@ -80,7 +80,7 @@ pub(crate) async fn pump<T: Send + 'static>(
     ranges: impl Iterator<Item = Range>,
     mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     consume: impl FnOnce(Arriving) -> T + Send + 'static,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(Result<(), StoreError>, T, Recent), BackupError> {
     let (to, from) = mpsc::channel(1);
     let mut consumer = tokio::task::spawn_blocking(move || consume(Arriving(from)));
@@ -95,7 +95,7 @@ pub(crate) async fn pump<T: Send + 'static>(
     };
     let (fetched, consumed) = tokio::select! {
         both = both => both,
-        signal = stop.asked() => {
+        signal = cancel.asked() => {
             let _ = tokio::time::timeout(GRACE, consumer).await;
             return Err(BackupError::Interrupted(signal));
         }

@@ -18,10 +18,10 @@ pub(super) async fn check_all(
     server: &mut Server,
     found: &mut Outcome,
     mut holdings: Holdings,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     (found.test.others.undo, found.test.others.temporary) = (holdings.undo, holdings.temporary);
-    let listed = match list(server, &mut holdings, stop).await? {
+    let listed = match list(server, &mut holdings, cancel).await? {
         Ok(listed) => listed,
         Err(said) => {
             found.wrong.push(format!("the server cannot list its tables: {said}"));
@@ -32,11 +32,11 @@ pub(super) async fn check_all(
     found.unlisted(holdings.unlisted(&places));
     let listed: Vec<Listed> = listed.into_iter().map(|(listed, _)| listed).collect();
     for together in groups(&listed) {
-        if check_together(server, found, together, stop).await? {
+        if check_together(server, found, together, cancel).await? {
             continue;
         }
         // The faulty table is not known, so each is checked alone.
-        if !revive(server, found, stop).await? {
+        if !revive(server, found, cancel).await? {
             let names: Vec<String> = together.iter().map(ToString::to_string).collect();
             found
                 .wrong
@@ -44,12 +44,12 @@ pub(super) async fn check_all(
             return Ok(false);
         }
         for entry in together {
-            if !check_alone(server, found, entry, stop).await? {
+            if !check_alone(server, found, entry, cancel).await? {
                 return Ok(false);
             }
         }
     }
-    look_into(server, found, stop).await
+    look_into(server, found, cancel).await
 }
 
 /// The tables that the server lists, with their places; adds InnoDB's dictionary to the holdings.
@@ -57,7 +57,7 @@ pub(super) async fn check_all(
 async fn list(
     server: &mut Server,
     holdings: &mut Holdings,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<Result<Vec<(Listed, Place)>, String>, BackupError> {
     // With a data dictionary, MySQL has lost the encoding of file names, and does not need it.
     let (places, dictionary) = match holdings.data_dictionary {
@@ -74,11 +74,11 @@ async fn list(
     );
     let dictionary =
         format!("SELECT name, space FROM information_schema.{dictionary} ORDER BY table_id");
-    let tables = match server.rows(&tables, stop).await? {
+    let tables = match server.rows(&tables, cancel).await? {
         Ok(tables) => tables,
         Err(said) => return Ok(Err(said)),
     };
-    let dictionary = match server.rows(&dictionary, stop).await? {
+    let dictionary = match server.rows(&dictionary, cancel).await? {
         Ok(dictionary) => dictionary,
         Err(said) => return Ok(Err(said)),
     };
@@ -131,10 +131,10 @@ async fn check_together(
     server: &mut Server,
     found: &mut Outcome,
     tables: &[Listed],
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     let names: Vec<String> = tables.iter().map(Listed::quoted).collect();
-    let said = server.rows(&format!("CHECK TABLE {}", names.join(", ")), stop).await?;
+    let said = server.rows(&format!("CHECK TABLE {}", names.join(", ")), cancel).await?;
     Ok(said.map(|said| checked(found, tables, said)).is_ok())
 }
 
@@ -152,9 +152,9 @@ async fn check_alone(
     server: &mut Server,
     found: &mut Outcome,
     entry: &Listed,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
-    match server.rows(&format!("CHECK TABLE {}", entry.quoted()), stop).await? {
+    match server.rows(&format!("CHECK TABLE {}", entry.quoted()), cancel).await? {
         Ok(said) => checked(found, std::slice::from_ref(entry), said),
         Err(_) if server.has_ended() => found.wrong.push(format!(
             "table {entry}: the server exits when it checks this table: {}",
@@ -162,25 +162,25 @@ async fn check_alone(
         )),
         Err(said) => found.wrong.push(format!("table {entry}: CHECK TABLE fails: {said}")),
     }
-    revive(server, found, stop).await
+    revive(server, found, cancel).await
 }
 
 /// Reads the sequences, and counts the other tables that cannot be checked.
 async fn look_into(
     server: &mut Server,
     found: &mut Outcome,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     for entry in std::mem::take(&mut found.opened) {
         if entry.kind != Kind::Sequence {
             found.not_checkable(&entry.engine);
             continue;
         }
-        match server.run(&format!("SELECT * FROM {}", entry.quoted()), stop).await? {
+        match server.run(&format!("SELECT * FROM {}", entry.quoted()), cancel).await? {
             Ok(_) => found.test.tables += 1,
             Err(said) => found.wrong.push(format!("sequence {entry}: it cannot be read: {said}")),
         }
-        if !revive(server, found, stop).await? {
+        if !revive(server, found, cancel).await? {
             return Ok(false);
         }
     }
@@ -191,13 +191,13 @@ async fn look_into(
 pub(super) async fn revive(
     server: &mut Server,
     found: &mut Outcome,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     if !server.has_ended() {
         return Ok(true);
     }
     found.log = Some(server.last_lines());
-    match server.restart(stop).await {
+    match server.restart(cancel).await {
         Ok(()) => Ok(true),
         Err(error @ BackupError::Program { .. }) => {
             found.wrong.push(format!("the server exited, and cannot be started again: {error}"));

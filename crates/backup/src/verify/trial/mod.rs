@@ -13,7 +13,7 @@ use check::{check_all, revive};
 use held::Holdings;
 use outcome::Outcome;
 use server::Server;
-use xb_pipeline::{Durability, Observer};
+use xb_pipeline::Durability;
 use xb_repo::chain::chain;
 use xb_repo::error::RepoError;
 use xb_repo::root::Root;
@@ -31,6 +31,7 @@ use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::{RestoreOptions, check_room};
 use crate::selection::Selection;
+use crate::session::Session;
 
 /// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
@@ -57,20 +58,19 @@ pub struct Trial {
 /// The errors of [`verify`](super::verify); also if a program is not installed or fails, or the
 /// disk is full.
 pub async fn verify_by_restore(
-    root: &Root,
+    session: &Session,
     mut request: VerifyRequest,
     trial: &Trial,
     talk: &OnLine,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<VerifyReport, BackupError> {
+    let Session { root, observer, cancel, .. } = session;
     request.level = Level::Pages;
     // Those of the levels below, `fetch` and `prepare` of the restore, and `check`.
     observer.expect_phases(phases(Level::Pages) + 3);
     // Checks what this host lacks before a read that may take hours.
     let scratch = scratch(trial)?;
-    can_try(root, &request, trial, scratch.path(), stop).await?;
-    let (mut report, mac) = up_to_pages(root, &request, observer, stop).await?;
+    can_try(root, &request, trial, scratch.path(), cancel).await?;
+    let (mut report, mac) = up_to_pages(session, &request).await?;
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
     report.level = Level::Restore;
@@ -82,11 +82,8 @@ pub async fn verify_by_restore(
             as_stored: false,
             keys,
             accept: request.accept,
-            memory: request.memory,
-            threads: request.threads,
-            parallel: request.parallel,
         };
-        let outcome = try_out(root, get, trial, scratch.path(), talk, observer, stop).await;
+        let outcome = try_out(session, get, trial, scratch.path(), talk).await;
         // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
         if let Err(error) = settle(&mut report, outcome) {
@@ -123,13 +120,13 @@ async fn can_try(
     request: &VerifyRequest,
     trial: &Trial,
     scratch: &Path,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     trial.server.look(scratch)?;
     // Without a readable manifest nothing more is known; the fault in it is reported later.
-    let Ok(Some(manifest)) = stop.or(root.manifest(&request.name)).await else { return Ok(()) };
+    let Ok(Some(manifest)) = cancel.or(root.manifest(&request.name)).await else { return Ok(()) };
     trial.prepare.look(manifest.source.tool_name.as_deref())?;
-    let links = stop.or(chain(root, &request.name)).await.unwrap_or_default();
+    let links = cancel.or(chain(root, &request.name)).await.unwrap_or_default();
     let others = links.iter().filter(|link| link.name != request.name);
     let needed = others
         .fold(manifest.stream_bytes, |sum, link| sum.saturating_add(link.manifest.stream_bytes));
@@ -158,18 +155,17 @@ fn settle(
 }
 
 async fn try_out(
-    root: &Root,
+    session: &Session,
     request: GetRequest,
     trial: &Trial,
     scratch: &Path,
     talk: &OnLine,
-    observer: &Observer,
-    stop: &mut CancelToken,
 ) -> Result<Outcome, BackupError> {
+    let Session { observer, cancel, .. } = session;
     let data = scratch.join("data");
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
     let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
-    restore_ready(root, request, &data, how, &ready, talk, observer, stop).await?;
+    restore_ready(session, request, &data, how, &ready, talk).await?;
     remove_links(&data).map_err(|error| BackupError::Restore {
         target: data.display().to_string(),
         what: format!("cannot remove a link to a tablespace: {error}"),
@@ -180,11 +176,11 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
-    let mut server = Server::start(&data, scratch, &trial.server, stop).await?;
-    let mut found = check(&mut server, holdings, trial, stop).await?;
+    let mut server = Server::start(&data, scratch, &trial.server, cancel).await?;
+    let mut found = check(&mut server, holdings, trial, cancel).await?;
     found.unconfined = server.unconfined();
     if !server.has_ended() {
-        found.unclean = tokio::task::block_in_place(|| server.end(stop)).err();
+        found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
     }
     Ok(found)
 }
@@ -207,19 +203,19 @@ async fn check(
     server: &mut Server,
     holdings: Holdings,
     trial: &Trial,
-    stop: &mut CancelToken,
+    cancel: &CancelToken,
 ) -> Result<Outcome, BackupError> {
     let mut found = Outcome::default();
     server.version().clone_into(&mut found.test.server_version);
-    if !check_all(server, &mut found, holdings, stop).await? {
+    if !check_all(server, &mut found, holdings, cancel).await? {
         return Ok(found);
     }
     for statement in &trial.statements {
-        match server.run_anew(statement, stop).await? {
+        match server.run_anew(statement, cancel).await? {
             Ok(_) => found.test.statements += 1,
             Err(said) => found.refused.push(format!("`{statement}` failed: {said}")),
         }
-        if !revive(server, &mut found, stop).await? {
+        if !revive(server, &mut found, cancel).await? {
             break;
         }
     }

@@ -91,7 +91,7 @@ impl Server {
         data: &Path,
         scratch: &Path,
         options: &ServerOptions,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Self, BackupError> {
         bring(&options.files, data)?;
         let programs = match &options.program {
@@ -107,7 +107,7 @@ impl Server {
         });
         let server = server.map_err(failed)?;
         let mut this = Self { server, session: None, version: String::new() };
-        this.wait(stop).await?;
+        this.wait(cancel).await?;
         Ok(this)
     }
 
@@ -115,9 +115,9 @@ impl Server {
     ///
     /// # Errors
     /// Those of [`Server::start`].
-    pub(super) async fn restart(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
+    pub(super) async fn restart(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         tokio::task::block_in_place(|| self.server.restart()).map_err(failed)?;
-        self.wait(stop).await
+        self.wait(cancel).await
     }
 
     pub(super) fn version(&self) -> &str {
@@ -145,7 +145,7 @@ impl Server {
     }
 
     /// Waits until the server accepts a connection, which is kept.
-    async fn wait(&mut self, stop: &mut CancelToken) -> Result<(), BackupError> {
+    async fn wait(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         let begin = Instant::now();
         loop {
             if let Some(client) =
@@ -160,7 +160,7 @@ impl Server {
             }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                signal = stop.asked() => return Err(BackupError::Interrupted(signal)),
+                signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
             }
         }
     }
@@ -171,29 +171,29 @@ impl Server {
     pub(super) async fn rows<const N: usize>(
         &mut self,
         statement: &str,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Result<Vec<[String; N]>, String>, BackupError> {
-        let outcome = match self.session(stop).await {
-            Ok(session) => session.rows(statement, stop).await,
+        let outcome = match self.session(cancel).await {
+            Ok(session) => session.rows(statement, cancel).await,
             Err(error) => Err(error),
         };
         let rows = outcome.and_then(|rows| {
             Ok(rows.iter().map(Row::texts).collect::<Result<_, xb_mysql::Error>>()?)
         });
-        self.settle(rows, stop).await
+        self.settle(rows, cancel).await
     }
 
     /// Like [`rows`](Self::rows), but drops the rows.
     pub(super) async fn run(
         &mut self,
         statements: &str,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Result<(), String>, BackupError> {
-        let outcome = match self.session(stop).await {
-            Ok(session) => session.run(statements, stop).await,
+        let outcome = match self.session(cancel).await {
+            Ok(session) => session.run(statements, cancel).await,
             Err(error) => Err(error),
         };
-        self.settle(outcome, stop).await
+        self.settle(outcome, cancel).await
     }
 
     /// Like [`run`](Self::run), in a session of its own: what statements before have set there does
@@ -201,16 +201,16 @@ impl Server {
     pub(super) async fn run_anew(
         &mut self,
         statements: &str,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Result<(), String>, BackupError> {
         self.session = None;
-        self.run(statements, stop).await
+        self.run(statements, cancel).await
     }
 
-    async fn session(&mut self, stop: &mut CancelToken) -> Result<&mut Session, SessionError> {
+    async fn session(&mut self, cancel: &CancelToken) -> Result<&mut Session, SessionError> {
         let session = match self.session.take() {
             Some(session) => session,
-            None => Session::open(self.server.access(), LOGIN, stop).await?,
+            None => Session::open(self.server.access(), LOGIN, cancel).await?,
         };
         Ok(self.session.insert(session))
     }
@@ -220,7 +220,7 @@ impl Server {
     async fn settle<T>(
         &mut self,
         outcome: Result<T, SessionError>,
-        stop: &mut CancelToken,
+        cancel: &CancelToken,
     ) -> Result<Result<T, String>, BackupError> {
         let error = match outcome {
             Ok(done) => return Ok(Ok(done)),
@@ -231,7 +231,7 @@ impl Server {
             self.session = None;
             let begin = Instant::now();
             while !self.has_ended() && begin.elapsed() < LAST_BREATH {
-                match self.session(stop).await {
+                match self.session(cancel).await {
                     Ok(_) => break,
                     Err(SessionError::Own(error)) => return Err(error),
                     Err(SessionError::Server(_)) => tokio::time::sleep(PAUSE).await,
@@ -244,10 +244,10 @@ impl Server {
     /// Shuts the server down in an orderly way.
     ///
     /// # Errors
-    /// Why it did not stop cleanly.
-    pub(super) fn end(self, stop: &CancelToken) -> Result<(), String> {
+    /// Why it did not cancel cleanly.
+    pub(super) fn end(self, cancel: &CancelToken) -> Result<(), String> {
         drop(self.session);
-        let stopped = self.server.stop(|| stop.signal().is_some());
+        let stopped = self.server.stop(|| cancel.signal().is_some());
         stopped.map_err(|error| error.to_string())
     }
 }

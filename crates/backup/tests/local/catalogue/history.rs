@@ -1,14 +1,13 @@
 //! A chain whose manifests show that a link does not continue the history of its base.
 
 use serde_json::json;
-use xb_backup::{PutRequest, stopper};
-use xb_pipeline::Observer;
+use xb_backup::PutRequest;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Base, Layout};
 use xb_repo::verification::Level;
 
 use super::support::{name, rewrite, verify};
-use crate::common::{Store, block_on, put_request, stream_reader};
+use crate::common::{Store, block_on, put_request, session, stream_reader};
 
 /// A chain of three, each with the UUID of its server.
 fn chain(layout: Layout, servers: [&str; 3]) -> Store {
@@ -18,9 +17,8 @@ fn chain(layout: Layout, servers: [&str; 3]) -> Store {
         let since = Base { name: base.name.clone(), run: base.run.clone() };
         let since = xb_backup::IncrementalBase { base: since, lsn: 10, accept_history: true };
         let request = PutRequest { since: Some(since), ..put_request(of, layout, 300) };
-        let observer = Observer::default();
-        let (_stopper, mut stop) = stopper();
-        let put = xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop);
+        let in_session = session(&store.root);
+        let put = xb_backup::put(&in_session, &request, stream_reader());
         base = block_on(put).unwrap().manifest;
         assert!(base.history.unwrap().accepted);
         rewrite(&store, of, |manifest| manifest["source"]["to_lsn"] = json!(10));

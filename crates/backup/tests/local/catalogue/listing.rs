@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xb_backup::{BackupError, CopyRequest, FileEntry, Keep, ShowRequest, stopper};
+use xb_backup::{BackupError, CopyRequest, FileEntry, Keep, ShowRequest};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
@@ -10,7 +10,7 @@ use xb_repo::resolve::Wanted;
 use xb_repo::verification::Level;
 
 use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, verify};
-use crate::common::{Store, block_on, put_sealed, stream_reader};
+use crate::common::{Store, block_on, put_sealed, session, stream_reader};
 
 #[test]
 fn results_are_listed_until_the_name_is_that_of_another_backup() {
@@ -107,7 +107,7 @@ fn files_are_shown_with_their_sizes() {
     assert_eq!((classic[1].path.as_str(), classic[1].objects), ("shop/orders.ibd", Some(3)));
     let sealed = show("sealed", None).unwrap();
     assert!(sealed.content.is_none() && sealed.why_not.is_some());
-    assert_eq!(sealed.listing.ways_in.len(), 1);
+    assert_eq!(sealed.listing.key_slots.len(), 1);
     assert!(matches!(show("none", None), Err(BackupError::Repo(RepoError::NotThere { .. }))));
 }
 
@@ -133,13 +133,10 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
         assert_eq!(left.unwrap().unclear.len(), 1);
         // A full backup in the stock layout depends on none.
         let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
-        let gone = block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ()))
-            .unwrap();
+        let gone = block_on(xb_backup::prune(&session(&store.root), &verdicts, |_, _| ())).unwrap();
         assert_eq!(gone, ["c", "a"]);
-        block_on(xb_backup::delete_unless_needed(&store.root, &name("d"), &mut stopper().1))
-            .unwrap();
-        let refused =
-            block_on(xb_backup::delete_unless_needed(&store.root, &name("b"), &mut stopper().1));
+        block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("d"))).unwrap();
+        let refused = block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("b")));
         assert!(
             matches!(refused, Err(BackupError::Repo(RepoError::Unclear { .. }))),
             "{refused:?}"
@@ -192,8 +189,7 @@ fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned()
     block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
     let good = std::fs::read(manifest_of(&store, "n")).unwrap();
     std::fs::write(manifest_of(&store, "n"), &good[..good.len() / 2]).unwrap();
-    let refused =
-        block_on(xb_backup::delete_unless_needed(&store.root, &name("n"), &mut stopper().1));
+    let refused = block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("n")));
     assert!(matches!(refused, Err(BackupError::Repo(RepoError::Unclear { .. }))), "{refused:?}");
     let refused = block_on(xb_backup::delete(&store.root, &name("n")));
     assert!(matches!(refused, Err(BackupError::Pinned { .. })), "{refused:?}");

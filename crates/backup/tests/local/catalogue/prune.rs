@@ -1,8 +1,7 @@
 //! Retention, and what others depend on.
 
 use jiff::Timestamp;
-use xb_backup::{BackupError, Candidate, Keep, Keys, plan_prune, stopper};
-use xb_pipeline::Observer;
+use xb_backup::{BackupError, Candidate, Keep, Keys, Session, cancellation, plan_prune};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::{Base, Layout};
@@ -11,7 +10,7 @@ use xb_repo::verification::Level;
 use xb_uploader::Operation;
 
 use super::support::{before, every, line, manifest_of, name, once_marked, plan, rewrite, verify};
-use crate::common::{Store, block_on, stream_reader};
+use crate::common::{Store, block_on, session, stream_reader};
 
 #[test]
 fn prune_removes_what_goes_and_nothing_else() {
@@ -34,7 +33,7 @@ fn prune_removes_what_goes_and_nothing_else() {
     // Pinned between the plan and its execution.
     block_on(xb_repo::pin::pin(&store.root, &name("b0"), None)).unwrap();
     assert_eq!(
-        block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ())).unwrap(),
+        block_on(xb_backup::prune(&session(&store.root), &verdicts, |_, _| ())).unwrap(),
         ["b1"]
     );
     let left: Vec<_> =
@@ -49,9 +48,7 @@ fn prune_removes_what_goes_and_nothing_else() {
     block_on(xb_backup::delete(&store.root, &name("b0"))).unwrap();
     store.put("b0", Layout::Packed, 300, stream_reader()).unwrap();
     assert!(
-        block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ()))
-            .unwrap()
-            .is_empty()
+        block_on(xb_backup::prune(&session(&store.root), &verdicts, |_, _| ())).unwrap().is_empty()
     );
     assert_eq!(store.state("b0"), Some(State::Complete));
 }
@@ -77,8 +74,7 @@ fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
     };
     let may_be = "base may be the base of new";
     refused(
-        block_on(xb_backup::delete_unless_needed(&store.root, &name("base"), &mut stopper().1))
-            .map(drop),
+        block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("base"))).map(drop),
         may_be,
     );
     refused(block_on(xb_backup::doomed(&store.root, &name("base"), true)).map(drop), may_be);
@@ -87,8 +83,7 @@ fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
     refused(block_on(xb_backup::delete(&store.root, &name("new"))).map(drop), newer);
     refused(block_on(xb_backup::doomed(&store.root, &name("new"), false)).map(drop), newer);
     // The others are not concerned.
-    block_on(xb_backup::delete_unless_needed(&store.root, &name("later"), &mut stopper().1))
-        .unwrap();
+    block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("later"))).unwrap();
 }
 
 #[test]
@@ -109,8 +104,7 @@ fn what_an_unreadable_incremental_backup_may_depend_on_stays() {
     let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
     let older = verdicts.iter().find(|verdict| verdict.name == "older").unwrap();
     assert_eq!(older.kept, [xb_backup::Why::MayBeBaseOf("unread".into())]);
-    let refused =
-        block_on(xb_backup::delete_unless_needed(&store.root, &name("older"), &mut stopper().1));
+    let refused = block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("older")));
     assert!(
         matches!(refused, Err(BackupError::Repo(RepoError::MayBeNeeded { .. }))),
         "{refused:?}"
@@ -129,10 +123,9 @@ fn who_prunes_is_told_at_once_what_went_and_what_stays() {
     let bytes = std::fs::read(manifest_of(&store, "b0")).unwrap();
     std::fs::write(manifest_of(&store, "b0"), &bytes[1..]).unwrap();
     let mut told = Vec::new();
-    let outcome =
-        block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |name, _| {
-            told.push(name.to_owned())
-        }));
+    let outcome = block_on(xb_backup::prune(&session(&store.root), &verdicts, |name, _| {
+        told.push(name.to_owned())
+    }));
     assert_eq!(outcome.unwrap(), ["b1"]);
     assert_eq!(told, ["b0", "b1"]);
 }
@@ -197,7 +190,7 @@ fn prune_sees_what_comes_while_it_removes() {
     let expected: Vec<&str> = names[..34].iter().rev().map(String::as_str).collect();
     assert_eq!(going(&verdicts), expected);
     let mut told = Vec::new();
-    let gone = block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |name, _| {
+    let gone = block_on(xb_backup::prune(&session(&store.root), &verdicts, |name, _| {
         if told.is_empty() {
             late.show();
         }
@@ -222,7 +215,7 @@ fn prune_lists_the_catalogue_once_for_many() {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     })));
     assert_eq!(
-        block_on(xb_backup::prune(&root, &verdicts, &mut stopper().1, |_, _| ())).unwrap().len(),
+        block_on(xb_backup::prune(&session(&root), &verdicts, |_, _| ())).unwrap().len(),
         20
     );
     // Six for the objects and the marks of each backup, and two of the catalogue and of ROOT.
@@ -237,8 +230,7 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         let (store, late, verdicts) = doomed_chain(layout);
         let came = once_marked(&store, &["full", "middle", "other"], move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
-        let gone =
-            block_on(xb_backup::prune(&root, &verdicts, &mut stopper().1, |_, _| ())).unwrap();
+        let gone = block_on(xb_backup::prune(&session(&root), &verdicts, |_, _| ())).unwrap();
         assert_eq!(gone, ["other"]);
         for of in ["full", "middle", "late"] {
             assert_eq!(store.state(of), Some(State::Complete), "{of}");
@@ -247,8 +239,7 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         assert_eq!(store.state("other"), None);
         // Without the late one, the chain goes as a whole.
         block_on(xb_backup::delete(&store.root, &name("late"))).unwrap();
-        let gone = block_on(xb_backup::prune(&store.root, &verdicts, &mut stopper().1, |_, _| ()))
-            .unwrap();
+        let gone = block_on(xb_backup::prune(&session(&store.root), &verdicts, |_, _| ())).unwrap();
         assert_eq!(gone, ["middle", "full"]);
     }
 }
@@ -258,20 +249,28 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
 fn a_cancelled_prune_leaves_what_is_needed() {
     for layout in [Layout::Packed, Layout::Classic] {
         let (store, late, verdicts) = doomed_chain(layout);
-        let (canceller, mut stop) = stopper();
+        let (canceller, cancel) = cancellation();
         let came = once_marked(&store, &["full", "middle", "other"], move || {
             late.show();
-            canceller.stop(15);
+            canceller.cancel(15);
         });
         let root = store.root.failing(std::sync::Arc::new(came));
-        let outcome = block_on(xb_backup::prune(&root, &verdicts, &mut stop, |_, _| ()));
+        let outcome = block_on(xb_backup::prune(
+            &Session { cancel: cancel.clone(), ..session(&root) },
+            &verdicts,
+            |_, _| (),
+        ));
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
         for of in ["full", "middle", "late"] {
             assert_eq!(store.state(of), Some(State::Complete), "{of}");
         }
         // Cancelled before it begins, it removes nothing.
         let before = store.files();
-        let outcome = block_on(xb_backup::prune(&store.root, &verdicts, &mut stop, |_, _| ()));
+        let outcome = block_on(xb_backup::prune(
+            &Session { cancel: cancel.clone(), ..session(&store.root) },
+            &verdicts,
+            |_, _| (),
+        ));
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
         assert_eq!(store.files(), before);
     }
@@ -298,15 +297,13 @@ fn no_file_of_a_base_goes() {
 fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     let store = Store::new();
     let full = store.put("full", Layout::Packed, 300, stream_reader()).unwrap().manifest;
-    let (_stopper, mut stop) = stopper();
-    let mut put = |of: &str| {
+    let put = |of: &str| {
         let base = Base { name: "full".into(), run: full.run.clone() };
         let request = xb_backup::PutRequest {
             since: Some(xb_backup::IncrementalBase { base, lsn: 10, accept_history: true }),
             ..crate::common::put_request(of, Layout::Packed, 300)
         };
-        let observer = Observer::default();
-        block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
+        block_on(xb_backup::put(&session(&store.root), &request, stream_reader()))
     };
     put("i1").unwrap();
     rewrite(&store, "i1", |manifest| manifest["source"]["to_lsn"] = 20.into());
@@ -351,8 +348,7 @@ fn a_base_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         let late = Hidden::new(&store, "late", "base");
         let came = once_marked(&store, &["base"], move || late.show());
         let root = store.root.failing(std::sync::Arc::new(came));
-        let refused =
-            block_on(xb_backup::delete_unless_needed(&root, &name("base"), &mut stopper().1));
+        let refused = block_on(xb_backup::delete_unless_needed(&session(&root), &name("base")));
         assert!(matches!(refused, Err(BackupError::Repo(RepoError::Needed { .. }))), "{refused:?}");
         assert_eq!(store.state("base"), Some(State::Complete));
         assert_eq!(store.get("base").unwrap().len(), crate::common::stream().len());
@@ -369,14 +365,13 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     // The claim is created first, then the manifest.
     let goes = before(Operation::Create, 1, move || std::fs::remove_file(&path).unwrap());
     let root = store.root.failing(std::sync::Arc::new(goes));
-    let (_stopper, mut stop) = stopper();
     let base = Base { name: "full".into(), run: full.run };
     let request = xb_backup::PutRequest {
         since: Some(xb_backup::IncrementalBase { base, lsn: 10, accept_history: true }),
         ..crate::common::put_request("i1", Layout::Packed, 300)
     };
-    let observer = Observer::default();
-    let put = xb_backup::put(&root, &request, stream_reader(), &observer, &mut stop);
+    let in_session = session(&root);
+    let put = xb_backup::put(&in_session, &request, stream_reader());
     let refused = block_on(put).unwrap_err();
     assert!(matches!(&refused, BackupError::Repo(RepoError::Chain { .. })), "{refused:?}");
     assert!(refused.to_string().contains("its base full was removed"), "{refused}");
@@ -463,10 +458,9 @@ fn an_increment_without_its_base_needs_a_word() {
     for layout in [Layout::Packed, Layout::Classic] {
         let store = Store::new();
         let put = |of: &str, from, to, base_elsewhere| {
-            let (_stopper, mut stop) = stopper();
             let request = xb_backup::PutRequest { base_elsewhere, ..put_request(of, layout, 4096) };
             let stream = std::io::Cursor::new(positioned(from, to));
-            block_on(xb_backup::put(&store.root, &request, stream, &Observer::default(), &mut stop))
+            block_on(xb_backup::put(&session(&store.root), &request, stream))
         };
         let refused = put("i1", 100, 200, false);
         assert!(matches!(refused, Err(BackupError::NoBase { lsn: 100, .. })), "{refused:?}");

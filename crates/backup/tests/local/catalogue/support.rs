@@ -2,15 +2,14 @@
 
 use jiff::Timestamp;
 use xb_backup::{
-    BackupError, Candidate, CopyReport, CopyRequest, Keep, Keys, VerifyRequest, plan_prune, stopper,
+    BackupError, Candidate, CopyReport, CopyRequest, Keep, Keys, VerifyRequest, plan_prune,
 };
 use xb_encryptor::KeyBytes;
-use xb_pipeline::Observer;
 use xb_repo::list::Listing;
 use xb_repo::names::BackupName;
 use xb_repo::verification::{Level, VerifyReport};
 
-use crate::common::{Store, block_on};
+use crate::common::{Store, block_on, session};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
 
@@ -23,18 +22,14 @@ pub(crate) fn name(name: &str) -> BackupName {
 }
 
 pub(crate) fn verify(store: &Store, of: &str, level: Level, key: Option<[u8; 32]>) -> VerifyReport {
-    let (_stopper, mut stop) = stopper();
     let request = VerifyRequest {
         name: name(of),
         level,
         keys: keys(key),
         accept: xb_backup::Accept::default(),
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
         record: Some("test 1".into()),
     };
-    block_on(xb_backup::verify(&store.root, &request, &Observer::default(), &mut stop)).unwrap()
+    block_on(xb_backup::verify(&session(&store.root), &request)).unwrap()
 }
 
 pub(crate) fn line(store: &Store, of: &str) -> Listing {
@@ -49,7 +44,6 @@ pub(crate) fn copy(
     called: &str,
     change: impl FnOnce(CopyRequest) -> CopyRequest,
 ) -> Result<CopyReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let request = change(CopyRequest {
         name: name(what),
         to: name(called),
@@ -59,11 +53,8 @@ pub(crate) fn copy(
         accept: xb_backup::Accept::default(),
         within_store: None,
         lock: None,
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
     });
-    block_on(xb_backup::copy(&from.root, &to.root, &request, &Observer::default(), &mut stop))
+    block_on(xb_backup::copy(&session(&from.root), &to.root, &request))
 }
 
 pub(crate) fn unverified(request: CopyRequest) -> CopyRequest {

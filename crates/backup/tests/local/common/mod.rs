@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use xb_backup::{
-    BackupError, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest, RestoreOptions,
-    StreamSink, stopper,
+    BackupError, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest, Resources,
+    RestoreOptions, Session, StreamSink,
 };
 use xb_encryptor::KeyBytes;
-use xb_pipeline::{
-    Content, Durability, EndRule, ObjectSize, Observer, XbstreamInput, extract_from,
-};
+use xb_pipeline::{Content, Durability, EndRule, ObjectSize, XbstreamInput, extract_from};
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
@@ -62,32 +60,22 @@ impl Store {
         chunk_size: u64,
         input: impl Read + Send + 'static,
     ) -> Result<PutReport, BackupError> {
-        let (_stopper, mut stop) = stopper();
         let request = put_request(name, layout, chunk_size);
-        block_on(xb_backup::put(&self.root, &request, input, &Observer::default(), &mut stop))
+        block_on(xb_backup::put(&session(&self.root), &request, input))
     }
 
     pub(crate) fn get(&self, name: &str) -> Result<Vec<u8>, BackupError> {
-        let (_stopper, mut stop) = stopper();
-        let (_, Collected(bytes)) = block_on(xb_backup::get(
-            &self.root,
-            &request(name),
-            Collected::default(),
-            &Observer::default(),
-            &mut stop,
-        ))?;
+        let (_, Collected(bytes)) =
+            block_on(xb_backup::get(&session(&self.root), &request(name), Collected::default()))?;
         Ok(bytes)
     }
 
     pub(crate) fn restore(&self, name: &str, target: &Path) -> Result<u64, BackupError> {
-        let (_stopper, mut stop) = stopper();
         let done = block_on(xb_backup::restore(
-            &self.root,
+            &session(&self.root),
             &request(name),
             target,
             RestoreOptions { durability: Durability::None, decompress: true, check_room: true },
-            &Observer::default(),
-            &mut stop,
         ))?;
         Ok(done.files)
     }
@@ -101,6 +89,10 @@ impl Store {
     }
 }
 
+pub(crate) fn session(root: &Root) -> Session {
+    Session::new(root.clone(), Resources { memory: 64 << 20, threads: 2, parallel: 4 })
+}
+
 /// A put without compression or seal.
 pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutRequest {
     PutRequest {
@@ -111,9 +103,6 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
             Layout::Classic => PutLayout::classic(),
         },
         object_size: ObjectSize::new(chunk_size),
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
         content: xbstream(),
         tool: "test".into(),
         server: None,
@@ -134,9 +123,6 @@ pub(crate) fn request(name: &str) -> GetRequest {
         as_stored: false,
         accept: xb_backup::Accept::default(),
         keys: Keys::default(),
-        memory: 64 << 20,
-        threads: 2,
-        parallel: 4,
     }
 }
 
@@ -209,26 +195,23 @@ pub(crate) fn put_sealed(
     name: &str,
     key: &[u8; 32],
 ) -> Result<PutReport, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let request = PutRequest {
         layout: PutLayout::Packed {
             compress: "zstd:1".parse().unwrap(),
-            ways_in: KeySlots::default().with_key(KeyBytes::new(key).unwrap()),
+            key_slots: KeySlots::default().with_key(KeyBytes::new(key).unwrap()),
         },
         ..put_request(name, Layout::Packed, 400)
     };
-    let observer = Observer::default();
-    block_on(xb_backup::put(&store.root, &request, stream_reader(), &observer, &mut stop))
+    block_on(xb_backup::put(&session(&store.root), &request, stream_reader()))
 }
 
 /// Like [`get_sealed`], and checks that no wrong bytes are returned before an error.
 pub(crate) fn get_watched(store: &Store, name: &str, key: &[u8; 32]) -> Result<(), BackupError> {
-    let (_stopper, mut stop) = stopper();
     let keys = Keys::default().with_key(KeyBytes::new(key).unwrap());
     let request = GetRequest { keys, ..request(name) };
     let witness = Witness::default();
-    let observer = Observer::default();
-    let run = xb_backup::get(&store.root, &request, witness.clone(), &observer, &mut stop);
+    let in_session = session(&store.root);
+    let run = xb_backup::get(&in_session, &request, witness.clone());
     let outcome = block_on(run).map(|_| ());
     assert!(stream().starts_with(&witness.0.lock().unwrap()), "bytes that nobody has sealed");
     outcome
@@ -239,11 +222,10 @@ pub(crate) fn get_sealed(
     name: &str,
     key: &[u8; 32],
 ) -> Result<Vec<u8>, BackupError> {
-    let (_stopper, mut stop) = stopper();
     let keys = Keys::default().with_key(KeyBytes::new(key).unwrap());
     let request = GetRequest { keys, ..request(name) };
-    let observer = Observer::default();
-    let run = xb_backup::get(&store.root, &request, Collected::default(), &observer, &mut stop);
+    let in_session = session(&store.root);
+    let run = xb_backup::get(&in_session, &request, Collected::default());
     block_on(run).map(|(_, Collected(bytes))| bytes)
 }
 

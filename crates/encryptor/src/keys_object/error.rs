@@ -1,15 +1,15 @@
-//! Errors when making, reading and opening envelopes.
+//! Errors when making, reading and opening keys objects.
 
 use crate::{CommandError, NoRandom};
 
-/// Reason why a data key cannot be put into an envelope.
+/// Reason why a data key cannot be put into a keys object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WrapError {
-    /// The envelope would have no key slot.
+    /// The keys object would have no key slot.
     #[error("no key slot is given, so the backup could never be opened")]
     NoWayIn,
-    /// More key slots than an envelope can hold.
+    /// More key slots than a keys object can hold.
     #[error("{got} key slots, more than the limit of {max}{}", if *slow { " for this kind" } else { "" })]
     TooMany {
         /// The number of key slots.
@@ -37,10 +37,10 @@ pub enum WrapError {
     /// The system returned no random bytes.
     #[error(transparent)]
     Random(#[from] NoRandom),
-    /// The data key does not belong to this envelope.
+    /// The data key does not belong to this keys object.
     #[error("the data key belongs to another stream")]
     ForeignKey,
-    /// The envelope would be too long.
+    /// The keys object would be too long.
     #[error("the keys object would have {len} bytes, more than the limit of {max}")]
     TooLong {
         /// Its length in bytes.
@@ -53,11 +53,11 @@ pub enum WrapError {
     Cipher,
 }
 
-/// Reason why an envelope cannot be used.
+/// Reason why a keys object cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum EnvelopeError {
-    /// The text exceeds the longest envelope.
+pub enum KeysObjectError {
+    /// The text exceeds the longest keys object.
     #[error("the keys object has {len} bytes, more than the limit of {max}")]
     TooLong {
         /// Its length in bytes.
@@ -76,7 +76,7 @@ pub enum EnvelopeError {
         /// The digest as computed.
         got: String,
     },
-    /// The text does not have the form of an envelope.
+    /// The text does not have the form of a keys object.
     #[error("cannot read the keys object: {reason}")]
     Malformed {
         /// The reason.
@@ -98,12 +98,12 @@ pub enum EnvelopeError {
         /// The reason.
         reason: &'static str,
     },
-    /// The envelope belongs to another stream.
+    /// The keys object belongs to another stream.
     #[error("the keys object belongs to stream {got}, expected {expected}")]
     Foreign {
         /// Id of the stream to open.
         expected: String,
-        /// Id in the envelope.
+        /// Id in the keys object.
         got: String,
     },
     /// The stream id matches, but the commitment does not.
@@ -115,7 +115,7 @@ pub enum EnvelopeError {
         /// The reason.
         reason: &'static str,
     },
-    /// The envelope does not fit into a block of that length.
+    /// The keys object does not fit into a block of that length.
     #[error("the keys need a block of {needed} bytes, but it has {got}")]
     NoRoom {
         /// Minimum length of a block in bytes.
@@ -125,24 +125,24 @@ pub enum EnvelopeError {
     },
 }
 
-/// Reason why an envelope cannot be opened.
+/// Reason why a keys object cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The envelope has no slot of that kind.
+    /// The keys object has no slot of that kind.
     #[error("no {way} slot: the backup opens with {}", list(kept_for))]
     NoSlot {
         /// The kind of key that was tried.
         way: &'static str,
-        /// The slots that the envelope has.
+        /// The slots that the keys object has.
         kept_for: Vec<String>,
     },
-    /// The envelope has slots of that kind, but none for this key.
+    /// The keys object has slots of that kind, but none for this key.
     #[error("wrong {way}: the backup opens with {}", list(kept_for))]
     NotForThis {
         /// The kind of key that was tried.
         way: &'static str,
-        /// The slots that the envelope has.
+        /// The slots that the keys object has.
         kept_for: Vec<String>,
     },
     /// A slot could not be opened.
@@ -153,7 +153,7 @@ pub enum OpenError {
         /// The fault of the slot.
         fault: SlotFault,
     },
-    /// The key is right, but the envelope was changed after it was made.
+    /// The key is right, but the keys object was changed after it was made.
     #[error("the keys object was changed: its authentication line does not match")]
     Altered,
 }

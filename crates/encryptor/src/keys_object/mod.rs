@@ -1,4 +1,4 @@
-//! The envelope: the data key of one stream, wrapped once per key slot (`docs/spec/keys.md`).
+//! The keys object: the data key of one stream, wrapped once per key slot (`docs/spec/keys.md`).
 
 mod block;
 mod error;
@@ -12,7 +12,7 @@ use std::fmt;
 pub use block::{
     BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, MAX_BLOCK, is_keys_block, parse_block,
 };
-pub use error::{EnvelopeError, OpenError, SlotFault, WrapError};
+pub use error::{KeysObjectError, OpenError, SlotFault, WrapError};
 pub use key_material::{KeyMaterial, KeySlotSpec};
 pub use slot::{MAX_SLOTS, MAX_SLOW_SLOTS, SlotInfo, SlotKind};
 pub use text::MAX_ENVELOPE;
@@ -23,7 +23,7 @@ use slot::{Slot, too_many_slow};
 
 /// The wrapped data key of one stream. It holds no plain key.
 #[derive(Clone)]
-pub struct Envelope {
+pub struct KeysObject {
     stream_id: [u8; STREAM_ID_LEN],
     commitment: [u8; 32],
     slots: Vec<Slot>,
@@ -32,7 +32,7 @@ pub struct Envelope {
     text: text::Text,
 }
 
-impl Envelope {
+impl KeysObject {
     /// Wraps the data key of the stream with this id, once per key slot.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Envelope {
         Self::build(data_key, stream_id, Vec::new(), ways)
     }
 
-    /// Makes a new envelope for the same stream: the slots that `keep` selects, unchanged, and new
+    /// Makes a new keys object for the same stream: the slots that `keep` selects, unchanged, and new
     /// ones. `data_key` comes from [`open`](Self::open). A new slot for a key file or recipient
     /// that already has one replaces it.
     ///
@@ -103,10 +103,10 @@ impl Envelope {
     }
 
     /// Returns the data key, after comparing it with the commitment and authenticating the
-    /// envelope.
+    /// keys object.
     ///
     /// # Errors
-    /// [`OpenError`]: it distinguishes a wrong key, identity or passphrase from a changed envelope,
+    /// [`OpenError`]: it distinguishes a wrong key, identity or passphrase from a changed keys object,
     /// as far as that is possible.
     pub fn open(&self, unlock: &KeyMaterial<'_>) -> Result<DataKey, OpenError> {
         let way = unlock.name();
@@ -134,21 +134,21 @@ impl Envelope {
         })
     }
 
-    /// Checks that this is the envelope of the stream with this id and commitment.
+    /// Checks that this is the keys object of the stream with this id and commitment.
     ///
     /// # Errors
-    /// [`EnvelopeError::Foreign`], [`EnvelopeError::ForeignCommitment`].
+    /// [`KeysObjectError::Foreign`], [`KeysObjectError::ForeignCommitment`].
     pub fn belongs_to(
         &self,
         stream_id: &[u8; STREAM_ID_LEN],
         commitment: &[u8; 32],
-    ) -> Result<(), EnvelopeError> {
+    ) -> Result<(), KeysObjectError> {
         if self.stream_id != *stream_id {
             let (expected, got) = (hex::encode(stream_id), hex::encode(&self.stream_id));
-            return Err(EnvelopeError::Foreign { expected, got });
+            return Err(KeysObjectError::Foreign { expected, got });
         }
         if self.commitment != *commitment {
-            return Err(EnvelopeError::ForeignCommitment);
+            return Err(KeysObjectError::ForeignCommitment);
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Envelope {
         self.slots.iter().enumerate().map(|(n, slot)| slot.info(n))
     }
 
-    /// The envelope as stored in the keys object.
+    /// The keys object as stored in the keys object.
     #[must_use]
     pub fn encode(&self) -> &[u8] {
         self.text.bytes()
@@ -178,20 +178,20 @@ impl Envelope {
 
     /// Parses a keys object.
     ///
-    /// This finds accidental damage; only [`open`](Self::open) proves that the envelope is
+    /// This finds accidental damage; only [`open`](Self::open) proves that the keys object is
     /// authentic.
     ///
     /// # Errors
-    /// [`EnvelopeError`]
-    pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+    /// [`KeysObjectError`]
+    pub fn parse(bytes: &[u8]) -> Result<Self, KeysObjectError> {
         let text::Parsed { stream_id, commitment, slots, text } = text::parse(bytes)?;
         Ok(Self { stream_id, commitment, slots, text })
     }
 }
 
-impl fmt::Debug for Envelope {
+impl fmt::Debug for KeysObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envelope")
+        f.debug_struct("KeysObject")
             .field("stream_id", &hex::encode(&self.stream_id))
             .field("slots", &self.slots().collect::<Vec<_>>())
             .finish_non_exhaustive()

@@ -10,7 +10,7 @@ use crate::command::MAX_WRAPPED;
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
 
-/// Maximum number of slots in an envelope.
+/// Maximum number of slots in a keys object.
 pub const MAX_SLOTS: usize = 64;
 
 /// Maximum number of passphrase slots, and of command slots: trying each of them takes time.

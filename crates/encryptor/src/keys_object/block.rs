@@ -1,6 +1,6 @@
-//! The envelope in front of a native file: the same text, in a block with spare room.
+//! The keys object in front of a native file: the same text, in a block with spare room.
 
-use super::{Envelope, EnvelopeError, MAX_ENVELOPE};
+use super::{KeysObject, KeysObjectError, MAX_ENVELOPE};
 
 /// The first eight bytes of a keys block; its last two digits are the version.
 pub const BLOCK_MAGIC: [u8; 8] = *b"XBRKEY01";
@@ -26,7 +26,7 @@ const CHECKED: usize = BLOCK_HEAD_LEN - 4;
 pub struct BlockHead {
     /// Length of the whole block, including this head: the native stream begins after it.
     pub block_len: usize,
-    /// Length of the envelope's text.
+    /// Length of the keys object's text.
     pub text_len: usize,
     /// CRC-32C of the text.
     pub text_crc: u32,
@@ -42,8 +42,8 @@ impl BlockHead {
     /// Parses the first [`BLOCK_HEAD_LEN`] bytes of a block.
     ///
     /// # Errors
-    /// [`EnvelopeError::Block`]
-    pub fn parse(bytes: &[u8; BLOCK_HEAD_LEN]) -> Result<Self, EnvelopeError> {
+    /// [`KeysObjectError::Block`]
+    pub fn parse(bytes: &[u8; BLOCK_HEAD_LEN]) -> Result<Self, KeysObjectError> {
         let field = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).copied();
         let number = |at| u32::from_le_bytes(field(at).unwrap_or_default());
         if !is_keys_block(bytes) {
@@ -64,7 +64,7 @@ impl BlockHead {
         Ok(head)
     }
 
-    fn encode(self) -> Result<[u8; BLOCK_HEAD_LEN], EnvelopeError> {
+    fn encode(self) -> Result<[u8; BLOCK_HEAD_LEN], KeysObjectError> {
         let number = |len: usize| u32::try_from(len).map_err(|_| block("too long"));
         let mut head = [0; BLOCK_HEAD_LEN];
         let fields = BLOCK_MAGIC
@@ -79,25 +79,25 @@ impl BlockHead {
     }
 }
 
-impl Envelope {
-    /// Makes a new block with this envelope, with room for one or two more slots.
+impl KeysObject {
+    /// Makes a new block with this keys object, with room for one or two more slots.
     ///
     /// # Errors
-    /// None for envelopes made by this crate.
-    pub fn encode_block(&self) -> Result<Vec<u8>, EnvelopeError> {
+    /// None for keys objects made by this crate.
+    pub fn encode_block(&self) -> Result<Vec<u8>, KeysObjectError> {
         self.encode_block_of(least(self.encode().len() + SPARE))
     }
 
     /// Makes a block of exactly this length, to overwrite an old one in place.
     ///
     /// # Errors
-    /// [`EnvelopeError::NoRoom`] contains the length needed; [`EnvelopeError::Block`] if no block
+    /// [`KeysObjectError::NoRoom`] contains the length needed; [`KeysObjectError::Block`] if no block
     /// can have this length.
-    pub fn encode_block_of(&self, block_len: usize) -> Result<Vec<u8>, EnvelopeError> {
+    pub fn encode_block_of(&self, block_len: usize) -> Result<Vec<u8>, KeysObjectError> {
         let text = self.encode();
         let needed = least(text.len());
         if block_len < needed {
-            return Err(EnvelopeError::NoRoom { needed, got: block_len });
+            return Err(KeysObjectError::NoRoom { needed, got: block_len });
         }
         if block_len > MAX_BLOCK || !block_len.is_multiple_of(BLOCK_UNIT) {
             return Err(block("no block has this length"));
@@ -113,8 +113,8 @@ impl Envelope {
 /// Parses a whole block. `bytes` must be exactly as long as its head states.
 ///
 /// # Errors
-/// [`EnvelopeError::Block`], and the errors of [`Envelope::parse`].
-pub fn parse_block(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
+/// [`KeysObjectError::Block`], and the errors of [`KeysObject::parse`].
+pub fn parse_block(bytes: &[u8]) -> Result<KeysObject, KeysObjectError> {
     let (head, rest) = bytes.split_first_chunk().ok_or_else(|| block("it is truncated"))?;
     let head = BlockHead::parse(head)?;
     if bytes.len() != head.block_len {
@@ -128,7 +128,7 @@ pub fn parse_block(bytes: &[u8]) -> Result<Envelope, EnvelopeError> {
     if padding.iter().any(|&byte| byte != 0) {
         return Err(block("its padding is not 0"));
     }
-    Envelope::parse(text)
+    KeysObject::parse(text)
 }
 
 /// Minimum length of a block with this length of text.
@@ -136,8 +136,8 @@ fn least(text_len: usize) -> usize {
     (text_len + BLOCK_HEAD_LEN).next_multiple_of(BLOCK_UNIT)
 }
 
-fn block(reason: &'static str) -> EnvelopeError {
-    EnvelopeError::Block { reason }
+fn block(reason: &'static str) -> KeysObjectError {
+    KeysObjectError::Block { reason }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the upper half of a CRC-32 is zero")]

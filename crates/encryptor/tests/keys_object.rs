@@ -1,4 +1,4 @@
-//! Envelopes: every kind of slot opens, wrong keys are reported, changed envelopes never open.
+//! KeysObjects: every kind of slot opens, wrong keys are reported, changed keys objects never open.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
@@ -9,9 +9,9 @@ use std::ffi::OsString;
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use xb_encryptor::{
-    BLOCK_HEAD_LEN, BLOCK_UNIT, BlockHead, DataKey, Envelope, EnvelopeError, FreshKey, Identities,
-    KeyBytes, KeyCommand, KeyMaterial, KeySlotSpec, MAX_ENVELOPE, OpenError, Passphrase, SlotFault,
-    SlotKind, WrapError, is_keys_block, parse_block,
+    BLOCK_HEAD_LEN, BLOCK_UNIT, BlockHead, DataKey, FreshKey, Identities, KeyBytes, KeyCommand,
+    KeyMaterial, KeySlotSpec, KeysObject, KeysObjectError, MAX_ENVELOPE, OpenError, Passphrase,
+    SlotFault, SlotKind, WrapError, is_keys_block, parse_block,
 };
 
 const ID: [u8; 16] = [0x21; 16];
@@ -50,8 +50,8 @@ fn same(a: &DataKey, b: &DataKey) -> bool {
     a.commitment(&[0; 16]) == b.commitment(&[0; 16])
 }
 
-fn slots(envelope: &Envelope) -> Vec<String> {
-    envelope.slots().map(|slot| slot.to_string()).collect()
+fn slots(keys_object: &KeysObject) -> Vec<String> {
+    keys_object.slots().map(|slot| slot.to_string()).collect()
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn every_way_in_opens_and_gives_the_same_key() {
     let (first, text) = Identities::generate();
     let (second, _) = Identities::generate();
     let (one, two) = (&first.recipients()[0], &second.recipients()[0]);
-    let envelope = Envelope::seal(
+    let keys_object = KeysObject::seal(
         fresh.key(),
         ID,
         &[
@@ -73,8 +73,8 @@ fn every_way_in_opens_and_gives_the_same_key() {
         ],
     )
     .unwrap();
-    let read = Envelope::parse(envelope.encode()).unwrap();
-    assert_eq!(read.encode(), envelope.encode());
+    let read = KeysObject::parse(keys_object.encode()).unwrap();
+    assert_eq!(read.encode(), keys_object.encode());
     assert_eq!((read.stream_id(), read.commitment()), (&ID, &fresh.key().commitment(&ID)));
     read.belongs_to(&ID, &fresh.key().commitment(&ID)).unwrap();
     let copy = Identities::parse(&text).unwrap();
@@ -109,8 +109,8 @@ fn wrong_ways_in_say_so() {
         KeySlotSpec::Passphrase(&words),
         KeySlotSpec::Command(&program),
     ];
-    let envelope = Envelope::seal(fresh.key(), ID, &ways).unwrap();
-    let error = |unlock: &KeyMaterial<'_>| envelope.open(unlock).unwrap_err();
+    let keys_object = KeysObject::seal(fresh.key(), ID, &ways).unwrap();
+    let error = |unlock: &KeyMaterial<'_>| keys_object.open(unlock).unwrap_err();
 
     let got = error(&KeyMaterial::Key(&key_file(2)));
     assert!(matches!(&got, OpenError::NotForThis { .. }));
@@ -135,7 +135,7 @@ fn wrong_ways_in_say_so() {
     let got = error(&KeyMaterial::Command(&shell("head -c 32 /dev/zero")));
     assert_eq!(got.to_string(), "key slot 3: it holds the key of another stream");
 
-    let only = Envelope::seal(fresh.key(), ID, &ways[..1]).unwrap();
+    let only = KeysObject::seal(fresh.key(), ID, &ways[..1]).unwrap();
     let got = only.open(&KeyMaterial::Identities(&identities)).unwrap_err().to_string();
     assert!(got.starts_with("no age identity slot: the backup opens with key"));
 }
@@ -144,9 +144,10 @@ fn wrong_ways_in_say_so() {
 fn memory_for_a_passphrase_is_bounded() {
     let fresh = FreshKey::generate().unwrap();
     let words = passphrase("right");
-    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Passphrase(&words)]).unwrap();
+    let keys_object =
+        KeysObject::seal(fresh.key(), ID, &[KeySlotSpec::Passphrase(&words)]).unwrap();
     let open =
-        |max_memory| envelope.open(&KeyMaterial::Passphrase { passphrase: &words, max_memory });
+        |max_memory| keys_object.open(&KeyMaterial::Passphrase { passphrase: &words, max_memory });
     for max_memory in [0, 1023, MEMORY - 1] {
         let error = open(max_memory).unwrap_err();
         assert!(matches!(
@@ -164,9 +165,9 @@ fn memory_for_a_passphrase_is_bounded() {
 }
 
 #[test]
-fn an_envelope_needs_a_way_in_and_takes_none_twice() {
+fn a_keys_object_needs_a_slot_and_takes_none_twice() {
     let fresh = FreshKey::generate().unwrap();
-    let seal = |ways: &[KeySlotSpec<'_>]| Envelope::seal(fresh.key(), ID, ways).unwrap_err();
+    let seal = |ways: &[KeySlotSpec<'_>]| KeysObject::seal(fresh.key(), ID, ways).unwrap_err();
     assert!(matches!(seal(&[]), WrapError::NoWayIn));
     let file = key_file(1);
     assert!(matches!(
@@ -178,7 +179,7 @@ fn an_envelope_needs_a_way_in_and_takes_none_twice() {
     let files: Vec<KeyBytes> = (0..65).map(key_file).collect();
     let ways: Vec<KeySlotSpec<'_>> = files.iter().map(KeySlotSpec::Key).collect();
     assert!(matches!(seal(&ways), WrapError::TooMany { got: 65, .. }));
-    assert!(Envelope::seal(fresh.key(), ID, &ways[..64]).is_ok());
+    assert!(KeysObject::seal(fresh.key(), ID, &ways[..64]).is_ok());
     let echo = command("");
     let ways = vec![KeySlotSpec::Command(&echo); 9];
     assert!(matches!(seal(&ways), WrapError::TooMany { got: 9, slow: true, .. }));
@@ -190,7 +191,9 @@ fn a_key_command_must_hide_the_key() {
     let fresh = FreshKey::generate().unwrap();
     let fault = |script: &str| {
         let command = shell(script);
-        Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap_err().to_string()
+        KeysObject::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)])
+            .unwrap_err()
+            .to_string()
     };
     assert!(fault("printf head; cat").ends_with("it returned the key unwrapped"));
     assert!(fault("od -An -tx1 | tr -d ' \\n'").ends_with("it returned the key unwrapped"));
@@ -204,7 +207,7 @@ fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
     let (old, new) = (key_file(1), key_file(2));
     let (identities, _) = Identities::generate();
     let recipient = &identities.recipients()[0];
-    let first = Envelope::seal(
+    let first = KeysObject::seal(
         fresh.key(),
         ID,
         &[KeySlotSpec::Key(&old), KeySlotSpec::Recipient(recipient)],
@@ -214,7 +217,7 @@ fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
     let second = first
         .rewrap(&key, |slot| slot.kind == SlotKind::Recipient, &[KeySlotSpec::Key(&new)])
         .unwrap();
-    let second = Envelope::parse(second.encode()).unwrap();
+    let second = KeysObject::parse(second.encode()).unwrap();
     assert!(same(&second.open(&KeyMaterial::Key(&new)).unwrap(), &key));
     assert!(same(&second.open(&KeyMaterial::Identities(&identities)).unwrap(), &key));
     assert!(matches!(second.open(&KeyMaterial::Key(&old)), Err(OpenError::NotForThis { .. })));
@@ -236,45 +239,46 @@ fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
 }
 
 #[test]
-fn the_envelope_of_another_stream_is_named() {
+fn the_keys_object_of_another_stream_is_named() {
     let fresh = FreshKey::generate().unwrap();
     let file = key_file(1);
-    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Key(&file)]).unwrap();
+    let keys_object = KeysObject::seal(fresh.key(), ID, &[KeySlotSpec::Key(&file)]).unwrap();
     let commitment = fresh.key().commitment(&ID);
-    let error = envelope.belongs_to(&[0x22; 16], &commitment).unwrap_err();
+    let error = keys_object.belongs_to(&[0x22; 16], &commitment).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the keys object belongs to stream 21212121212121212121212121212121, expected 22222222222222222222222222222222"
     );
     let other = FreshKey::generate().unwrap().key().commitment(&ID);
-    assert_eq!(envelope.belongs_to(&ID, &other), Err(EnvelopeError::ForeignCommitment));
+    assert_eq!(keys_object.belongs_to(&ID, &other), Err(KeysObjectError::ForeignCommitment));
 }
 
-fn sample() -> (Envelope, KeyBytes) {
+fn sample() -> (KeysObject, KeyBytes) {
     let fresh = FreshKey::generate().unwrap();
     let file = key_file(1);
     let (identities, _) = Identities::generate();
     let recipient = &identities.recipients()[0];
     let ways = [KeySlotSpec::Key(&file), KeySlotSpec::Recipient(recipient)];
-    (Envelope::seal(fresh.key(), ID, &ways).unwrap(), file)
+    (KeysObject::seal(fresh.key(), ID, &ways).unwrap(), file)
 }
 
 /// Also in slots that are not tried.
 #[test]
 fn every_flipped_bit_and_every_cut_is_an_error() {
-    let (envelope, file) = sample();
-    let bytes = envelope.encode();
+    let (keys_object, file) = sample();
+    let bytes = keys_object.encode();
     for bit in 0..bytes.len() * 8 {
         let mut bad = bytes.to_vec();
         bad[bit / 8] ^= 1 << (bit % 8);
-        let opened = Envelope::parse(&bad).map(|envelope| envelope.open(&KeyMaterial::Key(&file)));
+        let opened =
+            KeysObject::parse(&bad).map(|keys_object| keys_object.open(&KeyMaterial::Key(&file)));
         assert!(!matches!(opened, Ok(Ok(_))), "bit {bit} of {}", bytes.len());
     }
     for len in 0..bytes.len() {
-        assert!(Envelope::parse(&bytes[..len]).is_err(), "cut at {len}");
+        assert!(KeysObject::parse(&bytes[..len]).is_err(), "cut at {len}");
     }
     let longer = [bytes, b"\n"].concat();
-    assert!(Envelope::parse(&longer).is_err());
+    assert!(KeysObject::parse(&longer).is_err());
 }
 
 /// An attacker who changes the text can correct the digest, but not the authentication line.
@@ -284,34 +288,34 @@ fn mend(json: &str, rest: &[u8]) -> Vec<u8> {
     [json.as_bytes(), line.as_bytes(), mac].concat()
 }
 
-fn json(envelope: &Envelope) -> String {
-    let text = std::str::from_utf8(envelope.encode()).unwrap();
+fn json(keys_object: &KeysObject) -> String {
+    let text = std::str::from_utf8(keys_object.encode()).unwrap();
     text[..text.find("sha256:").unwrap()].to_owned()
 }
 
 #[test]
-fn a_changed_envelope_opens_nothing() {
-    let (envelope, file) = sample();
+fn a_changed_keys_object_opens_nothing() {
+    let (keys_object, file) = sample();
     let (mut value, rest): (serde_json::Value, _) =
-        (serde_json::from_str(&json(&envelope)).unwrap(), envelope.encode());
+        (serde_json::from_str(&json(&keys_object)).unwrap(), keys_object.encode());
     // A slot that is not tried was removed.
     value["slots"].as_array_mut().unwrap().pop();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
-    let changed = Envelope::parse(&mend(&text, rest)).unwrap();
+    let changed = KeysObject::parse(&mend(&text, rest)).unwrap();
     assert!(matches!(changed.open(&KeyMaterial::Key(&file)), Err(OpenError::Altered)));
     // The slot of another stream, under the same key file.
     let foreign =
-        Envelope::seal(FreshKey::generate().unwrap().key(), ID, &[KeySlotSpec::Key(&file)]);
+        KeysObject::seal(FreshKey::generate().unwrap().key(), ID, &[KeySlotSpec::Key(&file)]);
     let foreign: serde_json::Value = serde_json::from_str(&json(&foreign.unwrap())).unwrap();
     value["slots"] = foreign["slots"].clone();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
-    let changed = Envelope::parse(&mend(&text, rest)).unwrap();
+    let changed = KeysObject::parse(&mend(&text, rest)).unwrap();
     let error = changed.open(&KeyMaterial::Key(&file)).unwrap_err();
     assert!(matches!(error, OpenError::Slot { fault: SlotFault::ForeignKey, .. }));
     // Only its id changes: nothing matches any more.
     value["stream"] = "00".repeat(16).into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
-    let changed = Envelope::parse(&mend(&text, rest)).unwrap();
+    let changed = KeysObject::parse(&mend(&text, rest)).unwrap();
     assert!(matches!(
         changed.open(&KeyMaterial::Key(&file)).unwrap_err(),
         OpenError::Slot { fault: SlotFault::Damaged, .. }
@@ -320,21 +324,21 @@ fn a_changed_envelope_opens_nothing() {
 
 #[test]
 fn what_a_later_version_writes_is_named_or_kept() {
-    let (envelope, file) = sample();
-    let rest = envelope.encode();
-    let text = json(&envelope);
+    let (keys_object, file) = sample();
+    let rest = keys_object.encode();
+    let text = json(&keys_object);
     let later = text.replace("\"format\": 1", "\"format\": 2").replace("\"slots\"", "\"slits\"");
     assert!(matches!(
-        Envelope::parse(&mend(&later, rest)),
-        Err(EnvelopeError::TooNew { found: 2, known: 1 })
+        KeysObject::parse(&mend(&later, rest)),
+        Err(KeysObjectError::TooNew { found: 2, known: 1 })
     ));
     let unknown = text.replace("\"age-recipient\"", "\"tpm-2\"");
-    let envelope = Envelope::parse(&mend(&unknown, rest)).unwrap();
-    assert_eq!(slots(&envelope)[1], "unknown kind tpm-2");
+    let keys_object = KeysObject::parse(&mend(&unknown, rest)).unwrap();
+    assert_eq!(slots(&keys_object)[1], "unknown kind tpm-2");
     // A rewrap keeps it byte for byte.
     let (genuine, _) = sample();
     let key = genuine.open(&KeyMaterial::Key(&file)).unwrap();
-    assert!(envelope.rewrap(&key, |_| true, &[]).is_err(), "the key of another stream");
+    assert!(keys_object.rewrap(&key, |_| true, &[]).is_err(), "the key of another stream");
     for (from, to, want) in [
         ("xbrs-keys", "xbrs-kexs", "type"),
         ("\"id\"", "\"ix\"", "cannot read slot 0 of the keys object: fields are missing"),
@@ -342,7 +346,7 @@ fn what_a_later_version_writes_is_named_or_kept() {
         ("\"stream\": \"21", "\"stream\": \"2", "stream ID"),
         ("\"nonce\": \"", "\"nonce\": \"00", "wrong length"),
     ] {
-        let error = Envelope::parse(&mend(&text.replacen(from, to, 1), rest)).unwrap_err();
+        let error = KeysObject::parse(&mend(&text.replacen(from, to, 1), rest)).unwrap_err();
         assert!(error.to_string().contains(want), "{from}: {error}");
     }
 }
@@ -350,30 +354,30 @@ fn what_a_later_version_writes_is_named_or_kept() {
 #[test]
 fn sizes_are_bounded() {
     let huge = vec![b' '; MAX_ENVELOPE + 1];
-    assert!(matches!(Envelope::parse(&huge), Err(EnvelopeError::TooLong { .. })));
-    let (envelope, _) = sample();
-    let mut value: serde_json::Value = serde_json::from_str(&json(&envelope)).unwrap();
+    assert!(matches!(KeysObject::parse(&huge), Err(KeysObjectError::TooLong { .. })));
+    let (keys_object, _) = sample();
+    let mut value: serde_json::Value = serde_json::from_str(&json(&keys_object)).unwrap();
     let slot = value["slots"][0].clone();
     value["slots"] = vec![slot; 65].into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
-    let error = Envelope::parse(&mend(&text, envelope.encode())).unwrap_err();
+    let error = KeysObject::parse(&mend(&text, keys_object.encode())).unwrap_err();
     assert!(error.to_string().contains("65 slots"), "{error}");
     value["slots"] = vec![serde_json::json!({"kind": "command", "wrapped": "00"}); 9].into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";
-    let error = Envelope::parse(&mend(&text, envelope.encode())).unwrap_err();
+    let error = KeysObject::parse(&mend(&text, keys_object.encode())).unwrap_err();
     assert!(error.to_string().contains("more than the limit of 8"), "{error}");
 }
 
 #[test]
 fn blocks_return_and_can_be_written_over() {
-    let (envelope, file) = sample();
-    let block = envelope.encode_block().unwrap();
+    let (keys_object, file) = sample();
+    let block = keys_object.encode_block().unwrap();
     assert!(is_keys_block(&block) && block.len().is_multiple_of(BLOCK_UNIT));
     let head = BlockHead::parse(block.first_chunk().unwrap()).unwrap();
-    assert_eq!((head.block_len, head.text_len), (block.len(), envelope.encode().len()));
+    assert_eq!((head.block_len, head.text_len), (block.len(), keys_object.encode().len()));
     assert!(block.len() >= BLOCK_HEAD_LEN + head.text_len + 1024, "no room for another slot");
     let read = parse_block(&block).unwrap();
-    assert_eq!(read.encode(), envelope.encode());
+    assert_eq!(read.encode(), keys_object.encode());
 
     let key = read.open(&KeyMaterial::Key(&file)).unwrap();
     let other = key_file(9);
@@ -384,7 +388,7 @@ fn blocks_return_and_can_be_written_over() {
 
     assert!(matches!(
         again.encode_block_of(0),
-        Err(EnvelopeError::NoRoom { needed: BLOCK_UNIT, got: 0 })
+        Err(KeysObjectError::NoRoom { needed: BLOCK_UNIT, got: 0 })
     ));
     assert!(again.encode_block_of(BLOCK_UNIT + 1).is_err());
     assert!(again.encode_block_of(64 << 20).is_err());
@@ -392,8 +396,8 @@ fn blocks_return_and_can_be_written_over() {
 
 #[test]
 fn no_byte_of_a_block_can_be_changed_unseen() {
-    let (envelope, _) = sample();
-    let block = envelope.encode_block().unwrap();
+    let (keys_object, _) = sample();
+    let block = keys_object.encode_block().unwrap();
     for at in 0..block.len() {
         let mut bad = block.clone();
         bad[at] ^= 1 << (at % 8);
@@ -408,8 +412,8 @@ fn no_byte_of_a_block_can_be_changed_unseen() {
 proptest! {
     #[test]
     fn any_text_is_parsed_or_refused(text in ".{0,200}") {
-        let _ = Envelope::parse(&mend(&text, &[b'0'; 77]));
-        let _ = Envelope::parse(text.as_bytes());
+        let _ = KeysObject::parse(&mend(&text, &[b'0'; 77]));
+        let _ = KeysObject::parse(text.as_bytes());
         let _ = parse_block(text.as_bytes());
     }
 
@@ -417,16 +421,16 @@ proptest! {
     fn any_change_of_the_text_is_survived(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5)
     ) {
-        let (envelope, file) = sample();
-        let mut text = json(&envelope).into_bytes();
+        let (keys_object, file) = sample();
+        let mut text = json(&keys_object).into_bytes();
         for (at, byte) in edits {
             let at = at.index(text.len());
             text[at] = byte % 128;
         }
         let text = String::from_utf8(text).unwrap();
-        let unchanged = text == json(&envelope);
-        let opened = Envelope::parse(&mend(&text, envelope.encode()))
-            .map(|envelope| envelope.open(&KeyMaterial::Key(&file)).is_ok());
+        let unchanged = text == json(&keys_object);
+        let opened = KeysObject::parse(&mend(&text, keys_object.encode()))
+            .map(|keys_object| keys_object.open(&KeyMaterial::Key(&file)).is_ok());
         prop_assert!(unchanged || !matches!(opened, Ok(true)));
     }
 }

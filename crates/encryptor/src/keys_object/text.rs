@@ -1,4 +1,4 @@
-//! The text of an envelope: JSON, a line with a checksum against accidental damage, and a line that
+//! The text of a keys object: JSON, a line with a checksum against accidental damage, and a line that
 //! authenticates it.
 
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::slot::{MAX_SLOTS, MAX_SLOW_SLOTS, Slot, too_many_slow};
-use super::{EnvelopeError, WrapError};
+use super::{KeysObjectError, WrapError};
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
 
-/// Longest envelope in bytes.
+/// Longest keys object in bytes.
 pub const MAX_ENVELOPE: usize = 256 << 10;
 
 const TYPE: &str = "xbrs-keys";
@@ -37,7 +37,7 @@ struct Front {
     format: u32,
 }
 
-/// An envelope as stored, with the authenticated length and its code.
+/// A keys object as stored, with the authenticated length and its code.
 #[derive(Clone)]
 pub(super) struct Text {
     bytes: Vec<u8>,
@@ -65,7 +65,7 @@ impl Text {
         let digest = Sha256::digest(text.as_bytes());
         text.push_str(&format!("{DIGEST_LINE}{}\n", hex::encode(&digest)));
         let authenticated = text.len();
-        let code = data_key.envelope_key(stream_id).code(text.as_bytes());
+        let code = data_key.slots_key(stream_id).code(text.as_bytes());
         text.push_str(&format!("{MAC_LINE}{}\n", hex::encode(&code)));
         if text.len() > MAX_ENVELOPE {
             return Err(WrapError::TooLong { len: text.len(), max: MAX_ENVELOPE });
@@ -79,7 +79,7 @@ impl Text {
 
     pub(super) fn is_genuine(&self, data_key: &DataKey, stream_id: &[u8; STREAM_ID_LEN]) -> bool {
         let bytes = self.bytes.get(..self.authenticated).unwrap_or_default();
-        data_key.envelope_key(stream_id).verify(bytes, &self.code)
+        data_key.slots_key(stream_id).verify(bytes, &self.code)
     }
 }
 
@@ -91,16 +91,16 @@ pub(super) struct Parsed {
     pub(super) text: Text,
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, KeysObjectError> {
     if bytes.len() > MAX_ENVELOPE {
-        return Err(EnvelopeError::TooLong { len: bytes.len(), max: MAX_ENVELOPE });
+        return Err(KeysObjectError::TooLong { len: bytes.len(), max: MAX_ENVELOPE });
     }
-    let (front, code) = closing_line(bytes, MAC_LINE).ok_or(EnvelopeError::NoCheck)?;
-    let (json, expected) = closing_line(front, DIGEST_LINE).ok_or(EnvelopeError::NoCheck)?;
+    let (front, code) = closing_line(bytes, MAC_LINE).ok_or(KeysObjectError::NoCheck)?;
+    let (json, expected) = closing_line(front, DIGEST_LINE).ok_or(KeysObjectError::NoCheck)?;
     let got: [u8; 32] = Sha256::digest(json).into();
     if got != expected {
         let (expected, got) = (hex::encode(&expected), hex::encode(&got));
-        return Err(EnvelopeError::Damaged { expected, got });
+        return Err(KeysObjectError::Damaged { expected, got });
     }
     // Parsed before the rest, so that a later format is reported as such.
     let front_fields: Front = serde_json::from_slice(json).map_err(malformed)?;
@@ -110,7 +110,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
     match front_fields.format {
         FORMAT => {}
         0 => return Err(reason("format 0 does not exist")),
-        found => return Err(EnvelopeError::TooNew { found, known: FORMAT }),
+        found => return Err(KeysObjectError::TooNew { found, known: FORMAT }),
     }
     let content: Content = serde_json::from_slice(json).map_err(malformed)?;
     let stream_id =
@@ -122,7 +122,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, EnvelopeError> {
         return Err(reason(&format!("it has {got} slots, allowed range 1 to {max}")));
     }
     let slots = content.slots.into_iter().enumerate().map(|(slot, value)| {
-        Slot::parse(value).map_err(|reason| EnvelopeError::Slot { slot, reason })
+        Slot::parse(value).map_err(|reason| KeysObjectError::Slot { slot, reason })
     });
     let slots: Vec<Slot> = slots.collect::<Result<_, _>>()?;
     if let Some(got) = too_many_slow(&slots) {
@@ -144,10 +144,10 @@ fn closing_line<'a>(bytes: &'a [u8], name: &str) -> Option<(&'a [u8], [u8; 32])>
     front.ends_with(b"\n").then_some((front, code))
 }
 
-fn malformed(error: serde_json::Error) -> EnvelopeError {
+fn malformed(error: serde_json::Error) -> KeysObjectError {
     reason(&error.to_string())
 }
 
-fn reason(text: &str) -> EnvelopeError {
-    EnvelopeError::Malformed { reason: text.to_owned() }
+fn reason(text: &str) -> KeysObjectError {
+    KeysObjectError::Malformed { reason: text.to_owned() }
 }

@@ -1,10 +1,10 @@
-//! Key slots to create in an envelope, and key material to open it with.
+//! Key slots to create in a keys object, and key material to open it with.
 
 use crate::command::KeyCommand;
 use crate::identity::{Identities, Passphrase, Recipient};
 use crate::key_file::KeyBytes;
 
-/// A key slot to create in an envelope.
+/// A key slot to create in a keys object.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum KeySlotSpec<'a> {
@@ -18,7 +18,7 @@ pub enum KeySlotSpec<'a> {
     Command(&'a KeyCommand),
 }
 
-/// Key material to open an envelope with.
+/// Key material to open a keys object with.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum KeyMaterial<'a> {
