@@ -8,6 +8,8 @@ use std::slice::Iter;
 
 use clap::{Arg, Command};
 
+use xb_option_files::OptionFilePaths;
+
 use crate::args::argv::{Item, next_items, words};
 use crate::args::defaults_options::{LOGIN_PATH, defaults_args, is_default, leading_defaults};
 use crate::args::merge::{Scope, all_given};
@@ -15,7 +17,6 @@ use crate::args::option_table::OptionTable;
 use crate::args::sources::effective::{PRINT_DEFAULTS, effective, json, table};
 use crate::args::sources::{Origin, Sources};
 use crate::args::usage_error::UsageError;
-use xb_option_files::OptionFilePaths;
 
 /// Arguments for clap. `Debug` shows no arguments, since they may hold secrets.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
+use xb_option_files::{FileOption, OptionFilePaths, Wanted, load};
+
 use crate::args::argv::{Item, ParsedOption, parse_option};
 use crate::args::option_table::OptionTable;
 use crate::args::sources::variables::{self, FromEnvironment};
 use crate::args::sources::{Given, Origin, Sources};
 use crate::args::usage_error::UsageError;
-use xb_option_files::{FileOption, OptionFilePaths, Wanted, load};
 
 /// The options of all subcommands, and those of the one that runs.
 pub(crate) struct Scope<'a> {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
-
 use xb_option_files::OptionFileError;
 
 /// Errors in arguments found before clap parses them. Values are never quoted.

@@ -19,6 +19,8 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Parser};
 
+use xb_option_files::OptionFilePaths;
+
 use crate::args::expand::{Expanded, expand};
 use crate::args::hide;
 use crate::args::sources::Sources;
@@ -27,7 +29,6 @@ use crate::messages::log::{Log, LogOptions};
 use crate::program::exit::Exit;
 use crate::program::failure::Failure;
 use crate::program::personality::{Personality, program_name};
-use xb_option_files::OptionFilePaths;
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
