@@ -1,4 +1,4 @@
-//! TLS 1.3 with a server whose certificate is verified: by an authority and its name, by an authority
+//! TLS 1.2 or 1.3 with a server whose certificate is verified: by an authority and its name, by an authority
 //! alone, or by its fingerprint. Without a check only on request, for logins that the stock clients
 //! do without one.
 
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
-use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs as provider, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs as provider};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, PeerIncompatible, RootCertStore,
-    SignatureScheme, StreamOwned,
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
 };
 
 use crate::error::Error;
@@ -109,7 +110,8 @@ fn config(trust: &Trust, own: Option<&ClientCertificate>) -> Result<ClientConfig
     let crypto = Arc::new(provider::default_provider());
     let algorithms = crypto.signature_verification_algorithms;
     let builder = ClientConfig::builder_with_provider(crypto)
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        // Servers of older releases, or built with older libraries, have no TLS 1.3.
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(tls_error)?;
     let by = |check| Arc::new(Verifier { check, algorithms });
     let builder = match trust {
@@ -205,11 +207,11 @@ impl ServerCertVerifier for Verifier {
 
     fn verify_tls12_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(

@@ -28,7 +28,7 @@ struct Secure {
 }
 
 impl Secure {
-    fn start() -> Self {
+    fn start(option: &str) -> Self {
         let scratch = Scratch::new();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -62,6 +62,7 @@ impl Secure {
             &file("--ssl-ca", "ca.pem"),
             "--plugin-load-add=auth_ed25519",
             PACKET,
+            option,
         ]);
         for host in ["localhost", "127.0.0.1"] {
             server.sql(&format!(
@@ -102,7 +103,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-static SECURE: LazyLock<Secure> = LazyLock::new(Secure::start);
+static SECURE: LazyLock<Secure> = LazyLock::new(|| Secure::start("--tls-version=TLSv1.3"));
 
 fn account(user: &str, password: &str) -> Account {
     Account {
@@ -164,6 +165,21 @@ fn an_authority_alone_counts_whatever_the_certificate_names() {
     Client::connect(&target("ca.pem"), &login, TIMEOUTS).unwrap().ping().unwrap();
     let error = Client::connect(&target("other.pem"), &login, TIMEOUTS).unwrap_err();
     assert!(matches!(error, Error::Tls(_)), "{error}");
+}
+
+#[test]
+fn a_server_without_tls_1_3_is_checked_alike() {
+    let old = Secure::start("--tls-version=TLSv1.2");
+    let login = account("native", "secret");
+    let unproven = old.target("127.0.0.1", Trust::Unproven);
+    for target in [old.pinned(), old.target("127.0.0.1", old.authority("ca.pem")), unproven] {
+        Client::connect(&target, &login, TIMEOUTS).unwrap().ping().unwrap();
+    }
+    let other = old.target("127.0.0.1", Trust::Fingerprint(SECURE.fingerprint));
+    for target in [other, old.target("127.0.0.1", old.authority("other.pem"))] {
+        let error = Client::connect(&target, &login, TIMEOUTS).unwrap_err();
+        assert!(matches!(error, Error::Tls(_)), "{error}");
+    }
 }
 
 #[test]
@@ -365,7 +381,7 @@ fn a_statement_that_is_killed_is_an_error_never_a_short_result() {
 #[test]
 fn a_server_that_is_killed_is_an_error_never_a_short_result() {
     for over_tls in [false, true] {
-        let secure = Secure::start();
+        let secure = Secure::start("--tls-version=TLSv1.3");
         let mut client = match over_tls {
             true => {
                 let native = account("native", "secret");
