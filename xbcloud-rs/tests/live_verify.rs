@@ -260,9 +260,14 @@ const EVERY_KIND: &str = "CREATE DATABASE x; USE x;
 
 /// The files of a backup of all these tables, as the producer wrote them.
 fn backup_of_every_kind(scratch: &Scratch) -> PathBuf {
+    backup_of(EVERY_KIND, scratch)
+}
+
+/// The files of a backup of a server on which these statements were run, and nothing since.
+fn backup_of(statements: &str, scratch: &Scratch) -> PathBuf {
     let archive = "--plugin-load-add=ha_archive";
     let server = MariaDb::start_with(&[archive]);
-    server.sql(EVERY_KIND);
+    server.sql(statements);
     // So that all tables are older than the checkpoint, and recovery creates none of them.
     let files = server.shut_down();
     let server = MariaDb::start_on(&files.join("data"));
@@ -289,6 +294,66 @@ fn stream_of(backup: &Path) -> Vec<u8> {
         let _ = stream.file(&name, &std::fs::read(&path).unwrap(), 1 << 20);
     }
     stream.finish()
+}
+
+/// Files that hold nothing, and a redo log that recovery cannot read, are damage at level pages.
+#[test]
+fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
+    let scratch = Scratch::new();
+    let tables = "CREATE DATABASE x; USE x; CREATE TABLE a (i INT PRIMARY KEY); CREATE TABLE s (i INT PRIMARY KEY, t VARCHAR(99)); \
+        INSERT INTO a SELECT seq FROM seq_1_to_3000; INSERT INTO s SELECT seq, SHA1(seq) FROM seq_1_to_3000";
+    let backup = backup_of(tables, &scratch);
+    let store = Store::folder();
+    let level = ["--level=pages"];
+    let _ = put_bytes(&store, "sound", &[], &stream_of(&backup));
+    let found = report(&verify(&store, "sound", &level).run().expect(0));
+    assert_eq!(found["pages"]["undecided"], 0, "{found}");
+
+    let zeros = |bytes: &[u8]| vec![0; bytes.len()];
+    let nothing = |_: &[u8]| Vec::new();
+    let cut = |bytes: &[u8]| bytes[..bytes.len() - 20].to_vec();
+    let headless = |bytes: &[u8]| [&zeros(&bytes[..16384]), &bytes[16384..]].concat();
+    let rootless =
+        |bytes: &[u8]| [&bytes[..3 * 16384], &zeros(&bytes[..16384]), &bytes[4 * 16384..]].concat();
+    let damages: [(&str, &str, &dyn Fn(&[u8]) -> Vec<u8>, &str); 9] = [
+        ("ibd-empty", "x/a.ibd", &nothing, "page 0: the file holds no page"),
+        ("ibd-zeros", "x/a.ibd", &zeros, "page 0: the file holds no page"),
+        ("ibd-head", "x/s.ibd", &headless, "page 0: empty page that is in use in every tablespace"),
+        ("ibd-root", "x/s.ibd", &rootless, "page 3: empty page that is in use in every tablespace"),
+        ("system-zeros", "ibdata1", &zeros, "page 0: the file holds no page"),
+        ("redo-empty", "ib_logfile0", &nothing, "the redo log is empty, or only zeros"),
+        ("redo-zeros", "ib_logfile0", &zeros, "the redo log is empty, or only zeros"),
+        (
+            "redo-head",
+            "ib_logfile0",
+            &|log| [&log[..4096], &zeros(&log[4096..])].concat(),
+            "no intact checkpoint",
+        ),
+        ("redo-cut", "ib_logfile0", &cut, "the redo log has "),
+    ];
+    for (name, file, damage, what) in damages {
+        let at = backup.join(file);
+        let sound = std::fs::read(&at).unwrap();
+        std::fs::write(&at, damage(&sound)).unwrap();
+        let _ = put_bytes(&store, name, &[], &stream_of(&backup));
+        std::fs::write(&at, sound).unwrap();
+        let found = report(&verify(&store, name, &level).run().expect(7));
+        let problems = found["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), 1, "{name}: {problems:#?}");
+        assert_eq!(problems[0]["file"], file, "{name}");
+        assert!(problems[0]["what"].as_str().unwrap().contains(what), "{name}: {problems:#?}");
+        assert_eq!(line(&store, name)["verified"]["failed"], "pages", "{name}");
+    }
+
+    // A stream without its redo log is no complete backup, unless the operator says so.
+    std::fs::remove_file(backup.join("ib_logfile0")).unwrap();
+    let stream = scratch.join("no-log");
+    std::fs::write(&stream, stream_of(&backup)).unwrap();
+    let ran = xbcloud(&store, "put", "redo-missing", &[]).stdin_file(&stream).run();
+    assert!(ran.expect(6).stderr_text().contains("the stream has no redo log"), "refused");
+    let _ = put_file(&store, "redo-missing", &["--unsafe-any-end"], &stream);
+    let found = report(&verify(&store, "redo-missing", &level).run().expect(7));
+    assert!(found["problems"].to_string().contains("the backup has no redo log"), "{found}");
 }
 
 /// Each table of a trial is opened and checked, or named with its reason: a table that the server
