@@ -296,6 +296,55 @@ fn stream_of(backup: &Path) -> Vec<u8> {
     stream.finish()
 }
 
+/// A trial that ends without a result is no damage, and no earlier proof hides it.
+#[test]
+fn a_trial_whose_preparation_fails_is_recorded_and_shown() {
+    let scratch = Scratch::new();
+    let store = Store::folder();
+    let server = MariaDb::start();
+    let stream = scratch.join("stream");
+    server.save_stream(&stream);
+    drop(server);
+    let _ = put_file(&store, "n", &[], &stream);
+    let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
+    let options = ["--level=restore", &folder];
+    let monitor = |code| {
+        let limits = ["--proof-level=restore", "--max-proof-age=1d"];
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg("monitor")
+            .args(limits)
+            .args(store.options())
+            .arg(store.root_url())
+            .run()
+            .expect(code);
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let _ = verify(&store, "n", &options).run().expect(0);
+    assert_eq!(line(&store, "n")["failed_try"], Value::Null);
+    let _ = monitor(0);
+
+    let _ = verify(&store, "n", &options).arg("--prepare-program=/bin/false").run().expect(1);
+    let found = line(&store, "n");
+    assert_eq!(found["failed_try"]["level"], "restore", "{found}");
+    assert!(found["failed_try"]["why"].as_str().unwrap().contains("false"), "{found}");
+    let proof = &found["verified"];
+    assert_eq!((&proof["level"], &proof["failed"]), (&"restore".into(), &Value::Null), "{found}");
+    let said = monitor(2);
+    assert!(
+        said.contains("no backup is verified up to the requested level")
+            && said.contains("n: the last try to verify level restore failed"),
+        "{said}"
+    );
+
+    // A statement of the user's own that fails leaves the question open, too.
+    let _ = verify(&store, "n", &options).arg("--check-sql=SELECT no_such").run().expect(7);
+    let found = line(&store, "n");
+    assert!(found["failed_try"]["why"].as_str().unwrap().contains("no_such"), "{found}");
+    let _ = verify(&store, "n", &options).run().expect(0);
+    assert_eq!(line(&store, "n")["failed_try"], Value::Null);
+    let _ = monitor(0);
+}
+
 /// Files that hold nothing, and a redo log that recovery cannot read, are damage at level pages.
 #[test]
 fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
