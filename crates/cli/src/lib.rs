@@ -67,4 +67,4 @@ pub use program::personality::{Personality, program_name};
 pub use program::signals::{Signals, interrupted};
 pub use program::{Program, run};
 pub use stdio::input::{Input, UntilInterrupted};
-pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
+pub use stdio::{ask, refuse_closed_output, refuse_terminal_input, refuse_terminal_output};
