@@ -1,6 +1,6 @@
 //! Runs a child program until it ends.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -34,7 +34,7 @@ pub(crate) async fn run(
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    let mut child = spawn(program, args, None)?;
+    let mut child = spawn(program, args)?;
     let pipes: [Option<Box<dyn Read + Send>>; 2] =
         [child.stdout().map(|p| Box::new(p) as _), child.stderr().map(|p| Box::new(p) as _)];
     let listeners: Vec<_> = pipes.into_iter().flatten().map(|pipe| listen(pipe, talk)).collect();
@@ -53,18 +53,7 @@ pub(crate) async fn ask(
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<String, BackupError> {
-    ask_with(program, args, None, talk, cancel).await
-}
-
-/// Like [`ask`], with a variable in the program's environment.
-pub(crate) async fn ask_with(
-    program: &Path,
-    args: &[OsString],
-    env: Option<(&str, &OsStr)>,
-    talk: &OnLine,
-    cancel: &CancelToken,
-) -> Result<String, BackupError> {
-    let mut child = spawn(program, args, env)?;
+    let mut child = spawn(program, args)?;
     let listener = child.stderr().and_then(|pipe| listen(Box::new(pipe), talk));
     let stdout = child.stdout();
     let answer = std::thread::spawn(move || {
@@ -108,17 +97,10 @@ pub(crate) fn find(programs: &[&Path]) -> Result<(), BackupError> {
     Err(BackupError::NotStarted { program, what })
 }
 
-fn spawn(
-    program: &Path,
-    args: &[OsString],
-    env: Option<(&str, &OsStr)>,
-) -> Result<Running, BackupError> {
-    let mut program_to_start =
-        Program::new(program).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    if let Some((name, value)) = env {
-        program_to_start = program_to_start.env(name, value);
-    }
-    program_to_start.start().map_err(|error| BackupError::NotStarted {
+fn spawn(program: &Path, args: &[OsString]) -> Result<Running, BackupError> {
+    let started =
+        Program::new(program).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).start();
+    started.map_err(|error| BackupError::NotStarted {
         program: program.display().to_string(),
         what: error.to_string(),
     })

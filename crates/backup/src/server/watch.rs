@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use xb_binlog::LogDigest;
+use xb_mysql::Row;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
 use xb_repo::manifest::Manifest;
 use xb_repo::manifest::history::{FileBirth, History, RedoLog};
 use xb_repo::manifest::source_info::SourceInfo;
 
 use crate::cancel::CancelToken;
-use crate::server::login::{Family, ask_server};
+use crate::server::login::{Family, LoginError, log_in};
 
 /// Variables of the server that name its files, or the server itself.
 const VARIABLES: &str = "'datadir', 'innodb_data_home_dir', 'innodb_data_file_path', \
@@ -101,7 +102,7 @@ impl ServerWatch {
 }
 
 /// Whether a backup's redo log can begin where it does: at a checkpoint of its server while the
-/// producer ran. The client might log in to another server than the producer.
+/// producer ran. The login might be to another server than the producer's.
 fn is_between(before: Option<RedoStart>, at: Option<u64>, after: Option<RedoStart>) -> bool {
     let (Some(before), Some(at), Some(after)) = (before, at, after) else { return true };
     (before.checkpoint..=after.checkpoint).contains(&at)
@@ -113,17 +114,15 @@ impl ServerFiles {
         let family = Family::of_program(&program).ok_or_else(|| {
             format!("{} is not a known backup program", program.to_string_lossy())
         })?;
-        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
-        let answer = ask_server(family, argv, &query, cancel).await.map_err(|error| {
+        let variables = variables(family, argv, cancel).await.map_err(|error| {
             format!("the server cannot be asked with the producer's login: {error}")
         })?;
-        Self::of_variables(&answer).ok_or_else(|| "the server does not name its files".to_owned())
+        Self::of_variables(&variables)
+            .ok_or_else(|| "the server does not name its files".to_owned())
     }
 
-    fn of_variables(answer: &str) -> Option<Self> {
-        let variables: BTreeMap<&str, &str> =
-            answer.lines().filter_map(|line| line.split_once('\t')).collect();
-        let of = |name: &str| variables.get(name).copied().filter(|value| !value.is_empty());
+    fn of_variables(variables: &BTreeMap<String, String>) -> Option<Self> {
+        let of = |name: &str| variables.get(name).map(String::as_str).filter(|v| !v.is_empty());
         let datadir = Path::new(of("datadir")?);
         // Relative to the data directory, or absolute.
         let within = |name: &str| datadir.join(of(name).unwrap_or_default());
@@ -182,6 +181,18 @@ impl ServerFiles {
     }
 }
 
+/// The variables of the producer's server that say where its files are.
+async fn variables(
+    family: Family,
+    argv: &[OsString],
+    cancel: &CancelToken,
+) -> Result<BTreeMap<String, String>, LoginError> {
+    let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
+    let rows = log_in(family, argv, cancel).await?.rows(&query, cancel).await?;
+    let pair = |row: &Row| row.texts().map(|[name, value]| (name, value));
+    Ok(rows.iter().map(pair).collect::<Result<_, _>>()?)
+}
+
 /// The first [`REDO_HEAD`] bytes of a regular file, and its birth.
 fn head_of(path: &Path) -> Option<(Vec<u8>, Option<FileBirth>)> {
     // Looked at before it is opened: opening a pipe would block.
@@ -221,7 +232,12 @@ mod tests {
 
     #[test]
     fn the_servers_files_are_where_its_variables_say() {
-        let of = |text: &str| ServerFiles::of_variables(text).unwrap();
+        let files = |text: &str| {
+            let pairs = text.lines().map(|line| line.split_once('\t').unwrap());
+            let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            ServerFiles::of_variables(&pairs.collect())
+        };
+        let of = |text: &str| files(text).unwrap();
         let usual = of(
             "datadir\t/var/lib/mysql/\ninnodb_data_home_dir\t\ninnodb_data_file_path\tibdata1:12M:autoextend\n\
              innodb_log_group_home_dir\t./\nlog_bin\tON\nlog_bin_basename\t/var/log/mysql/bin\n",
@@ -235,7 +251,7 @@ mod tests {
         );
         assert_eq!((moved.redo, moved.data_file), ("/f".into(), "/e/sys1".into()));
         assert_eq!((moved.binlogs, moved.server_uuid.as_deref()), (None, Some("u")));
-        assert_eq!(ServerFiles::of_variables("log_bin\tON\n"), None);
+        assert_eq!(files("log_bin\tON\n"), None);
     }
 
     #[test]

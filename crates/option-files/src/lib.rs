@@ -119,11 +119,15 @@ impl OptionFilePaths {
 
 /// Command-line options about option files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) none: bool,
-    pub(crate) only: Option<PathBuf>,
-    pub(crate) extra: Option<PathBuf>,
-    pub(crate) group_suffix: Option<String>,
+pub struct Wanted {
+    /// `--no-defaults`: no file is read.
+    pub none: bool,
+    /// `--defaults-file`: no other file is read.
+    pub only: Option<PathBuf>,
+    /// `--defaults-extra-file`: read after the system's files.
+    pub extra: Option<PathBuf>,
+    /// `--defaults-group-suffix`: groups with this suffix count, too.
+    pub group_suffix: Option<String>,
 }
 
 /// Option from a file. `Debug` hides the value.
@@ -150,16 +154,18 @@ impl fmt::Debug for FileOption {
 
 /// Options of the requested groups, in the order of reading, and warnings.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
-    pub(crate) options: Vec<FileOption>,
+#[non_exhaustive]
+pub struct Loaded {
+    /// The options; the last of a name wins.
+    pub options: Vec<FileOption>,
     /// Options of the groups `[GROUP.NAME]`, by NAME.
-    pub(crate) repositories: BTreeMap<String, Vec<FileOption>>,
-    pub(crate) warnings: Vec<String>,
+    pub repositories: BTreeMap<String, Vec<FileOption>>,
+    /// What was skipped, and why.
+    pub warnings: Vec<String>,
 }
 
 /// Returns all options of the groups that `wants` accepts, in the order of reading, and warnings
-/// about the files. For programs without a clap command: for the others, [`expand`](crate::expand)
-/// reads the files. `only` and `extra` are the files of `--defaults-file` and
+/// about the files. `only` and `extra` are the files of `--defaults-file` and
 /// `--defaults-extra-file`.
 ///
 /// # Errors
@@ -181,7 +187,10 @@ pub fn read_groups(
 
 /// Reads all applicable option files: the options of `groups`, and those of the repositories
 /// `[GROUP.NAME]`, by NAME.
-pub(crate) fn load(
+///
+/// # Errors
+/// [`OptionFileError`].
+pub fn load(
     places: &OptionFilePaths,
     wanted: &Wanted,
     groups: &[&str],
