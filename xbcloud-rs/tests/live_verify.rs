@@ -364,7 +364,8 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
     let headless = |bytes: &[u8]| [&zeros(&bytes[..16384]), &bytes[16384..]].concat();
     let rootless =
         |bytes: &[u8]| [&bytes[..3 * 16384], &zeros(&bytes[..16384]), &bytes[4 * 16384..]].concat();
-    let damages: [(&str, &str, &dyn Fn(&[u8]) -> Vec<u8>, &str); 9] = [
+    type Damage<'d> = &'d dyn Fn(&[u8]) -> Vec<u8>;
+    let damages: [(&str, &str, Damage<'_>, &str); 9] = [
         ("ibd-empty", "x/a.ibd", &nothing, "page 0: the file holds no page"),
         ("ibd-zeros", "x/a.ibd", &zeros, "page 0: the file holds no page"),
         ("ibd-head", "x/s.ibd", &headless, "page 0: empty page that is in use in every tablespace"),
