@@ -260,9 +260,14 @@ const EVERY_KIND: &str = "CREATE DATABASE x; USE x;
 
 /// The files of a backup of all these tables, as the producer wrote them.
 fn backup_of_every_kind(scratch: &Scratch) -> PathBuf {
+    backup_of(EVERY_KIND, scratch)
+}
+
+/// The files of a backup of a server on which these statements were run, and nothing since.
+fn backup_of(statements: &str, scratch: &Scratch) -> PathBuf {
     let archive = "--plugin-load-add=ha_archive";
     let server = MariaDb::start_with(&[archive]);
-    server.sql(EVERY_KIND);
+    server.sql(statements);
     // So that all tables are older than the checkpoint, and recovery creates none of them.
     let files = server.shut_down();
     let server = MariaDb::start_on(&files.join("data"));
@@ -289,6 +294,116 @@ fn stream_of(backup: &Path) -> Vec<u8> {
         let _ = stream.file(&name, &std::fs::read(&path).unwrap(), 1 << 20);
     }
     stream.finish()
+}
+
+/// A trial that ends without a result is no damage, and no earlier proof hides it.
+#[test]
+fn a_trial_whose_preparation_fails_is_recorded_and_shown() {
+    let scratch = Scratch::new();
+    let store = Store::folder();
+    let server = MariaDb::start();
+    let stream = scratch.join("stream");
+    server.save_stream(&stream);
+    drop(server);
+    let _ = put_file(&store, "n", &[], &stream);
+    let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
+    let options = ["--level=restore", &folder];
+    let monitor = |code| {
+        let limits = ["--proof-level=restore", "--max-proof-age=1d"];
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg("monitor")
+            .args(limits)
+            .args(store.options())
+            .arg(store.root_url())
+            .run()
+            .expect(code);
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let _ = verify(&store, "n", &options).run().expect(0);
+    assert_eq!(line(&store, "n")["failed_try"], Value::Null);
+    let _ = monitor(0);
+
+    let _ = verify(&store, "n", &options).arg("--prepare-program=/bin/false").run().expect(1);
+    let found = line(&store, "n");
+    assert_eq!(found["failed_try"]["level"], "restore", "{found}");
+    assert!(found["failed_try"]["why"].as_str().unwrap().contains("false"), "{found}");
+    let proof = &found["verified"];
+    assert_eq!((&proof["level"], &proof["failed"]), (&"restore".into(), &Value::Null), "{found}");
+    let said = monitor(2);
+    assert!(
+        said.contains("no backup is verified up to the requested level")
+            && said.contains("n: the last try to verify level restore failed"),
+        "{said}"
+    );
+
+    // A statement of the user's own that fails leaves the question open, too.
+    let _ = verify(&store, "n", &options).arg("--check-sql=SELECT no_such").run().expect(7);
+    let found = line(&store, "n");
+    assert!(found["failed_try"]["why"].as_str().unwrap().contains("no_such"), "{found}");
+    let _ = verify(&store, "n", &options).run().expect(0);
+    assert_eq!(line(&store, "n")["failed_try"], Value::Null);
+    let _ = monitor(0);
+}
+
+/// Files that hold nothing, and a redo log that recovery cannot read, are damage at level pages.
+#[test]
+fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
+    let scratch = Scratch::new();
+    let tables = "CREATE DATABASE x; USE x; CREATE TABLE a (i INT PRIMARY KEY); CREATE TABLE s (i INT PRIMARY KEY, t VARCHAR(99)); \
+        INSERT INTO a SELECT seq FROM seq_1_to_3000; INSERT INTO s SELECT seq, SHA1(seq) FROM seq_1_to_3000";
+    let backup = backup_of(tables, &scratch);
+    let store = Store::folder();
+    let level = ["--level=pages"];
+    let _ = put_bytes(&store, "sound", &[], &stream_of(&backup));
+    let found = report(&verify(&store, "sound", &level).run().expect(0));
+    assert_eq!(found["pages"]["undecided"], 0, "{found}");
+
+    let zeros = |bytes: &[u8]| vec![0; bytes.len()];
+    let nothing = |_: &[u8]| Vec::new();
+    let cut = |bytes: &[u8]| bytes[..bytes.len() - 20].to_vec();
+    let headless = |bytes: &[u8]| [&zeros(&bytes[..16384]), &bytes[16384..]].concat();
+    let rootless =
+        |bytes: &[u8]| [&bytes[..3 * 16384], &zeros(&bytes[..16384]), &bytes[4 * 16384..]].concat();
+    type Damage<'d> = &'d dyn Fn(&[u8]) -> Vec<u8>;
+    let damages: [(&str, &str, Damage<'_>, &str); 9] = [
+        ("ibd-empty", "x/a.ibd", &nothing, "page 0: the file holds no page"),
+        ("ibd-zeros", "x/a.ibd", &zeros, "page 0: the file holds no page"),
+        ("ibd-head", "x/s.ibd", &headless, "page 0: empty page that is in use in every tablespace"),
+        ("ibd-root", "x/s.ibd", &rootless, "page 3: empty page that is in use in every tablespace"),
+        ("system-zeros", "ibdata1", &zeros, "page 0: the file holds no page"),
+        ("redo-empty", "ib_logfile0", &nothing, "the redo log is empty, or only zeros"),
+        ("redo-zeros", "ib_logfile0", &zeros, "the redo log is empty, or only zeros"),
+        (
+            "redo-head",
+            "ib_logfile0",
+            &|log| [&log[..4096], &zeros(&log[4096..])].concat(),
+            "no intact checkpoint",
+        ),
+        ("redo-cut", "ib_logfile0", &cut, "the redo log has "),
+    ];
+    for (name, file, damage, what) in damages {
+        let at = backup.join(file);
+        let sound = std::fs::read(&at).unwrap();
+        std::fs::write(&at, damage(&sound)).unwrap();
+        let _ = put_bytes(&store, name, &[], &stream_of(&backup));
+        std::fs::write(&at, sound).unwrap();
+        let found = report(&verify(&store, name, &level).run().expect(7));
+        let problems = found["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), 1, "{name}: {problems:#?}");
+        assert_eq!(problems[0]["file"], file, "{name}");
+        assert!(problems[0]["what"].as_str().unwrap().contains(what), "{name}: {problems:#?}");
+        assert_eq!(line(&store, name)["verified"]["failed"], "pages", "{name}");
+    }
+
+    // A stream without its redo log is no complete backup, unless the operator says so.
+    std::fs::remove_file(backup.join("ib_logfile0")).unwrap();
+    let stream = scratch.join("no-log");
+    std::fs::write(&stream, stream_of(&backup)).unwrap();
+    let ran = xbcloud(&store, "put", "redo-missing", &[]).stdin_file(&stream).run();
+    assert!(ran.expect(6).stderr_text().contains("the stream has no redo log"), "refused");
+    let _ = put_file(&store, "redo-missing", &["--unsafe-any-end"], &stream);
+    let found = report(&verify(&store, "redo-missing", &level).run().expect(7));
+    assert!(found["problems"].to_string().contains("the backup has no redo log"), "{found}");
 }
 
 /// Whatever the data or a statement has it do. The last run shows that it is the confinement that

@@ -42,6 +42,25 @@ fn an_output_file_takes_any_path_and_replaces_nothing() {
     assert_eq!(names(&folder.path("sub")), ["below"]);
 }
 
+/// The runtime opens `/dev/null` in place of a closed stream, which would be an empty input.
+#[test]
+fn a_closed_standard_input_is_no_empty_one() {
+    let shell = |words: &str| {
+        let command = format!("exec {} -a AES256 {words}", support::BINARY);
+        xb_testkit::command::Cmd::new("/bin/sh").args(["-c", &command]).run()
+    };
+    let folder = Folder::new();
+    let key = folder.file("key", KEY.as_bytes());
+    // With a key on the command line, the program executes itself again to hide it.
+    for key in [format!("--encrypt-key-file={key}"), format!("-k {KEY}")] {
+        let closed = shell(&format!("{key} <&-")).expect(1);
+        assert!(closed.stderr_text().contains("standard input is closed"), "{closed:?}");
+        assert!(closed.stdout.is_empty());
+        let _ = shell(&format!("{key} </dev/null")).expect(0);
+        let _ = shell(&format!("{key} 0<>/dev/null")).expect(0);
+    }
+}
+
 #[test]
 fn a_signal_leaves_no_file() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().filter(|s| is_heard(*s)) {

@@ -18,6 +18,7 @@ use crate::hints;
 /// damage are printed, too.
 pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_input("redirect a stream to it: xbstream-rs -t < FILE")?;
+    xb_cli::refuse_closed_output("leave standard output open, or redirect it: > FILE")?;
     let _signals = Signals::catch(|_| ()).stage("start")?;
     let input = Input::stdin().stage("start")?.until_interrupted();
     let mut reader = ChunkReader::new(input, line.dialect.into(), Limits::default());

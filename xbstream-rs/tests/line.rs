@@ -39,6 +39,21 @@ fn usage_errors_have_a_code_of_their_own_but_not_as_a_stock_tool() {
 }
 
 #[test]
+fn a_list_without_standard_output_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let stream = folder.path().join("stream");
+    fs::write(&stream, one_file("a")).unwrap();
+    let list = |redirect: &str| {
+        let binary = env!("CARGO_BIN_EXE_xbstream-rs");
+        let command = format!("exec {binary} -t <'{}' {redirect}", stream.display());
+        xb_testkit::command::Cmd::new("/bin/sh").args(["-c", &command]).run()
+    };
+    let closed = list(">&-").expect(1);
+    assert!(closed.stderr_text().contains("standard output is closed"), "{closed:?}");
+    let _ = list("1<>/dev/null").expect(0);
+}
+
+#[test]
 fn help_and_version_go_to_stdout_and_fit_on_a_screen() {
     for option in ["--help", "-?", "-h"] {
         let ran = xbstream().arg(option).run().expect(0);

@@ -137,11 +137,37 @@ impl Selection {
         }
         match self.patterns.iter().enumerate().find(|(n, _)| !matched.globs.contains(n)) {
             Some((_, pattern)) => {
-                Err(BackupError::Selection(format!("no file in the backup matches `{pattern}`")))
+                let hint = encoded(pattern).map_or_else(String::new, |encoded| {
+                    format!("; file names encode special characters: try `{encoded}`")
+                });
+                let what = format!("no file in the backup matches `{pattern}`{hint}");
+                Err(BackupError::Selection(what))
             }
             None => Ok(()),
         }
     }
+}
+
+/// A pattern with the special characters of its names as servers encode them in file names (`.` is
+/// `@002e`); `None` if it has none, or if it is not plain enough to tell.
+fn encoded(pattern: &str) -> Option<String> {
+    if !pattern.is_ascii() || pattern.contains(['[', '{', '\\', '@']) {
+        return None;
+    }
+    let (stem, extension) = match pattern.rsplit_once('.') {
+        Some((stem, end)) if end == "*" || end == "frm" => (stem, &pattern[stem.len()..]),
+        Some((stem, end)) if TABLES.iter().any(|suffix| suffix.strip_prefix('.') == Some(end)) => {
+            (stem, &pattern[stem.len()..])
+        }
+        _ => (pattern, ""),
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_/*?#".contains(c);
+    let character = |c: char| match is_plain(c) {
+        true => c.to_string(),
+        false => format!("@{:04x}", u32::from(c)),
+    };
+    let encoded = stem.chars().map(character).collect::<String>() + extension;
+    (encoded != pattern).then_some(encoded)
 }
 
 /// Names and patterns of a selection that matched a file.
@@ -219,6 +245,24 @@ mod tests {
     fn globs(patterns: &[&str]) -> Selection {
         let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
         Selection::globs(&patterns).unwrap()
+    }
+
+    #[test]
+    fn a_pattern_with_characters_that_file_names_encode_is_explained() {
+        for (pattern, expected) in [
+            ("shop/t.a*", Some("shop/t@002ea*")),
+            ("shop/t.a.ibd", Some("shop/t@002ea.ibd")),
+            ("my-shop/order.*", Some("my@002dshop/order.*")),
+            ("shop/order.*", None),
+            ("shop/t#P#p0.ibd", None),
+            ("shop/t@002ea*", None),
+            ("shop/[a-c].ibd", None),
+            ("shop/n\u{e4}me.ibd", None),
+        ] {
+            assert_eq!(encoded(pattern).as_deref(), expected, "{pattern}");
+        }
+        let error = globs(&["shop/t.a*"]).check(&Matched::default()).unwrap_err();
+        assert!(error.to_string().contains("try `shop/t@002ea*`"), "{error}");
     }
 
     #[test]

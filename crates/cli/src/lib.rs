@@ -66,5 +66,5 @@ pub use program::personality::{Personality, program_name};
 pub use program::signals::{Signals, interrupted};
 pub use program::{Program, run};
 pub use stdio::input::{Input, UntilInterrupted};
-pub use stdio::{ask, refuse_terminal_input, refuse_terminal_output};
+pub use stdio::{ask, refuse_closed_output, refuse_terminal_input, refuse_terminal_output};
 pub use xb_option_files::{FileOption, OptionFileError, OptionFilePaths, read_groups};

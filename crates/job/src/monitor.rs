@@ -18,6 +18,8 @@ pub struct Found {
     pub damaged: Vec<String>,
     /// Names of incremental backups that cannot be restored, and why.
     pub broken: Vec<(String, String)>,
+    /// Names of backups of which the last verification ended without a result, and why.
+    pub unproven: Vec<(String, String)>,
     /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
     pub future: Vec<String>,
     /// Number of complete backups.
@@ -133,6 +135,8 @@ fn judge_one(found: &Found, limits: Limits) -> Remarks {
             false => warnings.push(format!("{name} {what}")),
         }
     }
+    // The host of the verification may be the cause, so this is no damage.
+    warnings.extend(found.unproven.iter().map(|(name, why)| format!("{name}: {why}")));
     for name in &found.future {
         warnings.push(format!("{name} has a time in the future: check the clocks"));
     }
@@ -191,6 +195,7 @@ mod tests {
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
             damaged: Vec::new(),
             broken: Vec::new(),
+            unproven: Vec::new(),
             future: Vec::new(),
             backups: 2,
         }
@@ -233,6 +238,15 @@ mod tests {
         assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 1);
         found.damaged.push("n2".into());
         assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 2);
+    }
+
+    #[test]
+    fn a_verification_without_a_result_is_a_warning() {
+        let mut found = found(3, None);
+        found.unproven = vec![("n2".into(), "the last try to verify level restore failed".into())];
+        let verdict = judge("s", from_ref(&found), Limits::default());
+        assert_eq!(verdict.code, 1);
+        assert!(verdict.line.contains("n2: the last try"), "{}", verdict.line);
     }
 
     #[test]

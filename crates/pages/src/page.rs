@@ -52,7 +52,8 @@ pub struct BadPage {
     /// If set, the page is missing rather than wrong, and shown to be missing by a page that was
     /// changed last at this position in the redo log. Recovery writes such a page if it starts
     /// before that position; otherwise the page is damaged. It is not in
-    /// [`PageCounts::damaged`](crate::PageCounts::damaged).
+    /// [`PageCounts::damaged`](crate::PageCounts::damaged). For [`Fault::Blank`] it is 0, because no
+    /// page shows when the file was created.
     pub missing_since: Option<u64>,
 }
 
@@ -90,6 +91,11 @@ pub enum Fault {
     },
     /// The page is all zeros, although the tablespace counts it as used.
     Empty,
+    /// The page is all zeros, although every tablespace of its kind has it from its creation on and
+    /// never frees it, such as the first page and the root of a table.
+    EmptyFixed,
+    /// The file holds no page: no bytes, or only zeros.
+    Blank,
     /// The file ends before this page, which the tablespace's first page counts.
     Short {
         /// Number of pages present.
@@ -126,6 +132,8 @@ impl fmt::Display for Fault {
                 write!(f, "page of tablespace {got} in the file of tablespace {expected}")
             }
             Self::Empty => f.write_str("empty page that the tablespace counts as used"),
+            Self::EmptyFixed => f.write_str("empty page that is in use in every tablespace"),
+            Self::Blank => f.write_str("the file holds no page, only zeros or nothing"),
             Self::Short { pages, stated } => {
                 write!(f, "the file ends after {pages} pages, but its first page states {stated}")
             }

@@ -15,6 +15,8 @@ const NEWEST: u32 = MARIADB[1];
 const ENCRYPTED: u32 = 1 << 31;
 /// Format of MySQL from 8.0.30 on, whose head holds a random number for each log.
 const MYSQL_NUMBERED: u32 = 6;
+/// Creator of a file that mariadb-backup wrote, followed by a version.
+const COPIED_BY: &str = "Backup ";
 /// Length of the text that names the creator.
 const CREATOR: std::ops::Range<usize> = 16..48;
 
@@ -47,6 +49,13 @@ impl RedoHeader {
         let creator = std::str::from_utf8(creator).ok()?.to_owned();
         Some(Self { created, number, creator })
     }
+
+    /// Log position of the first byte behind the head ([`REDO_HEAD`]), in a file that mariadb-backup
+    /// 10.8 or later wrote: it is as long as the head and the log that was copied.
+    #[must_use]
+    pub fn copied_from(&self) -> Option<u64> {
+        self.created.filter(|_| self.creator.starts_with(COPIED_BY))
+    }
 }
 
 /// Position at which recovery starts.
@@ -60,6 +69,13 @@ pub struct RedoStart {
 }
 
 impl RedoStart {
+    /// Whether the format of the log is one whose checkpoints [`RedoStart::of_head`] must find in an
+    /// intact log: MariaDB from 10.5 on.
+    #[must_use]
+    pub fn is_expected(head: &[u8]) -> bool {
+        be32(head, 0).is_some_and(|format| MARIADB.contains(&(format & !ENCRYPTED)))
+    }
+
     /// Reads the first [`REDO_HEAD`] bytes of a file of the log. `None` if no checkpoint is in
     /// them, or none that is intact.
     #[must_use]

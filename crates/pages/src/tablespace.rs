@@ -99,6 +99,12 @@ pub struct PageChecker {
     area: Area,
     /// The first page of the tablespace is empty, and no other page was found so far.
     begins_empty: bool,
+    /// Empty pages that the tablespace has had since its creation. At most four for each group.
+    empty_fixed: Vec<u64>,
+    /// The lowest log position of a page: the tablespace existed then.
+    oldest: Option<u64>,
+    /// The file must have pages: it is not one of the later files of a system tablespace.
+    never_blank: bool,
     counts: PageCounts,
 }
 
@@ -112,7 +118,10 @@ impl PageChecker {
         let name = base_name(path);
         let name = name.strip_suffix(b".new").unwrap_or(name);
         let role = match () {
-            () if numbered(name, b"ibdata") => Role::System,
+            () if numbered(name, b"ibdata") => {
+                let never_blank = name == b"ibdata1";
+                return Some(Self { never_blank, ..Self::new(Role::System) });
+            }
             () if name.ends_with(b".ibd") => Role::Table,
             () if name.ends_with(b".ibu") => Role::Undo,
             () if numbered(name, b"undo_") || numbered(name, b"undo") => Role::Undo,
@@ -142,6 +151,9 @@ impl PageChecker {
             doublewrite: Doublewrite::Usual,
             area: Area::default(),
             begins_empty: false,
+            empty_fixed: Vec::new(),
+            oldest: None,
+            never_blank: matches!(role, Role::Table | Role::Undo),
             counts: PageCounts::default(),
         }
     }
@@ -219,6 +231,18 @@ impl PageChecker {
         {
             let (fault, missing_since) = (Fault::Short { pages, stated }, Some(lsn));
             bad(BadPage { page: pages, offset: pages * page_size as u64, fault, missing_since });
+        }
+        // Without a page that states a position, the tablespace may be as old as its backup.
+        let since = self.oldest.unwrap_or_default();
+        let fixed = |place| (place, Fault::EmptyFixed, Some(since));
+        // Only tables and undo tablespaces are created while a server runs.
+        let created = (self.role != Role::System).then_some(0);
+        let is_blank = self.never_blank && self.format.is_none();
+        self.counts.damaged += u64::from(is_blank && created.is_none());
+        let blank = is_blank.then_some((0, Fault::Blank, created));
+        for (page, fault, missing_since) in self.empty_fixed.into_iter().map(fixed).chain(blank) {
+            let offset = page * page_size as u64;
+            bad(BadPage { page, offset, fault, missing_since });
         }
         let counts = if is_tablespace { self.counts } else { PageCounts::default() };
         FileChecked { is_tablespace, counts, system }
@@ -304,9 +328,11 @@ impl PageChecker {
             _ => self.counts.good += 1,
         }
         if std::mem::take(&mut self.begins_empty) && base == 0 {
-            let (fault, missing_since) = (Fault::Empty, lsn(page));
-            bad(BadPage { page: 0, offset: 0, fault, missing_since });
+            self.empty_fixed.push(0);
         }
+        // A server writes the first page of a new file before its redo log, without a position.
+        let lsn = lsn(page).filter(|lsn| *lsn > 0);
+        self.oldest = self.oldest.into_iter().chain(lsn).min();
         if verdict != Verdict::Inside {
             self.learn(format, expected, page);
         }
@@ -339,7 +365,9 @@ impl PageChecker {
             // writes.
             let reserved =
                 self.role == Role::System && number < DOUBLEWRITE_END * format.extent_of(0);
-            if since.is_some() && !reserved {
+            if since.is_some() && self.is_fixed(format, number) {
+                self.empty_fixed.push(place);
+            } else if since.is_some() && !reserved {
                 let (offset, fault) = (place * size, Fault::Empty);
                 bad(BadPage { page: place, offset, fault, missing_since: since });
             }
@@ -349,6 +377,19 @@ impl PageChecker {
                 true => place + 1,
                 false => (number / size + 1) * size - base,
             };
+        }
+    }
+
+    /// Whether a tablespace has this page from its creation on and never frees it.
+    fn is_fixed(&self, format: Format, number: u64) -> bool {
+        match (self.role, number % format.page_size as u64) {
+            // The description of a group, and the bitmap behind it, which undo tablespaces lack.
+            (_, 0) | (Role::Table | Role::System, 1) => true,
+            // The list of segments, and the first root: of the table, or of MySQL's dictionary.
+            (Role::Table, 2 | 3) => number < format.page_size as u64,
+            // The list of segments, the head of the transactions, and that of the dictionary.
+            (Role::System, 2 | 5 | 7) => number < format.page_size as u64,
+            _ => false,
         }
     }
 

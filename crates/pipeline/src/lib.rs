@@ -119,8 +119,8 @@ pub use flow::received::{BlockSums, Received};
 pub use flow::slab::{Slab, SlabPool};
 pub use flow::work::{Done, Watcher, Work};
 pub use inspect::{
-    BadPageOf, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions, Inspected,
-    Inspector, MAX_BAD_PAGES, PagesFound,
+    BadPageOf, BadRedo, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions,
+    Inspected, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault,
 };
 pub use pack::error::{CutError, PackError, TransformError};
 pub use pack::layout::{

@@ -140,14 +140,14 @@ fn files_beyond_the_memory_are_inspected_by_further_passes() {
     assert_eq!((found.pages.counts.good, found.pages.counts.damaged), (400, 200));
 }
 
-/// A table that states its number and its pages in use, as its server does: all of the first four.
+/// A table that states its number and its pages in use, as its server does: all of the first six.
 fn table_in_use(lsn: u64) -> Vec<u8> {
-    let mut plain = tablespace(4);
+    let mut plain = tablespace(6);
     let first = &mut plain[..PAGE];
     first[16..24].copy_from_slice(&lsn.to_be_bytes());
     first[24..26].copy_from_slice(&8_u16.to_be_bytes());
     first[38..42].fill(0);
-    first[46..50].copy_from_slice(&4_u32.to_be_bytes());
+    first[46..50].copy_from_slice(&6_u32.to_be_bytes());
     first[50..54].copy_from_slice(&64_u32.to_be_bytes());
     first[150..PAGE - 4].fill(0);
     first[170..174].copy_from_slice(&2_u32.to_be_bytes());
@@ -174,7 +174,7 @@ fn an_empty_page_is_damage_unless_recovery_writes_it() {
     const MARIADB: u32 = 0x5048_5953;
     let sound = table_in_use(1000);
     let mut holed = sound.clone();
-    holed[2 * PAGE..3 * PAGE].fill(0);
+    holed[4 * PAGE..5 * PAGE].fill(0);
     let checkpoints = |last: u64| format!("to_lsn = 5\nlast_lsn = {last}\n").into_bytes();
     let table = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());
     for (what, redo, last, expected) in [
@@ -193,13 +193,108 @@ fn an_empty_page_is_damage_unless_recovery_writes_it() {
             let bad = u64::try_from(pages.bad.len()).unwrap();
             assert_eq!((bad, pages.doubtful), expected, "{what}");
             assert_eq!(pages.counts.damaged, expected.0);
-            assert!(pages.bad.iter().all(|bad| bad.path.to_string() == name && bad.page.page == 2));
+            assert!(pages.bad.iter().all(|bad| bad.path.to_string() == name && bad.page.page == 4));
         }
     }
     // Cut after three pages.
     let short = mixed(&[table("d/t.ibd", &sound[..3 * PAGE])], 50_000);
     let pages = inspect(&short, 10_000, options(false)).unwrap().pages;
     assert_eq!((pages.bad.len(), pages.bad[0].page.page), (1, 3));
+}
+
+/// The results for a stream with these files and a checkpoints file.
+fn pages_of(files: &[(&str, &[u8])], last: u64) -> xb_pipeline::PagesFound {
+    let named = |(name, bytes): &(&str, &[u8])| ((*name).to_owned(), bytes.to_vec());
+    let mut files: Vec<_> = files.iter().map(named).collect();
+    let text = format!("backup_type = full-backuped\nto_lsn = 5\nlast_lsn = {last}\n");
+    files.push(("xtrabackup_checkpoints".to_owned(), text.into_bytes()));
+    let rule = EndRule::AnyEnd;
+    let options = InspectOptions { rule, ..options(false) };
+    inspect(&mixed(&files, 50_000), 10_000, options).unwrap().pages
+}
+
+/// The head of the log of MariaDB 10.5.
+const MARIADB: u32 = 0x5048_5953;
+
+#[test]
+fn a_page_that_every_table_has_is_damage_on_a_busy_server_too() {
+    let sound = table_in_use(1000);
+    let log = redo(MARIADB, 1000);
+    for (page, expected) in [(0, (1, 0)), (1, (1, 0)), (3, (1, 0)), (4, (0, 1)), (5, (0, 1))] {
+        let mut holed = sound.clone();
+        // The first page names the others, and the second states that the table is old.
+        holed[page * PAGE..(page + 1) * PAGE].fill(0);
+        if page == 0 {
+            holed[PAGE + 16..PAGE + 24].copy_from_slice(&900_u64.to_be_bytes());
+            let low = PAGE * 2 - 8;
+            holed[low..low + 4].copy_from_slice(&900_u32.to_be_bytes());
+            let sum = checksum(CrcAlgorithm::Crc32Iscsi, &holed[PAGE..2 * PAGE - 4]);
+            holed[2 * PAGE - 4..2 * PAGE].copy_from_slice(&(sum as u32).to_be_bytes());
+        }
+        let found = pages_of(&[("d/t.ibd", &holed), ("ib_logfile0", &log)], 9_000_000);
+        assert_eq!((found.counts.damaged, found.doubtful), expected, "page {page}");
+        assert_eq!(found.bad.len() as u64, expected.0, "page {page}");
+    }
+    // Created after the checkpoint: recovery writes them.
+    let mut holed = table_in_use(1001);
+    holed[3 * PAGE..4 * PAGE].fill(0);
+    let found = pages_of(&[("d/t.ibd", &holed), ("ib_logfile0", &log)], 9_000_000);
+    assert_eq!((found.counts.damaged, found.doubtful), (0, 0));
+}
+
+#[test]
+fn a_tablespace_without_pages_is_damage_unless_recovery_may_create_it() {
+    let zeros = vec![0; 6 * PAGE];
+    let log = redo(MARIADB, 1000);
+    for content in [&[][..], &zeros[..100], &zeros[..]] {
+        for name in ["d/t.ibd", "undo001", "undo_002.ibu", "ibdata1"] {
+            // A running server creates no system tablespace.
+            let busy = if name == "ibdata1" { (1, 1, 0) } else { (0, 0, 1) };
+            let of = |log: Option<&[u8]>, last| {
+                let mut files = vec![(name, content)];
+                files.extend(log.map(|log| ("ib_logfile0", log)));
+                let found = pages_of(&files, last);
+                (found.bad.len(), found.counts.damaged, found.doubtful)
+            };
+            assert_eq!(of(Some(&log), 1694), (1, 1, 0), "{name} of an idle server");
+            assert_eq!(of(Some(&log), 2560), busy, "{name} of a busy server");
+            assert_eq!(of(None, 2560), (1, 1, 0), "{name} without a redo log");
+        }
+        // A later file of a system tablespace may never have been used.
+        let found = pages_of(&[("ibdata2", content), ("ib_logfile0", &log)], 1694);
+        assert_eq!((found.bad.len(), found.doubtful), (0, 0));
+    }
+}
+
+#[test]
+fn a_redo_log_that_recovery_cannot_read_is_damage() {
+    use xb_pipeline::RedoFault;
+    const NEWEST: u32 = 0x5068_7973;
+    // As mariadb-backup writes it: 304 bytes of log behind the head.
+    let mut log = vec![0; (12 << 10) + 304];
+    log[..4].copy_from_slice(&NEWEST.to_be_bytes());
+    log[8..16].copy_from_slice(&1000_u64.to_be_bytes());
+    log[16..31].copy_from_slice(b"Backup 10.11.19");
+    log[4096..4104].copy_from_slice(&1000_u64.to_be_bytes());
+    for (from, end) in [(0, 508), (4096, 4096 + 60)] {
+        let sum = checksum(CrcAlgorithm::Crc32Iscsi, &log[from..end]) as u32;
+        log[end..end + 4].copy_from_slice(&sum.to_be_bytes());
+    }
+    let fault = |files: &[(&str, &[u8])], last| pages_of(files, last).redo.map(|bad| bad.fault);
+    let of = |log: &[u8], last| fault(&[("ib_logfile0", log)], last);
+    assert_eq!(of(&log, 1304), None);
+    assert_eq!(of(&log, 1300), None, "a log may hold more");
+    let (len, expected) = (log.len() as u64 - 20, log.len() as u64);
+    assert_eq!(of(&log[..log.len() - 20], 1304), Some(RedoFault::Cut { len, expected }));
+    assert_eq!(of(&[], 1304), Some(RedoFault::Blank));
+    assert_eq!(of(&vec![0; log.len()], 1304), Some(RedoFault::Blank));
+    let mut headless = log.clone();
+    headless[4100] ^= 1;
+    assert_eq!(of(&headless, 1304), Some(RedoFault::NoCheckpoint));
+    assert_eq!(fault(&[("a", b"x")], 1304), Some(RedoFault::Missing));
+    // A server's spare log is not damage, and neither is a format that we do not know.
+    assert_eq!(fault(&[("ib_logfile0", &log), ("ib_logfile1", &[])], 1304), None);
+    assert_eq!(of(&[9; 20_000], 1304), None);
 }
 
 #[test]
@@ -304,7 +399,7 @@ fn an_index_agrees_with_its_own_stream_only() {
 proptest! {
     #[test]
     fn pieces_and_chunks_do_not_matter(
-        pages in 0_u32..6, chunk in 1000_usize..90_000, piece in 1_usize..200_000,
+        pages in 1_u32..6, chunk in 1000_usize..90_000, piece in 1_usize..200_000,
         damage in prop::option::of((any::<prop::sample::Index>(), 1_u8..)),
     ) {
         let mut plain = tablespace(pages);

@@ -16,7 +16,7 @@ use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
 use crate::manifest::{Base, End, Layout, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
-use crate::records::{self, CatalogMarkers, Pin, Proof};
+use crate::records::{self, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
 use crate::root::Root;
 use crate::unread::{may_be_incremental, may_return};
@@ -106,6 +106,8 @@ pub struct Listing {
     pub verified: Option<Proof>,
     /// Seconds since the last successful verification.
     pub verified_age_seconds: Option<i64>,
+    /// The last verification that ended without a result, if its level was not reached since.
+    pub failed_try: Option<FailedTry>,
     /// The pin and its reason.
     pub pinned: Option<Pin>,
     /// Number of backups in a folder of backups.
@@ -149,6 +151,15 @@ impl Listing {
     #[must_use]
     pub fn is_verified(&self, level: crate::verification::Level) -> bool {
         self.verified.is_some_and(|proof| proof.reaches(level))
+    }
+
+    /// Describes the last verification that ended without a result, if its level was not reached
+    /// since.
+    #[must_use]
+    pub fn open_question(&self) -> Option<String> {
+        let FailedTry { level, finished, why, .. } = self.failed_try.as_ref()?;
+        let when = finished.strftime("%Y-%m-%d %H:%M");
+        Some(format!("the last try to verify level {level} failed ({when} UTC): {why}"))
     }
 }
 
@@ -457,10 +468,11 @@ async fn verified(
     listing: &mut Listing,
 ) -> Result<(), RepoError> {
     match records::results(root, name, digest, None).await {
-        Ok(results) => {
+        Ok(records::Verified { results, failed_try }) => {
             let proof = Proof::of(&results);
             listing.verified_age_seconds = proof.at.map(age);
             listing.verified = (!results.is_empty()).then_some(proof);
+            listing.failed_try = failed_try;
         }
         Err(error) if error.is_of_one_object() => {
             listing.unread_record = true;
@@ -531,6 +543,7 @@ fn empty(name: &str, state: State) -> Listing {
         key_slots: Vec::new(),
         verified: None,
         verified_age_seconds: None,
+        failed_try: None,
         pinned: None,
         backups: None,
         problem: None,

@@ -71,6 +71,56 @@ impl VerifyResult {
     }
 }
 
+/// A verification that ended without a result: the backup may be damaged, or its host may lack
+/// something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedTry {
+    /// The level that was not reached.
+    pub level: Level,
+    /// When the verification ended, UTC.
+    pub finished: Timestamp,
+    /// Program and version that verified.
+    pub tool: String,
+    /// Why it ended, at most [`MAX_WHY`] characters.
+    pub why: String,
+}
+
+/// Maximum length of [`FailedTry::why`], in characters.
+pub const MAX_WHY: usize = 1000;
+
+impl FailedTry {
+    /// Creates the record of a try that ended now.
+    #[must_use]
+    pub fn now(level: Level, tool: &str, why: &str) -> Self {
+        let why = why.chars().take(MAX_WHY).collect();
+        Self { level, finished: Timestamp::now(), tool: tool.to_owned(), why }
+    }
+
+    /// Whether a later result has answered what this try left open.
+    fn is_answered_by(&self, result: &VerifyResult) -> bool {
+        result.ok && result.level >= self.level && result.finished >= self.finished
+    }
+}
+
+/// All that the records of a backup say about its verification.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// The last result of each level.
+    pub results: Vec<VerifyResult>,
+    /// The last try that ended without a result, if no later result answers it.
+    pub failed_try: Option<FailedTry>,
+}
+
+impl Verified {
+    fn and(mut self, other: Self) -> Self {
+        self.results.extend(other.results);
+        let tries = self.failed_try.into_iter().chain(other.failed_try);
+        let open = |failed: &FailedTry| !self.results.iter().any(|r| failed.is_answered_by(r));
+        self.failed_try = tries.filter(open).max_by_key(|failed| failed.finished);
+        self
+    }
+}
+
 /// Verification record of a backup as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Verifications {
@@ -82,6 +132,9 @@ struct Verifications {
     manifest: String,
     /// The last result of each level.
     results: Vec<VerifyResult>,
+    /// The last try that ended without a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed_try: Option<FailedTry>,
 }
 
 /// Distinguishes records from manifests that the same key authenticates.
@@ -240,48 +293,45 @@ fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes,
     Ok(attest(text, key).into())
 }
 
-/// Results for the manifest with this digest. With a key, only results of verifications that had
+/// Record for the manifest with this digest. With a key, only results of verifications that had
 /// the key count, and they must be authenticated.
 pub async fn results(
     root: &Root,
     name: &BackupName,
     manifest: &str,
     key: Option<&MacKey>,
-) -> Result<Vec<VerifyResult>, RepoError> {
-    let mut all = read_results(root, name, manifest, WITH_KEY, key).await?;
-    if key.is_none() {
-        all.extend(read_results(root, name, manifest, WITHOUT_KEY, None).await?);
+) -> Result<Verified, RepoError> {
+    let all = Verified::default().and(read_record(root, name, manifest, WITH_KEY, key).await?);
+    match key {
+        Some(_) => Ok(all),
+        None => Ok(all.and(read_record(root, name, manifest, WITHOUT_KEY, None).await?)),
     }
-    Ok(all)
 }
 
-async fn read_results(
+async fn read_record(
     root: &Root,
     name: &BackupName,
     manifest: &str,
     last: &str,
     key: Option<&MacKey>,
-) -> Result<Vec<VerifyResult>, RepoError> {
+) -> Result<Verified, RepoError> {
     let below = verified_key(name, last);
     let mut bytes = small(root, &below).await?;
     // A single altered answer, which a cache may have kept, hides no result.
     if bytes.as_ref().is_some_and(|bytes| !is_verification(bytes)) {
         bytes = small(&root.uncached(), &below).await?;
     }
-    Ok(bytes.map_or(Vec::new(), |bytes| of_record(&bytes, name, manifest, key)))
+    Ok(bytes.map_or_else(Verified::default, |bytes| of_record(&bytes, name, manifest, key)))
 }
 
-/// The results in a record, if it is about the manifest with this digest.
-fn of_record(
-    bytes: &[u8],
-    name: &BackupName,
-    manifest: &str,
-    key: Option<&MacKey>,
-) -> Vec<VerifyResult> {
+/// The content of a record, if it is about the manifest with this digest.
+fn of_record(bytes: &[u8], name: &BackupName, manifest: &str, key: Option<&MacKey>) -> Verified {
     let ours = |record: &Verifications| {
         record.format == FORMAT && record.name == name.as_str() && record.manifest == manifest
     };
-    parse::<Verifications>(bytes, key).filter(ours).map_or(Vec::new(), |record| record.results)
+    parse::<Verifications>(bytes, key).filter(ours).map_or_else(Verified::default, |record| {
+        Verified { results: record.results, failed_try: record.failed_try }
+    })
 }
 
 /// Adds a result to the record, replacing the older one of its level.
@@ -292,18 +342,48 @@ pub async fn add(
     result: VerifyResult,
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
+    change_verified(root, name, manifest, key, |verified| {
+        verified.results.retain(|old| old.level != result.level);
+        verified.results.push(result.clone());
+    })
+    .await
+}
+
+/// Adds a try that ended without a result to the record, replacing an older one.
+pub async fn add_failed_try(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+    failed: FailedTry,
+    key: Option<&MacKey>,
+) -> Result<(), RepoError> {
+    change_verified(root, name, manifest, key, |verified| {
+        verified.failed_try = Some(failed.clone());
+    })
+    .await
+}
+
+async fn change_verified(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+    key: Option<&MacKey>,
+    with: impl Fn(&mut Verified),
+) -> Result<(), RepoError> {
     let last = if key.is_some() { WITH_KEY } else { WITHOUT_KEY };
     let what = || format!("the verification record of {name}");
     change(root, &verified_key(name, last), what, |before| {
-        let mut results = before.map_or(Vec::new(), |b| of_record(b, name, manifest, key));
-        results.retain(|old| old.level != result.level);
-        results.push(result.clone());
+        let before = before.map(|bytes| of_record(bytes, name, manifest, key));
+        let mut verified = before.unwrap_or_default();
+        with(&mut verified);
+        let Verified { results, failed_try } = Verified::default().and(verified);
         let record = Verifications {
             kind: Kind::Verified,
             format: FORMAT,
             name: name.to_string(),
             manifest: manifest.to_owned(),
             results,
+            failed_try,
         };
         encode(&record, key)
     })
@@ -460,6 +540,34 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_try_stays_until_its_level_is_reached() {
+        let failed = |at| FailedTry {
+            finished: Timestamp::from_second(at).unwrap(),
+            ..FailedTry::now(Level::Restore, "test", "no room")
+        };
+        let of = |results: &[VerifyResult], at| {
+            let one = Verified { results: results.to_vec(), failed_try: Some(failed(at)) };
+            Verified::default().and(one).failed_try.is_some()
+        };
+        let restored = result(Level::Restore, true, 5);
+        assert!(
+            of(&[restored.clone(), result(Level::Pages, true, 9)], 6),
+            "pages say nothing of it"
+        );
+        assert!(!of(std::slice::from_ref(&restored), 5));
+        assert!(of(&[result(Level::Restore, false, 9)], 6));
+        // Of two records, the later try counts, and results of either answer it.
+        let with = |results, at| Verified { results, failed_try: Some(failed(at)) };
+        let both = with(vec![], 3).and(with(vec![], 7));
+        assert_eq!(both.failed_try, Some(failed(7)));
+        assert_eq!(with(vec![restored], 3).and(with(vec![], 4)).failed_try, None);
+        assert_eq!(
+            FailedTry::now(Level::Restore, "t", &"ä".repeat(5000)).why.chars().count(),
+            MAX_WHY
+        );
+    }
+
+    #[test]
     fn keys_in_the_catalogue_are_told_apart() {
         let name = BackupName::new("monday").unwrap();
         let all = keys(&name).map(|key| key.strip_prefix(".xb-catalog/").unwrap().to_owned());
@@ -479,6 +587,7 @@ mod tests {
             name: "n".into(),
             manifest: "m".into(),
             results: vec![result(Level::Pages, true, 5)],
+            failed_try: None,
         };
         let bytes = encode(&record, Some(&key)).unwrap();
         assert!(parse::<Verifications>(&bytes, Some(&key)).is_some());

@@ -131,6 +131,9 @@ pub struct PageReport {
     pub unchecked: u64,
     /// Pages that do not match their checksum.
     pub damaged: u64,
+    /// Missing pages of which only a prepared backup shows whether the redo log has them.
+    #[serde(default)]
+    pub undecided: u64,
 }
 
 impl From<&PagesFound> for PageReport {
@@ -143,6 +146,7 @@ impl From<&PagesFound> for PageReport {
             no_checksum: found.counts.no_checksum,
             unchecked: found.counts.unchecked,
             damaged: found.counts.damaged,
+            undecided: found.doubtful,
         }
     }
 }

@@ -20,7 +20,7 @@ use xb_repo::chain::why_broken;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Layout;
 use xb_repo::names::CATALOG;
-use xb_repo::records::{self, VerifyResult};
+use xb_repo::records::{self, FailedTry, VerifyResult};
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, PageReport, Problem, VerifyReport};
 
@@ -78,6 +78,12 @@ fn phases(level: Level) -> u32 {
     }
 }
 
+/// Whether a record can be written after this error. A store that does not answer cannot take one,
+/// and a cancellation must not wait for one.
+fn can_be_recorded(error: &BackupError) -> bool {
+    !matches!(error, BackupError::Repo(RepoError::Store(_)) | BackupError::Interrupted(_))
+}
+
 /// Records the levels that passed before a check could not be made.
 async fn keep_passed(
     root: &Root,
@@ -86,10 +92,8 @@ async fn keep_passed(
     key: Option<&MacKey>,
     error: &BackupError,
 ) {
-    // A store that does not answer cannot take a record, and a cancellation must not wait for one.
-    let lost =
-        matches!(error, BackupError::Repo(RepoError::Store(_)) | BackupError::Interrupted(_));
-    let Some(reached) = report.reached.filter(|_| !lost && report.problems.is_empty()) else {
+    let no_problem = report.problems.is_empty();
+    let Some(reached) = report.reached.filter(|_| can_be_recorded(error) && no_problem) else {
         return;
     };
     report.levels.retain(|level| level.level <= reached);
@@ -109,6 +113,23 @@ async fn record(
     let result = VerifyResult::of(report, tool);
     if let Err(error) = records::add(root, &request.name, manifest, result, key).await {
         let warning = format!("cannot store the result beside the manifest: {error}");
+        report.warnings.push(warning);
+    }
+}
+
+/// Records a try at [`Level::Restore`] that ended without a result, so that an earlier proof does not
+/// hide it.
+async fn record_failed_try(
+    root: &Root,
+    request: &VerifyRequest,
+    report: &mut VerifyReport,
+    key: Option<&MacKey>,
+    why: &str,
+) {
+    let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
+    let failed = FailedTry::now(Level::Restore, tool, why);
+    if let Err(error) = records::add_failed_try(root, &request.name, manifest, failed, key).await {
+        let warning = format!("cannot store the failed try beside the manifest: {error}");
         report.warnings.push(warning);
     }
 }

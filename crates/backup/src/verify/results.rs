@@ -86,6 +86,15 @@ impl Run<'_> {
             });
         }
         self.report.more_problems += found.untold;
+        if let Some(redo) = &found.redo {
+            self.report.problem(Problem {
+                level: Level::Pages,
+                object: None,
+                file: redo.path.as_ref().map(ToString::to_string),
+                offset: None,
+                what: redo.fault.to_string(),
+            });
+        }
         if found.passed_over > 0 {
             self.note(&format!(
                 "tablespace files whose pages could not be checked: {}",
@@ -94,8 +103,8 @@ impl Run<'_> {
         }
         if found.doubtful > 0 {
             self.warn(&format!(
-                "{} pages are empty although they are in use; only level restore shows whether the redo log restores them",
-                found.doubtful
+                "{} missing although in use: not checkable, because the server may have freed them, or created their file, during the backup; only level restore shows whether the redo log has them",
+                counted(found.doubtful, "page")
             ));
         }
         if found.counts.unchecked > 0 {
@@ -140,8 +149,13 @@ impl Run<'_> {
                 );
                 // Raw bytes are not inspected, and an incremental backup holds only some pages of a
                 // table.
-                if files.is_none() || pages.passed_over > 0 {
-                    let what = format!("{what}; files not checkable: {}", pages.passed_over);
+                if files.is_none() || pages.passed_over > 0 || pages.undecided > 0 {
+                    let (files, pages) = (pages.passed_over, pages.undecided);
+                    let rest = [(files, "file"), (pages, "page")];
+                    let rest = rest.into_iter().filter(|(number, _)| *number > 0);
+                    let what = rest.fold(what, |what, (number, noun)| {
+                        format!("{what}; {} not checkable", counted(number, noun))
+                    });
                     self.report.close_unchecked(Level::Pages, what);
                 } else {
                     self.report.close(Level::Pages, what);

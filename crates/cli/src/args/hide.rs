@@ -14,14 +14,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::stdio::closed::{note_closed, was_closed};
+use crate::stdio::closed::{closed, note_closed};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// Prefix of the memory file's descriptor number in the first argument.
-const MARK: &[u8] = b"--hidden-args=";
-/// The prefix if standard output was closed when the program started.
-const MARK_CLOSED: &[u8] = b"--hidden-args-without-output=";
+/// Prefix of the first argument. It is followed by the memory file's descriptor number, a comma, and
+/// the number of the standard streams that were closed when the program started.
+const MARK: &str = "--hidden-args=";
 /// Name of the memory file, which identifies it.
 const NAME: &str = "xb-args";
 /// Replacement for a secret.
@@ -33,12 +32,13 @@ const MOST: u64 = 8 << 20;
 /// Returns the original arguments of this process, and whether they are already hidden.
 pub(crate) fn given() -> (Vec<OsString>, bool) {
     let shown: Vec<OsString> = std::env::args_os().collect();
-    let number = shown.get(1).and_then(|word| {
-        let closed = word.as_bytes().strip_prefix(MARK_CLOSED).inspect(|_| note_closed());
-        closed.or(word.as_bytes().strip_prefix(MARK))
+    let hidden = shown.get(1).and_then(|word| {
+        let (number, closed) = word.to_str()?.strip_prefix(MARK)?.split_once(',')?;
+        Some((take(OsStr::new(number)).ok()?, closed.parse().ok()?))
     });
-    match number.and_then(|number| take(OsStr::from_bytes(number)).ok()) {
-        Some(argv) => {
+    match hidden {
+        Some((argv, closed)) => {
+            note_closed(closed);
             name_after(argv.first());
             (argv, true)
         }
@@ -56,9 +56,7 @@ pub(crate) fn start_anew(argv: &[OsString], secrets: &[OsString]) -> io::Error {
     match keep(argv) {
         Err(error) => error,
         Ok(file) => {
-            let mark = if was_closed() { MARK_CLOSED } else { MARK };
-            let mut mark = OsString::from_vec(mark.to_vec());
-            mark.push(file.as_raw_fd().to_string());
+            let mark = format!("{MARK}{},{}", file.as_raw_fd(), closed());
             // The link stays right even if the program's own file has been replaced.
             Command::new("/proc/self/exe")
                 .arg0(argv0)

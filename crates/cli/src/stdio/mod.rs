@@ -9,16 +9,19 @@ use std::os::fd::AsFd;
 use crate::messages::text::printable;
 use crate::program::failure::{Failure, OrFail as _};
 use crate::program::signals::{Signals, interrupted};
-use crate::stdio::closed::was_closed;
+use crate::stdio::closed::{Stream, was_closed};
 use crate::stdio::input::Input;
 
-/// Returns an error if standard input, from which data will be read, is a terminal.
+/// Returns an error if standard input, from which data will be read, is a terminal or closed.
 ///
 /// `hint` shows what to type instead, such as `xbstream-rs -x < backup.xbstream`.
 ///
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
+    if was_closed(Stream::Input) && is_stand_in(&stdin()) {
+        return Err(Failure::new("standard input is closed").stage("input").hint(hint));
+    }
     refuse(&stdin(), "standard input is a terminal, but a backup stream is expected", hint)
 }
 
@@ -32,11 +35,22 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
 /// # Errors
 /// A usage [`Failure`] with that hint.
 pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
-    if was_closed() && is_stand_in(&stdout()) {
-        let message = "standard output is closed, so the data would be lost";
+    refuse_closed_output(hint)?;
+    refuse(&stdout(), "refusing to write binary data to a terminal", hint)
+}
+
+/// Returns an error if standard output, to which text or data will be written, is closed.
+///
+/// `hint` shows what to type instead.
+///
+/// # Errors
+/// A [`Failure`] with that hint.
+pub fn refuse_closed_output(hint: &str) -> Result<(), Failure> {
+    if was_closed(Stream::Output) && is_stand_in(&stdout()) {
+        let message = "standard output is closed, so the output would be lost";
         return Err(Failure::new(message).stage("output").hint(hint));
     }
-    refuse(&stdout(), "refusing to write binary data to a terminal", hint)
+    Ok(())
 }
 
 /// Whether this is `/dev/null`, opened for reading and writing.

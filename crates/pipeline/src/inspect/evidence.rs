@@ -7,10 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use xb_pages::{BadPage, Fault, PageCounts, RedoStart, SystemFile};
+use xb_pages::{BadPage, Fault, PageCounts, SystemFile};
 use xb_reader::RelPath;
 
 use super::layer_state::Content;
+use super::redo::{BadRedo, RedoFound, bad_redo};
+use crate::scan::end_rule::{CHECKPOINTS, is_unprepared};
 
 /// Maximum number of bad pages that are listed individually.
 pub const MAX_BAD_PAGES: usize = 1000;
@@ -18,6 +20,9 @@ pub const MAX_BAD_PAGES: usize = 1000;
 const MAX_MISSING: usize = 10_000;
 /// A redo log with fewer bytes than this after its checkpoint changes no page.
 const IDLE: u64 = 512;
+/// A redo log with fewer bytes than this after its checkpoint creates no tablespace: a table without
+/// columns of note takes 1560 (MariaDB 10.11).
+const CREATES_NOTHING: u64 = 1024;
 
 /// A bad page and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub struct PagesFound {
     pub untold: u64,
     /// Number of missing pages of which the redo log does not show whether recovery writes them.
     pub doubtful: u64,
+    /// The redo log, if recovery cannot read it.
+    pub redo: Option<BadRedo>,
 }
 
 impl PagesFound {
@@ -66,9 +73,7 @@ pub(super) struct Evidence {
     missing: Vec<BadPageOf>,
     /// Number of further missing pages.
     more_missing: u64,
-    /// Whether the stream has a redo log.
-    has_redo: bool,
-    start: Option<RedoStart>,
+    redo: Vec<(RelPath, RedoFound)>,
     system: Vec<(RelPath, SystemFile)>,
 }
 
@@ -104,11 +109,7 @@ impl Evidence {
                 self.found.counts.add(&checked.counts);
                 self.system.extend(checked.system.map(|system| (path.clone(), system)));
             }
-            Content::Redo(start) => {
-                self.has_redo = true;
-                let later = |start: &RedoStart| start.checkpoint;
-                self.start = self.start.into_iter().chain(start).max_by_key(later);
-            }
+            Content::Redo(file) => self.redo.push((path.clone(), file)),
         }
     }
 
@@ -116,14 +117,20 @@ impl Evidence {
     /// stream.
     pub(super) fn judge(&self, described: &BTreeMap<String, Vec<u8>>) -> PagesFound {
         let mut found = self.found.clone();
+        let checkpoints = checkpoints(described);
+        found.redo = bad_redo(
+            &self.redo,
+            checkpoints.is_some_and(is_unprepared),
+            checkpoints.and_then(last_lsn),
+        );
         let mut missing = self.missing.clone();
         missing.extend(self.short_system());
         for BadPageOf { path, page } in missing {
-            match self.verdict(&page, described) {
+            match self.verdict(&page, checkpoints.and_then(last_lsn)) {
                 Verdict::Lost => {
                     found.counts.damaged += 1;
-                    found.counts.empty -=
-                        u64::from(page.fault == Fault::Empty).min(found.counts.empty);
+                    let was_empty = matches!(page.fault, Fault::Empty | Fault::EmptyFixed);
+                    found.counts.empty -= u64::from(was_empty).min(found.counts.empty);
                     found.add(&path, page);
                 }
                 Verdict::Doubtful => found.doubtful += 1,
@@ -134,16 +141,24 @@ impl Evidence {
         found
     }
 
-    fn verdict(&self, page: &BadPage, described: &BTreeMap<String, Vec<u8>>) -> Verdict {
-        let Some(start) = self.start else {
+    /// Decides about a missing page. `end`: position in the log at which the backup ends.
+    fn verdict(&self, page: &BadPage, end: Option<u64>) -> Verdict {
+        let starts = self.redo.iter().filter_map(|(_, file)| file.start);
+        let Some(start) = starts.max_by_key(|start| start.checkpoint) else {
             // Without a redo log, nothing can write the page.
-            return if self.has_redo { Verdict::Doubtful } else { Verdict::Lost };
+            return if self.redo.is_empty() { Verdict::Lost } else { Verdict::Doubtful };
         };
         if page.missing_since.is_some_and(|since| since > start.checkpoint) {
             return Verdict::Recovered;
         }
-        let freed = start.skips_freed && page.fault == Fault::Empty;
-        match freed && !is_idle(start, described) {
+        let least = match page.fault {
+            // The server may have freed the page before it wrote it.
+            Fault::Empty if start.skips_freed => IDLE,
+            // The server may have created the file since the checkpoint.
+            Fault::Blank => CREATES_NOTHING,
+            _ => return Verdict::Lost,
+        };
+        match end.is_some_and(|end| end.saturating_sub(start.checkpoint) >= least) {
             true => Verdict::Doubtful,
             false => Verdict::Lost,
         }
@@ -170,14 +185,14 @@ enum Verdict {
     Recovered,
 }
 
-/// Whether the server changed nothing between the checkpoint and the end of the backup.
-fn is_idle(start: RedoStart, described: &BTreeMap<String, Vec<u8>>) -> bool {
-    let checkpoints = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
-    let text = checkpoints.iter().find_map(|name| described.get(*name));
-    let end = text.and_then(|text| {
-        let line =
-            std::str::from_utf8(text).ok()?.lines().find(|line| line.starts_with("last_lsn"))?;
-        line.split_once('=')?.1.trim().parse::<u64>().ok()
-    });
-    end.is_none_or(|end| end.saturating_sub(start.checkpoint) < IDLE)
+/// The text in which the producer states the positions of the backup.
+fn checkpoints(described: &BTreeMap<String, Vec<u8>>) -> Option<&str> {
+    let text = CHECKPOINTS.iter().find_map(|name| described.get(*name))?;
+    std::str::from_utf8(text).ok()
+}
+
+/// Position in the log at which the backup ends.
+fn last_lsn(checkpoints: &str) -> Option<u64> {
+    let line = checkpoints.lines().find(|line| line.starts_with("last_lsn"))?;
+    line.split_once('=')?.1.trim().parse().ok()
 }

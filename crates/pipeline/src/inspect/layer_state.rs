@@ -1,20 +1,19 @@
 //! State of one file during inspection: its layers are decoded and its pages checked.
 
-use xb_pages::{BadPage, FileChecked, PageChecker, REDO_HEAD, RedoStart};
+use xb_pages::{BadPage, FileChecked, PageChecker};
 use xb_reader::RelPath;
 
 use super::options::InspectOptions;
+use super::redo::{RedoFile, RedoFound};
 use crate::extract::decode::{CodecChain, Decrypt, FileDecodeError, Flow, Layer, Plan, Undo, Want};
 use crate::flow::budget::{Budget, Permit};
-use crate::scan::end_rule::logical_name;
+use crate::scan::end_rule::{is_redo_log, logical_name};
 
 /// Size of the buffer for decoded bytes.
 const BUFFER: usize = 256 << 10;
 
 /// Suffix of the files that hold changed pages in incremental backups.
 const DELTA: &[u8] = b".delta";
-/// Beginnings of the names of redo logs: in a backup, and in a data directory.
-const REDO: [&[u8]; 3] = [b"xtrabackup_logfile", b"ib_logfile", b"#innodb_redo/#ib_redo"];
 
 /// An open file.
 #[derive(Debug, Default)]
@@ -60,8 +59,8 @@ enum Pages {
     None,
     PassedOver,
     Checked(Box<PageChecker>),
-    /// The redo log: its first bytes.
-    Redo(Vec<u8>),
+    /// A file of the redo log.
+    Redo(RedoFile),
     /// A redo log that stays encrypted or compressed.
     UnreadRedo,
 }
@@ -71,8 +70,8 @@ pub(super) enum Content {
     Other,
     PassedOver,
     Pages(FileChecked),
-    /// A file of the redo log, and where recovery starts, if its head states it.
-    Redo(Option<RedoStart>),
+    /// A file of the redo log.
+    Redo(RedoFound),
 }
 
 impl Look {
@@ -152,10 +151,10 @@ impl Look {
 
     /// Counts the gap up to `offset` as zeros.
     pub(super) fn hole_up_to(&mut self, offset: u64, bad: &mut impl FnMut(BadPage)) {
-        if let (Pages::Checked(checker), None) = (&mut self.pages, &self.chain)
+        if self.chain.is_none()
             && let Some(hole) = offset.checked_sub(self.next)
         {
-            checker.feed_zeros(hole, bad);
+            self.pages.feed_zeros(hole, bad);
             self.next = offset;
         }
     }
@@ -177,8 +176,8 @@ impl Look {
                 checked if checked.is_tablespace => Content::Pages(checked),
                 _ => Content::Other,
             },
-            Pages::Redo(head) => Content::Redo(RedoStart::of_head(&head)),
-            Pages::UnreadRedo => Content::Redo(None),
+            Pages::Redo(file) => Content::Redo(file.finish()),
+            Pages::UnreadRedo => Content::Redo(RedoFound::default()),
         })
     }
 }
@@ -187,8 +186,8 @@ impl Pages {
     /// What to look for in the file of this name. `bare`: its bytes are not wrapped, or the wrapping
     /// is undone.
     fn of_name(name: &[u8], bare: bool) -> Self {
-        if REDO.iter().any(|redo| name.starts_with(redo)) {
-            return if bare { Self::Redo(Vec::new()) } else { Self::UnreadRedo };
+        if is_redo_log(name) {
+            return if bare { Self::Redo(RedoFile::default()) } else { Self::UnreadRedo };
         }
         // A file of an incremental backup: some of the pages, in a format that we cannot read.
         let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
@@ -206,10 +205,15 @@ impl Pages {
     fn feed(&mut self, bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
         match self {
             Self::Checked(checker) => checker.feed(bytes, bad),
-            Self::Redo(head) => {
-                let room = REDO_HEAD.saturating_sub(head.len()).min(bytes.len());
-                head.extend_from_slice(bytes.get(..room).unwrap_or_default());
-            }
+            Self::Redo(file) => file.feed(bytes),
+            _ => {}
+        }
+    }
+
+    fn feed_zeros(&mut self, len: u64, bad: &mut impl FnMut(BadPage)) {
+        match self {
+            Self::Checked(checker) => checker.feed_zeros(len, bad),
+            Self::Redo(file) => file.feed_zeros(len),
             _ => {}
         }
     }

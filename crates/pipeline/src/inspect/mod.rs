@@ -8,6 +8,7 @@ mod evidence;
 mod index_check;
 mod layer_state;
 pub(crate) mod options;
+mod redo;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use index_check::Records;
 pub use index_check::{Disagreement, IndexProof, IndexWatch};
 use layer_state::{Desk, Look};
 pub use options::InspectOptions;
+pub use redo::{BadRedo, RedoFault};
 
 use crate::extract::decode::FileDecodeError;
 use crate::scan::scanner::{

@@ -43,13 +43,18 @@ impl LastFile {
 
 /// Files that mariadb-backup writes last (10.11.19, observed: the first name; newer versions: the
 /// second), also compressed, incremental, and on a cluster node.
-const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
+pub(crate) const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 /// File that later xtrabackup 8.0 writes last, possibly except other files that describe the
 /// backup.
 const TABLESPACES: &str = "xtrabackup_tablespaces";
 /// File that xtrabackup writes if the backup is made with a transition key. Without it, encrypted
 /// tables cannot be prepared.
 const KEYS: &str = "xtrabackup_keys";
+/// Files in which the producer states the kind and the positions of the backup. It never encrypts
+/// or compresses them.
+pub(crate) const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+/// Beginnings of the names of redo logs: in a backup, and in a data directory.
+const REDO: [&[u8]; 3] = [b"xtrabackup_logfile", b"ib_logfile", b"#innodb_redo/#ib_redo"];
 /// Prefix of the files that describe the backup.
 const DESCRIBES: &str = "xtrabackup_";
 /// Data dictionary, or its changed pages. It is in every backup of MySQL 8 and later, which only
@@ -66,6 +71,20 @@ pub fn logical_name(path: &[u8]) -> &[u8] {
         name = stem;
     }
     name
+}
+
+/// Whether a file, without its suffixes, is a part of a redo log.
+pub(crate) fn is_redo_log(name: &[u8]) -> bool {
+    REDO.iter().any(|redo| name.starts_with(redo))
+}
+
+/// Whether a backup with this checkpoints file is yet to be prepared, which takes a redo log.
+pub(crate) fn is_unprepared(checkpoints: &str) -> bool {
+    let kind = checkpoints.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "backup_type").then(|| value.trim())
+    });
+    kind.is_some_and(|kind| ["full-backuped", "incremental"].contains(&kind))
 }
 
 /// Returns a rank above 0 for a file that producers write last; of two such files, the one with the
@@ -85,6 +104,7 @@ pub struct EndWatch {
     keys: bool,
     matched: Seen,
     dictionary: bool,
+    redo: bool,
     /// The file that ended last.
     last: Vec<u8>,
 }
@@ -143,6 +163,11 @@ pub enum NotWhole {
         "xtrabackup_info names a transition key, but the stream ends without xtrabackup_keys: it was cut between two files"
     )]
     Keys,
+    /// The backup has no redo log, without which it cannot be prepared.
+    #[error(
+        "the stream has no redo log (ib_logfile0 or xtrabackup_logfile), so the backup cannot be prepared: a file was left out after the backup was made"
+    )]
+    Redo,
     /// The file is present, but another one came after it.
     #[error(
         "{then} follows {name}, which should be the last file of the stream: the files are in another order, so a truncated stream cannot be detected"
@@ -172,6 +197,7 @@ impl EndWatch {
             keys: false,
             matched: Seen::default(),
             dictionary: false,
+            redo: false,
             last: Vec::new(),
         }
     }
@@ -184,6 +210,7 @@ impl EndWatch {
         self.tablespaces.next(is(&[TABLESPACES]), name.starts_with(DESCRIBES.as_bytes()));
         self.keys |= is(&[KEYS]);
         self.dictionary |= is(&DICTIONARY);
+        self.redo |= is_redo_log(name);
         if let EndRule::LastFile(last) | EndRule::WithFile(last) = &self.rule {
             let matches = std::str::from_utf8(path).is_ok_and(|p| last.matcher.is_match(p));
             self.matched.next(matches, false);
@@ -198,16 +225,21 @@ impl EndWatch {
         self.info.there || self.tablespaces.there
     }
 
-    /// Decides at the end of input. `info` is the text of the info file if it could be read.
+    /// Decides at the end of input. `info` and `checkpoints` are the texts of these files, if they
+    /// could be read.
     ///
     /// # Errors
     /// [`NotWhole`] if the rule is not met.
-    pub fn verdict(&self, info: Option<&str>) -> Result<EndProof, NotWhole> {
+    pub fn verdict(
+        &self,
+        info: Option<&str>,
+        checkpoints: Option<&str>,
+    ) -> Result<EndProof, NotWhole> {
         match &self.rule {
             EndRule::AnyEnd => Ok(EndProof::Unproven),
             EndRule::KnownProducerOrPart => {
                 let strict = Self { rule: EndRule::KnownProducer, ..self.clone() };
-                Ok(strict.verdict(info).unwrap_or_else(EndProof::Missing))
+                Ok(strict.verdict(info, checkpoints).unwrap_or_else(EndProof::Missing))
             }
             EndRule::LastFile(last) if self.matched.there => {
                 self.is_last(self.matched, &last.pattern)
@@ -217,6 +249,9 @@ impl EndWatch {
             }
             EndRule::LastFile(last) | EndRule::WithFile(last) => {
                 Err(NotWhole::NoMatch { pattern: last.pattern.clone() })
+            }
+            EndRule::KnownProducer if !self.redo && checkpoints.is_some_and(is_unprepared) => {
+                Err(NotWhole::Redo)
             }
             EndRule::KnownProducer if !self.keys && info.is_some_and(has_transition_key) => {
                 Err(NotWhole::Keys)
@@ -283,7 +318,7 @@ mod tests {
     fn seen(rule: EndRule, names: &[&str], info: Option<&str>) -> Result<EndProof, NotWhole> {
         let mut watch = EndWatch::new(rule);
         names.iter().for_each(|name| watch.ended(name.as_bytes()));
-        watch.verdict(info)
+        watch.verdict(info, None)
     }
 
     #[test]
@@ -342,6 +377,26 @@ mod tests {
                 "{info}"
             );
         }
+    }
+
+    #[test]
+    fn a_backup_that_is_not_prepared_must_bring_its_redo_log() {
+        let verdict = |kind: &str, names: &[&str]| {
+            let mut watch = EndWatch::new(EndRule::KnownProducer);
+            names.iter().for_each(|name| watch.ended(name.as_bytes()));
+            watch.verdict(None, Some(&format!("backup_type = {kind}\nlast_lsn = 9\n")))
+        };
+        for log in ["ib_logfile0", "ib_logfile0.qp", "xtrabackup_logfile.zst.xbcrypt"] {
+            assert!(
+                verdict("full-backuped", &["ibdata1", log, "xtrabackup_info"]).is_ok(),
+                "{log}"
+            );
+        }
+        let none = ["ibdata1", "shop/ib_logfile0", "xtrabackup_info"];
+        for kind in ["full-backuped", "incremental"] {
+            assert_eq!(verdict(kind, &none), Err(NotWhole::Redo), "{kind}");
+        }
+        assert!(verdict("full-prepared", &none).is_ok());
     }
 
     #[test]

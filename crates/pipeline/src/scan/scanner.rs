@@ -16,7 +16,9 @@ use xb_reader::{
 };
 
 use crate::extract::decode::{CodecChain, FileDecodeError, Flow, Names, Plan};
-use crate::scan::end_rule::{EndProof, EndRule, EndWatch, NotWhole, logical_name};
+use crate::scan::end_rule::{
+    CHECKPOINTS, EndProof, EndRule, EndWatch, INFO, NotWhole, logical_name,
+};
 
 /// A stream from outside is damaged or incomplete.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -218,9 +220,11 @@ impl Scanner {
         }
         self.files.finish()?;
         let described: BTreeMap<_, _> = self.described.into_iter().filter_map(legible).collect();
-        let info =
-            ["xtrabackup_info", "mariadb_backup_info"].iter().find_map(|name| described.get(*name));
-        let proof = self.watch.verdict(info.and_then(|bytes| std::str::from_utf8(bytes).ok()))?;
+        let text = |names: [&str; 2]| {
+            let bytes = names.iter().find_map(|name| described.get(*name))?;
+            std::str::from_utf8(bytes).ok()
+        };
+        let proof = self.watch.verdict(text(INFO), text(CHECKPOINTS))?;
         let scanned = Scanned {
             bytes: self.decoder.position(),
             files: self.files.finished(),

@@ -18,6 +18,15 @@ pub enum TargetError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// Another restore is writing into the target directory.
+    #[error(
+        "another restore is writing into {}: wait for its end, or choose another directory",
+        .path.display()
+    )]
+    InUse {
+        /// The directory as the caller named it.
+        path: PathBuf,
+    },
     /// The name is reserved for files that a restore keeps in the target while it runs.
     #[error("{path}: names starting with {} are reserved", reserved(path).unwrap_or(PARTIAL_DIR))]
     Reserved {
@@ -106,7 +115,7 @@ impl TargetError {
     #[must_use]
     pub fn path(&self) -> Option<&RelPath> {
         match self {
-            Self::Open { .. } | Self::Sync { .. } => None,
+            Self::Open { .. } | Self::InUse { .. } | Self::Sync { .. } => None,
             Self::Reserved { path }
             | Self::Exists { path }
             | Self::NotADirectory { path, .. }

@@ -81,7 +81,10 @@ impl TargetDir {
             |error: Errno| TargetError::Open { path: path.to_path_buf(), source: error.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?);
-        let run = Arc::new(PartialDir::keep(Arc::clone(&root)).map_err(failed)?);
+        let run = match PartialDir::keep(Arc::clone(&root)) {
+            Err(Errno::BUSY) => return Err(TargetError::InUse { path: path.to_path_buf() }),
+            run => Arc::new(run.map_err(failed)?),
+        };
         // Numbers are unique across runs: counting starts after those that earlier runs left.
         let number = |name: Vec<u8>| std::str::from_utf8(&name).ok()?.parse::<u64>().ok();
         let next = run.entries().into_iter().filter_map(number).max().map_or(0, |last| last + 1);

@@ -41,6 +41,17 @@ fn a_file_has_its_name_only_when_it_is_whole() {
 }
 
 #[test]
+fn a_second_restore_into_one_directory_is_told_of_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = TargetDir::open_kept(dir.path()).unwrap();
+    let error = TargetDir::open_kept(dir.path()).unwrap_err();
+    assert!(matches!(error, TargetError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("another restore is writing into"), "{error}");
+    drop(first);
+    assert!(TargetDir::open_kept(dir.path()).is_ok());
+}
+
+#[test]
 fn a_brief_file_has_no_name_until_it_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let target = TargetDir::open(dir.path()).unwrap().with_modes(0o604, 0o700);

@@ -46,7 +46,8 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
     for (what, value) in details(l) {
         writeln!(out, "{what:12} {}", printable(&value))?;
     }
-    for why in l.problem.as_deref().into_iter().chain(shown.why_not) {
+    let open = l.open_question();
+    for why in open.as_deref().into_iter().chain(l.problem.as_deref()).chain(shown.why_not) {
         writeln!(out, "{:12} {}", "note", printable(why))?;
     }
     for file in shown.content.iter().flatten() {

@@ -75,7 +75,10 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     // Only what can be restored now counts as a backup.
     let restorable = || complete().filter(|line| line.restorable);
     let aged = restorable().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
-    let proven = restorable().filter(|line| line.is_verified(level)).filter_map(|line| {
+    // A later try that failed at the requested level, or below it, leaves the proof in doubt.
+    let doubted = |line: &Listing| line.failed_try.as_ref().is_some_and(|t| t.level <= level);
+    let proves = |line: &&Listing| line.is_verified(level) && !doubted(line);
+    let proven = restorable().filter(proves).filter_map(|line| {
         // A new proof of an old backup makes it no younger.
         let age = seconds(line.verified_age_seconds)?.max(seconds(line.age_seconds)?);
         Some((line, age))
@@ -84,6 +87,7 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     let last = last.filter_map(|line| Some((line.finished?.as_second(), &line.name)));
     let last = last.chain(nameless().map(|line| (line.written, &line.name))).max();
     let broken = complete().filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
+    let unproven = complete().filter_map(|line| Some((line.name.clone(), line.open_question()?)));
     let damaged = complete().filter(failed).chain(nameless());
     Found {
         server: server.clone(),
@@ -96,6 +100,7 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
             (line.name.clone(), level, age)
         }),
         damaged: damaged.map(|line| line.name.clone()).collect(),
+        unproven: unproven.collect(),
         future: complete().filter(future).map(|line| line.name.clone()).collect(),
         backups: complete().count(),
     }

@@ -54,7 +54,7 @@ impl Source {
         }
         if !request.unverified {
             let results = records::results(from, name, &stored.digest(), mac.as_ref()).await?;
-            demand_proof(name, Proof::of(&results))?;
+            demand_proof(name, Proof::of(&results.results))?;
         }
         let same_name = *name == request.to;
         if same_name {

@@ -21,7 +21,8 @@ use xb_repo::root::Root;
 pub use server::ServerOptions;
 
 use super::{
-    Level, Problem, VerifyReport, VerifyRequest, keep_passed, phases, record, up_to_pages,
+    Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
+    record_failed_try, up_to_pages,
 };
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
@@ -88,6 +89,10 @@ pub async fn verify_by_restore(
         let removed = scratch.close();
         if let Err(error) = settle(&mut report, outcome) {
             keep_passed(root, &request, &mut report, mac.as_ref(), &error).await;
+            if can_be_recorded(&error) {
+                let why = error.to_string();
+                record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
+            }
             return Err(error);
         }
         if let Err(error) = removed {
@@ -98,7 +103,19 @@ pub async fn verify_by_restore(
     }
     report.finished = jiff::Timestamp::now();
     record(root, &request, &mut report, mac.as_ref()).await;
+    if let Some(why) = not_reached(&report) {
+        record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
+    }
     Ok(report)
+}
+
+/// Why an undamaged backup did not reach the last level.
+fn not_reached(report: &VerifyReport) -> Option<String> {
+    if !report.is_undamaged() || report.reached == Some(Level::Restore) {
+        return None;
+    }
+    let level = report.levels.iter().find(|level| level.level == Level::Restore)?;
+    Some(report.failed_checks.first().unwrap_or(&level.what).clone())
 }
 
 fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
