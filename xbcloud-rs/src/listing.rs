@@ -37,7 +37,8 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
             writeln!(out, "  {what:11} {}", printable(&value))?;
         }
         let broken = listing.broken.as_ref().map(|why| format!("cannot be restored: {why}"));
-        for problem in broken.iter().chain(&listing.problem) {
+        let shrunk = listing.unaccepted().map(|what| format!("much smaller than usual: {what}"));
+        for problem in broken.iter().chain(&shrunk).chain(&listing.problem) {
             writeln!(out, "  {}", printable(problem))?;
         }
     }

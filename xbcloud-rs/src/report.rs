@@ -309,6 +309,7 @@ pub(crate) fn leftovers(
 /// State of a name; for a directory of backups, with their number.
 pub(crate) fn state(listing: &Listing) -> String {
     let state = match listing.state {
+        State::Complete if listing.is_accepted_without_base() => "base elsewhere",
         State::Complete if listing.broken.is_some() => "chain broken",
         State::Complete => "complete",
         State::Damaged => "damaged",
@@ -371,6 +372,13 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
             let since = pin.since.map(|since| since.strftime("%Y-%m-%d").to_string());
             let since = since.unwrap_or_else(|| "at an unknown time".to_owned());
             pin.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
+        }),
+    );
+    add(
+        "accepted",
+        l.accepted.as_ref().map(|accepted| {
+            let since = accepted.since.strftime("%Y-%m-%d").to_string();
+            accepted.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
         }),
     );
     lines

@@ -360,3 +360,44 @@ fn a_run_takes_a_full_backup_where_no_base_fits() {
     assert!(said.contains("--or-full") && said.contains("--accept-history"), "{said}");
     assert_eq!(site.stages()[0], ("backup".into(), "failed".into()));
 }
+
+#[test]
+fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
+    let site = Site::new("cat \"$1\"", "keep-last=2");
+    let night = |name: &str, size: usize| {
+        std::fs::write(site.path("stream"), small_backup(2, size)).unwrap();
+        site.run(&["run", &format!("@shop/{name}")]).expect(0)
+    };
+    let there = |name: &str| site.path(&format!("shop/.xb-catalog/{name}")).is_file();
+    ["n1", "n2", "n3"].iter().for_each(|name| drop(night(name, 50_000)));
+    assert_eq!(["n1", "n2", "n3"].map(there), [false, true, true]);
+    assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("0"));
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    for name in ["n4", "n5", "n6", "n7"] {
+        let told = night(name, 500).stderr_text();
+        assert!(told.contains(&format!("{name} is much smaller than usual")), "{told}");
+        let result = site.result();
+        assert!(result["warnings"][0].as_str().unwrap().contains(" bytes instead of "), "{result}");
+        assert!(result["stages"][0]["details"]["shrunk"].is_string());
+        assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("1"));
+    }
+    assert!(["n2", "n3", "n4", "n5", "n6", "n7"].map(there).iter().all(|there| *there));
+    // `prune` by hand waits, too, and says for what.
+    let by_hand = site.run(&["prune", "@shop", "--keep-last=2", "--yes"]).expect(0);
+    assert!(by_hand.stdout_text().contains("n7 is much smaller than usual"));
+    let warned = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(1).stdout_text();
+    assert!(warned.contains("WARNING") && warned.contains("n7 is much smaller"), "{warned}");
+    let listed = site.run(&["list", "@shop"]).expect(0).stdout_text();
+    assert!(listed.contains("much smaller than usual"), "{listed}");
+    // From the accepted one on, its size is the usual one.
+    let _ = site.run(&["accept", "@shop/n7", "--reason=archived"]).expect(0);
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    let _ = night("n8", 500);
+    assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("0"));
+    assert_eq!(["n3", "n6", "n7", "n8"].map(there), [false, false, true, true]);
+    // The word goes with the backup.
+    let record = site.path("shop/.xb-catalog/@accepted/n7");
+    assert!(record.is_file());
+    let _ = site.run(&["delete", "@shop/n7", "--yes"]).expect(0);
+    assert!(!record.exists());
+}

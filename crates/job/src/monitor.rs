@@ -18,6 +18,8 @@ pub struct Found {
     pub damaged: Vec<String>,
     /// Names of incremental backups that cannot be restored, and why.
     pub broken: Vec<(String, String)>,
+    /// Names of the newest backups that are much smaller than usual and not accepted, and in what.
+    pub shrunk: Vec<(String, String)>,
     /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
     pub future: Vec<String>,
     /// Number of complete backups.
@@ -132,6 +134,9 @@ fn judge_one(found: &Found, limits: Limits) -> Remarks {
             true => critical.push(format!("{name} {what}")),
             false => warnings.push(format!("{name} {what}")),
         }
+    }
+    for (name, what) in &found.shrunk {
+        warnings.push(format!("{name} is much smaller than usual ({what}) and not accepted"));
     }
     for name in &found.future {
         warnings.push(format!("{name} has a time in the future: check the clocks"));
@@ -261,6 +266,14 @@ mod tests {
         let nameless = found(55 * 24, None);
         let verdict = judge("s", &[nameless, db("db1", 3)], limits);
         assert!(verdict.code == 2 && verdict.line.contains("without a server's name: "));
+    }
+
+    #[test]
+    fn a_shrunk_backup_is_a_warning() {
+        let shrunk = vec![("n2".into(), "5 bytes instead of 100".into())];
+        let verdict = judge("s", &[Found { shrunk, ..found(3, None) }], Limits::default());
+        assert_eq!(verdict.code, 1);
+        assert!(verdict.line.contains("n2 is much smaller than usual (5 bytes instead of 100)"));
     }
 
     #[test]

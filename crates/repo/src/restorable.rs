@@ -22,6 +22,8 @@ pub struct Break {
     pub what: String,
     /// The base, if its manifest is not among the sound ones.
     pub missing: Option<BackupName>,
+    /// Whether there is no base, rather than a wrong one.
+    pub absent: bool,
 }
 
 impl Break {
@@ -41,7 +43,10 @@ impl Break {
 pub fn links<'a>(sound: &'a Sound, name: &BackupName) -> Result<Vec<&'a BackupName>, Break> {
     let mut links: Vec<(&BackupName, &Manifest)> = Vec::new();
     let mut next = sound.get_key_value(name);
-    let broken = |at: &BackupName, what: String, missing| Break { at: at.clone(), what, missing };
+    let broken = |at: &BackupName, what: String, missing: Option<BackupName>| {
+        let absent = missing.is_some();
+        Break { at: at.clone(), what, missing, absent }
+    };
     while let Some((name, manifest)) = next.take() {
         links.push((name, manifest));
         if !manifest.is_incremental() {
@@ -49,7 +54,8 @@ pub fn links<'a>(sound: &'a Sound, name: &BackupName) -> Result<Vec<&'a BackupNa
         }
         let base = manifest.base.clone().or_else(|| find_base(sound.iter(), manifest));
         let Some(base) = base else {
-            return Err(broken(name, "no backup here can be its base".to_owned(), None));
+            let what = "no backup here can be its base".to_owned();
+            return Err(Break { absent: true, ..broken(name, what, None) });
         };
         let found = BackupName::new(&base.name).ok();
         let Some(found) = found.as_ref().and_then(|base| sound.get_key_value(base)) else {

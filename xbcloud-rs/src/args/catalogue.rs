@@ -1,4 +1,4 @@
-//! Command line of list, show, verify, copy, pin, prune, delete, gc and rewrap.
+//! Command line of list, show, verify, copy, pin, accept, prune, delete, gc and rewrap.
 
 use std::path::PathBuf;
 
@@ -160,6 +160,17 @@ pub(crate) fn lock(
 pub(crate) struct UnpinArgs {
     /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AcceptArgs {
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
+    pub(crate) name: String,
+    /// Reason, shown by `list --long`
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

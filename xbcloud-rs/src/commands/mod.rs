@@ -104,6 +104,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Copy(args) => context.copy(&args),
         Command::Pin(args) => context.pin(&args),
         Command::Unpin(args) => context.unpin(&args),
+        Command::Accept(args) => context.accept(&args),
         Command::Prune(args) => context.prune(&args),
         Command::Delete(args) => context.delete(&args),
         Command::Gc(args) => context.gc(&args),

@@ -71,6 +71,7 @@ impl RunFolder {
                 ways_in: envelope.slots().map(|slot| slot.to_string()).collect(),
             }),
         });
+        let inspected = !matches!(put.scanned.proof, EndProof::InputEnd | EndProof::Trailer);
         Manifest {
             format: FORMAT,
             layout: request.layout.kind(),
@@ -83,6 +84,7 @@ impl RunFolder {
             stored_bytes: uploaded.bytes,
             stream_bytes: put.scanned.bytes,
             files: put.scanned.files,
+            tables: inspected.then_some(put.scanned.tables),
             packed,
             classic,
             object_digest: None,

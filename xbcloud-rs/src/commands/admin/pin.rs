@@ -1,8 +1,8 @@
-//! `pin` and `unpin`.
+//! `pin`, `unpin` and `accept`.
 
 use xb_cli::Failure;
 
-use crate::args::catalogue::{PinArgs, UnpinArgs};
+use crate::args::catalogue::{AcceptArgs, PinArgs, UnpinArgs};
 use crate::commands::context::{Context, parallel};
 use crate::place::backup_place;
 use crate::report;
@@ -30,6 +30,18 @@ impl Context {
                 cancel.or(xb_repo::pin::unpin(&root, &name)).await
             })?;
         self.log.info(if was.is_some() { "unpinned" } else { "the backup was not pinned" });
+        Ok(())
+    }
+
+    pub(crate) fn accept(&self, args: &AcceptArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let reason = args.reason.clone();
+        let (_, _) =
+            self.with_progress("accept", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::pin::accept(&root, &name, reason.as_deref())).await
+            })?;
+        self.log
+            .info("accepted: its size is the usual one from now on, and its base may be elsewhere");
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
 use crate::place::{
-    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name,
+    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
 
 /// A run in progress.
@@ -113,6 +113,7 @@ impl Job<'_> {
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
+                "tables": manifest.tables, "shrunk": null,
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
@@ -128,6 +129,7 @@ impl Job<'_> {
             let text = "a full backup was taken instead of an increment, because no base fits";
             self.result.warnings.push(text.to_owned());
         }
+        self.compare(&place);
         if let Some(level) = args.verify.0 {
             self.stage("verify", || self_verify(context, args, &place, level.level()))?;
         }
@@ -140,6 +142,32 @@ impl Job<'_> {
         }
         let hooks = std::mem::take(&mut self.hooks.after);
         self.hooks("after", &hooks)
+    }
+
+    /// Warns if the new backup is much smaller than those before it. `prune` looks for itself.
+    fn compare(&mut self, place: &str) {
+        let (context, common) = (self.context, &self.args.common);
+        let (folder, name) = folder(place);
+        let listed = root_place(folder, common).and_then(|root| {
+            context.with_progress("compare", &common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::list::list(&root)).await
+            })
+        });
+        let listings = match listed {
+            Ok((listings, _)) => listings,
+            Err(failure) => {
+                let why = failure.line();
+                return self.warn(format!("{name} was not compared with earlier backups: {why}"));
+            }
+        };
+        let Some(line) = listings.iter().find(|line| line.name == name) else { return };
+        let Some(what) = line.unaccepted() else { return };
+        if let Some(stage) = self.result.stages.last_mut() {
+            stage.details["shrunk"] = json!(what);
+        }
+        self.warn(format!(
+            "{name} is much smaller than usual: {what}; nothing of its server is pruned until you run `xbcloud-rs accept`"
+        ));
     }
 
     /// Runs a stage and notes its end.

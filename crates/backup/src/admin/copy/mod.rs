@@ -157,8 +157,7 @@ async fn read_alike(from: &Root, key: &str) -> Result<Bytes, StoreError> {
 /// Copies the verification records. Best effort: a failure does not fail the copy.
 async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
     // The pin, the last of the keys, stays with the source.
-    let [with_key, without_key, _] = records::keys(&request.name);
-    for key in [with_key, without_key] {
+    for key in records::verification_keys(&request.name) {
         if let Ok(bytes) = from.store().get(&from.key(&key)).await {
             let _ = to.store().create(&to.key(&key), bytes).await;
         }
