@@ -39,7 +39,7 @@ pub use admin::prune::plan::{Keep, plan_prune};
 pub use admin::prune::prune;
 pub use admin::prune::verdict::{Verdict, Why};
 pub use admin::rewrap::{RewrapRequest, rewrap};
-pub use admin::show::{FileEntry, ShowRequest, Shown, show};
+pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
 pub use cancel::{CancelToken, Canceller, cancellation};
 pub use check::keys::check_keys;
 pub use check::producer::check_producer;
