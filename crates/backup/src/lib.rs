@@ -33,7 +33,7 @@ pub use admin::delete_files::delete_files;
 pub use admin::gc::{
     LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove, remove_measurements,
 };
-pub use admin::object_lock::lock;
+pub use admin::object_lock::{Locked, lock};
 pub use admin::prune::candidate::Candidate;
 pub use admin::prune::plan::{Keep, plan_prune};
 pub use admin::prune::prune;

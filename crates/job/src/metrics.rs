@@ -28,7 +28,10 @@ const OF_DETAILS: [(&str, &str, &str, &str); 8] = [
 /// the time of the last success is kept if this run failed.
 #[must_use]
 pub fn metrics(result: &RunResult, old: Option<&str>) -> String {
-    let labels = format!("repository=\"{}\"", escaped(&result.repository));
+    let mut labels = format!("repository=\"{}\"", escaped(&result.repository));
+    if let Some(server) = &result.server {
+        labels = format!("{labels},server=\"{}\"", escaped(server));
+    }
     let mut text = Text { labels, out: String::new() };
     let ok = result.status == RunStatus::Ok;
     text.head("xbcloud_build_info", "Version of the program that ran last.");
@@ -197,6 +200,19 @@ mod tests {
         ] {
             assert!(text.lines().any(|own| own == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn every_metric_has_the_server_if_it_is_known() {
+        let mut result = good();
+        result.server = Some("db1".to_owned());
+        let text = metrics(&result, None);
+        check(&text);
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(samples.clone().all(|line| line.contains(",server=\"db1\"")), "{text}");
+        assert!(
+            text.contains("xbcloud_backup_shrunk{repository=\"sh\\\"op\\\\\",server=\"db1\"} 0")
+        );
     }
 
     #[test]

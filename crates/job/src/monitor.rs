@@ -196,6 +196,7 @@ mod tests {
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
             damaged: Vec::new(),
             broken: Vec::new(),
+            shrunk: Vec::new(),
             future: Vec::new(),
             backups: 2,
         }

@@ -77,6 +77,17 @@ fn says_locked(answer: &[u8], lock: &Lock) -> bool {
         && until.is_some_and(|until: Timestamp| until.as_second() >= lock.until.as_second())
 }
 
+/// The lock that a response to "GetObjectRetention" shows.
+fn lock_in(answer: &[u8]) -> Option<Lock> {
+    let answer = String::from_utf8_lossy(answer);
+    let mode = match inside(&answer, "Mode")?.trim() {
+        "GOVERNANCE" => LockMode::Governance,
+        "COMPLIANCE" => LockMode::Compliance,
+        _ => return None,
+    };
+    Some(Lock { mode, until: inside(&answer, "RetainUntilDate")?.trim().parse().ok()? })
+}
+
 /// Content of the first element of this name.
 fn inside<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = answer.split_once(&format!("<{name}"))?;
@@ -114,6 +125,33 @@ impl Store {
             ))),
             Err(error) => Err(error),
         }
+    }
+
+    /// Like [`Store::lock`], for an object that may be locked already: a longer or stricter lock stays.
+    ///
+    /// # Errors
+    /// As [`Store::lock`].
+    pub async fn lock_at_least(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
+        let path: Vec<String> = key.split('/').map(percent).collect();
+        let what = format!("/{}?retention=", path.join("/"));
+        let direct = &self.nature.direct;
+        let asked = self
+            .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+            .await;
+        let mut wanted = *lock;
+        // If it cannot be read, the store refuses to make it weaker.
+        if let Ok(answer) = asked {
+            if says_locked(&answer, lock) {
+                return Ok(());
+            }
+            if let Some(found) = lock_in(&answer) {
+                wanted.until = wanted.until.max(found.until);
+                if found.mode == LockMode::Compliance {
+                    wanted.mode = found.mode;
+                }
+            }
+        }
+        self.lock(key, &wanted).await
     }
 
     /// Locks an existing object, and reads the lock back. Locking a locked object again can only
@@ -188,6 +226,8 @@ mod tests {
         assert!(xml.contains("<RetainUntilDate>2027-01-31T23:59:58Z</RetainUntilDate>"), "{xml}");
         let reads = |xml: &str| says_locked(xml.as_bytes(), &lock);
         assert!(reads(&xml) && reads(&xml.replace(":58Z", ":59.000Z")));
+        assert_eq!(lock_in(xml.as_bytes()), Some(lock));
+        assert_eq!(lock_in(xml.replace("COMPLIANCE", "OTHER").as_bytes()), None);
         for weaker in [
             xml.replace("2027-01-31", "2027-01-30"),
             xml.replace("COMPLIANCE", "GOVERNANCE"),

@@ -12,13 +12,16 @@ impl Context {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let reason = args.reason.clone();
         let (lock, parallel) = (args.retain.lock()?, parallel(&args.common.run));
-        let (_, _) = self.with_progress("pin", &args.common.run, None, |_, cancel| async move {
-            if let Some(lock) = &lock {
-                cancel.or(xb_backup::lock(&root, &name, lock, parallel)).await?;
-            }
-            cancel.or(xb_repo::pin::pin(&root, &name, reason.as_deref())).await
-        })?;
-        report::locked(&self.log, lock.as_ref());
+        let pinning = |_, cancel: xb_backup::CancelToken| async move {
+            let locked = match &lock {
+                Some(lock) => Some(cancel.or(xb_backup::lock(&root, &name, lock, parallel)).await?),
+                None => None,
+            };
+            cancel.or(xb_repo::pin::pin(&root, &name, reason.as_deref())).await?;
+            Ok(locked.and_then(|locked| locked.incomplete))
+        };
+        let (not_locked, _) = self.with_progress("pin", &args.common.run, None, pinning)?;
+        report::locked(&self.log, lock.as_ref(), not_locked.as_deref());
         self.log.info("pinned: prune and delete skip this backup until you unpin it");
         Ok(())
     }
