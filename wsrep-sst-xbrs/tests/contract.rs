@@ -303,19 +303,17 @@ fn a_gcache_that_is_too_short_for_the_transfer_is_warned_of() {
     let much = std::fs::File::create(scene.data("donor").join("much.ibd")).unwrap();
     much.set_len(1 << 30).unwrap();
     // A server that drops write sets as fast as it writes them.
-    let client = r#"#!/bin/sh
-here=${0%/*}
-echo >>"$here/asked"
-n=$(wc -l <"$here/asked")
-echo "wsrep_last_committed	$((n * 1000000))"
-echo "wsrep_local_cached_downto	$((n * 1000000 - 1))"
-"#;
-    scene.program("mariadb", client);
+    let asked = std::sync::atomic::AtomicU64::new(1);
+    let answer = move |_: &str| {
+        let last = asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) * 1_000_000;
+        let row = |name: &str, value: u64| vec![name.to_owned(), value.to_string()];
+        Ok(vec![row("wsrep_last_committed", last), row("wsrep_local_cached_downto", last - 1)])
+    };
+    let socket = scene.bin().join("socket");
+    let _server = xb_testkit::scripted::Scripted::start(&socket, "10.11.6-MariaDB", answer);
     let mut joiner = scene.joiner().start();
     let ready = joiner.ready();
-    let mut donor = scene.donor(&ready);
-    let path = format!("{}:{}", scene.bin().display(), std::env::var("PATH").unwrap());
-    donor.command.env("PATH", path);
+    let donor = scene.donor_with(&ready, &["--socket", socket.to_str().unwrap()]);
     let donor = donor.start();
     donor.wait_for("warning", || donor.log().contains("gcache covers 0 s"));
     donor.signal(Signal::TERM);

@@ -1,55 +1,65 @@
-//! The donor's own `wsrep_sst_method` during and after transfers, with a client that plays the
-//! server.
+//! The donor's own `wsrep_sst_method` during and after transfers, with a scripted server.
 #![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
 
 mod harness;
 
+use std::sync::{Arc, Mutex, MutexGuard};
+
 use harness::{STATE, Scene, Side};
+use xb_testkit::scripted::Scripted;
 
-/// Keeps the server's method in a file, and records all statements.
-const CLIENT: &str = r#"#!/bin/sh
-here=${0%/*}
-for statement; do :; done
-echo "$statement" >>"$here/statements"
-case $statement in
-"SELECT @@GLOBAL.wsrep_sst_method,"*) printf '%s\t%s\n' "$(cat "$here/method")" "$(cat "$here/uptime")" ;;
-"SET GLOBAL wsrep_sst_method = '"*)
-    statement=${statement#*\'}
-    echo "${statement%\'}" >"$here/method"
-    ;;
-esac
-"#;
+/// What the server knows, and what it was asked.
+#[derive(Default)]
+struct State {
+    method: String,
+    uptime: u64,
+    statements: Vec<String>,
+}
 
-struct Server(Scene);
+struct Server {
+    // Dropped before the folder with its socket.
+    _server: Scripted,
+    scene: Scene,
+    state: Arc<Mutex<State>>,
+}
 
 impl Server {
     fn new() -> Self {
-        let scene = Scene::new();
-        scene.program("mariadb", CLIENT);
-        let server = Self(scene);
-        server.write("method", "xbrs");
-        server.write("uptime", "1000");
-        server
+        let state = State { method: "xbrs".into(), uptime: 1000, ..State::default() };
+        let (scene, state) = (Scene::new(), Arc::new(Mutex::new(state)));
+        let known = Arc::clone(&state);
+        let answer = move |statement: &str| {
+            let mut state = known.lock().unwrap();
+            state.statements.push(statement.to_owned());
+            if statement.starts_with("SELECT @@GLOBAL.wsrep_sst_method,") {
+                return Ok(vec![vec![state.method.clone(), state.uptime.to_string()]]);
+            }
+            let set = statement.strip_prefix("SET GLOBAL wsrep_sst_method = '");
+            if let Some(method) = set.and_then(|rest| rest.strip_suffix('\'')) {
+                state.method = method.to_owned();
+            }
+            Ok(Vec::new())
+        };
+        let server = Scripted::start(&scene.bin().join("socket"), "10.11.6-MariaDB", answer);
+        Self { _server: server, scene, state }
     }
 
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.bin().join(name), text).unwrap();
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
     }
 
     fn method(&self) -> String {
-        std::fs::read_to_string(self.0.bin().join("method")).unwrap().trim().to_owned()
+        self.state().method.clone()
     }
 
     fn donor(&self, ready: &str, words: &[&str]) -> Side {
-        let mut donor = self.0.donor_with(ready, words);
-        let path = format!("{}:{}", self.0.bin().display(), std::env::var("PATH").unwrap());
-        donor.command.env("PATH", path);
-        donor
+        let socket = self.scene.bin().join("socket");
+        self.scene.donor_with(ready, &[&["--socket", socket.to_str().unwrap()], words].concat())
     }
 
     /// Runs a transfer with these additional arguments of the donor.
     fn transfer(&self, words: &[&str]) {
-        let mut joiner = self.0.joiner().start();
+        let mut joiner = self.scene.joiner().start();
         let ready = joiner.ready();
         let donor = self.donor(&ready, words).start().wait();
         assert_eq!(donor.lines.last().unwrap(), &format!("done {STATE}"), "{}", donor.log);
@@ -58,22 +68,22 @@ impl Server {
 
     /// Kills a transfer while its backup runs.
     fn killed(&self) {
-        self.0.backup("hang");
-        let mut joiner = self.0.joiner().start();
+        self.scene.backup("hang");
+        let mut joiner = self.scene.joiner().start();
         let ready = joiner.ready();
         let mut donor = self.donor(&ready, &[]).start();
-        donor.wait_for("hanging backup", || self.0.bin().join("hangs").exists());
+        donor.wait_for("hanging backup", || self.scene.bin().join("hangs").exists());
         donor.child.kill().unwrap();
         let _ = donor.child.wait();
         joiner.signal(rustix::process::Signal::TERM);
         let _ = joiner.wait();
         for flag in ["hang", "hangs"] {
-            std::fs::remove_file(self.0.bin().join(flag)).unwrap();
+            std::fs::remove_file(self.scene.bin().join(flag)).unwrap();
         }
     }
 
     fn has_note(&self) -> bool {
-        self.0.data("donor").join("xbrs.donor-method").exists()
+        self.scene.data("donor").join("xbrs.donor-method").exists()
     }
 }
 
@@ -82,8 +92,10 @@ fn the_method_is_set_for_the_backup_and_restored_by_whichever_transfer_is_next()
     let server = Server::new();
     server.transfer(&[]);
     assert_eq!((server.method().as_str(), server.has_note()), ("xbrs", false));
-    let statements = std::fs::read_to_string(server.0.bin().join("statements")).unwrap();
-    assert!(statements.contains("= 'mariabackup'\n") && statements.contains("= 'xbrs'\n"));
+    let set = |method: &str| format!("SET GLOBAL wsrep_sst_method = '{method}'");
+    for method in ["mariabackup", "xbrs"] {
+        assert!(server.state().statements.contains(&set(method)), "{method}");
+    }
 
     for next in [&[][..], &["--bypass"]] {
         server.killed();
@@ -94,8 +106,8 @@ fn the_method_is_set_for_the_backup_and_restored_by_whichever_transfer_is_next()
 
     // A server that was started since then has read its option file.
     server.killed();
-    server.write("uptime", "0");
-    let note = std::fs::File::open(server.0.data("donor").join("xbrs.donor-method")).unwrap();
+    server.state().uptime = 0;
+    let note = std::fs::File::open(server.scene.data("donor").join("xbrs.donor-method")).unwrap();
     note.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     server.transfer(&[]);
     assert_eq!((server.method().as_str(), server.has_note()), ("mariabackup", false));
@@ -105,10 +117,10 @@ fn the_method_is_set_for_the_backup_and_restored_by_whichever_transfer_is_next()
 fn the_method_can_be_left_alone() {
     let server = Server::new();
     server.killed();
-    server.0.options("keep-replicating=no");
+    server.scene.options("keep-replicating=no");
     server.transfer(&[]);
     assert_eq!(server.method(), "xbrs", "what an earlier transfer has left is restored");
-    std::fs::remove_file(server.0.bin().join("statements")).unwrap();
+    server.state().statements.clear();
     server.transfer(&[]);
-    assert!(!server.0.bin().join("statements").exists());
+    assert_eq!(server.state().statements, Vec::<String>::new());
 }

@@ -12,8 +12,12 @@ use xb_pipeline::FileCipher;
 use crate::args::{OpeningOptions, PutOptions};
 
 /// Key slots of a new backup. Without any, the backup is not sealed.
-pub(crate) fn ways_in(put: &PutOptions, keys: &KeyOptions, log: &Log) -> Result<KeySlots, Failure> {
-    let ways = keys.ways_in(&put.recipients, log)?;
+pub(crate) fn key_slots(
+    put: &PutOptions,
+    keys: &KeyOptions,
+    log: &Log,
+) -> Result<KeySlots, Failure> {
+    let ways = keys.key_slots(&put.recipients, log)?;
     match put.encrypt.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => Ok(ways),
         Some("none") if ways.is_empty() => Ok(ways),

@@ -117,13 +117,13 @@ pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
 pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {
     let target = args.target_dir.display();
     for (name, restored) in &report.restored {
-        if let Some(Resumed { distrusted: files @ 1.., .. }) = restored.went_on {
+        if let Some(Resumed { distrusted: files @ 1.., .. }) = restored.resumed {
             log.warn(format!(
                 "restored {} again: the content written by an earlier run had changed; check the disk and the system log",
                 format_count(files, "file")
             ));
         }
-        if let Some(Resumed { files, bytes: bytes @ 1.., .. }) = restored.went_on {
+        if let Some(Resumed { files, bytes: bytes @ 1.., .. }) = restored.resumed {
             let bytes = format_size(bytes);
             log.info(format!(
                 "resumed: {} and {bytes} were already there from an earlier run",
@@ -368,9 +368,9 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add("stream", l.stream_bytes.map(format_size));
     add("server", l.server.clone());
     add("lsn", l.to_lsn.map(|to| format!("{} to {to}", l.from_lsn.unwrap_or(0))));
-    add("binlog", l.binlog_pos.clone());
+    add("binlog", l.binlog_pos.clone().map(String::from));
     add("galera", l.galera.clone());
-    add("opens with", (!l.ways_in.is_empty()).then(|| l.ways_in.join(", ")));
+    add("opens with", (!l.key_slots.is_empty()).then(|| l.key_slots.join(", ")));
     add("verified", l.verified.as_ref().map(|found| proof(Some(found))));
     add(
         "pinned",

@@ -1,26 +1,28 @@
 //! `check` and `init`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+use std::cell::RefCell;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::scripted::Scripted;
 
 struct Site {
+    // Dropped before its socket.
+    server: RefCell<Option<Scripted>>,
     folder: tempfile::TempDir,
 }
 
 impl Site {
     fn new() -> Self {
-        let site = Self { folder: tempfile::tempdir().unwrap() };
-        let client = "echo version=10.11.6-MariaDB; echo 'GRANT RELOAD, PROCESS ON *.* TO b'; \
-                      printf 'wsrep_on\\tON\\nwsrep_sst_method\\txbrs\\n'";
+        let site = Self { server: RefCell::default(), folder: tempfile::tempdir().unwrap() };
         site.program(
             "mariadb-backup",
             "echo 'mariadb-backup based on MariaDB server 10.11.6-MariaDB Linux' >&2",
         );
-        site.program("mariadb", client);
+        site.server("10.11.6-MariaDB", "GRANT RELOAD, PROCESS ON *.* TO b");
         site.program("wsrep_sst_xbrs", "");
         site.program("wsrep_sst_xbrs-rs", "");
         site
@@ -38,14 +40,28 @@ impl Site {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// A server that plays a cluster node, instead of the one before.
+    fn server(&self, version: &'static str, grant: &'static str) {
+        let row = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let answer = move |statement: &str| match statement {
+            "SELECT VERSION()" => Ok(vec![row(&[version])]),
+            "SHOW GRANTS" => Ok(vec![row(&[grant])]),
+            _ => Ok(vec![row(&["wsrep_on", "ON"]), row(&["wsrep_sst_method", "xbrs"])]),
+        };
+        *self.server.borrow_mut() = None;
+        let server = Scripted::start(&self.path("socket"), version, answer);
+        *self.server.borrow_mut() = Some(server);
+    }
+
     fn run(&self, args: &[&str]) -> Ran {
         let path = format!("{}:/usr/bin:/bin", self.path("bin").display());
+        let socket = self.path("socket").display().to_string();
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["--no-defaults"])
             .args(args)
             .arg(format!("--root=file://{}", self.path("shop").display()))
             .env("PATH", path)
-            .env("XBCLOUD_PRODUCER", "mariadb-backup --backup --user=b")
+            .env("XBCLOUD_PRODUCER", format!("mariadb-backup --backup --user=b --socket={socket}"))
             .env("XBCLOUD_STATE_DIR", self.path("state"))
             .run()
     }
@@ -109,10 +125,10 @@ fn what_is_missing_fails_with_a_fix() {
     assert_eq!(state(&lines, "keys"), "failed");
     let lines = site.check(&["--producer=/no/such/mariadb-backup"], 1);
     assert_eq!(state(&lines, "program"), "failed");
-    site.program("mariadb", "echo 'Access denied' >&2; exit 1");
+    *site.server.borrow_mut() = None;
     let lines = site.check(&[], 1);
     assert_eq!(state(&lines, "server"), "failed");
-    site.program("mariadb", "echo version=11.8.3-MariaDB; echo 'GRANT SELECT ON `x`.* TO b'");
+    site.server("11.8.3-MariaDB", "GRANT SELECT ON `x`.* TO b");
     let lines = site.check(&[], 0);
     assert_eq!((state(&lines, "server"), state(&lines, "grants")), ("warning", "warning"));
 }

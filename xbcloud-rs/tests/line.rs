@@ -422,7 +422,7 @@ fn a_plan_knows_prices_and_the_likelihood_of_failure() {
 }
 
 #[test]
-fn ways_in_change_and_no_data_moves() {
+fn key_slots_change_and_no_data_moves() {
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str, byte: u8| {
         let path = folder.path().join(name);

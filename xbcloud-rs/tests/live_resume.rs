@@ -71,7 +71,7 @@ fn killed_at_any_moment_it_goes_on() {
 
         let mut draw = Noise::new(11);
         let target = scratch.join(name);
-        let (mut killed, mut went_on) = (0, 0);
+        let (mut killed, mut resumed) = (0, 0);
         for _ in 0..KILLS {
             let mut run = restore(&store, name, &target).spawn();
             let moment = Instant::now() + Duration::from_micros(draw.below(span));
@@ -100,12 +100,12 @@ fn killed_at_any_moment_it_goes_on() {
             let read = done(&text)["stored_bytes"].as_u64().unwrap();
             assert!(read <= total, "{read} of {total}");
             if text.contains("were already there") {
-                went_on += 1;
+                resumed += 1;
                 assert!(read < total, "{read} of {total}, though some was there");
             }
             assert!(!target.join(".xb-partial").exists());
         }
         assert_same_tree(&target, &scratch.join("reference"));
-        assert!(killed + went_on > 0, "no run was killed in its course");
+        assert!(killed + resumed > 0, "no run was killed in its course");
     }
 }

@@ -255,7 +255,7 @@ const EVERY_KIND: &str = "CREATE DATABASE x; USE x;
     CREATE TABLE mem (i INT) ENGINE=MEMORY; CREATE TABLE ar (i INT) ENGINE=ARCHIVE;
     CREATE TABLE disc (i INT PRIMARY KEY); ALTER TABLE disc DISCARD TABLESPACE;
     CREATE VIEW v AS SELECT * FROM a; CREATE TABLE gone (i INT); CREATE VIEW vb AS SELECT * FROM gone; DROP TABLE gone;
-    CREATE TABLE `odd.näme\n1\tx\\\\n` (i INT PRIMARY KEY) ENGINE=MyISAM;
+    CREATE TABLE `odd.näme\n1\tx\\\\n\r'\"$%/\u{1}\u{ffef}` (i INT PRIMARY KEY) ENGINE=MyISAM;
     CREATE DATABASE `oth-er`; CREATE TABLE `oth-er`.`t.1` (i INT PRIMARY KEY);";
 
 /// The files of a backup of all these tables, as the producer wrote them.
@@ -289,6 +289,33 @@ fn stream_of(backup: &Path) -> Vec<u8> {
         let _ = stream.file(&name, &std::fs::read(&path).unwrap(), 1 << 20);
     }
     stream.finish()
+}
+
+/// Whatever the data or a statement has it do. The last run shows that it is the confinement that
+/// keeps the server from it.
+#[test]
+fn a_trial_server_writes_nothing_outside_its_scratch_directory() {
+    let (store, scratch) = (Store::folder(), Scratch::new());
+    let _ = xbcloud(&store, "put", "name", &[]).stdin_file(live_stream()).run().expect(0);
+    let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
+    let outside = scratch.dir("outside");
+    let away = format!(
+        "--check-sql=CREATE TABLE shop.away (i INT) ENGINE=InnoDB DATA DIRECTORY='{}'",
+        outside.display()
+    );
+    let here = "--check-sql=CREATE TABLE shop.here (i INT); RENAME TABLE shop.here TO mysql.here";
+    let options = ["--level=restore", &folder, &away, here];
+    let found = report(&verify(&store, "name", &options).run());
+    if found["warnings"].to_string().contains("was not confined") {
+        xb_testkit::skipped("this system has no Landlock");
+        return;
+    }
+    assert_eq!(found["failed_checks"].as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    assert_eq!(found["warnings"].as_array().map(Vec::len), Some(0), "{found}");
+    let writes = format!("--mysqld-writes={}", outside.display());
+    let _ = verify(&store, "name", &[&options[..], &[&writes]].concat()).run().expect(0);
+    assert!(outside.join("shop/away.ibd").exists());
 }
 
 /// Each table of a trial is opened and checked, or named with its reason: a table that the server

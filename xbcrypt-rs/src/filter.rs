@@ -90,7 +90,7 @@ fn snapshot(observer: &Observer, total: Option<u64>) -> Snapshot {
         done: now.bytes,
         total,
         stored: Some(now.stored),
-        bottleneck: now.bottleneck.map(|wait| stage(wait).to_owned()),
+        slowest_stage: now.slowest_stage.map(|wait| stage(wait).to_owned()),
         ..Snapshot::default()
     }
 }
@@ -98,7 +98,7 @@ fn snapshot(observer: &Observer, total: Option<u64>) -> Snapshot {
 /// The work to do, with every option checked.
 enum Work {
     Encrypt(XbcryptWrite),
-    Seal { ways_in: xb_encryptor::KeySlots, compress: Codec, threads: usize, raw: bool },
+    Seal { key_slots: xb_encryptor::KeySlots, compress: Codec, threads: usize, raw: bool },
     Decrypt(Decrypt),
 }
 
@@ -144,8 +144,8 @@ impl Work {
         match self {
             Self::Encrypt(settings) => xbcrypt_encrypt(source, output, settings, observer)
                 .map_err(|error| hints::xbcrypt_failure("encrypt", &error)),
-            Self::Seal { ways_in, compress, threads, raw } => {
-                let settings = SealFile { ways_in: &ways_in, compress, threads, raw };
+            Self::Seal { key_slots, compress, threads, raw } => {
+                let settings = SealFile { key_slots: &key_slots, compress, threads, raw };
                 seal_file(source, output, &settings, observer)
                     .map(|_| ())
                     .map_err(|error| hints::seal_failure(&error))
@@ -170,11 +170,11 @@ fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
     let compress = line.compress.as_deref().unwrap_or("none").parse();
     let compress =
         compress.map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?;
-    let mut ways_in = line.keys().ways_in(&line.recipients, log)?;
-    if ways_in.is_empty() {
-        ways_in.key = key_from_environment()?.map(sealing).transpose()?;
+    let mut key_slots = line.keys().key_slots(&line.recipients, log)?;
+    if key_slots.is_empty() {
+        key_slots.key = key_from_environment()?.map(sealing).transpose()?;
     }
-    if ways_in.is_empty() {
+    if key_slots.is_empty() {
         return Err(Failure::usage(
             "no key or recipient is given, so the output could never be opened",
         )
@@ -182,7 +182,7 @@ fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
             "add -f KEYFILE, --recipient, --recipients-file, --passphrase-file or --key-command",
         ));
     }
-    Ok(Work::Seal { ways_in, compress, threads, raw: line.raw })
+    Ok(Work::Seal { key_slots, compress, threads, raw: line.raw })
 }
 
 /// Reads the key from the environment. Options take precedence, so call this only without a key.

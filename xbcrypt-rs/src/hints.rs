@@ -5,7 +5,7 @@ use std::path::Path;
 
 use xb_cli::{Failure, interrupted};
 use xb_encryptor::xbcrypt::XbcryptError;
-use xb_encryptor::{EnvelopeError, OpenError, SlotFault};
+use xb_encryptor::{KeysObjectError, OpenError, SlotFault};
 use xb_pipeline::filter::{OpenFileError, SealFileError, XbcryptFilterError};
 use xb_reader::TargetError;
 
@@ -78,23 +78,23 @@ pub(crate) fn open_failure(error: &OpenFileError) -> Failure {
         OpenFileError::Cut { .. } => CUT.to_owned(),
         OpenFileError::NoKey { .. } => NAME_A_KEY.to_owned(),
         OpenFileError::Open(error) => open(error).to_owned(),
-        OpenFileError::NoEnvelope => {
+        OpenFileError::NoKeysObject => {
             "its keys object is in the store; open the backup there with: xbcloud-rs get".to_owned()
         }
         OpenFileError::NotSealed => {
             "leave out the key to accept the file; it is then not authenticated".to_owned()
         }
-        OpenFileError::Envelope(error) => envelope(error).to_owned(),
+        OpenFileError::KeysObject(error) => keys_object(error).to_owned(),
         OpenFileError::Stream(_) => format!("{DAMAGED}; the output written so far is authentic"),
         _ => "this is a bug; please report it".to_owned(),
     };
     failed("decrypt", error.to_string(), Some(hint))
 }
 
-pub(crate) fn envelope(error: &EnvelopeError) -> &'static str {
+pub(crate) fn keys_object(error: &KeysObjectError) -> &'static str {
     match error {
-        EnvelopeError::TooNew { .. } => "install a newer version of this program",
-        EnvelopeError::Foreign { .. } | EnvelopeError::ForeignCommitment => {
+        KeysObjectError::TooNew { .. } => "install a newer version of this program",
+        KeysObjectError::Foreign { .. } | KeysObjectError::ForeignCommitment => {
             "the keys block and the data come from two different files; combine the matching ones"
         }
         _ => DAMAGED,

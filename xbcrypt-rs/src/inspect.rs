@@ -14,7 +14,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let named = |error: &FactsError| {
         let failure = Failure::new(format!("{}: {error}", args.file.display())).stage("inspect");
         match error {
-            FactsError::Envelope(error) => failure.hint(hints::envelope(error)),
+            FactsError::KeysObject(error) => failure.hint(hints::keys_object(error)),
             _ => failure,
         }
     };
@@ -66,7 +66,7 @@ fn native(facts: &NativeFacts) -> Said {
         "codec": facts.codec.map(codec_name),
         "keys_in_front": facts.keys.is_some(),
         "keys_bytes": facts.stream_start(),
-        "ways_in": slots.iter().map(|slot| json!({
+        "key_slots": slots.iter().map(|slot| json!({
             "number": slot.slot, "kind": kind(slot), "id": slot.id,
         })).collect::<Vec<_>>(),
         "file_bytes": facts.file_len,

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted};
-use xb_encryptor::{DataKey, Envelope};
+use xb_encryptor::{DataKey, KeysObject};
 use xb_keyring::sealing;
 use xb_pipeline::filter::{Facts, facts};
 
@@ -23,7 +23,7 @@ use crate::output::{Output, sync_folder};
 const STEP: u64 = 64 << 20;
 
 pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
-    let ways = args.new.ways_in(log)?;
+    let ways = args.new.key_slots(log)?;
     if ways.is_empty() {
         return Err(Failure::usage("no new key slot is given").hint(
             "add --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",
@@ -46,8 +46,8 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
         return Err(named(&"the file has no keys block")
             .hint("rewrap a backup in a store with: xbcloud-rs rewrap"));
     };
-    let key = unlock(&old.envelope, &keys).map_err(|(error, hint)| named(&error).hint(hint))?;
-    let new = old.envelope.rewrap(&key, |_| args.new.keep, &ways.list());
+    let key = unlock(&old.keys_object, &keys).map_err(|(error, hint)| named(&error).hint(hint))?;
+    let new = old.keys_object.rewrap(&key, |_| args.new.keep, &ways.list());
     let new = new.map_err(|error| named(&error))?;
     let block = new.encode_block().map_err(|error| named(&error))?;
 
@@ -78,14 +78,14 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
 }
 
 fn unlock(
-    envelope: &Envelope,
+    keys_object: &KeysObject,
     keys: &xb_encryptor::Keys,
 ) -> Result<DataKey, (String, &'static str)> {
-    match keys.open(envelope, PASSPHRASE_MEMORY) {
+    match keys.open(keys_object, PASSPHRASE_MEMORY) {
         Some(Ok(key)) => Ok(key),
         Some(Err(error)) => Err((error.to_string(), hints::open(&error))),
         None => {
-            let ways: Vec<String> = envelope.slots().map(|slot| slot.to_string()).collect();
+            let ways: Vec<String> = keys_object.slots().map(|slot| slot.to_string()).collect();
             let what = format!("no key was given; the file opens with: {}", ways.join(", "));
             Err((what, "give a key that opens it now, besides the new key slots"))
         }

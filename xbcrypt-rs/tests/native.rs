@@ -269,7 +269,7 @@ fn inspect_needs_no_key() {
         (&facts["format"], &facts["sealed"], &facts["trailer"]),
         (&"native".into(), &true.into(), &true.into())
     );
-    assert_eq!(facts["ways_in"][0]["kind"], "key-file");
+    assert_eq!(facts["key_slots"][0]["kind"], "key-file");
     assert_eq!(facts["codec"], serde_json::Value::Null);
     folder.file("cut", &native[..native.len() - 1]);
     assert_eq!(json("cut", 1)["trailer"], false);

@@ -1,6 +1,6 @@
 //! Runs a child program until it ends.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -34,12 +34,12 @@ pub(crate) async fn run(
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    let mut child = spawn(program, args, None)?;
+    let mut child = spawn(program, args)?;
     let pipes: [Option<Box<dyn Read + Send>>; 2] =
         [child.stdout().map(|p| Box::new(p) as _), child.stderr().map(|p| Box::new(p) as _)];
     let listeners: Vec<_> = pipes.into_iter().flatten().map(|pipe| listen(pipe, talk)).collect();
     let status = ended(&mut child, cancel).await;
-    hear_out(listeners.into_iter().flatten().collect()).await;
+    drain_output(listeners.into_iter().flatten().collect()).await;
     judge(program, status?)
 }
 
@@ -53,18 +53,7 @@ pub(crate) async fn ask(
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<String, BackupError> {
-    ask_with(program, args, None, talk, cancel).await
-}
-
-/// Like [`ask`], with a variable in the program's environment.
-pub(crate) async fn ask_with(
-    program: &Path,
-    args: &[OsString],
-    env: Option<(&str, &OsStr)>,
-    talk: &OnLine,
-    cancel: &CancelToken,
-) -> Result<String, BackupError> {
-    let mut child = spawn(program, args, env)?;
+    let mut child = spawn(program, args)?;
     let listener = child.stderr().and_then(|pipe| listen(Box::new(pipe), talk));
     let stdout = child.stdout();
     let answer = std::thread::spawn(move || {
@@ -74,7 +63,7 @@ pub(crate) async fn ask_with(
         text
     });
     let status = ended(&mut child, cancel).await;
-    hear_out(listener.into_iter().collect()).await;
+    drain_output(listener.into_iter().collect()).await;
     let status = status?;
     let answer = answer
         .join()
@@ -108,17 +97,10 @@ pub(crate) fn find(programs: &[&Path]) -> Result<(), BackupError> {
     Err(BackupError::NotStarted { program, what })
 }
 
-fn spawn(
-    program: &Path,
-    args: &[OsString],
-    env: Option<(&str, &OsStr)>,
-) -> Result<Running, BackupError> {
-    let mut program_to_start =
-        Program::new(program).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    if let Some((name, value)) = env {
-        program_to_start = program_to_start.env(name, value);
-    }
-    program_to_start.start().map_err(|error| BackupError::NotStarted {
+fn spawn(program: &Path, args: &[OsString]) -> Result<Running, BackupError> {
+    let started =
+        Program::new(program).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).start();
+    started.map_err(|error| BackupError::NotStarted {
         program: program.display().to_string(),
         what: error.to_string(),
     })
@@ -148,7 +130,7 @@ async fn ended(child: &mut Running, cancel: &CancelToken) -> Result<ExitStatus, 
 
 /// Waits until the program's last lines have been forwarded, but not for a grandchild that keeps
 /// stderr open.
-async fn hear_out(listeners: Vec<JoinHandle<()>>) {
+async fn drain_output(listeners: Vec<JoinHandle<()>>) {
     let begin = Instant::now();
     while listeners.iter().any(|thread| !thread.is_finished()) && begin.elapsed() < LAST_WORDS {
         tokio::time::sleep(Duration::from_millis(1)).await;

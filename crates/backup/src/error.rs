@@ -75,6 +75,14 @@ pub enum BackupError {
         /// The reason.
         what: String,
     },
+    /// The donor cannot be asked.
+    #[error("{address} cannot be asked: {what}")]
+    NoDonor {
+        /// Address of the donor.
+        address: String,
+        /// The error of connection, login or statement.
+        what: String,
+    },
     /// The backup is complete, but not all of its objects could be locked.
     #[error("{name} is complete, but not fully locked: {source}")]
     Unlocked {
@@ -274,7 +282,7 @@ impl BackupError {
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Program { .. } => "prepare",
-            Self::NoPosition { .. } | Self::Donor { .. } => "galera",
+            Self::NoPosition { .. } | Self::Donor { .. } | Self::NoDonor { .. } => "galera",
             Self::Interrupted(_) => "interrupted",
             Self::Bug(_) | Self::System { .. } => "run",
         }
@@ -312,6 +320,9 @@ impl BackupError {
             Self::NoPosition { .. } => Some("take a backup with --galera-info"),
             Self::Donor { .. } => Some(
                 "restore a newer backup, or let the server join by state transfer; raise gcache.size on the donors to allow older backups",
+            ),
+            Self::NoDonor { .. } => Some(
+                "check the address, and put user and password of the donor into the group [client] of ~/.my.cnf",
             ),
             Self::Keys(what) => Some(keys_hint(what)),
             Self::LockStall { .. } => Some(

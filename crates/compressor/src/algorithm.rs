@@ -54,7 +54,7 @@ impl Algorithm {
 
     /// The codec for members that the stock tools can read; `None` where they can read none.
     #[must_use]
-    pub fn member_codec(self) -> Option<FileCodec> {
+    pub fn file_codec(self) -> Option<FileCodec> {
         match self {
             Algorithm::None | Algorithm::Snappy | Algorithm::Gzip(_) => None,
             Algorithm::Lz4 => Some(FileCodec::Lz4),
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn only_what_stock_reads_becomes_a_member() {
-        let member = |text: &str| text.parse::<Algorithm>().unwrap().member_codec();
+        let member = |text: &str| text.parse::<Algorithm>().unwrap().file_codec();
         assert_eq!(member("lz4"), Some(FileCodec::Lz4));
         assert_eq!(member("zstd:7"), ZstdLevel::new(7).map(FileCodec::Zstd));
         assert_eq!([member("none"), member("snappy"), member("gzip")], [None; 3]);

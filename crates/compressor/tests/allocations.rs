@@ -66,7 +66,7 @@ fn blocks() {
 
 #[test]
 fn members() {
-    for codec in [FileCodec::Lz4, "zstd".parse::<Algorithm>().unwrap().member_codec().unwrap()] {
+    for codec in [FileCodec::Lz4, "zstd".parse::<Algorithm>().unwrap().file_codec().unwrap()] {
         let plain = mixed(2, 1 << 20);
         let mut encoder = PieceEncoder::new(codec).unwrap();
         let mut stored = vec![0; encoder.max_encoded_len(plain.len())];

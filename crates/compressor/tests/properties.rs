@@ -45,7 +45,7 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
     text.prop_map(|text| text.parse().unwrap())
 }
 
-fn member_codec() -> impl Strategy<Value = FileCodec> {
+fn file_codec() -> impl Strategy<Value = FileCodec> {
     prop_oneof![Just(FileCodec::Lz4), (1_u8..=5).prop_map(zstd)]
 }
 
@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn members_there_and_back(
-        plain in plain(), codec in member_codec(),
+        plain in plain(), codec in file_codec(),
         inputs in sizes(), outputs in sizes(),
     ) {
         let (stored, _) = encode_with(codec, &plain, &inputs, &outputs);

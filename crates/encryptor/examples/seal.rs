@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use xb_encryptor::{
-    Backend, Envelope, FreshKey, KeyBytes, KeyMaterial, KeySlotSpec, OpenStream, SealContext,
+    Backend, FreshKey, KeyBytes, KeyMaterial, KeySlotSpec, KeysObject, OpenStream, SealContext,
     SealStream, new_stream_id,
 };
 
@@ -16,13 +16,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mine = KeyBytes::new(b"0123456789abcdefghijklmnopqrstuv")?;
     let theirs = KeyBytes::new(b"vutsrqponmlkjihgfedcba9876543210")?;
 
-    // Every stream has its own key; the envelope wraps it once per key slot.
+    // Every stream has its own key; the keys object wraps it once per key slot.
     let stream_id = new_stream_id()?;
     let fresh = FreshKey::generate()?;
     let commitment = fresh.key().commitment(&stream_id);
     let context = SealContext { stream_id, commitment, header: &[0; 128] };
     let ways = [KeySlotSpec::Key(&mine), KeySlotSpec::Key(&theirs)];
-    let envelope = Envelope::seal(fresh.key(), stream_id, &ways)?.encode().to_vec();
+    let keys_object = KeysObject::seal(fresh.key(), stream_id, &ways)?.encode().to_vec();
 
     let (sealer, _key) = fresh.sealer(&context, Backend::default())?;
     let (mut sealed, mut stream) = (Vec::new(), SealStream::new(sealer)?);
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     stream.finish(&mut sealed)?;
     println!("{} bytes sealed to {}", text.len(), sealed.len());
 
-    let key = Envelope::parse(&envelope)?.open(&KeyMaterial::Key(&theirs))?;
+    let key = KeysObject::parse(&keys_object)?.open(&KeyMaterial::Key(&theirs))?;
     let (mut plain, mut stream) =
         (Vec::new(), OpenStream::new(&key, &context, Backend::default())?);
     stream.push(&sealed, &mut plain)?;

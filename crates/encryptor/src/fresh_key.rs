@@ -34,7 +34,7 @@ impl FreshKey {
         Ok(Self(DataKey::new(&bytes)))
     }
 
-    /// The data key: for its commitment, its envelope, its manifest.
+    /// The data key: for its commitment, its keys object, its manifest.
     #[must_use]
     pub fn key(&self) -> &DataKey {
         &self.0

@@ -26,8 +26,8 @@ const ENVELOPE_INFO: &[u8] = b"xbrs keys mac 1";
 
 /// The 32 random bytes that seal one stream, once.
 ///
-/// A `DataKey` comes from an [`Envelope`](crate::Envelope). It can open its stream, check its
-/// manifest, and be wrapped in a new envelope. It cannot seal: only a
+/// A `DataKey` comes from an [`KeysObject`](crate::KeysObject). It can open its stream, check its
+/// manifest, and be wrapped in a new keys object. It cannot seal: only a
 /// [`FreshKey`](crate::FreshKey) can. It has no `Clone`, prints as `DataKey(***)`, and is wiped
 /// when dropped.
 pub struct DataKey(Box<[u8; DataKey::LEN]>);
@@ -66,8 +66,8 @@ impl DataKey {
         MacKey(kdf::derive(self.bytes(), stream_id, MANIFEST_INFO))
     }
 
-    /// Returns the key that authenticates the envelope.
-    pub(crate) fn envelope_key(&self, stream_id: &[u8; STREAM_ID_LEN]) -> MacKey {
+    /// Returns the key that authenticates the keys object.
+    pub(crate) fn slots_key(&self, stream_id: &[u8; STREAM_ID_LEN]) -> MacKey {
         MacKey(kdf::derive(self.bytes(), stream_id, ENVELOPE_INFO))
     }
 }
@@ -121,12 +121,12 @@ mod tests {
         let id: [u8; 16] = std::array::from_fn(|n| 0xa0 + n as u8);
         assert_eq!(crate::hex::encode(&key.commitment(&id)), COMMITMENT);
         assert_eq!(crate::hex::encode(&key.manifest_key(&id).code(b"abc")), MANIFEST_CODE);
-        assert_eq!(crate::hex::encode(&key.envelope_key(&id).code(b"abc")), ENVELOPE_CODE);
+        assert_eq!(crate::hex::encode(&key.slots_key(&id).code(b"abc")), SLOTS_CODE);
     }
 
     const COMMITMENT: &str = "36b7885feb56ca8785b88c81b31bee908755ae1f7d90fd384f63365ae2b7c7a5";
     const MANIFEST_CODE: &str = "50fa57699fed2cf20d1afc8661065a3e4e9cd39fc20c45f2666cef26b1b859f1";
-    const ENVELOPE_CODE: &str = "b455876f5bd35f4b9a38ef3351866c422e14a2d160a64eed424809a30fe54dc7";
+    const SLOTS_CODE: &str = "b455876f5bd35f4b9a38ef3351866c422e14a2d160a64eed424809a30fe54dc7";
 
     #[test]
     fn a_commitment_fits_one_key_and_one_stream() {

@@ -1,4 +1,4 @@
-//! Ciphers and keys: stock xbcrypt files, the seal of native streams, and the envelope that holds
+//! Ciphers and keys: stock xbcrypt files, the seal of native streams, and the keys object that holds
 //! the wrapped key of a sealed stream.
 //!
 //! This crate turns bytes into bytes. It starts no threads and does no I/O, except for the
@@ -9,12 +9,12 @@
 //! # The seal
 //!
 //! A [`FreshKey`] seals one stream, once. Its [`Sealer`] hands out segments, which workers seal in
-//! place, in parallel. A reader opens the [`Envelope`] with its keys, and with the resulting
+//! place, in parallel. A reader opens the [`KeysObject`] with its keys, and with the resulting
 //! [`DataKey`] any segment in any order; no byte of a segment is output unless it is authentic.
 //! [`SealStream`] and [`OpenStream`] do the same sequentially.
 //!
 //! ```
-//! use xb_encryptor::{Backend, Envelope, FreshKey, KeyBytes, OpenStream, SealContext, SealStream,
+//! use xb_encryptor::{Backend, KeysObject, FreshKey, KeyBytes, OpenStream, SealContext, SealStream,
 //!                    KeyMaterial, KeySlotSpec};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +24,7 @@
 //! let fresh = FreshKey::generate()?;
 //! let commitment = fresh.key().commitment(&stream_id); // goes into the stream header
 //! let context = SealContext { stream_id, commitment, header: b"the 128 bytes of the header" };
-//! let envelope = Envelope::seal(fresh.key(), stream_id, &[KeySlotSpec::Key(&key_file)])?;
+//! let keys object = KeysObject::seal(fresh.key(), stream_id, &[KeySlotSpec::Key(&key_file)])?;
 //!
 //! let (sealer, _key) = fresh.sealer(&context, Backend::default())?;
 //! let mut sealed = Vec::new();
@@ -32,7 +32,7 @@
 //! stream.push(b"the body", &mut sealed)?;
 //! stream.finish(&mut sealed)?;
 //!
-//! let key = Envelope::parse(envelope.encode())?.open(&KeyMaterial::Key(&key_file))?;
+//! let key = KeysObject::parse(keys object.encode())?.open(&KeyMaterial::Key(&key_file))?;
 //! let mut plain = Vec::new();
 //! let mut stream = OpenStream::new(&key, &context, Backend::default())?;
 //! stream.push(&sealed, &mut plain)?;
@@ -77,13 +77,13 @@
 
 mod aead;
 mod command;
-mod envelope;
 mod fresh_key;
 mod hex;
 mod identity;
 mod kdf;
 mod key;
 mod key_file;
+mod keys_object;
 mod random;
 mod seal;
 mod ways;
@@ -91,15 +91,15 @@ pub mod xbcrypt;
 
 pub use aead::{Backend, TAG_LEN};
 pub use command::{CommandError, CommandFault, DEFAULT_TIMEOUT, KeyCommand, MAX_WRAPPED};
-pub use envelope::{
-    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, Envelope, EnvelopeError, KeyMaterial,
-    KeySlotSpec, MAX_BLOCK, MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault,
-    SlotInfo, SlotKind, WrapError, is_keys_block, parse_block,
-};
 pub use fresh_key::FreshKey;
 pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};
 pub use key::{DataKey, MacKey, STREAM_ID_LEN, new_stream_id};
 pub use key_file::{KeyBytes, KeyFile, KeyFileError, KeyLength};
+pub use keys_object::{
+    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, KeyMaterial, KeySlotSpec, KeysObject,
+    KeysObjectError, MAX_BLOCK, MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault,
+    SlotInfo, SlotKind, WrapError, is_keys_block, parse_block,
+};
 pub use random::NoRandom;
 pub use seal::{
     Expected, OpenStream, Opener, SEAL_HEAD_LEN, SEGMENT_LEN, SealContext, SealError, SealStream,

@@ -1,7 +1,7 @@
 //! Key slots to create for a new stream, and the keys that a reader has.
 
 use crate::{
-    DataKey, Envelope, Identities, KeyBytes, KeyCommand, KeyMaterial, KeySlotSpec, OpenError,
+    DataKey, Identities, KeyBytes, KeyCommand, KeyMaterial, KeySlotSpec, KeysObject, OpenError,
     Passphrase, Recipient,
 };
 
@@ -54,7 +54,7 @@ impl KeySlots {
         self.list().is_empty()
     }
 
-    /// Lists all key slots, for an [`Envelope`].
+    /// Lists all key slots, for an [`KeysObject`].
     #[must_use]
     pub fn list(&self) -> Vec<KeySlotSpec<'_>> {
         let mut ways: Vec<KeySlotSpec<'_>> = self.key.iter().map(KeySlotSpec::Key).collect();
@@ -117,10 +117,14 @@ impl Keys {
             && self.command.is_none()
     }
 
-    /// Opens an envelope with the first key that matches; `None` when there are no keys.
+    /// Opens a keys object with the first key that matches; `None` when there are no keys.
     /// `max_memory` limits the memory for a passphrase, in bytes.
     #[must_use]
-    pub fn open(&self, envelope: &Envelope, max_memory: u64) -> Option<Result<DataKey, OpenError>> {
+    pub fn open(
+        &self,
+        keys_object: &KeysObject,
+        max_memory: u64,
+    ) -> Option<Result<DataKey, OpenError>> {
         let key = self.key.iter().filter(|key| key.len() == DataKey::LEN);
         let mut unlocks: Vec<KeyMaterial<'_>> = key.map(KeyMaterial::Key).collect();
         unlocks.extend(self.identities.iter().map(KeyMaterial::Identities));
@@ -132,7 +136,7 @@ impl Keys {
         );
         let mut outcome = None;
         for unlock in unlocks {
-            let opened = envelope.open(&unlock);
+            let opened = keys_object.open(&unlock);
             let done = opened.is_ok();
             outcome = Some(opened);
             if done {

@@ -1,4 +1,4 @@
-//! The `age` program opens the slots of an envelope, and its output works as a slot.
+//! The `age` program opens the slots of a keys object, and its output works as a slot.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a failed step must end the test
 
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use common::{run, write};
 use serde_json::Value;
 use xb_encryptor::{
-    Envelope, FreshKey, Identities, KeyCommand, KeyMaterial, KeySlotSpec, Passphrase, Recipient,
+    FreshKey, Identities, KeyCommand, KeyMaterial, KeySlotSpec, KeysObject, Passphrase, Recipient,
 };
 use xb_testkit::tools::find;
 
@@ -20,12 +20,12 @@ fn plain_key(fresh: &FreshKey, dir: &tempfile::TempDir) -> Vec<u8> {
     let path = dir.path().join("plain");
     let script = format!("cat > {}; echo wrapped", path.display());
     let command = KeyCommand::new(["sh", "-c", &script].map(OsString::from)).unwrap();
-    Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
+    KeysObject::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
     std::fs::read(path).unwrap()
 }
 
-fn slot(envelope: &Envelope, n: usize) -> String {
-    let text = std::str::from_utf8(envelope.encode()).unwrap();
+fn slot(keys_object: &KeysObject, n: usize) -> String {
+    let text = std::str::from_utf8(keys_object.encode()).unwrap();
     let json: Value = serde_json::from_str(&text[..text.find("sha256:").unwrap()]).unwrap();
     json["slots"][n]["age"].as_str().unwrap().to_owned()
 }
@@ -42,17 +42,17 @@ fn age_opens_a_recipient_slot() {
     let their_identities = Identities::parse(&theirs).unwrap();
     let recipients = [ours.recipients(), their_identities.recipients()].concat();
     let ways: Vec<KeySlotSpec<'_>> = recipients.iter().map(KeySlotSpec::Recipient).collect();
-    let envelope = Envelope::seal(fresh.key(), ID, &ways).unwrap();
+    let keys_object = KeysObject::seal(fresh.key(), ID, &ways).unwrap();
     let plain = plain_key(&fresh, &dir);
     for (n, identity) in [secret.as_str(), theirs.as_str()].into_iter().enumerate() {
         let file = write(&dir, "identity", identity.as_bytes());
-        let armored = slot(&envelope, n);
+        let armored = slot(&keys_object, n);
         let (ok, out, talk) = run(&find("age"), &["-d", "-i", &file], armored.as_bytes());
         assert!(ok, "{talk}");
         assert_eq!(out, plain);
         // Each key opens only its own slot.
         let (ok, out, _) =
-            run(&find("age"), &["-d", "-i", &file], slot(&envelope, 1 - n).as_bytes());
+            run(&find("age"), &["-d", "-i", &file], slot(&keys_object, 1 - n).as_bytes());
         assert!(!ok && out.is_empty());
     }
     let public = theirs.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
@@ -97,8 +97,9 @@ fn age_opens_a_passphrase_slot() {
     let dir = tempfile::tempdir().unwrap();
     let fresh = FreshKey::generate().unwrap();
     let words = Passphrase::new("correct horse".to_owned()).unwrap();
-    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Passphrase(&words)]).unwrap();
-    let source = write(&dir, "slot.age", slot(&envelope, 0).as_bytes());
+    let keys_object =
+        KeysObject::seal(fresh.key(), ID, &[KeySlotSpec::Passphrase(&words)]).unwrap();
+    let source = write(&dir, "slot.age", slot(&keys_object, 0).as_bytes());
     let target = dir.path().join("key").to_str().unwrap().to_owned();
     let (ok, talk) = on_a_terminal(&["-d", "-o", &target, &source], "correct horse\\n");
     assert!(ok, "{talk}");
@@ -118,8 +119,8 @@ fn a_slot_that_age_made_opens() {
         "case $1 in wrap) exec {age} -r {recipient};; unwrap) exec {age} -d -i {identity};; esac"
     );
     let command = KeyCommand::new(["sh", "-c", &script, "sh"].map(OsString::from)).unwrap();
-    let envelope = Envelope::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
-    let key = envelope.open(&KeyMaterial::Command(&command)).unwrap();
+    let keys_object = KeysObject::seal(fresh.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
+    let key = keys_object.open(&KeyMaterial::Command(&command)).unwrap();
     assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
 }
 
@@ -132,7 +133,7 @@ fn files_of_age_are_read_as_slots() {
     let (identities, _) = Identities::generate();
     let recipient = &identities.recipients()[0];
     let words = Passphrase::new("correct horse".to_owned()).unwrap();
-    let ours = Envelope::seal(
+    let ours = KeysObject::seal(
         fresh.key(),
         ID,
         &[KeySlotSpec::Recipient(recipient), KeySlotSpec::Passphrase(&words)],
@@ -152,12 +153,12 @@ fn files_of_age_are_read_as_slots() {
     json["slots"][0]["age"] = String::from_utf8(by_recipient).unwrap().into();
     json["slots"][1]["age"] = std::fs::read_to_string(&target).unwrap().into();
     let rebuilt = common::keys_object(&json, &plain, &ID);
-    let envelope = Envelope::parse(&rebuilt).unwrap();
-    let key = envelope.open(&KeyMaterial::Identities(&identities)).unwrap();
+    let keys_object = KeysObject::parse(&rebuilt).unwrap();
+    let key = keys_object.open(&KeyMaterial::Identities(&identities)).unwrap();
     assert_eq!(key.commitment(&ID), fresh.key().commitment(&ID));
     // The program uses 2^18 by default: 256 MiB.
     let open =
-        |max_memory| envelope.open(&KeyMaterial::Passphrase { passphrase: &words, max_memory });
+        |max_memory| keys_object.open(&KeyMaterial::Passphrase { passphrase: &words, max_memory });
     assert!(open(64 << 20).unwrap_err().to_string().contains("needs 268435456 bytes"));
     assert!(open(256 << 20).is_ok());
 }

@@ -6,7 +6,7 @@
 mod common;
 
 use xb_encryptor::{
-    Backend, Envelope, Identities, KeyBytes, KeyMaterial, OpenStream, SealContext, parse_block,
+    Backend, Identities, KeyBytes, KeyMaterial, KeysObject, OpenStream, SealContext, parse_block,
 };
 use xb_testkit::vectors::read;
 
@@ -22,7 +22,7 @@ fn a_stream_that_others_sealed_opens_by_either_slot() {
     let file = KeyBytes::from_text(b"0123456789abcdefghijklmnopqrstuv").unwrap();
     let identity = String::from_utf8(read("seal/identity")).unwrap();
     let identities = Identities::parse(&identity).unwrap();
-    let object = Envelope::parse(&read("seal/keys")).unwrap();
+    let object = KeysObject::parse(&read("seal/keys")).unwrap();
     let block = parse_block(&read("seal/keys-block")).unwrap();
     assert_eq!(object.encode(), block.encode());
     object.belongs_to(&stream_id(), &commitment).unwrap();
@@ -66,7 +66,8 @@ fn keys_are_derived_as_written() {
     let commitment = common::derive(&data_key, &stream_id(), b"xbrs key commitment 1");
     assert_eq!(header[40..72], commitment);
     let file = KeyBytes::from_text(b"0123456789abcdefghijklmnopqrstuv").unwrap();
-    let key = Envelope::parse(&read("seal/keys")).unwrap().open(&KeyMaterial::Key(&file)).unwrap();
+    let key =
+        KeysObject::parse(&read("seal/keys")).unwrap().open(&KeyMaterial::Key(&file)).unwrap();
     let manifest = common::derive(&data_key, &stream_id(), b"xbrs manifest mac 1");
     let code = key.manifest_key(&stream_id()).code(b"text");
     assert_eq!(code[..], common::hmac(&manifest, b"text"));

@@ -7,7 +7,7 @@ mod common;
 use common::{noise, python, run, write};
 use sha2::{Digest, Sha256};
 use xb_encryptor::{
-    Backend, DataKey, Envelope, FreshKey, KeyBytes, KeyMaterial, KeySlotSpec, OpenStream, Opener,
+    Backend, DataKey, FreshKey, KeyBytes, KeyMaterial, KeySlotSpec, KeysObject, OpenStream, Opener,
     SealContext, SealStream, SegmentLayout, TAG_LEN,
 };
 
@@ -75,7 +75,7 @@ impl Known {
         let script = format!("cat > {}; echo wrapped", path.display());
         let words = ["sh", "-c", &script].map(std::ffi::OsString::from);
         let command = xb_encryptor::KeyCommand::new(words).unwrap();
-        Envelope::seal(key.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
+        KeysObject::seal(key.key(), ID, &[KeySlotSpec::Command(&command)]).unwrap();
         let bytes = std::fs::read(path).unwrap();
         assert_eq!(bytes.len(), DataKey::LEN);
         Self { key: Some(key), bytes, dir }
@@ -164,14 +164,14 @@ fn tink_refuses_what_we_refuse() {
     assert!(known.tink("open", &sealed).is_err(), "a flipped bit");
 }
 
-/// Checks the helper above: opening the envelope returns the same key.
+/// Checks the helper above: opening the keys object returns the same key.
 #[test]
 fn the_known_key_is_the_key() {
     let known = Known::new();
     let file = KeyBytes::new(&[9; 32]).unwrap();
     let key = known.key.as_ref().unwrap().key();
-    let envelope = Envelope::seal(key, ID, &[KeySlotSpec::Key(&file)]).unwrap();
-    assert!(envelope.open(&KeyMaterial::Key(&file)).is_ok());
+    let keys_object = KeysObject::seal(key, ID, &[KeySlotSpec::Key(&file)]).unwrap();
+    assert!(keys_object.open(&KeyMaterial::Key(&file)).is_ok());
     assert_eq!(Sha256::digest(HEADER).len(), 32);
     // The formula of docs/spec/format.md.
     let okm = hkdf::Hkdf::<Sha256>::new(Some(&ID), &known.bytes);

@@ -1,10 +1,10 @@
-//! Input that needs a key: xbcrypt files, sealed streams, and envelopes.
+//! Input that needs a key: xbcrypt files, sealed streams, and keys objects.
 
 use sha2::{Digest, Sha256};
 use xb_encryptor::xbcrypt::{Algorithm, Cipher, Decrypter, Limits};
 use xb_encryptor::{
-    Backend, BlockHead, DataKey, Envelope, FreshKey, Identities, KeyBytes, KeyMaterial, OpenStream,
-    Passphrase, SEGMENT_LEN, SealContext, SealStream, SegmentLayout, parse_block,
+    Backend, BlockHead, DataKey, FreshKey, Identities, KeyBytes, KeyMaterial, KeysObject,
+    OpenStream, Passphrase, SEGMENT_LEN, SealContext, SealStream, SegmentLayout, parse_block,
 };
 use xb_testkit::vectors::read as fixture;
 
@@ -162,30 +162,30 @@ fn open(key: &DataKey, context: &SealContext<'_>, sealed: &[u8], step: usize) ->
     (out, whole)
 }
 
-/// Any text as an envelope, with a matching digest: no panic, never a key. An envelope that can be parsed is encoded as the same bytes, also in a block.
-pub(crate) fn envelope(data: &[u8]) {
+/// Any text as a keys object, with a matching digest: no panic, never a key. A keys object that can be parsed is encoded as the same bytes, also in a block.
+pub(crate) fn keys_object(data: &[u8]) {
     let _ = parse_block(data);
     if let Some(head) = data.first_chunk() {
         let _ = BlockHead::parse(head);
     }
-    let _ = Envelope::parse(data);
+    let _ = KeysObject::parse(data);
 
     let mut text = data.to_vec();
     text.push(b'\n');
     let digest: String = base16ct::lower::encode_string(&Sha256::digest(&text));
     text.extend(format!("sha256:{digest}\nhmac-sha256:{}\n", "0".repeat(64)).bytes());
-    let Ok(envelope) = Envelope::parse(&text) else { return };
-    assert_eq!(envelope.encode(), text);
-    let block = envelope.encode_block().expect("it fits");
+    let Ok(keys_object) = KeysObject::parse(&text) else { return };
+    assert_eq!(keys_object.encode(), text);
+    let block = keys_object.encode_block().expect("it fits");
     assert_eq!(parse_block(&block).expect("our own").encode(), text);
 
     let key = KeyBytes::new(&[1; 32]).expect("32 bytes");
-    assert!(envelope.open(&KeyMaterial::Key(&key)).is_err());
+    assert!(keys_object.open(&KeyMaterial::Key(&key)).is_err());
     let (identities, _) = Identities::generate();
-    assert!(envelope.open(&KeyMaterial::Identities(&identities)).is_err());
+    assert!(keys_object.open(&KeyMaterial::Identities(&identities)).is_err());
     let passphrase = Passphrase::new("x".to_owned()).expect("not empty");
     let passphrase = KeyMaterial::Passphrase { passphrase: &passphrase, max_memory: 1 << 12 };
-    assert!(envelope.open(&passphrase).is_err());
+    assert!(keys_object.open(&passphrase).is_err());
 }
 
 pub(crate) fn xbcrypt_seeds() -> Vec<Vec<u8>> {
@@ -201,7 +201,7 @@ pub(crate) fn seal_seeds() -> Vec<Vec<u8>> {
 }
 
 /// The fixtures, without the check lines that the target adds.
-pub(crate) fn envelope_seeds() -> Vec<Vec<u8>> {
+pub(crate) fn keys_object_seeds() -> Vec<Vec<u8>> {
     let (keys, block) = (fixture("seal/keys"), fixture("seal/keys-block"));
     let text = String::from_utf8(keys.clone()).unwrap();
     let body = text.split_once("\nsha256:").map(|(body, _)| body.as_bytes().to_vec());

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a panic reports a finding")]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of small inputs")]
 
+mod binlog;
 mod catalogue;
 mod codecs;
 mod commands;
@@ -33,7 +34,8 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
+    Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
     Target { name: "extract", run: extract::extract, seeds: extract::seeds },
     Target { name: "frame_stream", run: frames::stream, seeds: frames::stream_seeds },
@@ -45,7 +47,7 @@ pub const TARGETS: [Target; 23] = [
     Target { name: "xbcrypt_decode", run: keys::xbcrypt, seeds: keys::xbcrypt_seeds },
     Target { name: "redo_head", run: redo::head, seeds: redo::seeds },
     Target { name: "seal_open", run: keys::seal, seeds: keys::seal_seeds },
-    Target { name: "envelope_open", run: keys::envelope, seeds: keys::envelope_seeds },
+    Target { name: "envelope_open", run: keys::keys_object, seeds: keys::keys_object_seeds },
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },
     Target { name: "records", run: catalogue::records, seeds: catalogue::record_seeds },
     Target { name: "object_names", run: catalogue::names, seeds: catalogue::name_seeds },

@@ -89,7 +89,7 @@ impl KeyOptions {
     ///
     /// # Errors
     /// A usage failure names the option.
-    pub fn ways_in(&self, recipients: &RecipientOptions, log: &Log) -> Result<KeySlots, Failure> {
+    pub fn key_slots(&self, recipients: &RecipientOptions, log: &Log) -> Result<KeySlots, Failure> {
         let recipients = list(&recipients.recipient, recipients.recipients_file.as_deref())?;
         let passphrase = new_passphrase("--passphrase-file", self.passphrase_file.as_deref())?;
         Ok(KeySlots::default()
@@ -133,7 +133,7 @@ impl NewKeyOptions {
     ///
     /// # Errors
     /// A usage failure names the option.
-    pub fn ways_in(&self, log: &Log) -> Result<KeySlots, Failure> {
+    pub fn key_slots(&self, log: &Log) -> Result<KeySlots, Failure> {
         let key = self.new_key_file.as_deref();
         let key = key.map(|path| key_file("--new-key-file", path, log)).transpose()?;
         let passphrase = self.new_passphrase_file.as_deref();
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn nothing_asked_for_is_nothing() {
         let options = KeyOptions::default();
-        assert!(options.ways_in(&RecipientOptions::default(), &log()).unwrap().is_empty());
+        assert!(options.key_slots(&RecipientOptions::default(), &log()).unwrap().is_empty());
         assert!(options.keys(&IdentityOptions::default(), &log()).unwrap().is_empty());
-        assert!(NewKeyOptions::default().ways_in(&log()).unwrap().is_empty());
+        assert!(NewKeyOptions::default().key_slots(&log()).unwrap().is_empty());
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
             Some(path)
         };
         let keys = |options: KeyOptions| {
-            options.ways_in(&RecipientOptions::default(), &log()).unwrap_err().line()
+            options.key_slots(&RecipientOptions::default(), &log()).unwrap_err().line()
         };
         let short = KeyOptions { encrypt_key: Some(Secret::new("s3cret")), ..Default::default() };
         assert_eq!(keys(short), "--encrypt-key: the key has 6 bytes; it must have 16, 24 or 32");
@@ -283,12 +283,12 @@ mod tests {
             recipients_file: file("nobody", b"# nobody yet\n"),
             ..Default::default()
         };
-        let failure = KeyOptions::default().ways_in(&nobody, &log()).unwrap_err().line();
+        let failure = KeyOptions::default().key_slots(&nobody, &log()).unwrap_err().line();
         assert!(failure.starts_with("--recipients-file: ") && failure.contains("no age recipient"));
         let nothing = KeyOptions { key_command: Some(Secret::new(" ")), ..Default::default() };
         assert_eq!(keys(nothing), "--key-command is empty; give a program");
         let new = NewKeyOptions { recipient: vec!["age1x".to_owned()], ..Default::default() };
-        assert!(new.ways_in(&log()).unwrap_err().line().starts_with("--recipient: "));
+        assert!(new.key_slots(&log()).unwrap_err().line().starts_with("--recipient: "));
         let identities = IdentityOptions { identity_file: file("ids", b"AGE-SECRET") };
         let failure = KeyOptions::default().keys(&identities, &log()).unwrap_err();
         assert!(failure.line().starts_with("--identity-file: "));

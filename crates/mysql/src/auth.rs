@@ -40,11 +40,13 @@ impl std::fmt::Debug for Account {
 /// What carries the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
-    /// TLS; the server's certificate is verified.
+    /// TLS; the server's certificate is verified, or the connection does not leave this host.
     Tls,
+    /// TLS with a server that has not proven who it is.
+    Unproven,
     /// A Unix socket.
     Socket,
-    /// Anything that others can read. [`Client`](crate::Client) never logs in over it.
+    /// Anything that others can read.
     Plain,
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn more(
     match (plugin, data, channel) {
         (CACHING_SHA2, FAST, _) => Ok(None),
         // The alternative, an RSA key that the server sends, would be a key of anyone in between.
-        (CACHING_SHA2, FULL, Channel::Plain) => Err(Error::NotPrivate),
+        (CACHING_SHA2, FULL, Channel::Plain | Channel::Unproven) => Err(Error::NotPrivate),
         (CACHING_SHA2, FULL, Channel::Tls | Channel::Socket) => Ok(Some([password, &[0]].concat())),
         _ => Err(Error::Malformed { packet: "authentication data" }),
     }
@@ -145,7 +147,9 @@ mod tests {
     #[test]
     fn the_password_itself_goes_only_over_a_private_channel() {
         let ask = |channel| more(CACHING_SHA2, b"secret", FULL, channel);
-        assert!(matches!(ask(Channel::Plain), Err(Error::NotPrivate)));
+        for channel in [Channel::Plain, Channel::Unproven] {
+            assert!(matches!(ask(channel), Err(Error::NotPrivate)));
+        }
         for channel in [Channel::Tls, Channel::Socket] {
             assert_eq!(ask(channel).ok().flatten().as_deref(), Some(&b"secret\0"[..]));
         }

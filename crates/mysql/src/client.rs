@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::auth::{Account, Channel};
+use crate::capabilities::TLS;
 use crate::error::Error;
 use crate::handshake::Greeting;
 use crate::link::Link;
@@ -17,7 +18,7 @@ use crate::login::{Login, Step};
 use crate::packet::{MAX_PACKET, Packets};
 use crate::reply::{Command, Event, Reply};
 use crate::response::{Column, Completion, Row};
-use crate::tls::{self, Trust};
+use crate::tls::{self, ClientCertificate, Trust};
 
 const LOGIN: &str = "logging in";
 const QUERY: &str = "running a statement";
@@ -27,7 +28,7 @@ const QUERY: &str = "running a statement";
 pub enum Target {
     /// A Unix socket; its directory's permissions say who can serve it.
     Socket(PathBuf),
-    /// A TCP port, always with TLS.
+    /// A TCP port, with TLS unless `trust` is [`Trust::Unproven`].
     Tcp {
         /// Host name or address.
         host: String,
@@ -35,7 +36,31 @@ pub enum Target {
         port: u16,
         /// How the server proves who it is.
         trust: Trust,
+        /// How the client proves who it is, if the account requires that.
+        certificate: Option<ClientCertificate>,
     },
+}
+
+/// Ends a connection from another thread, whatever the client waits for.
+#[derive(Debug)]
+pub struct HangUp(Socket);
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl HangUp {
+    /// Closes the connection: the client's call fails, and the server ends the statement when it
+    /// notices.
+    pub fn now(&self) {
+        // It fails only if the connection is closed already.
+        let _ = match &self.0 {
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
 }
 
 /// How long to wait for one read or write of the connection.
@@ -93,15 +118,27 @@ impl Client {
                 let greeting = Greeting::parse(&link.receive(LOGIN)?)?;
                 (link, greeting, Channel::Socket)
             }
-            Target::Tcp { host, port, trust } => {
+            Target::Tcp { host, port, trust, certificate } => {
                 let stream = dial(host, *port, timeouts.login).map_err(connecting)?;
                 limit(&stream, timeouts)?;
+                let is_here = stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
                 let mut link = Link::new(stream, packets);
                 let greeting = Greeting::parse(&link.receive(LOGIN)?)?;
-                link.send(&greeting.tls_request(account)?, LOGIN)?;
+                let plain = *trust == Trust::Unproven && greeting.capabilities & TLS == 0;
+                if !plain {
+                    link.send(&greeting.tls_request(account)?, LOGIN)?;
+                }
                 let (stream, packets) = link.into_parts()?;
-                let stream: Box<dyn Stream> = Box::new(tls::connect(stream, host, trust)?);
-                (Link::new(stream, packets), greeting, Channel::Tls)
+                let (stream, channel): (Box<dyn Stream>, _) = match plain {
+                    true => (Box::new(stream), Channel::Plain),
+                    false => {
+                        let stream = tls::connect(stream, host, trust, certificate.as_ref())?;
+                        let private = *trust != Trust::Unproven || is_here;
+                        let channel = if private { Channel::Tls } else { Channel::Unproven };
+                        (Box::new(stream), channel)
+                    }
+                };
+                (Link::new(stream, packets), greeting, channel)
             }
         };
         let (mut login, first) = Login::begin(&greeting, account, channel)?;
@@ -116,6 +153,14 @@ impl Client {
         let capabilities = login.capabilities();
         link.stream().set_timeouts(timeouts.reply).map_err(connecting)?;
         Ok(Self { link, greeting, capabilities, ready: true })
+    }
+
+    /// Returns a handle that can end the connection from another thread.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn hang_up(&self) -> Result<HangUp, Error> {
+        self.link.stream().socket().map(HangUp).map_err(connecting)
     }
 
     /// What the server said about itself.
@@ -139,6 +184,16 @@ impl Client {
     /// Those of [`Client::query`] and of the statements.
     pub fn rows(&mut self, sql: impl AsRef<[u8]>) -> Result<Vec<Row>, Error> {
         Ok(self.query(sql)?.collect()?.into_iter().flat_map(|result| result.rows).collect())
+    }
+
+    /// Runs statements, and drops the rows of their results as they come.
+    ///
+    /// # Errors
+    /// Those of [`Client::query`] and of the statements.
+    pub fn run(&mut self, sql: impl AsRef<[u8]>) -> Result<(), Error> {
+        let mut results = self.query(sql)?;
+        while results.next()?.is_some() {}
+        Ok(())
     }
 
     /// Asks the server for a sign of life.
@@ -240,9 +295,14 @@ impl Results<'_> {
 /// A connection of bytes.
 trait Stream: Read + Write + Send {
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()>;
+    fn socket(&self) -> io::Result<Socket>;
 }
 
 impl Stream for UnixStream {
+    fn socket(&self) -> io::Result<Socket> {
+        self.try_clone().map(Socket::Unix)
+    }
+
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         self.set_read_timeout(limit)?;
         self.set_write_timeout(limit)
@@ -250,6 +310,10 @@ impl Stream for UnixStream {
 }
 
 impl Stream for TcpStream {
+    fn socket(&self) -> io::Result<Socket> {
+        self.try_clone().map(Socket::Tcp)
+    }
+
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         self.set_read_timeout(limit)?;
         self.set_write_timeout(limit)
@@ -257,6 +321,10 @@ impl Stream for TcpStream {
 }
 
 impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn socket(&self) -> io::Result<Socket> {
+        self.sock.socket()
+    }
+
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         self.sock.set_timeouts(limit)
     }

@@ -46,12 +46,23 @@ pub enum Error {
     Plugin(String),
     /// The server requires the password itself, over a connection that others can read.
     #[error(
-        "the server requires the password itself, which is sent only over TLS or a Unix socket: use one of them"
+        "the server requires the password itself, which is sent only over a Unix socket, or over TLS to a server whose certificate is verified: use its socket, or give --ssl-ca"
     )]
     NotPrivate,
     /// A statement asks for a file of the client's host.
     #[error("the server requested a local file (LOAD DATA LOCAL INFILE), which is refused")]
     LocalFile,
+    /// A result has other columns than the statement asks for.
+    #[error("the server's answer has other columns or values than the statement asks for")]
+    Unexpected,
+    /// An option about the login has a value that cannot be used.
+    #[error("the option {option} has a value that cannot be used here: {what}")]
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// What is wrong, and what to do.
+        what: String,
+    },
     /// The server refused a login or a statement. After a statement, the connection can still be used.
     #[error(transparent)]
     Server(#[from] ServerError),

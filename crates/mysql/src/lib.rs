@@ -3,7 +3,7 @@
 //! The codec does no I/O. Bytes go into [`Packets`], packets come out, and two state machines turn
 //! them into meaning: [`Login`] from the server's [`Greeting`] to its consent, and [`Reply`] for the
 //! whole answer to one [`Command`]. [`Client`] is a small blocking user of both, over a Unix socket or over
-//! TCP with TLS; it never logs in over a connection that others can read.
+//! TCP with TLS. [`ClientOptions`] says where and as whom, from the options of the stock clients.
 //!
 //! ```text
 //! bytes ──► Packets ──► Greeting ──► Login ──► Reply ──► columns, rows, completion
@@ -22,6 +22,7 @@
 mod auth;
 pub mod capabilities;
 mod client;
+mod client_options;
 mod error;
 mod fields;
 mod handshake;
@@ -33,11 +34,12 @@ mod response;
 mod tls;
 
 pub use auth::{Account, Channel};
-pub use client::{Client, Results, Rows, Target, Timeouts};
+pub use client::{Client, HangUp, Results, Rows, Target, Timeouts};
+pub use client_options::{Access, ClientOptions, GROUPS};
 pub use error::{Error, ServerError};
 pub use handshake::Greeting;
 pub use login::{Login, Step};
 pub use packet::{MAX_PACKET, Packets};
 pub use reply::{Command, Event, Reply};
 pub use response::{Column, Completion, Row};
-pub use tls::{Fingerprint, Trust};
+pub use tls::{ClientCertificate, Fingerprint, Trust};

@@ -53,7 +53,10 @@ impl<'a> Login<'a> {
             CACHING_SHA2 => CACHING_SHA2,
             _ => NATIVE,
         };
-        let tls = if channel == Channel::Tls { can::TLS } else { 0 };
+        let tls = match channel {
+            Channel::Tls | Channel::Unproven => can::TLS,
+            Channel::Socket | Channel::Plain => 0,
+        };
         let capabilities = greeting.agreed(account) | tls;
         let answer = auth::answer(plugin, &account.password, &greeting.challenge)?;
         let first = greeting.response(account, capabilities, plugin, &answer)?;

@@ -188,6 +188,16 @@ impl Row {
         self.values.get(column)?.clone().and_then(|range| self.packet.get(range))
     }
 
+    /// All values, of exactly `N` columns without NULL, as text.
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`] if there are others, or if a value is not UTF-8.
+    pub fn texts<const N: usize>(&self) -> Result<[String; N], Error> {
+        let text = |value: Option<&[u8]>| String::from_utf8(value?.to_vec()).ok();
+        let texts: Option<Vec<String>> = self.iter().map(text).collect();
+        texts.and_then(|texts| texts.try_into().ok()).ok_or(Error::Unexpected)
+    }
+
     /// All values.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Option<&[u8]>> {
         (0..self.len()).map(|column| self.get(column))

@@ -124,7 +124,7 @@ fn served(bytes: Vec<u8>) -> Error {
         stream
     });
     let trust = Trust::Fingerprint(Fingerprint([0; 32]));
-    let target = Target::Tcp { host: "127.0.0.1".to_owned(), port, trust };
+    let target = Target::Tcp { host: "127.0.0.1".to_owned(), port, trust, certificate: None };
     let error = Client::connect(&target, &account(), TIMEOUTS).unwrap_err();
     server.join().unwrap();
     error

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use xb_mysql::{Account, Client, Error, Event, Fingerprint, Row, Target, Timeouts, Trust};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use xb_mysql::{
+    Account, Client, ClientCertificate, Error, Event, Fingerprint, Row, Target, Timeouts, Trust,
+};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
 
@@ -26,7 +28,7 @@ struct Secure {
 }
 
 impl Secure {
-    fn start() -> Self {
+    fn start(option: &str) -> Self {
         let scratch = Scratch::new();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -34,7 +36,9 @@ impl Secure {
         let trusted = pem("CERTIFICATE", authority.self_signed(&key).unwrap().der());
         let other = authority.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let server_key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        // With the name of its issuer, it would count as its own authority.
+        params.distinguished_name.push(DnType::CommonName, "server");
         let own = params.signed_by(&server_key, &Issuer::new(authority, key)).unwrap();
         for (name, text) in [
             ("ca.pem", trusted),
@@ -55,8 +59,10 @@ impl Secure {
             &format!("--port={port}"),
             &file("--ssl-cert", "cert.pem"),
             &file("--ssl-key", "key.pem"),
+            &file("--ssl-ca", "ca.pem"),
             "--plugin-load-add=auth_ed25519",
             PACKET,
+            option,
         ]);
         for host in ["localhost", "127.0.0.1"] {
             server.sql(&format!(
@@ -69,7 +75,7 @@ impl Secure {
     }
 
     fn target(&self, host: &str, trust: Trust) -> Target {
-        Target::Tcp { host: host.to_owned(), port: self.port, trust }
+        Target::Tcp { host: host.to_owned(), port: self.port, trust, certificate: None }
     }
 
     fn authority(&self, name: &str) -> Trust {
@@ -97,7 +103,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-static SECURE: LazyLock<Secure> = LazyLock::new(Secure::start);
+static SECURE: LazyLock<Secure> = LazyLock::new(|| Secure::start("--tls-version=TLSv1.3"));
 
 fn account(user: &str, password: &str) -> Account {
     Account {
@@ -153,6 +159,71 @@ fn any_other_certificate_is_refused() {
 }
 
 #[test]
+fn an_authority_alone_counts_whatever_the_certificate_names() {
+    let login = account("native", "secret");
+    let target = |file| SECURE.target("localhost", Trust::AnyName(SECURE.scratch.join(file)));
+    Client::connect(&target("ca.pem"), &login, TIMEOUTS).unwrap().ping().unwrap();
+    let error = Client::connect(&target("other.pem"), &login, TIMEOUTS).unwrap_err();
+    assert!(matches!(error, Error::Tls(_)), "{error}");
+}
+
+#[test]
+fn a_server_without_tls_1_3_is_checked_alike() {
+    let old = Secure::start("--tls-version=TLSv1.2");
+    let login = account("native", "secret");
+    let unproven = old.target("127.0.0.1", Trust::Unproven);
+    for target in [old.pinned(), old.target("127.0.0.1", old.authority("ca.pem")), unproven] {
+        Client::connect(&target, &login, TIMEOUTS).unwrap().ping().unwrap();
+    }
+    let other = old.target("127.0.0.1", Trust::Fingerprint(SECURE.fingerprint));
+    for target in [other, old.target("127.0.0.1", old.authority("other.pem"))] {
+        let error = Client::connect(&target, &login, TIMEOUTS).unwrap_err();
+        assert!(matches!(error, Error::Tls(_)), "{error}");
+    }
+}
+
+#[test]
+fn without_proof_there_is_tls_if_the_server_has_it() {
+    let login = account("native", "secret");
+    let target = SECURE.target("127.0.0.1", Trust::Unproven);
+    Client::connect(&target, &login, TIMEOUTS).unwrap().ping().unwrap();
+    let port = free_port();
+    let port_option = format!("--port={port}");
+    let plain =
+        MariaDb::start_with(&["--skip-networking=0", "--bind-address=127.0.0.1", &port_option]);
+    plain.sql("CREATE USER native@'%' IDENTIFIED BY 'secret'");
+    let (host, certificate) = ("127.0.0.1".to_owned(), None);
+    let target = Target::Tcp { host, port, trust: Trust::Unproven, certificate };
+    Client::connect(&target, &login, TIMEOUTS).unwrap().ping().unwrap();
+}
+
+#[test]
+fn a_client_certificate_lets_in_an_account_that_requires_one() {
+    SECURE.server.sql("CREATE OR REPLACE USER x509@'127.0.0.1' REQUIRE X509");
+    let target = |certificate| Target::Tcp {
+        host: "127.0.0.1".to_owned(),
+        port: SECURE.port,
+        trust: SECURE.authority("ca.pem"),
+        certificate,
+    };
+    // The server trusts the authority of its own certificate.
+    let file = |name| SECURE.scratch.join(name);
+    let own = ClientCertificate { chain: file("cert.pem"), key: file("key.pem") };
+    Client::connect(&target(Some(own)), &account("x509", ""), TIMEOUTS).unwrap().ping().unwrap();
+    assert!(refused(&target(None), &account("x509", "")).contains("1045"));
+}
+
+#[test]
+fn a_client_that_waits_is_ended_from_another_thread() {
+    let mut client = socket(&SECURE.server);
+    let hang_up = client.hang_up().unwrap();
+    let ended = std::thread::spawn(move || client.rows("SELECT SLEEP(600)").unwrap_err());
+    hang_up.now();
+    let error = ended.join().unwrap();
+    assert!(matches!(error, Error::Closed { .. }), "{error}");
+}
+
+#[test]
 fn a_wrong_password_is_refused() {
     let target = Target::Socket(SECURE.server.socket().to_owned());
     for target in [&SECURE.pinned(), &target] {
@@ -173,7 +244,7 @@ fn a_server_without_tls_is_refused() {
     let options = ["--skip-networking=0", "--bind-address=127.0.0.1", &port_option];
     let _server = MariaDb::start_with(&options);
     let trust = Trust::Fingerprint(Fingerprint([7; 32]));
-    let target = Target::Tcp { host: "127.0.0.1".to_owned(), port, trust };
+    let target = Target::Tcp { host: "127.0.0.1".to_owned(), port, trust, certificate: None };
     let error = Client::connect(&target, &account("root", ""), TIMEOUTS).unwrap_err();
     assert!(matches!(error, Error::NoTls), "{error}");
     let missing = Target::Socket(PathBuf::from("/nonexistent/sock"));
@@ -310,7 +381,7 @@ fn a_statement_that_is_killed_is_an_error_never_a_short_result() {
 #[test]
 fn a_server_that_is_killed_is_an_error_never_a_short_result() {
     for over_tls in [false, true] {
-        let secure = Secure::start();
+        let secure = Secure::start("--tls-version=TLSv1.3");
         let mut client = match over_tls {
             true => {
                 let native = account("native", "secret");

@@ -51,9 +51,9 @@ fn keys(byte: u8) -> Keys {
     Keys::default().with_key(key(byte))
 }
 
-fn seal(plain: &[u8], reads: &[usize], ways_in: &KeySlots, compress: Codec) -> Vec<u8> {
+fn seal(plain: &[u8], reads: &[usize], key_slots: &KeySlots, compress: Codec) -> Vec<u8> {
     let mut out = Vec::new();
-    let settings = SealFile { ways_in, compress, threads: 2, raw: false };
+    let settings = SealFile { key_slots, compress, threads: 2, raw: false };
     let summary =
         seal_file(Bits::new(plain, reads), &mut out, &settings, &Observer::default()).unwrap();
     assert_eq!(summary.end.plain_bytes, plain.len() as u64);
@@ -180,14 +180,14 @@ fn foreign_and_moved_segments_are_refused() {
     }
     // Keys of one file in front of the other are detected before any segment is opened.
     let (out, outcome) = open(&[&one[..4096], &other[4096..]].concat(), &[SEGMENT], &keys(1));
-    assert!(matches!(outcome, Err(OpenFileError::Envelope(_))) && out.is_empty());
+    assert!(matches!(outcome, Err(OpenFileError::KeysObject(_))) && out.is_empty());
 }
 
 #[test]
 fn streams_without_keys_in_front() {
     let file = seal(b"x", &[1], &ways(1), Codec::None);
     let (_, outcome) = open(&file[4096..], &[100], &keys(1));
-    assert!(matches!(outcome, Err(OpenFileError::NoEnvelope)));
+    assert!(matches!(outcome, Err(OpenFileError::NoKeysObject)));
     let tiny =
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/native/tiny.native"));
     let tiny = tiny.unwrap();
@@ -251,7 +251,7 @@ fn reading(limits: Limits, threads: usize) -> XbcryptRead {
 fn the_first_cause_is_named() {
     let observer = Observer::default();
     let ways = ways(1);
-    let settings = SealFile { ways_in: &ways, compress: Codec::None, threads: 2, raw: false };
+    let settings = SealFile { key_slots: &ways, compress: Codec::None, threads: 2, raw: false };
     let error = seal_file(Failing(usize::MAX), &mut Full(5 << 20), &settings, &observer);
     assert!(matches!(error, Err(SealFileError::Write(_))));
     let error = seal_file(Failing(3 << 20), &mut Vec::new(), &settings, &observer).unwrap_err();
@@ -457,7 +457,7 @@ fn an_xbstream_that_was_cut_is_not_sealed_unless_asked_for() {
     writer.end("t.ibd").unwrap();
     let stream = writer.finish().unwrap();
     let seal = |bytes: &[u8], raw| {
-        let settings = SealFile { ways_in: &ways, compress: Codec::None, threads: 2, raw };
+        let settings = SealFile { key_slots: &ways, compress: Codec::None, threads: 2, raw };
         let source = Cursor::new(bytes.to_vec());
         seal_file(source, &mut Vec::new(), &settings, &Observer::default())
     };

@@ -14,7 +14,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,12 +28,16 @@ use rustix::process::{
     set_parent_process_death_signal,
 };
 
+use crate::confine::{confine, is_supported};
+
 /// Prefix of the first argument that makes this executable a guardian; the descriptor of the line
 /// follows.
 const GUARD: &str = "--as-guardian-on=";
 /// Prefix of the first argument that makes this executable replace itself by another program; the
 /// guardian's process id follows.
 const CHILD: &str = "--as-child-of=";
+/// Prefix of the arguments after that one that name places to which the program is confined.
+const WRITES: &str = "--writing-below=";
 /// This executable, even if its file has been replaced since the start.
 const SELF: &str = "/proc/self/exe";
 /// Exit status of a guardian whose program could not be started, as in shells.
@@ -77,9 +83,24 @@ pub(crate) fn is_available() -> bool {
     IS_AVAILABLE.load(Ordering::Relaxed)
 }
 
-/// Calls `start` to start `program` behind a guardian, which ends the program when the line closes.
+/// Returns whether the programs that this process starts can be confined
+/// ([`Program::writing_only_below`](crate::Program::writing_only_below)).
+///
+/// # Errors
+/// Why they cannot be.
+pub fn can_confine() -> Result<(), &'static str> {
+    match (is_available(), is_supported()) {
+        (false, _) => Err("this program does not guard the programs that it starts"),
+        (_, false) => Err("this system has no Landlock"),
+        (true, true) => Ok(()),
+    }
+}
+
+/// Calls `start` to start `program` behind a guardian, which ends the program when the line closes. The
+/// program can write below `writable` only, if there is any.
 pub(crate) fn start_guarded(
     program: &OsStr,
+    writable: &[PathBuf],
     start: impl FnOnce(Command) -> io::Result<Child>,
 ) -> io::Result<(Child, PipeWriter)> {
     let (theirs, ours): (PipeReader, PipeWriter) = io::pipe()?;
@@ -88,7 +109,13 @@ pub(crate) fn start_guarded(
     // elsewhere may still inherit it: it could read from the line, but not keep it open.
     fcntl_setfd(&theirs, FdFlags::empty())?;
     let mut command = Command::new(SELF);
-    command.arg(format!("{GUARD}{}", theirs.as_raw_fd())).arg(program);
+    command.arg(format!("{GUARD}{}", theirs.as_raw_fd()));
+    for place in writable {
+        let mut word = OsString::from(WRITES);
+        word.push(place);
+        command.arg(word);
+    }
+    command.arg(program);
     let child = start(command);
     drop(theirs);
     drop(starting);
@@ -143,7 +170,14 @@ fn end_as(status: ExitStatus) -> u8 {
 /// Replaces this process by the program. Undoes every change that this process made to itself and
 /// that a program must not inherit; no other function does that.
 fn become_child(guardian: i32, mut args: impl Iterator<Item = OsString>) -> io::Error {
-    let Some(program) = args.next() else { return io::ErrorKind::InvalidInput.into() };
+    let mut writable = Vec::new();
+    let program = loop {
+        let Some(word) = args.next() else { return io::ErrorKind::InvalidInput.into() };
+        match word.as_bytes().strip_prefix(WRITES.as_bytes()) {
+            Some(place) => writable.push(PathBuf::from(OsStr::from_bytes(place))),
+            None => break word,
+        }
+    };
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return error.into();
     }
@@ -153,6 +187,11 @@ fn become_child(guardian: i32, mut args: impl Iterator<Item = OsString>) -> io::
     }
     if let Err(error) = SigSet::empty().thread_set_mask() {
         return error.into();
+    }
+    if !writable.is_empty()
+        && let Err(error) = confine(&writable)
+    {
+        return error;
     }
     Command::new(program).args(args).exec()
 }

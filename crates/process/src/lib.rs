@@ -5,28 +5,27 @@
 //! - [`serve_as_guardian`] lets this executable guard its children.
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
-//! - [`private_server_args`] keep a database server to this process; [`cause_in_log`] tells why one ended.
+//! - [`can_confine`] tells whether programs can be kept from writing elsewhere.
 //! - [`capture`] returns the output of a short program, within limits.
 //!
 //! The caller decides when a program must end and what follows from its exit status.
 
 mod capture;
+mod confine;
 mod environment;
 mod guardian;
 mod lock_guard;
 mod lock_messages;
 mod messages;
-mod private_server;
 mod program;
 mod running;
 mod spool;
 
 pub use capture::{CaptureError, capture};
-pub use guardian::{NOT_STARTED, serve_as_guardian};
+pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
 pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
 pub use lock_messages::{Change, change};
 pub use messages::{Messages, how_it_ended, lines};
-pub use private_server::{cause_in_log, end_of_log, private_server_args, socket_in};
 pub use program::Program;
 pub use running::{Running, Signaller};
 pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};

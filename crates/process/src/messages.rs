@@ -23,7 +23,7 @@ impl Messages {
 
     /// Waits, after the program has ended, until its last messages have been passed on. Does not
     /// wait for a grandchild that keeps stderr open.
-    pub fn hear_out(self) {
+    pub fn drain_output(self) {
         let begin = Instant::now();
         while !self.thread.is_finished() && begin.elapsed() < DRAIN_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Access, access};
@@ -38,6 +38,8 @@ pub struct Program {
     stderr: Stdio,
     group: Group,
     is_guarded: bool,
+    /// Directories that it may write below; anywhere if there are none.
+    writable: Vec<PathBuf>,
 }
 
 impl Program {
@@ -53,6 +55,7 @@ impl Program {
             stderr: Stdio::null(),
             group: Group::Own,
             is_guarded: true,
+            writable: Vec::new(),
         }
     }
 
@@ -120,14 +123,28 @@ impl Program {
         self
     }
 
+    /// Confines the program, and all that it starts: it can change files and directories below these
+    /// places only, and read everything that this process can. They must exist when it starts.
+    #[must_use]
+    pub fn writing_only_below(
+        mut self,
+        places: impl IntoIterator<Item = impl AsRef<Path>>,
+    ) -> Self {
+        self.writable.extend(places.into_iter().map(|place| place.as_ref().to_owned()));
+        self
+    }
+
     /// Starts the program.
     ///
     /// # Errors
-    /// If the program does not exist, or the system cannot start a process. If the guardian only
+    /// If it cannot be confined as asked ([`can_confine`](crate::can_confine)). If the program does not exist, or the system cannot start a process. If the guardian only
     /// finds out later that the program cannot run, it ends with
     /// [`NOT_STARTED`](crate::NOT_STARTED) and writes the reason to its standard error.
     pub fn start(self) -> io::Result<Running> {
         let guarded = self.is_guarded && guardian::is_available();
+        if !guarded && !self.writable.is_empty() {
+            return Err(io::Error::other("without a guardian, it cannot be confined"));
+        }
         if guarded {
             // Otherwise only the guardian would find out that the program does not exist.
             find(&self.program)?;
@@ -149,7 +166,7 @@ impl Program {
             command.spawn()
         };
         let (child, line) = if guarded {
-            let (child, line) = guardian::start_guarded(&self.program, start)?;
+            let (child, line) = guardian::start_guarded(&self.program, &self.writable, start)?;
             (child, Some(line))
         } else {
             (start(Command::new(&self.program))?, None)

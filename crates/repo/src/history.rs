@@ -124,9 +124,10 @@ fn judge_without_evidence(base: &Manifest, now: &History) -> Verdict {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use xb_binlog::LogDigest;
 
     use super::*;
-    use crate::manifest::history::{FileBirth, SHORTER};
+    use crate::manifest::history::FileBirth;
     use crate::manifest::sample;
 
     fn file(inode: u64, born: i64) -> Option<FileBirth> {
@@ -181,7 +182,7 @@ mod tests {
             ),
             (
                 "rolled back with its volume",
-                History { binlog_at_base: Some(SHORTER.into()), ..later() },
+                History { binlog_at_base: Some(LogDigest::Shorter), ..later() },
                 "unknown",
             ),
             ("resized its log", History { redo: log(7, 600, 1000), ..later() }, "same"),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
+use xb_binlog::NotedPosition;
 use xb_uploader::Listed;
 
 use crate::catalogue::Catalogue;
@@ -98,11 +99,11 @@ pub struct Listing {
     /// Log sequence number up to which the backup holds changes.
     pub to_lsn: Option<u64>,
     /// Binary log position and GTID, as the producer writes them.
-    pub binlog_pos: Option<String>,
+    pub binlog_pos: Option<NotedPosition>,
     /// Galera position, `UUID:SEQNO`.
     pub galera: Option<String>,
     /// Key slots, by kind and id; empty if the backup is not sealed.
-    pub ways_in: Vec<String>,
+    pub key_slots: Vec<String>,
     /// Level to which it is verified; the writer of the records is not checked here.
     pub verified: Option<Proof>,
     /// Seconds since the last successful verification.
@@ -525,7 +526,7 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     (listing.from_lsn, listing.to_lsn) = (facts.from_lsn, facts.to_lsn);
     (listing.binlog_pos, listing.galera) = (facts.binlog_pos, facts.galera);
     let sealed = manifest.packed.and_then(|packed| packed.sealed);
-    listing.ways_in = sealed.map(|sealed| sealed.ways_in).unwrap_or_default();
+    listing.key_slots = sealed.map(|sealed| sealed.key_slots).unwrap_or_default();
 }
 
 fn empty(name: &str, state: State) -> Listing {
@@ -550,7 +551,7 @@ fn empty(name: &str, state: State) -> Listing {
         to_lsn: None,
         binlog_pos: None,
         galera: None,
-        ways_in: Vec::new(),
+        key_slots: Vec::new(),
         verified: None,
         verified_age_seconds: None,
         pinned: None,

@@ -28,8 +28,8 @@ pub fn check_joiner(context: &Context) -> Result<(), SstError> {
 pub fn check_donor(context: &Context) -> Result<(), SstError> {
     let user = context.settings.login.as_ref().map(|login| login.user.clone());
     match Sql::new(context).ask_within(ANSWER, "SELECT CURRENT_USER()") {
-        Some(answer) => {
-            let name = String::from_utf8_lossy(&answer).trim().to_owned();
+        Some(rows) => {
+            let name = rows.into_iter().next().map(|[name]| name).unwrap_or_default();
             context.talk.info(format_args!("login: the server accepts it as {name}"));
             Ok(())
         }

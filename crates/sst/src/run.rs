@@ -235,7 +235,7 @@ impl Running {
     pub fn ended(mut self) -> Result<(), ChildError> {
         let status = self.program.wait();
         if let Some(messages) = self.messages.take() {
-            messages.hear_out();
+            messages.drain_output();
         }
         self.stop.check()?;
         match status {

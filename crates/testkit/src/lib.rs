@@ -4,7 +4,8 @@
 //!   tested with itself, and [`data`] creates repeatable contents for them.
 //! - [`vectors`] finds the golden files.
 //! - [`command`] runs a built program and records its output, time and memory.
-//! - [`mariadb`], [`mysql`], [`galera`] and [`s3`] start *real* servers on this machine. [`store`] handles a
+//! - [`mariadb`], [`mysql`], [`galera`] and [`s3`] start *real* servers on this machine; only what they say
+//!   in a cluster is played by [`scripted`]. [`store`] handles a
 //!   bucket and a folder alike, [`files`] compares results, and [`fault`] puts a proxy with
 //!   scripted failures in front of a server. [`daemon`] ensures that no server and no scratch
 //!   folder outlives the test process.
@@ -37,6 +38,6 @@ mod stores;
 pub use contents::{data, files, stream, vectors};
 pub use http::{fault, reply};
 pub use process::{command, daemon, tools};
-pub use servers::{galera, mariadb, mysql};
+pub use servers::{galera, mariadb, mysql, scripted};
 pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

@@ -40,7 +40,7 @@ pub struct EstimateRequest {
     /// Layout in the store.
     pub layout: Layout,
     /// Whether classic objects have the plan's object size.
-    pub recut: bool,
+    pub fixed_size: bool,
     /// Number of files; each has classic objects of its own.
     pub files: u64,
     /// Whether it is sealed.
@@ -99,12 +99,12 @@ impl Estimate {
 /// Estimates the objects and requests of a backup.
 #[must_use]
 pub fn estimate(request: &EstimateRequest) -> Estimate {
-    let EstimateRequest { stored, layout, recut, files, sealed, put, get } = request;
+    let EstimateRequest { stored, layout, fixed_size, files, sealed, put, get } = request;
     let (stored, files) = (*stored, (*files).max(1));
     // Assumes files of equal size, each of which ends with a partly filled chunk.
     let stock_objects = files * (stored / files).div_ceil(STOCK_CHUNK) + files;
     // Number of full objects, number of other objects, and the size of those.
-    let (full, others, other) = match (layout, recut) {
+    let (full, others, other) = match (layout, fixed_size) {
         (Layout::Packed, _) => {
             let rest = stored % put.object_size.get();
             (stored / put.object_size.get(), u64::from(rest > 0), rest)
@@ -117,7 +117,7 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
         (Layout::Classic, false) => (stock_objects, 0, 0),
     };
     let object_bytes =
-        if *layout == Layout::Packed || *recut { put.object_size.get() } else { STOCK_CHUNK };
+        if *layout == Layout::Packed || *fixed_size { put.object_size.get() } else { STOCK_CHUNK };
     let objects = full + others;
     let per_object = |bytes: u64| match bytes.div_ceil(put.part_size) {
         0 | 1 => 1,
@@ -158,12 +158,12 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
         copy_kinds,
         stock_objects,
         memory: put.memory,
-        least_memory: least_memory(put, *recut && *layout == Layout::Classic),
+        least_memory: least_memory(put, *fixed_size && *layout == Layout::Classic),
     }
 }
 
 /// The smallest budget for a plan with these threads and this object size.
-fn least_memory(plan: &PackPlan, recut: bool) -> u64 {
+fn least_memory(plan: &PackPlan, fixed_size: bool) -> u64 {
     let needs = |memory| {
         let plan = PackPlan::new(PackSizing {
             memory,
@@ -174,7 +174,7 @@ fn least_memory(plan: &PackPlan, recut: bool) -> u64 {
             parallel: 1,
             limits: limits(),
         })?;
-        if recut { FIXED_SIZE.check(&plan) } else { Ok(()) }
+        if fixed_size { FIXED_SIZE.check(&plan) } else { Ok(()) }
     };
     let mut least = 1;
     while let Err(PlanError::Memory { needed, .. } | PlanError::Part { needed, .. }) = needs(least)
@@ -200,7 +200,7 @@ mod tests {
         EstimateRequest {
             stored,
             layout,
-            recut: false,
+            fixed_size: false,
             files: 1000,
             sealed: false,
             put: PackPlan::new(PackSizing {
@@ -229,11 +229,12 @@ mod tests {
         let classic = estimate(&request(TIB, 64 * MIB, Layout::Classic));
         assert_eq!(classic.objects, classic.stock_objects);
         // Each of 1000 files, in objects of 64 MiB.
-        let recut = EstimateRequest { recut: true, ..request(TIB, 64 * MIB, Layout::Classic) };
-        let recut = estimate(&recut);
-        assert_eq!((recut.objects, recut.object_bytes), (17_000, 64 * MIB));
-        assert_eq!(recut.backup_requests, 17_000 + 26 + 17);
-        assert!(recut.least_memory > 0 && recut.least_memory < 64 * MIB);
+        let fixed_size =
+            EstimateRequest { fixed_size: true, ..request(TIB, 64 * MIB, Layout::Classic) };
+        let fixed_size = estimate(&fixed_size);
+        assert_eq!((fixed_size.objects, fixed_size.object_bytes), (17_000, 64 * MIB));
+        assert_eq!(fixed_size.backup_requests, 17_000 + 26 + 17);
+        assert!(fixed_size.least_memory > 0 && fixed_size.least_memory < 64 * MIB);
     }
 
     proptest! {

@@ -20,7 +20,7 @@ pub use estimate::{Estimate, EstimateRequest, estimate};
 pub use failure::run_failure;
 pub use link::{LinkBounds, measure_link};
 pub use machine::{CodecSpeed, Machine, measure_machine};
-pub use model::{Bottleneck, Choice, Job, Link, LinkPoint, Prediction, predict};
+pub use model::{Choice, Job, Link, LinkPoint, Prediction, SlowestStage, predict};
 pub use price_table::PRICE_TABLE;
 pub use prices::{Cost, PriceFacts, Prices};
 pub use recommend::{Candidates, Recommendation, recommend};

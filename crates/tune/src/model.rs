@@ -109,7 +109,7 @@ pub struct Job {
 /// Stage that sets the pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Bottleneck {
+pub enum SlowestStage {
     /// The source.
     Read,
     /// The worker threads.
@@ -118,7 +118,7 @@ pub enum Bottleneck {
     Link,
 }
 
-impl Bottleneck {
+impl SlowestStage {
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -144,7 +144,7 @@ pub struct Prediction {
     /// Duration in seconds.
     pub seconds: f64,
     /// Stage that sets the pace.
-    pub bottleneck: Bottleneck,
+    pub slowest_stage: SlowestStage,
     /// Seconds of CPU time for codec and cipher.
     pub cpu: f64,
     /// Bytes in the store.
@@ -184,8 +184,15 @@ pub fn predict(
     let get = UnpackPlan::new(memory, threads, parallel)?;
     let stored = share(job.bytes, codec.ratio);
     let (layout, sealed) = (Layout::Packed, job.sealed);
-    let numbers =
-        estimate(&EstimateRequest { stored, layout, recut: false, files: 1, sealed, put, get });
+    let numbers = estimate(&EstimateRequest {
+        stored,
+        layout,
+        fixed_size: false,
+        files: 1,
+        sealed,
+        put,
+        get,
+    });
 
     let plain = job.bytes as f64;
     let read = plain / machine.read.max(1.0);
@@ -195,7 +202,8 @@ pub fn predict(
     let rate = link.rate(put.parallel);
     let waiting = numbers.backup_requests as f64 * link.latency / put.parallel as f64;
     let sending = stored as f64 / rate + waiting;
-    let stages = [(read, Bottleneck::Read), (cpu, Bottleneck::Cpu), (sending, Bottleneck::Link)];
+    let stages =
+        [(read, SlowestStage::Read), (cpu, SlowestStage::Cpu), (sending, SlowestStage::Link)];
     let slowest =
         stages.into_iter().fold(stages[0], |most, one| if one.0 > most.0 { one } else { most });
     let encoding = read.max(cpu);
@@ -210,7 +218,7 @@ pub fn predict(
         parallel,
         memory,
         seconds: seconds + IN_TURN * link.latency,
-        bottleneck: slowest.1,
+        slowest_stage: slowest.1,
         cpu: work,
         stored,
         objects: numbers.objects,
@@ -250,11 +258,11 @@ mod tests {
         codec: &CodecSpeed,
         bytes: u64,
         chunk_size: u64,
-    ) -> (f64, Bottleneck) {
+    ) -> (f64, SlowestStage) {
         let job = Job { bytes, sealed: true, prices: None, threads: None };
         let choice = Choice { codec, chunk_size, parallel: 8, memory: 512 * MIB };
         let prediction = predict(&machine(read), link, &job, &choice).unwrap();
-        (prediction.seconds, prediction.bottleneck)
+        (prediction.seconds, prediction.slowest_stage)
     }
 
     #[test]
@@ -280,17 +288,17 @@ mod tests {
         // 100 GiB that halve: 50 GiB on a link of 100 MB/s are 537 s.
         let link = Link::known(1e8, 0.0, 16);
         let (took, by) = seconds(&link, 1e9, &codec(4e8, 0.5), 100 * GIB, 64 * MIB);
-        assert!((537.0..545.0).contains(&took) && by == Bottleneck::Link, "{took}");
+        assert!((537.0..545.0).contains(&took) && by == SlowestStage::Link, "{took}");
         // A codec of 40 MB/s on each of 4 threads: 671 s, and a little for the cipher.
         let (took, by) = seconds(&link, 1e9, &codec(4e7, 0.5), 100 * GIB, 64 * MIB);
-        assert!((671.0..690.0).contains(&took) && by == Bottleneck::Cpu, "{took}");
+        assert!((671.0..690.0).contains(&took) && by == SlowestStage::Cpu, "{took}");
         // A disk of 50 MB/s.
         let (took, by) = seconds(&link, 5e7, &codec(4e8, 0.5), 100 * GIB, 64 * MIB);
-        assert!((2147.0..2160.0).contains(&took) && by == Bottleneck::Read, "{took}");
+        assert!((2147.0..2160.0).contains(&took) && by == SlowestStage::Read, "{took}");
         // Latency weighs on small objects: 6400 requests of 1 s, 8 at a time, are 800 s.
         let far = Link::known(1e9, 1.0, 16);
         let (took, by) = seconds(&far, 1e9, &codec(4e8, 0.5), 100 * GIB, 8 * MIB);
-        assert!((850.0..880.0).contains(&took) && by == Bottleneck::Link, "{took}");
+        assert!((850.0..880.0).contains(&took) && by == SlowestStage::Link, "{took}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Counters for progress reports and for finding the bottleneck.
+//! Counters for progress reports and for finding the slowest stage.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -50,6 +50,10 @@ pub(crate) struct ServerOptions {
     /// File that the server needs in its data directory, such as mysqld.my of a keyring; repeatable
     #[arg(long, value_name = "FILE")]
     pub(crate) datadir_file: Vec<PathBuf>,
+    /// File or directory that the server may write to besides the scratch directory, such as that of a
+    /// keyring; repeatable
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub(crate) mysqld_writes: Vec<PathBuf>,
     /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) prepare_opts: Vec<String>,

@@ -162,7 +162,7 @@ fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {
         total: None,
         stored: Some(now.stored),
         retries: traffic.retries(),
-        bottleneck: now.bottleneck.map(|wait| {
+        slowest_stage: now.slowest_stage.map(|wait| {
             match wait {
                 Wait::Source => "source",
                 Wait::Workers => "cpu",

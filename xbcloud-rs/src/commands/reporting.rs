@@ -214,11 +214,11 @@ impl Reporting {
         let Some(report) = self.report() else { return };
         match &request.layout {
             PutLayout::Classic { .. } => report.setting("layout", "classic"),
-            PutLayout::Packed { compress, ways_in } => {
+            PutLayout::Packed { compress, key_slots } => {
                 report.setting("layout", "packed");
                 report.setting("compress", compress.to_string());
                 report.setting("object size", format_size(request.object_size.get()));
-                if !ways_in.is_empty() {
+                if !key_slots.is_empty() {
                     report.setting("sealed", "yes");
                 }
             }

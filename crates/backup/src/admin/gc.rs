@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_repo::claim::{FORGOTTEN, Numbered, claims, may_be_its_own, standing};
+use xb_repo::claim::{FORGOTTEN, Numbered, belongs_to_run, claims, standing};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
@@ -360,7 +360,7 @@ fn dead_classic(
     let newest = claims.iter().map(|claim| claim.modified).max()?;
     let seen = seen.unwrap_or(i64::MIN);
     let others = contents.is_folder()
-        || contents.classic.iter().any(|object| !may_be_its_own(object.modified, seen));
+        || contents.classic.iter().any(|object| !belongs_to_run(object.modified, seen));
     // After a commit the classic objects are the backup, and newer objects or those of a backup in
     // a subfolder belong to others: then only claims are left over.
     let objects = if committed || others { Vec::new() } else { contents.classic };

@@ -1,7 +1,7 @@
 //! `rewrap`: replaces the key slots of a sealed backup. Only its keys object changes; no data
 //! moves.
 
-use xb_encryptor::{Envelope, KeySlots, Keys, SlotInfo};
+use xb_encryptor::{KeySlots, Keys, KeysObject, SlotInfo};
 use xb_repo::claim::Claim;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
@@ -10,7 +10,7 @@ use xb_repo::root::Root;
 use xb_uploader::{Guarded, There};
 
 use crate::error::BackupError;
-use crate::read::unlock::{Accept, Given, envelope, open_sealed, parse_envelope};
+use crate::read::unlock::{Accept, Given, keys_object, open_sealed, parse_keys_object};
 
 /// Which key slots to change.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     if manifest.packed.as_ref().is_none_or(|packed| packed.sealed.is_none()) {
         return Err(not_sealed());
     }
-    let old = envelope(root, name, manifest, run).await?;
+    let old = keys_object(root, name, manifest, run).await?;
     // A backup that is not sealed was rejected above, whatever is accepted.
     let accept = Accept { unvouched: request.accept_unvouched, ..Accept::default() };
     let given = Given { keys: &request.keys, accept, memory: request.memory };
@@ -77,13 +77,13 @@ async fn replace(
     name: &BackupName,
     manifest: &Manifest,
     run: RunId,
-    (old, new): (&Envelope, &Envelope),
+    (old, new): (&KeysObject, &KeysObject),
 ) -> Result<(), BackupError> {
     let key = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
     let (claim, _) = Claim::classic(root, name, run).await?;
     let is_old = |there: There<'_>| match there {
         // Opening the old slots may have taken a while.
-        There::Content(bytes) => parse_envelope(bytes, &key, name, manifest)
+        There::Content(bytes) => parse_keys_object(bytes, &key, name, manifest)
             .is_ok_and(|stored| stored.encode() == old.encode()),
         _ => false,
     };

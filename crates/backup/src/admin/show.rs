@@ -15,7 +15,7 @@ use xb_repo::root::Root;
 use crate::error::BackupError;
 use crate::objects::classic::list_classic;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::unlock::{Accept, Given, envelope, unlock};
+use crate::read::unlock::{Accept, Given, keys_object, unlock};
 
 /// Number of key slots read concurrently.
 const AT_ONCE: usize = 16;
@@ -101,8 +101,8 @@ async fn slots_of_today(
     (manifest, run): (&Manifest, RunId),
     listing: &mut Listing,
 ) {
-    match envelope(root, name, manifest, run).await {
-        Ok(keys) => listing.ways_in = keys.slots().map(|slot| slot.to_string()).collect(),
+    match keys_object(root, name, manifest, run).await {
+        Ok(keys) => listing.key_slots = keys.slots().map(|slot| slot.to_string()).collect(),
         Err(error) => listing.problem = Some(format!("no key opens it: {error}")),
     }
 }
@@ -113,7 +113,7 @@ async fn slots_of_today(
 /// # Errors
 /// [`RepoError::Store`] if the store cannot be read. What concerns one backup is a problem in its line.
 pub async fn show_slots(root: &Root, listings: &mut [Listing]) -> Result<(), BackupError> {
-    let sealed = listings.iter_mut().filter(|line| !line.ways_in.is_empty());
+    let sealed = listings.iter_mut().filter(|line| !line.key_slots.is_empty());
     stream::iter(sealed.map(Ok))
         .try_for_each_concurrent(AT_ONCE, |line| async move {
             let name = BackupName::new(&line.name)?;

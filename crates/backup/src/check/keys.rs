@@ -1,6 +1,6 @@
 //! Check of keys: who can open the next backup.
 
-use xb_encryptor::{Envelope, FreshKey, KeySlots, Keys};
+use xb_encryptor::{FreshKey, KeySlots, Keys, KeysObject};
 use xb_repo::names::RunId;
 
 use crate::check::{CheckLine, no_random};
@@ -24,14 +24,14 @@ pub fn check_keys(slots: &KeySlots, keys: &Keys) -> Result<Vec<CheckLine>, Backu
     }
     let run = RunId::random().map_err(no_random)?;
     let fresh = FreshKey::generate().map_err(|error| BackupError::Keys(error.to_string()))?;
-    let envelope = match Envelope::seal(fresh.key(), run.0, &slots.list()) {
-        Ok(envelope) => envelope,
+    let keys_object = match KeysObject::seal(fresh.key(), run.0, &slots.list()) {
+        Ok(keys_object) => keys_object,
         Err(error) => {
             let fix = "correct the option that names this key";
             return Ok(vec![CheckLine::failed(WHAT, error.to_string(), fix)]);
         }
     };
-    let names: Vec<String> = envelope.slots().map(|slot| slot.to_string()).collect();
+    let names: Vec<String> = keys_object.slots().map(|slot| slot.to_string()).collect();
     let mut lines = vec![match names.len() {
         1 => CheckLine::warning(
             WHAT,
@@ -40,7 +40,7 @@ pub fn check_keys(slots: &KeySlots, keys: &Keys) -> Result<Vec<CheckLine>, Backu
         ),
         n => CheckLine::ok(WHAT, format!("each of {n} can open a backup: {}", names.join(", "))),
     }];
-    lines.push(match keys.open(&envelope, PASSPHRASE_MEMORY) {
+    lines.push(match keys.open(&keys_object, PASSPHRASE_MEMORY) {
         Some(Ok(_)) => CheckLine::ok("open", "this host can open its backups"),
         Some(Err(error)) => CheckLine::warning(
             "open",

@@ -1,7 +1,6 @@
 //! Checks of the backup program and of the server that it reads.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use crate::cancel::CancelToken;
 use crate::check::CheckLine;
 use crate::check::galera::{VARIABLES, Variables, check_galera};
 use crate::child::{OnLine, ask};
-use crate::server::login::{Family, ask_server, login_args};
+use crate::server::login::{Family, LoginError, about_files, log_in};
 use crate::server::watch::ServerWatch;
 
 /// Privileges without which a backup fails, and those that include them.
@@ -52,32 +51,67 @@ pub async fn check_producer(argv: &[OsString], cancel: &CancelToken) -> Vec<Chec
     let own = first_version(&text);
     let shown = own.as_deref().unwrap_or("of an unknown version");
     lines.push(CheckLine::ok("program", format!("{name} {shown}")));
-    let client = family.client();
-    if crate::child::find(&[Path::new(client)]).is_err() {
-        lines.push(CheckLine::warning(
-            "server",
-            format!("not checked: there is no client program `{client}`"),
-            format!("install the package of `{client}` to check login, grants and version"),
-        ));
-        return lines;
-    }
-    let args = login_args(argv.get(1..).unwrap_or_default());
-    let defaults: Vec<OsString> =
-        args.into_iter().filter(|word| word.as_bytes().starts_with(b"--defaults")).collect();
-    let query = format!(
-        "SELECT CONCAT('version=', VERSION()); SHOW GRANTS; \
-         SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})"
-    );
-    match ask_server(family, argv, &query, cancel).await {
-        Ok(answer) => {
-            let (judged, variables) = judge_server(&answer, &name, own.as_deref());
-            lines.extend(judged);
+    match server_facts(family, argv, cancel).await {
+        Ok(facts) => {
+            lines.extend(facts.judge(&name, own.as_deref()));
             lines.push(check_history(argv, cancel).await);
-            lines.extend(check_galera(&variables, &defaults, cancel).await);
+            lines.extend(check_galera(&facts.variables, &defaults_words(argv), cancel).await);
         }
-        Err(error) => lines.push(not_answered(argv, &error)),
+        Err(error) => lines.push(CheckLine::failed(
+            "server",
+            format!("the login does not work: {error}"),
+            "check that the server is running, and check the producer's user, password and socket",
+        )),
     }
     lines
+}
+
+/// The producer's options about option files.
+fn defaults_words(argv: &[OsString]) -> Vec<OsString> {
+    let wanted = about_files(argv.get(1..).unwrap_or_default());
+    let word = |name: &str, value: OsString| {
+        let mut word = OsString::from(name);
+        word.push(value);
+        word
+    };
+    [
+        wanted.only.map(|path| word("--defaults-file=", path.into())),
+        wanted.extra.map(|path| word("--defaults-extra-file=", path.into())),
+        wanted.group_suffix.map(|suffix| word("--defaults-group-suffix=", suffix.into())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What the server says about itself and the login.
+#[derive(Default)]
+struct Facts {
+    version: String,
+    grants: Vec<String>,
+    variables: Variables,
+}
+
+async fn server_facts(
+    family: Family,
+    argv: &[OsString],
+    cancel: &CancelToken,
+) -> Result<Facts, LoginError> {
+    let mut session = log_in(family, argv, cancel).await?;
+    let mut facts = Facts::default();
+    for row in session.rows("SELECT VERSION()", cancel).await? {
+        [facts.version] = row.texts()?;
+    }
+    for row in session.rows("SHOW GRANTS", cancel).await? {
+        let [grant] = row.texts()?;
+        facts.grants.push(grant);
+    }
+    let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
+    for row in session.rows(&query, cancel).await? {
+        let [name, value] = row.texts()?;
+        facts.variables.insert(name, value);
+    }
+    Ok(facts)
 }
 
 /// Checks whether increments can prove that their base is of the same history.
@@ -92,70 +126,37 @@ async fn check_history(argv: &[OsString], cancel: &CancelToken) -> CheckLine {
     }
 }
 
-/// The line for a client that got no answer from the server.
-fn not_answered(argv: &[OsString], error: &crate::error::BackupError) -> CheckLine {
-    // A password among the producer's arguments is not repeated in another process list.
-    let has_password = argv.iter().any(|word| {
-        let word = word.as_bytes();
-        word.starts_with(b"--password") || (word.starts_with(b"-p") && !word.starts_with(b"-port"))
-    });
-    match has_password {
-        true => CheckLine::warning(
-            "server",
-            "not checked: the password is an argument of the producer",
-            "put user and password in an option file with mode 0600, and give it with --defaults-extra-file",
-        ),
-        false => CheckLine::failed(
-            "server",
-            format!("the login does not work: {error}"),
-            "check that the server is running, and check the producer's user, password and socket",
-        ),
+impl Facts {
+    /// Judges the server by its version and the grants of the login.
+    fn judge(&self, program: &str, own: Option<&str>) -> [CheckLine; 2] {
+        let series = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
+        let found = format!("the login works; the server is {}", self.version);
+        let version = match own {
+            Some(own) if series(own) != series(&self.version) => CheckLine::warning(
+                "server",
+                format!("{found}, {program} is {own}"),
+                "install the backup program of the server's series",
+            ),
+            _ => CheckLine::ok("server", found),
+        };
+        let is_global = |grant: &&String| grant.contains(" ON *.* ");
+        let global: String = self.grants.iter().filter(is_global).cloned().collect();
+        let missing: Vec<&str> = GRANTS
+            .iter()
+            .filter(|(_, any)| !any.iter().any(|grant| global.contains(grant)))
+            .map(|(name, _)| *name)
+            .collect();
+        let grants = match missing.is_empty() {
+            true => CheckLine::ok("grants", "RELOAD and PROCESS are granted"),
+            // A role may grant them.
+            false => CheckLine::warning(
+                "grants",
+                format!("{} is not granted to the login itself", missing.join(" and ")),
+                format!("GRANT {} ON *.* TO the backup's user", missing.join(", ")),
+            ),
+        };
+        [version, grants]
     }
-}
-
-/// Judges the client's answer; also returns the server's variables.
-fn judge_server(answer: &str, program: &str, own: Option<&str>) -> (Vec<CheckLine>, Variables) {
-    let mut variables = Variables::new();
-    let mut grants = String::new();
-    let mut server = None;
-    for line in answer.lines() {
-        if let Some(version) = line.strip_prefix("version=") {
-            server = Some(version.to_owned());
-        } else if line.starts_with("GRANT ") {
-            grants.push_str(line);
-            grants.push('\n');
-        } else if let Some((name, value)) = line.split_once('\t') {
-            variables.insert(name.to_owned(), value.to_owned());
-        }
-    }
-    let mut lines = Vec::new();
-    let server = server.unwrap_or_default();
-    let series = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
-    let found = format!("the login works; the server is {server}");
-    lines.push(match own {
-        Some(own) if series(own) != series(&server) => CheckLine::warning(
-            "server",
-            format!("{found}, {program} is {own}"),
-            "install the backup program of the server's series",
-        ),
-        _ => CheckLine::ok("server", found),
-    });
-    let global = grants.lines().filter(|line| line.contains(" ON *.* ")).collect::<String>();
-    let missing: Vec<&str> = GRANTS
-        .iter()
-        .filter(|(_, any)| !any.iter().any(|grant| global.contains(grant)))
-        .map(|(name, _)| *name)
-        .collect();
-    lines.push(match missing.is_empty() {
-        true => CheckLine::ok("grants", "RELOAD and PROCESS are granted"),
-        // A role may grant them.
-        false => CheckLine::warning(
-            "grants",
-            format!("{} is not granted to the login itself", missing.join(" and ")),
-            format!("GRANT {} ON *.* TO the backup's user", missing.join(", ")),
-        ),
-    });
-    (lines, variables)
 }
 
 /// The first text such as `10.11.6` or `8.0.35-30`.
@@ -172,23 +173,25 @@ mod tests {
     use super::*;
     use crate::check::CheckState;
 
-    const ANSWER: &str = "version=10.11.6-MariaDB-1\n\
-        GRANT RELOAD, PROCESS, BINLOG MONITOR ON *.* TO `b`@`localhost`\n\
-        GRANT SELECT ON `x`.* TO `b`@`localhost`\nwsrep_on\tOFF\n";
-
-    fn states(answer: &str, own: &str) -> Vec<CheckState> {
-        judge_server(answer, "mariadb-backup", Some(own)).0.iter().map(|line| line.state).collect()
+    fn states(version: &str, grants: &[&str], own: &str) -> [CheckState; 2] {
+        let grants = grants.iter().map(|grant| (*grant).to_owned()).collect();
+        let facts = Facts { version: version.to_owned(), grants, ..Facts::default() };
+        facts.judge("mariadb-backup", Some(own)).map(|line| line.state)
     }
 
     #[test]
     fn a_server_is_judged_by_version_and_grants() {
         use CheckState::{Ok, Warning};
-        assert_eq!(states(ANSWER, "10.11.19-MariaDB"), [Ok, Ok]);
-        assert_eq!(states(ANSWER, "11.8.3-MariaDB"), [Warning, Ok]);
-        assert_eq!(states(&ANSWER.replace("RELOAD, ", ""), "10.11.6"), [Ok, Warning]);
-        assert_eq!(states(&ANSWER.replace("*.*", "`y`.*"), "10.11.6"), [Ok, Warning]);
-        let all = "version=10.11.6\nGRANT ALL PRIVILEGES ON *.* TO x\n";
-        assert_eq!(states(all, "10.11.6"), [Ok, Ok]);
+        let version = "10.11.6-MariaDB-1";
+        let own = "GRANT RELOAD, PROCESS, BINLOG MONITOR ON *.* TO `b`@`localhost`";
+        let grants = [own, "GRANT SELECT ON `x`.* TO `b`@`localhost`"];
+        assert_eq!(states(version, &grants, "10.11.19-MariaDB"), [Ok, Ok]);
+        assert_eq!(states(version, &grants, "11.8.3-MariaDB"), [Warning, Ok]);
+        let grants = [&*own.replace("RELOAD, ", "")];
+        assert_eq!(states(version, &grants, "10.11.6"), [Ok, Warning]);
+        assert_eq!(states(version, &[&own.replace("*.*", "`y`.*")], "10.11.6"), [Ok, Warning]);
+        let all = ["GRANT ALL PRIVILEGES ON *.* TO x"];
+        assert_eq!(states("10.11.6", &all, "10.11.6"), [Ok, Ok]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{pump, ranges};
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
-use crate::read::unlock::missing_is_damage;
+use crate::read::unlock::not_found_as_damage;
 
 /// One read, after its objects are known.
 pub(super) struct Fetch<'a> {
@@ -95,7 +95,7 @@ impl Fetch<'_> {
                 let found = damaged(format!("{object}{error}"));
                 return Err(self.cause(&recent, found).await);
             }
-            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (Err(error), _) => return Err(not_found_as_damage(error, name)),
             (_, Err(error)) => {
                 let source = std::io::Error::other(error.to_string());
                 return Err(BackupError::System { what: "get", source });
@@ -169,7 +169,7 @@ impl Fetch<'_> {
             ) => {
                 return Err(self.cause(&recent, damaged(error.to_string())).await);
             }
-            (Err(error), _) => return Err(missing_is_damage(error, name)),
+            (Err(error), _) => return Err(not_found_as_damage(error, name)),
             (_, Err(error)) => {
                 let source = std::io::Error::other(error.to_string());
                 return Err(BackupError::System { what: "get", source });
@@ -237,7 +237,7 @@ impl Fetch<'_> {
         )
         .await?;
         let written = written?;
-        fetched.map_err(|error| missing_is_damage(error, name))?;
+        fetched.map_err(|error| not_found_as_damage(error, name))?;
         digest
             .check(packed)
             .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
@@ -288,7 +288,7 @@ impl Fetch<'_> {
             (_, Err(PassthroughError::Refused(what))) => {
                 Err(self.cause(&recent, damaged(what)).await)
             }
-            (Err(error), _) => Err(self.cause(&recent, missing_is_damage(error, name)).await),
+            (Err(error), _) => Err(self.cause(&recent, not_found_as_damage(error, name)).await),
             (Ok(()), Ok(scanned)) => match sums.finish(all) {
                 Ok(()) => Ok((scanned.bytes, sink)),
                 Err(what) => Err(damaged(what)),

@@ -17,7 +17,7 @@ use crate::objects::classic_checksums::list_with_sums;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::partial::{Parts, parts};
 use crate::read::request::GetRequest;
-use crate::read::unlock::{Unlocked, envelope, unlock};
+use crate::read::unlock::{Unlocked, keys_object, unlock};
 use crate::selection::{Checkpoint, Chosen};
 use crate::session::Session;
 
@@ -212,6 +212,6 @@ async fn keys_in_front(
     if packed.sealed.is_none() {
         return Ok(Bytes::new());
     }
-    let block = envelope(root, name, manifest, run).await?.encode_block();
+    let block = keys_object(root, name, manifest, run).await?.encode_block();
     block.map(Bytes::from).map_err(|error| BackupError::Keys(error.to_string()))
 }

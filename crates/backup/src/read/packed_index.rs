@@ -13,7 +13,7 @@ use xb_repo::root::Root;
 
 use crate::error::BackupError;
 use crate::objects::range::Range as ObjectRange;
-use crate::read::unlock::{missing_is_damage, once_more};
+use crate::read::unlock::{not_found_as_damage, once_more};
 
 /// Index bytes kept in memory: enough for an 8 TiB backup. The front of a longer index is fetched
 /// again for each pass over it.
@@ -171,7 +171,7 @@ impl Places<'_> {
         for piece in self.cut(range, u64::MAX) {
             let wanted = piece.start..piece.start + piece.len;
             let part = root.store().get_range(&piece.key, wanted, piece.of);
-            let part = part.await.map_err(|error| missing_is_damage(error, name))?;
+            let part = part.await.map_err(|error| not_found_as_damage(error, name))?;
             bytes.extend_from_slice(&part);
         }
         Ok(bytes)

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use xb_encryptor::{DataKey, Envelope, Keys};
+use xb_encryptor::{DataKey, Keys, KeysObject};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Manifest, StoredManifest};
 use xb_repo::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
@@ -90,22 +90,22 @@ pub(crate) async fn unlock(
     let Some(run) = stored.manifest.run_id() else {
         return Err(BackupError::Bug("a checked manifest has no run"));
     };
-    let envelope = envelope(root, name, &stored.manifest, run).await?;
-    let key = open_sealed(root, name, stored, &envelope, given)?;
+    let keys_object = keys_object(root, name, &stored.manifest, run).await?;
+    let key = open_sealed(root, name, stored, &keys_object, given)?;
     Ok(Unlocked { digest, key: Some(Arc::new(key)) })
 }
 
-/// Opens an envelope and authenticates the manifest with the data key in it.
+/// Opens a keys object and authenticates the manifest with the data key in it.
 pub(crate) fn open_sealed(
     root: &Root,
     name: &BackupName,
     stored: &StoredManifest,
-    envelope: &Envelope,
+    keys_object: &KeysObject,
     given: Given<'_>,
 ) -> Result<DataKey, BackupError> {
-    let key = match given.keys.open(envelope, given.memory) {
+    let key = match given.keys.open(keys_object, given.memory) {
         None => {
-            let ways: Vec<_> = envelope.slots().map(|slot| slot.to_string()).collect();
+            let ways: Vec<_> = keys_object.slots().map(|slot| slot.to_string()).collect();
             let ways = ways.join(", ");
             return Err(BackupError::Keys(format!(
                 "{name} is sealed, and no key was given; it opens with: {ways}"
@@ -122,24 +122,24 @@ pub(crate) fn open_sealed(
             false => Err(BackupError::Unvouched { name: name.to_string() }),
         };
     }
-    stored.authenticate(&key.manifest_key(envelope.stream_id())).map_err(|source| {
+    stored.authenticate(&key.manifest_key(keys_object.stream_id())).map_err(|source| {
         BackupError::Repo(RepoError::Manifest { key: root.key(&manifest_key(name)), source })
     })?;
     Ok(key)
 }
 
 /// Reads the keys object of a run.
-pub(crate) async fn envelope(
+pub(crate) async fn keys_object(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
     run: RunId,
-) -> Result<Envelope, BackupError> {
+) -> Result<KeysObject, BackupError> {
     let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
     let read = async || {
         let bytes = root.store().get(&object).await;
-        let bytes = bytes.map_err(|error| missing_is_damage(error, name))?;
-        parse_envelope(&bytes, &object, name, manifest)
+        let bytes = bytes.map_err(|error| not_found_as_damage(error, name))?;
+        parse_keys_object(&bytes, &object, name, manifest)
     };
     once_more(read).await
 }
@@ -155,22 +155,26 @@ pub(crate) async fn once_more<T>(
 }
 
 /// Checks the bytes of a keys object, as far as that is possible without a key.
-pub(crate) fn parse_envelope(
+pub(crate) fn parse_keys_object(
     bytes: &[u8],
     object: &str,
     name: &BackupName,
     manifest: &Manifest,
-) -> Result<Envelope, BackupError> {
+) -> Result<KeysObject, BackupError> {
     let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
-    let envelope = Envelope::parse(bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
-    if manifest.stream_id() != Some(*envelope.stream_id()) {
+    let keys_object =
+        KeysObject::parse(bytes).map_err(|error| damaged(format!("{object}: {error}")))?;
+    if manifest.stream_id() != Some(*keys_object.stream_id()) {
         return Err(damaged(format!("{object}: the keys object belongs to another backup")));
     }
-    Ok(envelope)
+    Ok(keys_object)
 }
 
 /// Reports a missing object of a complete backup as damage, not as a wrong name.
-pub(crate) fn missing_is_damage(error: xb_uploader::StoreError, name: &BackupName) -> BackupError {
+pub(crate) fn not_found_as_damage(
+    error: xb_uploader::StoreError,
+    name: &BackupName,
+) -> BackupError {
     use xb_uploader::StoreErrorKind::{Damaged, NotFound};
     match error.kind {
         NotFound | Damaged => {

@@ -1,17 +1,23 @@
 //! Turns a restored backup into a node of a Galera cluster: its position, and whether a donor still
 //! has the write sets after it.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use xb_repo::manifest::galera_position::GaleraPosition;
 
 use crate::cancel::CancelToken;
-use crate::child::{self, OnLine};
 use crate::error::BackupError;
+use crate::server::login::usual_access;
+use crate::server::session::{Session, SessionError};
 use crate::small_file::read_small;
 
+/// Time limit of each step of the login to a donor.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What a donor is asked.
+const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_local_cached_downto', 'wsrep_last_committed')";
 /// Names of the file with the position; newer versions of mariadb-backup use the second one.
 const FILES: [&str; 2] = ["xtrabackup_galera_info", "mariadb_backup_galera_info"];
 
@@ -96,40 +102,41 @@ impl Donor {
         }
     }
 
-    /// Queries the server at `address`, a socket path or `HOST[:PORT]`, with the standard client. The
-    /// client finds its account in its own option files.
+    /// Asks the server at `address`, a socket path or `HOST[:PORT]`. The account is that of the stock
+    /// clients, from their option files.
     ///
     /// # Errors
-    /// [`BackupError::NotStarted`], [`BackupError::Program`]; [`BackupError::Donor`] if the server
-    /// is not a node of a cluster.
-    pub async fn ask(
-        address: &str,
-        talk: &OnLine,
-        cancel: &CancelToken,
-    ) -> Result<Self, BackupError> {
-        let mut args: Vec<OsString> =
-            vec!["--batch".into(), "--skip-column-names".into(), "--connect-timeout=10".into()];
-        args.extend(place(address).into_iter().map(OsString::from));
-        args.push(
-            "--execute=SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_local_cached_downto', 'wsrep_last_committed')".into(),
+    /// [`BackupError::NoDonor`]; [`BackupError::Donor`] if the server is not a node of a cluster.
+    pub async fn ask(address: &str, cancel: &CancelToken) -> Result<Self, BackupError> {
+        let (failed, refused) = (
+            |what| BackupError::NoDonor { address: address.to_owned(), what },
+            |what: &str| BackupError::Donor { address: address.to_owned(), what: what.to_owned() },
         );
-        let mut answer = child::ask(Path::new("mariadb"), &args, talk, cancel).await;
-        if matches!(answer, Err(BackupError::NotStarted { .. })) {
-            answer = child::ask(Path::new("mysql"), &args, talk, cancel).await.or(answer);
-        }
-        Self::parse(&answer?).ok_or_else(|| BackupError::Donor {
-            address: address.to_owned(),
-            what: "the server is not a cluster node, or does not report its gcache".to_owned(),
-        })
+        let access = usual_access(|options| {
+            for (name, value) in place(address) {
+                options.take(name, Some(OsStr::new(&value)));
+            }
+        });
+        let access = access.map_err(|error| failed(error.to_string()))?;
+        let rows = async {
+            let mut session = Session::open(&access, PATIENCE, cancel).await?;
+            session.rows(QUESTION, cancel).await
+        };
+        let rows = match rows.await {
+            Ok(rows) => rows,
+            Err(SessionError::Own(error)) => return Err(error),
+            Err(SessionError::Server(error)) => return Err(failed(error.to_string())),
+        };
+        Self::of(&rows.iter().filter_map(|row| row.texts().ok()).collect::<Vec<_>>()).ok_or_else(
+            || refused("the server is not a cluster node, or does not report its gcache"),
+        )
     }
 
-    /// Parses the table that the client prints.
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads the answer to [`QUESTION`].
+    fn of(status: &[[String; 2]]) -> Option<Self> {
         let value = |name: &str| {
-            text.lines().find_map(|line| {
-                let (key, value) = line.split_once('\t')?;
-                key.eq_ignore_ascii_case(name).then(|| value.trim())
-            })
+            let mut rows = status.iter();
+            rows.find_map(|[key, value]| key.eq_ignore_ascii_case(name).then_some(value))
         };
         Some(Self {
             uuid: value("wsrep_cluster_state_uuid").filter(|uuid| uuid.len() == 36)?.to_owned(),
@@ -139,20 +146,23 @@ impl Donor {
     }
 }
 
-fn place(address: &str) -> Vec<String> {
+/// The options of a client for this address.
+fn place(address: &str) -> Vec<(&'static str, String)> {
+    let tcp = |host: &str| {
+        vec![
+            ("host", host.trim_start_matches('[').trim_end_matches(']').to_owned()),
+            ("protocol", "tcp".to_owned()),
+        ]
+    };
     if address.starts_with('/') {
-        return vec![format!("--socket={address}")];
+        return vec![("socket", address.to_owned()), ("protocol", "socket".to_owned())];
     }
     // An IPv6 address without brackets has more than one colon.
     match address.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            vec![format!("--host={host}"), format!("--port={port}"), "--protocol=tcp".to_owned()]
+            [tcp(host), vec![("port", port.to_owned())]].concat()
         }
-        _ => vec![
-            format!("--host={}", address.trim_matches(['[', ']'])),
-            "--protocol=tcp".to_owned(),
-        ],
+        _ => tcp(address),
     }
 }
 
@@ -216,27 +226,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_prints_is_understood() {
-        let text = format!(
-            "wsrep_local_cached_downto\t17\nwsrep_last_committed\t20\nwsrep_cluster_state_uuid\t{UUID}\n"
-        );
-        let donor = Donor::parse(&text).unwrap();
+    fn a_donors_answer_is_understood() {
+        let of = |pairs: &[(&str, &str)]| {
+            let rows = pairs.iter().map(|(name, value)| [(*name).to_owned(), (*value).to_owned()]);
+            Donor::of(&rows.collect::<Vec<_>>())
+        };
+        let (cached, last) = (("wsrep_local_cached_downto", "17"), ("wsrep_last_committed", "20"));
+        let donor = of(&[cached, last, ("WSREP_CLUSTER_STATE_UUID", UUID)]).unwrap();
         assert_eq!((donor.cached_downto, donor.last_committed), (17, 20));
-        for bad in [
-            "",
-            "wsrep_last_committed\t20\n",
-            "wsrep_cluster_state_uuid\t\nwsrep_local_cached_downto\t0\nwsrep_last_committed\t0",
-        ] {
-            assert_eq!(Donor::parse(bad), None);
+        for bad in [&[][..], &[last], &[cached, last, ("wsrep_cluster_state_uuid", "")]] {
+            assert_eq!(of(bad), None);
         }
     }
 
     #[test]
     fn addresses_are_sockets_or_hosts() {
-        assert_eq!(place("/run/s"), ["--socket=/run/s"]);
-        assert_eq!(place("db1"), ["--host=db1", "--protocol=tcp"]);
-        assert_eq!(place("db1:3307"), ["--host=db1", "--port=3307", "--protocol=tcp"]);
-        assert_eq!(place("[::1]:3307"), ["--host=::1", "--port=3307", "--protocol=tcp"]);
-        assert_eq!(place("::1"), ["--host=::1", "--protocol=tcp"]);
+        let of = |address| {
+            let words = place(address).into_iter().map(|(name, value)| format!("{name}={value}"));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("/run/s"), "socket=/run/s protocol=socket");
+        assert_eq!(of("db1"), "host=db1 protocol=tcp");
+        assert_eq!(of("db1:3307"), "host=db1 protocol=tcp port=3307");
+        assert_eq!(of("[::1]:3307"), "host=::1 protocol=tcp port=3307");
+        assert_eq!(of("::1"), "host=::1 protocol=tcp");
     }
 }

@@ -58,7 +58,7 @@ pub struct RestoreReport {
     /// Number of files that this run decrypted one by one.
     pub decrypted: u64,
     /// Data kept from an earlier run, if the restore was resumed.
-    pub went_on: Option<Resumed>,
+    pub resumed: Option<Resumed>,
 }
 
 /// Data that a resumed restore did not have to fetch again.
@@ -194,12 +194,12 @@ async fn attempt(
         let what = format!("the stream has {files} files, the manifest has {stated}");
         return Err(BackupError::Damaged { name: request.name.to_string(), what });
     }
-    let went_on = left.map(|left| Resumed {
+    let resumed = left.map(|left| Resumed {
         files: before,
         bytes: left.bytes(),
         distrusted: left.distrusted,
     });
-    Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, went_on })
+    Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, resumed })
 }
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";

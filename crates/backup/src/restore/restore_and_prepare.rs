@@ -72,7 +72,7 @@ pub async fn restore_ready(
     let mut behind = None;
     // Checked before a restore that may take hours.
     if let (Some(address), Some(position)) = (&ready.donor, &position) {
-        behind = Some(catches_up(address, position, talk, cancel).await?);
+        behind = Some(catches_up(address, position, cancel).await?);
     }
     let finished = finished(&links, &request, how, ready);
     if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
@@ -93,7 +93,7 @@ pub async fn restore_ready(
         match found {
             Some(found) => {
                 if let (Some(address), None) = (&ready.donor, behind) {
-                    behind = Some(catches_up(address, &found, talk, cancel).await?);
+                    behind = Some(catches_up(address, &found, cancel).await?);
                 }
                 position = Some(found);
             }
@@ -117,7 +117,7 @@ pub async fn restore_ready(
         let found =
             found.ok_or_else(|| BackupError::NoPosition { name: request.name.to_string() })?;
         if let Some(address) = &ready.donor {
-            behind = Some(catches_up(address, &found, talk, cancel).await?);
+            behind = Some(catches_up(address, &found, cancel).await?);
         }
         position = Some(found);
     }
@@ -190,8 +190,8 @@ fn done_before(links: &[Wanted], Totals { files, bytes }: Totals) -> Vec<(String
             manifest: link.manifest.as_deref().cloned(),
             chosen: None,
         };
-        let went_on = Some(Resumed { files, bytes, distrusted: 0 });
-        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, went_on })
+        let resumed = Some(Resumed { files, bytes, distrusted: 0 });
+        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, resumed })
     };
     links.iter().enumerate().map(report).collect()
 }
@@ -306,10 +306,9 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
 async fn catches_up(
     address: &str,
     position: &GaleraPosition,
-    talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<u64, BackupError> {
-    let donor = Donor::ask(address, talk, cancel).await?;
+    let donor = Donor::ask(address, cancel).await?;
     let refused = |what: String| Err(BackupError::Donor { address: address.to_owned(), what });
     match donor.ist(position) {
         Ist::Possible { behind } => Ok(behind),

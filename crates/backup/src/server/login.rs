@@ -1,30 +1,25 @@
-//! Asks the producer's server by its usual client program, with the producer's own login.
+//! Logs in to the producer's server, with the producer's own login.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+use xb_mysql::{Access, ClientOptions};
+use xb_option_files::{OptionFileError, OptionFilePaths, Wanted, load};
 
 use crate::cancel::CancelToken;
-use crate::child::{OnLine, ask, ask_with, file_name, find};
-use crate::error::BackupError;
+use crate::child::{OnLine, ask, file_name, find};
+use crate::server::session::{Session, SessionError};
 
-/// Options of a producer that its server's client takes, too.
-const LOGIN: [&str; 9] = [
-    "--defaults-file",
-    "--defaults-extra-file",
-    "--defaults-group-suffix",
-    "--no-defaults",
-    "--user",
-    "--host",
-    "--port",
-    "--socket",
-    "--login-path",
-];
-/// Groups of option files that a producer reads, and its client does not.
+/// Groups of option files that a producer reads, and the stock clients do not.
 const GROUPS: [&str; 3] = ["mariadb-backup", "mariabackup", "xtrabackup"];
-/// Program that prints the options in a group.
+/// Program that prints the options in a group. Of MySQL, it also reads the login file, which is
+/// encrypted.
 const PRINT_DEFAULTS: &str = "my_print_defaults";
+/// Time limit of each step of a login.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A known backup program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,93 +37,148 @@ impl Family {
             false => name.starts_with("xtrabackup").then_some(Self::MySql),
         }
     }
-
-    /// The client program.
-    pub(crate) fn client(self) -> &'static str {
-        match self {
-            Self::MariaDb => "mariadb",
-            Self::MySql => "mysql",
-        }
-    }
 }
 
-/// Sends `query` to the server of the producer `argv`; returns the rows as lines, with tabs between
-/// columns.
-///
-/// A password never becomes an argument: the client gets it in its environment.
+/// Why a producer's server cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoginError {
+    /// The option files cannot be read.
+    #[error(transparent)]
+    Files(#[from] OptionFileError),
+    /// The options do not say how to log in.
+    #[error(transparent)]
+    Options(#[from] xb_mysql::Error),
+    /// The login failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Logs in to the server of the producer `argv`.
 ///
 /// # Errors
-/// [`BackupError::NotStarted`] if there is no client program; [`BackupError::Program`] if the login
-/// or the query fails.
-pub(crate) async fn ask_server(
+/// [`LoginError`].
+pub(crate) async fn log_in(
     family: Family,
     argv: &[OsString],
-    query: &str,
     cancel: &CancelToken,
-) -> Result<String, BackupError> {
-    let client = Path::new(family.client());
-    find(&[client])?;
-    let quiet: OnLine = Arc::new(|_| {});
+) -> Result<Session, LoginError> {
     let given = argv.get(1..).unwrap_or_default();
-    let mut args = login_args(given);
-    let files = args.iter().take_while(|word| is_about_files(word)).count();
-    let in_groups = in_groups(args.get(..files).unwrap_or_default(), &quiet, cancel).await;
-    // The command line comes last, because it wins.
-    let password = password(given).or_else(|| password(&in_groups));
-    let of_groups = login_args(&in_groups).into_iter().filter(|word| !is_about_files(word));
-    args.splice(files..files, of_groups);
-    args.extend(
-        ["--batch", "--skip-column-names", "--connect-timeout=5", "-e", query].map(OsString::from),
-    );
-    let env = password.as_deref().map(|password| ("MYSQL_PWD", password));
-    ask_with(client, &args, env, &quiet, cancel).await
-}
-
-/// The options in the groups of option files that only the producer reads; none if they cannot be
-/// printed.
-async fn in_groups(files: &[OsString], quiet: &OnLine, cancel: &CancelToken) -> Vec<OsString> {
-    let program = Path::new(PRINT_DEFAULTS);
-    if files.iter().any(|word| word == "--no-defaults") || find(&[program]).is_err() {
-        return Vec::new();
+    let wanted = about_files(given);
+    let mut options = of_files(&OptionFilePaths::usual(), &wanted)?;
+    if family == Family::MySql && !wanted.none {
+        of_login_file(&mut options, given, cancel).await;
     }
-    let mut args = files.to_vec();
-    args.extend(GROUPS.map(OsString::from));
-    let printed = ask(program, &args, quiet, cancel).await.unwrap_or_default();
-    printed.lines().map(OsString::from).collect()
+    // The command line wins.
+    take_words(&mut options, given);
+    Ok(Session::open(&options.access()?, PATIENCE, cancel).await?)
 }
 
-/// The options of a login among a producer's arguments, those about option files first, as the
-/// client requires.
-pub(crate) fn login_args(args: &[OsString]) -> Vec<OsString> {
-    let of_login = |word: &&OsString| {
-        let word = word.as_bytes();
-        let name = word.split(|byte| *byte == b'=').next().unwrap_or_default();
-        LOGIN.iter().any(|option| option.as_bytes() == name)
+/// Where the server of a client without options is, and as whom it logs in, unless `change` says
+/// otherwise.
+///
+/// # Errors
+/// [`LoginError::Files`], [`LoginError::Options`].
+pub(crate) fn usual_access(change: impl FnOnce(&mut ClientOptions)) -> Result<Access, LoginError> {
+    let mut options = of_files(&OptionFilePaths::usual(), &Wanted::default())?;
+    change(&mut options);
+    Ok(options.access()?)
+}
+
+/// The options of the stock clients' groups, then those of the producers'.
+fn of_files(places: &OptionFilePaths, wanted: &Wanted) -> Result<ClientOptions, OptionFileError> {
+    let mut options = ClientOptions::default();
+    for groups in [&xb_mysql::GROUPS[..], &GROUPS] {
+        for option in load(places, wanted, groups)?.options {
+            options.take(&option.key, option.value.as_deref());
+        }
+    }
+    Ok(options)
+}
+
+/// Adds the options of MySQL's login file, `~/.mylogin.cnf`, if there is one; nothing if they cannot
+/// be printed.
+async fn of_login_file(options: &mut ClientOptions, given: &[OsString], cancel: &CancelToken) {
+    let named = given.iter().find(|word| word.as_bytes().starts_with(b"--login-path="));
+    let file = std::env::var_os("MYSQL_TEST_LOGIN_FILE")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".mylogin.cnf")));
+    let program = Path::new(PRINT_DEFAULTS);
+    if !file.is_some_and(|file| file.exists()) || find(&[program]).is_err() {
+        return;
+    }
+    // No option file but the login file, which `--no-defaults` does not concern.
+    let mut args: Vec<OsString> = vec!["--no-defaults".into()];
+    args.extend(named.cloned());
+    args.extend(["--show", "client", "mysql", "xtrabackup"].map(OsString::from));
+    let quiet: OnLine = Arc::new(|_| {});
+    let printed = ask(program, &args, &quiet, cancel).await.unwrap_or_default();
+    take_words(options, &printed.lines().map(OsString::from).collect::<Vec<_>>());
+}
+
+fn take_words(options: &mut ClientOptions, words: &[OsString]) {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let next = words.get(at + 1).map(OsString::as_os_str);
+        at += 1 + usize::from(options.take_word(word, next));
+    }
+}
+
+/// The options about option files among a producer's arguments.
+pub(crate) fn about_files(args: &[OsString]) -> Wanted {
+    let value = |name: &str| {
+        let mut words = args.iter();
+        while let Some(word) = words.next() {
+            match word.as_bytes().strip_prefix(name.as_bytes()) {
+                Some([b'=', value @ ..]) => return Some(OsStr::from_bytes(value).to_owned()),
+                Some([]) => return words.next().cloned(),
+                _ => {}
+            }
+        }
+        None
     };
-    let mut own: Vec<OsString> = args.iter().filter(of_login).cloned().collect();
-    own.sort_by_key(|word| !is_about_files(word));
-    own
-}
-
-fn is_about_files(word: &OsString) -> bool {
-    word.as_bytes().starts_with(b"--defaults") || word == "--no-defaults"
-}
-
-fn password(args: &[OsString]) -> Option<OsString> {
-    let given = |word: &OsString| word.as_bytes().strip_prefix(b"--password=").map(<[u8]>::to_vec);
-    args.iter().rev().find_map(given).map(OsString::from_vec)
+    Wanted {
+        none: args.iter().any(|word| word == "--no-defaults"),
+        only: value("--defaults-file").map(PathBuf::from),
+        extra: value("--defaults-extra-file").map(PathBuf::from),
+        group_suffix: value("--defaults-group-suffix").and_then(|text| text.into_string().ok()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn access(files: &[(&str, &str)], args: &[&str]) -> Access {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let args = args.iter().map(|word| word.replace('@', dir.path().to_str().unwrap()));
+        let args: Vec<OsString> = args.map(OsString::from).collect();
+        let mut options = of_files(&OptionFilePaths::none(), &about_files(&args)).unwrap();
+        take_words(&mut options, &args);
+        options.access().unwrap()
+    }
+
+    fn target(socket: &str) -> xb_mysql::Target {
+        xb_mysql::Target::Socket(socket.into())
+    }
+
     #[test]
-    fn only_the_login_goes_to_the_client() {
-        let args = ["--backup", "--user=b", "--password=x", "--defaults-file=/a", "--socket=/s"];
-        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        assert_eq!(login_args(&args), ["--defaults-file=/a", "--user=b", "--socket=/s"]);
-        assert_eq!(password(&args).as_deref(), Some(OsStr::new("x")));
+    fn a_producers_groups_win_over_the_clients_and_its_arguments_over_both() {
+        let files = [(
+            "my.cnf",
+            "[mariadb-backup]\nuser=b\npassword=y\n[client]\nuser=c\npassword=x\nsocket=/c\n[mysqld]\nuser=m\n",
+        )];
+        let found = access(&files, &["--defaults-file=@/my.cnf", "--backup"]);
+        assert_eq!((&found.account.user[..], &found.account.password[..]), (&b"b"[..], &b"y"[..]));
+        assert_eq!(found.target, target("/c"));
+        let found = access(&files, &["--defaults-file", "@/my.cnf", "-ud", "--socket=/d"]);
+        assert_eq!((&found.account.user[..], found.target), (&b"d"[..], target("/d")));
+        let extra = ["--defaults-extra-file=@/my.cnf", "--defaults-group-suffix=-x"];
+        let suffixed = [("my.cnf", "[client-x]\nuser=s\n[client-y]\nuser=t\n")];
+        assert_eq!(access(&suffixed, &extra).account.user, b"s");
+        assert_ne!(access(&files, &["--no-defaults", extra[0]]).account.user, b"b");
     }
 
     #[test]

@@ -11,21 +11,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
+use xb_binlog::LogDigest;
+use xb_mysql::Row;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
-use xb_repo::hex::hex;
 use xb_repo::manifest::Manifest;
-use xb_repo::manifest::history::{FileBirth, History, RedoLog, SHORTER};
-use xb_repo::manifest::source_info::{BinlogPosition, SourceInfo};
+use xb_repo::manifest::history::{FileBirth, History, RedoLog};
+use xb_repo::manifest::source_info::SourceInfo;
 
 use crate::cancel::CancelToken;
-use crate::server::login::{Family, ask_server};
+use crate::server::login::{Family, LoginError, log_in};
 
-/// Bytes of a binary log that count, at its beginning and before a position.
-const WINDOW: u64 = 4096;
-/// Where the flags of a binary log's first event are: the server changes them when it closes the
-/// log.
-const FLAGS: std::ops::Range<usize> = 21..23;
 /// Variables of the server that name its files, or the server itself.
 const VARIABLES: &str = "'datadir', 'innodb_data_home_dir', 'innodb_data_file_path', \
      'innodb_log_group_home_dir', 'log_bin', 'log_bin_basename', 'server_uuid'";
@@ -107,7 +102,7 @@ impl ServerWatch {
 }
 
 /// Whether a backup's redo log can begin where it does: at a checkpoint of its server while the
-/// producer ran. The client might log in to another server than the producer.
+/// producer ran. The login might be to another server than the producer's.
 fn is_between(before: Option<RedoStart>, at: Option<u64>, after: Option<RedoStart>) -> bool {
     let (Some(before), Some(at), Some(after)) = (before, at, after) else { return true };
     (before.checkpoint..=after.checkpoint).contains(&at)
@@ -119,17 +114,15 @@ impl ServerFiles {
         let family = Family::of_program(&program).ok_or_else(|| {
             format!("{} is not a known backup program", program.to_string_lossy())
         })?;
-        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
-        let answer = ask_server(family, argv, &query, cancel).await.map_err(|error| {
+        let variables = variables(family, argv, cancel).await.map_err(|error| {
             format!("the server cannot be asked with the producer's login: {error}")
         })?;
-        Self::of_variables(&answer).ok_or_else(|| "the server does not name its files".to_owned())
+        Self::of_variables(&variables)
+            .ok_or_else(|| "the server does not name its files".to_owned())
     }
 
-    fn of_variables(answer: &str) -> Option<Self> {
-        let variables: BTreeMap<&str, &str> =
-            answer.lines().filter_map(|line| line.split_once('\t')).collect();
-        let of = |name: &str| variables.get(name).copied().filter(|value| !value.is_empty());
+    fn of_variables(variables: &BTreeMap<String, String>) -> Option<Self> {
+        let of = |name: &str| variables.get(name).map(String::as_str).filter(|v| !v.is_empty());
         let datadir = Path::new(of("datadir")?);
         // Relative to the data directory, or absolute.
         let within = |name: &str| datadir.join(of(name).unwrap_or_default());
@@ -174,18 +167,30 @@ impl ServerFiles {
 
     fn history(&self, seen: &Seen, own: Option<&SourceInfo>, base: Option<&Manifest>) -> History {
         let digest = |source: &SourceInfo| {
-            let at = BinlogPosition::parse(source.binlog_pos.as_deref()?)?;
-            digest(&self.binlogs.as_ref()?.join(at.file), at.offset)
+            let at = source.binlog_pos.as_ref()?.position()?;
+            digest(&self.binlogs.as_ref()?.join(at.log()), at.offset())
         };
         History {
             server_uuid: self.server_uuid.clone(),
             redo: seen.redo.clone(),
             data_file: seen.data_file,
-            binlog: own.and_then(digest).filter(|digest| digest != SHORTER),
+            binlog: own.and_then(digest).filter(|digest| *digest != LogDigest::Shorter),
             binlog_at_base: base.and_then(|base| digest(&base.source)),
             accepted: false,
         }
     }
+}
+
+/// The variables of the producer's server that say where its files are.
+async fn variables(
+    family: Family,
+    argv: &[OsString],
+    cancel: &CancelToken,
+) -> Result<BTreeMap<String, String>, LoginError> {
+    let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
+    let rows = log_in(family, argv, cancel).await?.rows(&query, cancel).await?;
+    let pair = |row: &Row| row.texts().map(|[name, value]| (name, value));
+    Ok(rows.iter().map(pair).collect::<Result<_, _>>()?)
 }
 
 /// The first [`REDO_HEAD`] bytes of a regular file, and its birth.
@@ -205,29 +210,20 @@ fn birth_of(path: &Path) -> Option<FileBirth> {
     Some(FileBirth { inode: meta.ino(), born })
 }
 
-/// SHA-256 over the first [`WINDOW`] bytes of a binary log before `offset`, and over the last;
-/// [`SHORTER`] if the log ends before `offset`. `None` if it cannot be read.
-fn digest(path: &Path, offset: u64) -> Option<String> {
+/// Digest of a binary log before `offset`. `None` if the log cannot be read.
+fn digest(path: &Path, offset: u64) -> Option<LogDigest> {
     let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     if meta.len() < offset {
-        return Some(SHORTER.to_owned());
+        return Some(LogDigest::Shorter);
     }
-    let window = offset.min(WINDOW);
     let mut file = File::open(path).ok()?;
-    let mut bytes = vec![0; usize::try_from(window).ok()?];
-    let mut sum = Sha256::new();
-    file.read_exact(&mut bytes).ok()?;
-    if let Some(flags) = bytes.get_mut(FLAGS) {
-        flags.fill(0);
-    }
-    sum.update(&bytes);
-    // A position within the first window has no other window.
-    let rest = (offset - window).min(WINDOW);
-    bytes.truncate(usize::try_from(rest).ok()?);
-    file.seek(SeekFrom::Start(offset - rest)).ok()?;
-    file.read_exact(&mut bytes).ok()?;
-    sum.update(&bytes);
-    Some(hex(&sum.finalize()))
+    let [head, tail] = LogDigest::windows(offset).map(|window| {
+        let mut bytes = vec![0; usize::try_from(window.end - window.start).ok()?];
+        file.seek(SeekFrom::Start(window.start)).ok()?;
+        file.read_exact(&mut bytes).ok()?;
+        Some(bytes)
+    });
+    Some(LogDigest::of(head?, &tail?))
 }
 
 #[cfg(test)]
@@ -236,7 +232,12 @@ mod tests {
 
     #[test]
     fn the_servers_files_are_where_its_variables_say() {
-        let of = |text: &str| ServerFiles::of_variables(text).unwrap();
+        let files = |text: &str| {
+            let pairs = text.lines().map(|line| line.split_once('\t').unwrap());
+            let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            ServerFiles::of_variables(&pairs.collect())
+        };
+        let of = |text: &str| files(text).unwrap();
         let usual = of(
             "datadir\t/var/lib/mysql/\ninnodb_data_home_dir\t\ninnodb_data_file_path\tibdata1:12M:autoextend\n\
              innodb_log_group_home_dir\t./\nlog_bin\tON\nlog_bin_basename\t/var/log/mysql/bin\n",
@@ -250,7 +251,7 @@ mod tests {
         );
         assert_eq!((moved.redo, moved.data_file), ("/f".into(), "/e/sys1".into()));
         assert_eq!((moved.binlogs, moved.server_uuid.as_deref()), (None, Some("u")));
-        assert_eq!(ServerFiles::of_variables("log_bin\tON\n"), None);
+        assert_eq!(files("log_bin\tON\n"), None);
     }
 
     #[test]
@@ -279,7 +280,7 @@ mod tests {
             assert_eq!(sum(&longer, offset), then, "{offset}");
         }
         assert_ne!(sum(&log, 4096), sum(&log, 4097));
-        assert_eq!(sum(&log, 20_001), SHORTER);
+        assert_eq!(sum(&log, 20_001), LogDigest::Shorter);
         assert_eq!(digest(&dir.path().join("none"), 4), None);
         assert_eq!(digest(dir.path(), 4), None);
     }

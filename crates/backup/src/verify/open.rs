@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xb_encryptor::{Envelope, SlotKind};
+use xb_encryptor::{KeysObject, SlotKind};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{CATALOG, KEYS, run_folder};
@@ -13,7 +13,7 @@ use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::read::find::stock_files;
-use crate::read::unlock::{envelope, open_sealed};
+use crate::read::unlock::{keys_object, open_sealed};
 use crate::verify::run::{Packed, Run};
 
 impl Run<'_> {
@@ -41,18 +41,18 @@ impl Run<'_> {
         let mut key = None;
         if facts.sealed.is_some() {
             let object = format!("{}/{KEYS}", run_folder(name, run));
-            match cancel.or(envelope(self.root, name, &manifest, run)).await {
-                Ok(envelope) if keys.is_empty() && self.request.level < Level::Decrypt => {
-                    drop(envelope);
+            match cancel.or(keys_object(self.root, name, &manifest, run)).await {
+                Ok(keys_object) if keys.is_empty() && self.request.level < Level::Decrypt => {
+                    drop(keys_object);
                     self.note("without a key, the writer of this backup is unknown, and manifest and keys object are not authenticated");
                 }
-                Ok(envelope) => {
+                Ok(keys_object) => {
                     let given = self.request.given(self.resources.memory);
-                    match open_sealed(self.root, name, &stored, &envelope, given) {
+                    match open_sealed(self.root, name, &stored, &keys_object, given) {
                         Ok(opened) => {
-                            self.mac = Some(opened.manifest_key(envelope.stream_id()));
+                            self.mac = Some(opened.manifest_key(keys_object.stream_id()));
                             key = Some(Arc::new(opened));
-                            if only_recipients(&envelope) {
+                            if only_recipients(&keys_object) {
                                 self.note("the backup has only recipients as key slots: this proves that nothing was changed, but not who wrote it");
                             }
                         }
@@ -118,6 +118,6 @@ impl Run<'_> {
 }
 
 /// Whether all key slots of the backup are for recipients.
-fn only_recipients(envelope: &Envelope) -> bool {
-    envelope.slots().all(|slot| slot.kind == SlotKind::Recipient)
+fn only_recipients(keys_object: &KeysObject) -> bool {
+    keys_object.slots().all(|slot| slot.kind == SlotKind::Recipient)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Cursor, Read};
 
-use xb_encryptor::{BLOCK_HEAD_LEN, BlockHead, Envelope, is_keys_block, parse_block};
+use xb_encryptor::{BLOCK_HEAD_LEN, BlockHead, KeysObject, is_keys_block, parse_block};
 use xb_frame::{STREAM_HEADER_LEN, StreamHeader, is_native};
 use xb_pipeline::{Content, SLAB};
 
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     /// Content that is still to be framed.
     Content(Content),
     /// An existing native stream, with its keys block if it is sealed.
-    Native(Option<Box<Envelope>>),
+    Native(Option<Box<KeysObject>>),
 }
 
 /// Reads enough of the input to detect its kind. Blocks until the source supplies it.
@@ -38,9 +38,9 @@ pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input
         Content::Raw if start.is_empty() => return Err(refused("the input is empty")),
         content @ Content::Raw => Kind::Content(content),
         _ if is_keys_block(&start) => {
-            let envelope = keys_block(&mut source, &mut start)?;
+            let keys_object = keys_block(&mut source, &mut start)?;
             start.clear();
-            Kind::Native(Some(Box::new(envelope)))
+            Kind::Native(Some(Box::new(keys_object)))
         }
         _ if is_native(&start) => Kind::Native(None),
         content if xb_reader::MAGIC.starts_with(&start) => Kind::Content(content),
@@ -51,15 +51,15 @@ pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input
             )));
         }
     };
-    if let Kind::Native(envelope) = &kind {
+    if let Kind::Native(keys_object) = &kind {
         read_up_to(&mut source, &mut start, STREAM_HEADER_LEN)?;
-        check_header(&start, envelope.as_deref())?;
+        check_header(&start, keys_object.as_deref())?;
     }
     Ok(Input { kind, source: Cursor::new(start).chain(source) })
 }
 
-fn keys_block(source: &mut impl Read, bytes: &mut Vec<u8>) -> Result<Envelope, BackupError> {
-    let failed = |error: xb_encryptor::EnvelopeError| refused(format!("keys block: {error}"));
+fn keys_block(source: &mut impl Read, bytes: &mut Vec<u8>) -> Result<KeysObject, BackupError> {
+    let failed = |error: xb_encryptor::KeysObjectError| refused(format!("keys block: {error}"));
     read_up_to(source, bytes, BLOCK_HEAD_LEN)?;
     let Some(head) = bytes.first_chunk() else {
         return Err(refused("keys block: the input ends inside it"));
@@ -69,7 +69,7 @@ fn keys_block(source: &mut impl Read, bytes: &mut Vec<u8>) -> Result<Envelope, B
     parse_block(bytes).map_err(failed)
 }
 
-fn check_header(start: &[u8], envelope: Option<&Envelope>) -> Result<(), BackupError> {
+fn check_header(start: &[u8], keys_object: Option<&KeysObject>) -> Result<(), BackupError> {
     let header =
         StreamHeader::parse(start).map_err(|error| refused(format!("native stream: {error}")))?;
     if usize::try_from(header.max_plain()).is_ok_and(|most| most > SLAB) {
@@ -78,9 +78,9 @@ fn check_header(start: &[u8], envelope: Option<&Envelope>) -> Result<(), BackupE
             "native stream: its frames of up to {most} bytes are larger than `get` accepts, {SLAB}"
         )));
     }
-    match (header.key_commitment(), envelope) {
+    match (header.key_commitment(), keys_object) {
         (None, None) => Ok(()),
-        (Some(commitment), Some(envelope)) => envelope
+        (Some(commitment), Some(keys_object)) => keys_object
             .belongs_to(&header.id().0, commitment)
             .map_err(|error| refused(format!("native stream: {error}"))),
         (Some(_), None) => Err(refused(

@@ -29,7 +29,7 @@ use xb_uploader::StoreErrorKind;
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
-pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_shared};
+pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_classic};
 pub use self::run_manifest::refuse_without_base;
 pub(crate) use self::vacant::free_if_vacant;
 
@@ -206,8 +206,8 @@ async fn recognise_for<R: Read + Send + 'static>(
         .await
         .map_err(|_| BackupError::Bug("the thread that reads the start of the input panicked"))??;
     let untouched = match &request.layout {
-        PutLayout::Packed { compress, ways_in } => {
-            *compress == Compression::default() && ways_in.is_empty()
+        PutLayout::Packed { compress, key_slots } => {
+            *compress == Compression::default() && key_slots.is_empty()
         }
         PutLayout::Classic { .. } => true,
     };

@@ -20,8 +20,8 @@ pub fn plan(
     resources: Resources,
     request: &PutRequest,
 ) -> Result<PackPlan, BackupError> {
-    if let PutLayout::Packed { ways_in, .. } = &request.layout
-        && let Some(command) = &ways_in.command
+    if let PutLayout::Packed { key_slots, .. } = &request.layout
+        && let Some(command) = &key_slots.command
     {
         let program = command.program();
         crate::child::find(&[program]).map_err(|_| {

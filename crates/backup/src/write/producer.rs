@@ -160,7 +160,7 @@ impl Producer {
         };
         self.ended = true;
         if let Some(messages) = self.messages.take() {
-            messages.hear_out();
+            messages.drain_output();
         }
         if status.success() { Ok(()) } else { Err(self.failed(how_it_ended(status))) }
     }

@@ -43,7 +43,7 @@ pub enum PutLayout {
         /// Codec of the frames.
         compress: Compression,
         /// Key slots; if empty, the backup is not sealed.
-        ways_in: KeySlots,
+        key_slots: KeySlots,
     },
     /// The objects of the stock tool.
     Classic {
@@ -60,7 +60,7 @@ impl PutLayout {
     /// A packed layout, neither compressed nor sealed.
     #[must_use]
     pub fn packed() -> Self {
-        Self::Packed { compress: Compression::default(), ways_in: KeySlots::default() }
+        Self::Packed { compress: Compression::default(), key_slots: KeySlots::default() }
     }
 
     /// The classic layout as the stock tool writes it.
@@ -91,7 +91,7 @@ impl PutLayout {
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         match self {
-            Self::Packed { ways_in, .. } => !ways_in.is_empty(),
+            Self::Packed { key_slots, .. } => !key_slots.is_empty(),
             Self::Classic { transform, .. } => {
                 transform.as_ref().is_some_and(|transform| transform.encrypt.is_some())
             }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use xb_repo::claim::commit::confirm_commit;
-use xb_repo::claim::{Claim, Left, may_be_its_own, refuse_earlier};
+use xb_repo::claim::{Claim, Left, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
@@ -84,7 +84,7 @@ impl RunFolder {
         beside.prove_keys(&self.root, &self.folder).await?;
         let Some(ledger) = ledger else { return Ok(()) };
         listed.retain(|object| of_classic(&object.key));
-        prove_shared(&self.root, &self.folder, manifest, ledger, &listed).await
+        prove_classic(&self.root, &self.folder, manifest, ledger, &listed).await
     }
 
     /// Ends a classic run of an incomplete stream, whose objects stay as the stock tool leaves them.
@@ -229,7 +229,7 @@ async fn leftovers(
     match (found.classic.iter().map(|listed| listed.modified).max(), dead) {
         // The dead run began in an empty folder and ended soon after its last refresh. A newer
         // object belongs to another program, and then all of the objects may.
-        (Some(newest), Some(seen)) if may_be_its_own(newest, seen) => {
+        (Some(newest), Some(seen)) if belongs_to_run(newest, seen) => {
             if foreign == Foreign::Refuse {
                 found.refuse_foreign(name)?;
             }
@@ -250,7 +250,7 @@ async fn leftovers(
 
 /// Checks that the classic objects `listed` match the ledger, writes their checksums, and sets
 /// their digest in the manifest.
-pub(crate) async fn prove_shared(
+pub(crate) async fn prove_classic(
     root: &Root,
     folder: &str,
     manifest: &mut Manifest,

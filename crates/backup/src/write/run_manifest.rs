@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
-use xb_encryptor::Envelope;
+use xb_encryptor::KeysObject;
 use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
 use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
@@ -32,7 +32,7 @@ impl RunFolder {
         uploaded: Uploaded,
         producer: Option<ProducerFacts>,
         started: Timestamp,
-        envelope: Option<&Envelope>,
+        keys_object: Option<&KeysObject>,
         compressed: Option<&AutoReport>,
     ) -> Manifest {
         let (packed, last_index, stream, codecs) = match &put.output {
@@ -67,8 +67,8 @@ impl RunFolder {
             index_len: last_index.map_or(0, |place| place.len.into()),
             codecs,
             stream,
-            sealed: envelope.map(|envelope| Sealed {
-                ways_in: envelope.slots().map(|slot| slot.to_string()).collect(),
+            sealed: keys_object.map(|keys_object| Sealed {
+                key_slots: keys_object.slots().map(|slot| slot.to_string()).collect(),
             }),
         });
         let now = Timestamp::now();

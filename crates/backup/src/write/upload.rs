@@ -5,7 +5,7 @@ use std::io::Read;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use xb_compressor::Compression;
-use xb_encryptor::{Backend, Envelope, FreshKey, KeySlots, MacKey, SealContext, Sealer};
+use xb_encryptor::{Backend, FreshKey, KeySlots, KeysObject, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
     AutoCodec, Budget, Closed, Content, EndProof, FifoError, FrameCompression, NativeStream,
@@ -44,20 +44,20 @@ impl RunFolder {
     ) -> Result<PutReport, BackupError> {
         let Session { observer, cancel, .. } = session;
         let seal = match &request.layout {
-            PutLayout::Packed { ways_in, .. } if !ways_in.is_empty() => {
-                Some(SealSetup::new(self.run, ways_in)?)
+            PutLayout::Packed { key_slots, .. } if !key_slots.is_empty() => {
+                Some(SealSetup::new(self.run, key_slots)?)
             }
             _ => None,
         };
         let carried = match &input.kind {
-            Kind::Native(envelope) => envelope.as_deref(),
+            Kind::Native(keys_object) => keys_object.as_deref(),
             Kind::Content(_) => None,
         };
-        let envelope = seal.as_ref().map(|seal| seal.envelope.clone()).or(carried.cloned());
-        if let Some(envelope) = &envelope {
+        let keys_object = seal.as_ref().map(|seal| seal.keys_object.clone()).or(carried.cloned());
+        if let Some(keys_object) = &keys_object {
             let key = self.root.key(&format!("{}/{KEYS}", self.folder));
             tokio::select! {
-                put = self.root.store().put(&key, envelope.encode().to_vec().into()) => put?,
+                put = self.root.store().put(&key, keys_object.encode().to_vec().into()) => put?,
                 signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
                 stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
             }
@@ -102,7 +102,7 @@ impl RunFolder {
             }
         };
         observer.begin_phase("commit");
-        let sent = Sent { plan, put, uploaded, books, envelope, mac, auto, started };
+        let sent = Sent { plan, put, uploaded, books, keys_object, mac, auto, started };
         self.conclude(request, sent, producer, cancel).await
     }
 
@@ -145,7 +145,8 @@ impl RunFolder {
     ) -> Result<PutReport, BackupError> {
         let (root, put, books) = (&self.root, sent.put, sent.books);
         let sums = cancel.or(self.put_lists(&put.output, books.md5)).await?;
-        let keys = sent.envelope.as_ref().map(|envelope| envelope.encode().to_vec().into());
+        let keys =
+            sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
         let beside = Beside { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
             if let Some(ledger) = &books.ledger {
@@ -177,7 +178,7 @@ impl RunFolder {
             sent.uploaded,
             producer,
             sent.started,
-            sent.envelope.as_ref(),
+            sent.keys_object.as_ref(),
             compression.as_ref(),
         );
         cancel
@@ -339,7 +340,7 @@ struct Sent {
     put: PackResult,
     uploaded: Uploaded,
     books: Books,
-    envelope: Option<Envelope>,
+    keys_object: Option<KeysObject>,
     mac: Option<MacKey>,
     auto: Option<AutoCodec>,
     started: Timestamp,
@@ -383,23 +384,23 @@ impl Books {
 struct SealSetup {
     header: StreamHeader,
     sealer: Sealer,
-    envelope: Envelope,
+    keys_object: KeysObject,
     mac: MacKey,
 }
 
 impl SealSetup {
-    fn new(run: RunId, ways_in: &KeySlots) -> Result<Self, BackupError> {
+    fn new(run: RunId, key_slots: &KeySlots) -> Result<Self, BackupError> {
         let wrapped = |error: String| BackupError::Keys(error);
         let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;
         let commitment = fresh.key().commitment(&run.0);
         let header =
             StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
-        let envelope = Envelope::seal(fresh.key(), run.0, &ways_in.list())
+        let keys_object = KeysObject::seal(fresh.key(), run.0, &key_slots.list())
             .map_err(|error| wrapped(error.to_string()))?;
         let mac = fresh.key().manifest_key(&run.0);
         let bytes = header.encode();
         let context = SealContext { stream_id: run.0, commitment, header: &bytes };
         let (sealer, _key) = fresh.sealer(&context, Backend::default()).map_err(PackError::from)?;
-        Ok(Self { header, sealer, envelope, mac })
+        Ok(Self { header, sealer, keys_object, mac })
     }
 }

@@ -126,12 +126,12 @@ fn a_native_file_is_not_transformed_again() {
             PutRequest {
                 layout: PutLayout::Packed {
                     compress: "lz4".parse().unwrap(),
-                    ways_in: KeySlots::default(),
+                    key_slots: KeySlots::default(),
                 },
                 ..put_request("n", Layout::Packed, 333)
             },
             PutRequest {
-                layout: PutLayout::Packed { compress: Compression::default(), ways_in: key() },
+                layout: PutLayout::Packed { compress: Compression::default(), key_slots: key() },
                 ..asked
             },
             put_request("n", Layout::Classic, 333),

@@ -34,10 +34,10 @@ fn one_table_costs_little_more_than_its_bytes() {
     for (name, sealed, compress) in
         [("plain", false, "none"), ("zstd", false, "zstd:1"), ("sealed", true, "lz4")]
     {
-        let ways_in =
+        let key_slots =
             KeySlots::default().with_key(sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()));
         let request = PutRequest {
-            layout: PutLayout::Packed { compress: compress.parse().unwrap(), ways_in },
+            layout: PutLayout::Packed { compress: compress.parse().unwrap(), key_slots },
             ..put_request(name, Layout::Packed, 5 * MIB as u64 + 11)
         };
         let source = Cursor::new(stream.clone());

@@ -48,7 +48,10 @@ fn what_is_proven_is_not_fetched_again() {
             "sealed",
             true,
             PutRequest {
-                layout: PutLayout::Packed { compress: "zstd:1".parse().unwrap(), ways_in: sealed },
+                layout: PutLayout::Packed {
+                    compress: "zstd:1".parse().unwrap(),
+                    key_slots: sealed,
+                },
                 ..put_request("n", Layout::Packed, MIB as u64)
             },
         ),
@@ -60,7 +63,7 @@ fn what_is_proven_is_not_fetched_again() {
                 layout: PutLayout::Classic {
                     fixed_size: false,
                     transform: Some(Transform {
-                        compress: "lz4".parse::<xb_compressor::Algorithm>().unwrap().member_codec(),
+                        compress: "lz4".parse::<xb_compressor::Algorithm>().unwrap().file_codec(),
                         encrypt: None,
                         threads: 2,
                     }),
@@ -91,9 +94,9 @@ fn what_is_proven_is_not_fetched_again() {
             at += objects.len() / 3;
         }
         let report = restore(&store, &target, (key, Selection::default())).unwrap();
-        let went_on = report.went_on.unwrap();
-        let before = went_on.bytes;
-        assert!(before > 0, "{what}: {went_on:?}");
+        let resumed = report.resumed.unwrap();
+        let before = resumed.bytes;
+        assert!(before > 0, "{what}: {resumed:?}");
         // Proven data is not read again. Chunks are 2 MiB; some were in flight.
         let read = report.get.stored_bytes;
         let wanted = stream.len() as u64 - before.min(stream.len() as u64);
@@ -157,7 +160,7 @@ fn only_the_same_restore_goes_on_and_nothing_of_others_is_touched() {
     let boot = boot["boot"].as_str().unwrap();
     std::fs::write(&journal, format!("{}\n{rest}", head.replace(boot, "another"))).unwrap();
     let report = restore(&store, &target, (false, Selection::default())).unwrap();
-    assert_eq!(report.went_on.unwrap().files, 0);
+    assert_eq!(report.resumed.unwrap().files, 0);
     assert!(std::fs::read(&whole).unwrap() == content);
     assert!(!target.join(".xb-partial").exists());
 }
@@ -233,13 +236,13 @@ fn what_is_no_longer_what_was_written_is_made_again() {
         assert_eq!(begun.len(), 4, "{what}");
         harm(&target, &begun);
         let report = restore(&store, &target, (false, Selection::default())).unwrap();
-        let went_on = report.went_on.unwrap();
+        let resumed = report.resumed.unwrap();
         // The last file that was started may have no proven data.
         assert!(
-            (distrusted..=begun.len() as u64).contains(&went_on.distrusted),
-            "{what}: {went_on:?}"
+            (distrusted..=begun.len() as u64).contains(&resumed.distrusted),
+            "{what}: {resumed:?}"
         );
-        assert!(went_on.files > 0, "{what}: {went_on:?}");
+        assert!(resumed.files > 0, "{what}: {resumed:?}");
         let got = tree(&target);
         for (name, content) in &files {
             assert!(got[name.as_str()] == *content, "{what}: {name}");
@@ -267,8 +270,8 @@ fn after_another_mount_only_what_was_synced_counts_and_only_if_it_is_there() {
     std::fs::write(&journal, text).unwrap();
     std::fs::write(target.join("shop/t1.ibd"), "short").unwrap();
     let report = restore(&store, &target, (false, Selection::default())).unwrap();
-    let went_on = report.went_on.unwrap();
-    assert_eq!((went_on.files, went_on.distrusted), (1, 1));
+    let resumed = report.resumed.unwrap();
+    assert_eq!((resumed.files, resumed.distrusted), (1, 1));
     let got = tree(&target);
     files.iter().for_each(|(name, content)| assert!(got[name.as_str()] == *content, "{name}"));
 }

@@ -20,7 +20,7 @@ fn a_sealed_backup_opens_with_its_key_alone() {
     let report = put_sealed(&store, "n", &[7; 32]).unwrap();
     let packed = report.manifest.packed.as_ref().unwrap();
     assert_eq!(packed.codecs, ["zstd:1"]);
-    assert_eq!(packed.sealed.as_ref().unwrap().ways_in.len(), 1);
+    assert_eq!(packed.sealed.as_ref().unwrap().key_slots.len(), 1);
     assert_eq!(get_sealed(&store, "n", &[7; 32]).unwrap(), stream());
     assert!(matches!(get_sealed(&store, "n", &[8; 32]), Err(BackupError::Keys(_))));
     assert!(matches!(store.get("n"), Err(BackupError::Keys(_))), "no key at all");

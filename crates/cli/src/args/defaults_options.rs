@@ -5,9 +5,10 @@ use std::slice::Iter;
 
 use clap::{Arg, ArgAction};
 
+use xb_option_files::Wanted;
+
 use crate::args::argv::{Item, next_items};
 use crate::args::option_table::OptionTable;
-use crate::args::sources::option_file::Wanted;
 
 const DEFAULTS_FILE: &str = "defaults-file";
 const DEFAULTS_EXTRA_FILE: &str = "defaults-extra-file";

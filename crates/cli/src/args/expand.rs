@@ -8,12 +8,13 @@ use std::slice::Iter;
 
 use clap::{Arg, Command};
 
+use xb_option_files::OptionFilePaths;
+
 use crate::args::argv::{Item, next_items, words};
 use crate::args::defaults_options::{LOGIN_PATH, defaults_args, is_default, leading_defaults};
 use crate::args::merge::{Scope, all_given};
 use crate::args::option_table::OptionTable;
 use crate::args::sources::effective::{PRINT_DEFAULTS, effective, json, table};
-use crate::args::sources::option_file::OptionFilePaths;
 use crate::args::sources::{Origin, Sources};
 use crate::args::usage_error::UsageError;
 

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 
+use xb_option_files::{FileOption, OptionFilePaths, Wanted, load};
+
 use crate::args::argv::{Item, ParsedOption, parse_option};
 use crate::args::option_table::OptionTable;
-use crate::args::sources::option_file::{FileOption, OptionFilePaths, Wanted, load};
 use crate::args::sources::variables::{self, FromEnvironment};
 use crate::args::sources::{Given, Origin, Sources};
 use crate::args::usage_error::UsageError;

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use thiserror::Error;
-
-use crate::args::sources::option_file::OptionFileError;
+use xb_option_files::OptionFileError;
 
 /// Errors in arguments found before clap parses them. Values are never quoted.
 #[derive(Debug, Error)]

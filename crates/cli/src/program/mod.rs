@@ -19,10 +19,11 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Parser};
 
+use xb_option_files::OptionFilePaths;
+
 use crate::args::expand::{Expanded, expand};
 use crate::args::hide;
 use crate::args::sources::Sources;
-use crate::args::sources::option_file::OptionFilePaths;
 use crate::help;
 use crate::messages::log::{Log, LogOptions};
 use crate::program::exit::Exit;

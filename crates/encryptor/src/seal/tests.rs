@@ -87,7 +87,7 @@ fn workers_can_share_all_of_it() {
     shared::<Opener>();
     shared::<DataKey>();
     shared::<crate::xbcrypt::Cipher>();
-    shared::<crate::Envelope>();
+    shared::<crate::KeysObject>();
 }
 
 #[test]

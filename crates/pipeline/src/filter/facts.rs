@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use xb_encryptor::xbcrypt::{
     ErrorLocation, Head, Limits, Parsed, Version, XbcryptError, parse_head,
 };
-use xb_encryptor::{BLOCK_HEAD_LEN, BlockHead, Envelope, EnvelopeError, SlotInfo, parse_block};
+use xb_encryptor::{BLOCK_HEAD_LEN, BlockHead, KeysObject, KeysObjectError, SlotInfo, parse_block};
 use xb_frame::{
     Codec, Event, FRAME_HEADER_LEN, FrameError, STREAM_HEADER_LEN, StreamHeader, StreamReader,
     TRAILER_LEN, Trailer,
@@ -33,13 +33,13 @@ pub struct KeysFacts {
     /// Length of the block in bytes.
     pub block_len: u64,
     /// The key slots.
-    pub envelope: Envelope,
+    pub keys_object: KeysObject,
 }
 
 impl KeysFacts {
     /// The key slots.
     pub fn slots(&self) -> impl Iterator<Item = SlotInfo> {
-        self.envelope.slots()
+        self.keys_object.slots()
     }
 }
 
@@ -101,7 +101,7 @@ pub enum FactsError {
     },
     /// The keys block of a native file cannot be read.
     #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
+    KeysObject(#[from] KeysObjectError),
     /// The header of a native stream cannot be read.
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -135,11 +135,11 @@ fn read_at(file: &mut (impl Read + Seek), position: u64, len: usize) -> io::Resu
 fn keys(file: &mut (impl Read + Seek)) -> Result<KeysFacts, FactsError> {
     let head = read_at(file, 0, BLOCK_HEAD_LEN)?;
     let Some(head) = head.first_chunk() else {
-        return Err(EnvelopeError::Block { reason: "it is truncated" }.into());
+        return Err(KeysObjectError::Block { reason: "it is truncated" }.into());
     };
     let len = BlockHead::parse(head)?.block_len;
-    let envelope = parse_block(&read_at(file, 0, len)?)?;
-    Ok(KeysFacts { block_len: len as u64, envelope })
+    let keys_object = parse_block(&read_at(file, 0, len)?)?;
+    Ok(KeysFacts { block_len: len as u64, keys_object })
 }
 
 fn native(
@@ -151,7 +151,7 @@ fn native(
     let front = read_at(file, start, STREAM_HEADER_LEN + FRAME_HEADER_LEN)?;
     let header = StreamHeader::parse(front.get(..STREAM_HEADER_LEN).unwrap_or(&front))?;
     if let (Some(keys), Some(commitment)) = (&keys, header.key_commitment()) {
-        keys.envelope.belongs_to(&header.id().0, commitment)?;
+        keys.keys_object.belongs_to(&header.id().0, commitment)?;
     }
     let codec = if header.is_sealed() { None } else { first_codec(&front) };
     let trailer = trailer(file, &header, file_len.saturating_sub(start), file_len)?;

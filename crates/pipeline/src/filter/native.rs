@@ -7,9 +7,9 @@ use bytes::Bytes;
 use crossbeam_channel::bounded;
 use xb_compressor::Algorithm;
 use xb_encryptor::{
-    BLOCK_HEAD_LEN, Backend, BlockHead, DataKey, Envelope, EnvelopeError, FreshKey, KeySlots, Keys,
-    NoRandom, OpenError, SealContext, SealError, WrapError, is_keys_block, new_stream_id,
-    parse_block,
+    BLOCK_HEAD_LEN, Backend, BlockHead, DataKey, FreshKey, KeySlots, Keys, KeysObject,
+    KeysObjectError, NoRandom, OpenError, SealContext, SealError, WrapError, is_keys_block,
+    new_stream_id, parse_block,
 };
 use xb_frame::{FrameError, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId, Summary, is_native};
 use xb_reader::Dialect;
@@ -43,7 +43,7 @@ const RANGES: usize = 4;
 #[derive(Debug)]
 pub struct SealFile<'a> {
     /// Key slots of the file, at least one.
-    pub ways_in: &'a KeySlots,
+    pub key_slots: &'a KeySlots,
     /// Codec of the frames.
     pub compress: Algorithm,
     /// Worker threads.
@@ -63,7 +63,7 @@ pub enum SealFileError {
     Wrap(#[from] WrapError),
     /// The key slots do not fit into a keys block.
     #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
+    KeysObject(#[from] KeysObjectError),
     /// Sealing cannot start.
     #[error(transparent)]
     Seal(#[from] SealError),
@@ -111,7 +111,8 @@ where
     let commitment = fresh.key().commitment(&stream_id);
     let header =
         StreamHeader::new(StreamId(stream_id)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
-    let block = Envelope::seal(fresh.key(), stream_id, &settings.ways_in.list())?.encode_block()?;
+    let block =
+        KeysObject::seal(fresh.key(), stream_id, &settings.key_slots.list())?.encode_block()?;
     let bytes = header.encode();
     let context = SealContext { stream_id, commitment, header: &bytes };
     let (sealer, _) = fresh.sealer(&context, Backend::default())?;
@@ -202,7 +203,7 @@ pub enum OpenFileError {
     },
     /// The keys block cannot be read, or belongs to another stream.
     #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
+    KeysObject(#[from] KeysObjectError),
     /// The file is sealed, and no key was given.
     #[error("no key was given; the file opens with: {}", kept_for.join(", "))]
     NoKey {
@@ -214,7 +215,7 @@ pub enum OpenFileError {
     Open(#[from] OpenError),
     /// The stream is sealed and has no keys block.
     #[error("the stream is sealed, but has no keys block in front")]
-    NoEnvelope,
+    NoKeysObject,
     /// A key was given, but the file is not sealed, so its bytes are not authenticated.
     #[error("the stream is not sealed, but a key was given")]
     NotSealed,
@@ -250,17 +251,17 @@ where
     let mut front = Front { source: &mut source, position: 0 };
     let magic = front.bytes(MAGIC_LEN, "first bytes")?;
     let (header, key) = if is_keys_block(&magic) {
-        let envelope = front.envelope(magic)?;
-        let key = unlock(&envelope, keys, settings.max_memory)?;
+        let keys_object = front.keys_object(magic)?;
+        let key = unlock(&keys_object, keys, settings.max_memory)?;
         let header = front.bytes(STREAM_HEADER_LEN, "stream header")?;
         let commitment = *parse(&header)?.key_commitment().ok_or(OpenFileError::NotSealed)?;
-        envelope.belongs_to(&parse(&header)?.id().0, &commitment)?;
+        keys_object.belongs_to(&parse(&header)?.id().0, &commitment)?;
         (header, Some(Arc::new(key)))
     } else if is_native(&magic) {
         let rest = front.bytes(STREAM_HEADER_LEN - MAGIC_LEN, "stream header")?;
         let header = [magic, rest].concat();
         match (parse(&header)?.is_sealed(), keys.is_empty()) {
-            (true, _) => return Err(OpenFileError::NoEnvelope),
+            (true, _) => return Err(OpenFileError::NoKeysObject),
             (false, false) => return Err(OpenFileError::NotSealed),
             (false, true) => (header, None),
         }
@@ -297,11 +298,15 @@ fn get_plan(threads: usize) -> Result<UnpackPlan, PlanError> {
     UnpackPlan::new(memory, threads, 1)
 }
 
-fn unlock(envelope: &Envelope, keys: &Keys, max_memory: u64) -> Result<DataKey, OpenFileError> {
-    match keys.open(envelope, max_memory) {
+fn unlock(
+    keys_object: &KeysObject,
+    keys: &Keys,
+    max_memory: u64,
+) -> Result<DataKey, OpenFileError> {
+    match keys.open(keys_object, max_memory) {
         Some(opened) => Ok(opened?),
         None => {
-            let kept_for = envelope.slots().map(|slot| slot.to_string()).collect();
+            let kept_for = keys_object.slots().map(|slot| slot.to_string()).collect();
             Err(OpenFileError::NoKey { kept_for })
         }
     }
@@ -329,7 +334,7 @@ impl<R: Read> Front<'_, R> {
         if bytes.len() == len { Ok(bytes) } else { Err(OpenFileError::Cut { part }) }
     }
 
-    fn envelope(&mut self, magic: Vec<u8>) -> Result<Envelope, OpenFileError> {
+    fn keys_object(&mut self, magic: Vec<u8>) -> Result<KeysObject, OpenFileError> {
         const PART: &str = "keys";
         let mut block = magic;
         block.extend(self.bytes(BLOCK_HEAD_LEN - MAGIC_LEN, PART)?);

@@ -44,7 +44,7 @@ pub struct Snapshot {
     /// Files that are complete.
     pub files: u64,
     /// The stage that has held up the others for the longest time in the current phase, if one has.
-    pub bottleneck: Option<Wait>,
+    pub slowest_stage: Option<Wait>,
 }
 
 /// A phase of a run, such as `fetch` or `prepare`, at one moment.
@@ -254,7 +254,7 @@ impl Observer {
     }
 
     /// Returns the stage that has held up the others for the longest time in the current phase.
-    fn bottleneck(&self) -> Option<Wait> {
+    fn slowest_stage(&self) -> Option<Wait> {
         let phases = self.phases();
         let before = phases.current.as_ref().map_or([Duration::ZERO; 3], |current| current.held);
         let held = self.0.hold_ups.held(Instant::now());
@@ -273,7 +273,7 @@ impl Observer {
             bytes: self.0.bytes.load(Ordering::Relaxed),
             stored: self.stored(),
             files: self.0.files.load(Ordering::Relaxed),
-            bottleneck: self.bottleneck(),
+            slowest_stage: self.slowest_stage(),
         }
     }
 }
@@ -333,14 +333,14 @@ mod tests {
         pass(2);
         assert_eq!(observer.waited(Wait::Sink), Duration::ZERO);
         assert!(observer.held_up(Wait::Sink) >= Duration::from_millis(2));
-        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Sink));
+        assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Sink));
         drop(wait);
         assert!(observer.waited(Wait::Sink) >= Duration::from_millis(2));
         assert_eq!(observer.held_up(Wait::Sink), observer.held_up(Wait::Sink));
     }
 
     #[test]
-    fn the_stage_that_blocks_the_others_is_the_bottleneck() {
+    fn the_stage_that_blocks_the_others_is_the_slowest_stage() {
         let observer = Observer::default();
         observer.waiting(Wait::Source, || pass(1));
         observer.waiting(Wait::Workers, || {
@@ -349,7 +349,7 @@ mod tests {
             observer.waiting(Wait::Sink, || pass(4));
         });
         assert!(observer.waited(Wait::Workers) > observer.waited(Wait::Sink));
-        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Sink));
+        assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Sink));
     }
 
     #[test]
@@ -362,14 +362,14 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_has_its_own_bottleneck() {
+    fn a_phase_has_its_own_slowest_stage() {
         let observer = Observer::default();
         observer.waiting(Wait::Source, || pass(4));
-        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Source));
+        assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Source));
         observer.begin_phase("check");
-        assert_eq!(observer.snapshot().bottleneck, None);
+        assert_eq!(observer.snapshot().slowest_stage, None);
         observer.waiting(Wait::Workers, || pass(1));
-        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Workers));
+        assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Workers));
     }
 
     /// Lets some milliseconds pass.

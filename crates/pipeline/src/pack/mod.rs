@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_slow_sink_holds_up_the_run_and_not_the_workers_it_blocks() {
         let observer = packed(12 << 20, "none", Duration::from_millis(10));
-        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Sink));
+        assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Sink));
         assert!(observer.held_up(Wait::Sink) >= Duration::from_millis(120));
         assert!(observer.held_up(Wait::Workers) < observer.held_up(Wait::Sink) / 2);
     }
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn workers_hold_up_the_run_after_the_last_byte_is_read() {
         let observer = packed(1 << 20, "zstd:19", Duration::ZERO);
-        assert_eq!(observer.snapshot().bottleneck, Some(Wait::Workers));
+        assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Workers));
         let busy = observer.worked(Work::Encode).busy;
         assert!(observer.held_up(Wait::Workers) > busy / 2, "{busy:?}");
     }

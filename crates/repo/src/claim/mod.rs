@@ -36,7 +36,7 @@ use self::lease::{Lease, Moment};
 pub use self::left::Left;
 use self::note::{Note, Phase};
 pub use self::standing::{
-    DEAD, FORGOTTEN, Look, Numbered, Removing, claims, look, may_be_its_own, refuse_living,
+    DEAD, FORGOTTEN, Look, Numbered, Removing, belongs_to_run, claims, look, refuse_living,
     standing,
 };
 use self::standing::{outdated, refuse_unless_taken};

@@ -97,7 +97,7 @@ impl Standing {
     pub fn may_own(&self, classic: &[Listed]) -> bool {
         let Some(oldest) = classic.iter().map(|listed| listed.modified).min() else { return false };
         match (&self.ended, self.seen) {
-            (_, Some(seen)) => may_be_its_own(oldest, seen),
+            (_, Some(seen)) => belongs_to_run(oldest, seen),
             (None, None) => false,
             (Some(ended), None) if ended.left.as_ref().is_some_and(|l| *l == Left::of(classic)) => {
                 false
@@ -105,7 +105,7 @@ impl Standing {
             // Beside the recorded objects, or after a run that may have had a living predecessor,
             // an object may be of a request that arrived late.
             (Some(ended), None) => {
-                (ended.late || ended.left.is_some()) && may_be_its_own(oldest, ended.seen)
+                (ended.late || ended.left.is_some()) && belongs_to_run(oldest, ended.seen)
             }
         }
     }
@@ -240,7 +240,7 @@ pub async fn refuse_living(root: &Root, name: &BackupName) -> Result<(), RepoErr
 
 /// Whether the newest object of a classic run, written at `newest`, can belong to the run that last
 /// refreshed its claim at `seen`; both in seconds since 1970.
-pub fn may_be_its_own(newest: i64, seen: i64) -> bool {
+pub fn belongs_to_run(newest: i64, seen: i64) -> bool {
     newest <= seen.saturating_add(FOREIGN_AFTER)
 }
 

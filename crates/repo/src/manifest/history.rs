@@ -2,9 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-/// [`History::binlog_at_base`] of a log that ends before the base's position.
-pub const SHORTER: &str = "shorter";
+use xb_binlog::LogDigest;
 
 /// Evidence of a server's history, collected when a backup was taken. Each part is present if it
 /// could be read.
@@ -19,13 +17,13 @@ pub struct History {
     /// The first file of the system tablespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_file: Option<FileBirth>,
-    /// Digest of the binary log at the end of this backup, hexadecimal.
+    /// Digest of the binary log at the end of this backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub binlog: Option<String>,
+    pub binlog: Option<LogDigest>,
     /// The same digest at the end of the base, as it was when this increment was taken, or
     /// `shorter`. Absent if the server no longer had that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub binlog_at_base: Option<String>,
+    pub binlog_at_base: Option<LogDigest>,
     /// Whether the user accepted a base whose history was unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accepted: bool,

@@ -152,7 +152,8 @@ pub struct MemberFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
     /// The key slots, by kind and id.
-    pub ways_in: Vec<String>,
+    #[serde(rename = "ways_in")]
+    pub key_slots: Vec<String>,
 }
 
 /// A manifest as it was read, with the data that authenticates it.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use xb_binlog::NotedPosition;
 use xb_pages::RedoStart;
 use xb_pipeline::REDO_LOGS;
 
@@ -41,7 +42,7 @@ pub struct SourceInfo {
     pub redo_start_lsn: Option<u64>,
     /// Binary log position, as the info file writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub binlog_pos: Option<String>,
+    pub binlog_pos: Option<NotedPosition>,
     /// Galera position, `UUID:SEQNO`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub galera: Option<String>,
@@ -75,7 +76,7 @@ impl SourceInfo {
                 .iter()
                 .find_map(|name| RedoStart::of_head(files.get(*name)?))
                 .map(|start| start.checkpoint),
-            binlog_pos: info("binlog_pos"),
+            binlog_pos: info("binlog_pos").map(NotedPosition::from),
             galera: text("galera_info").and_then(GaleraPosition::parse).map(|at| at.to_string()),
         }
     }
@@ -104,26 +105,6 @@ fn time_of_uuid(uuid: &str) -> Option<Timestamp> {
     let time = (high & 0xfff) << 48 | mid << 32 | low;
     let since_1970 = time.checked_sub(EPOCH).filter(|_| high >> 12 == 1)?;
     Timestamp::from_second(i64::try_from(since_1970 / 10_000_000).ok()?).ok()
-}
-
-/// A position in a binary log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BinlogPosition<'a> {
-    /// File name of the log, without its directory.
-    pub file: &'a str,
-    /// Offset in bytes at which the next event begins.
-    pub offset: u64,
-}
-
-impl<'a> BinlogPosition<'a> {
-    /// Parses the text of the info file, `filename 'bin.000001', position '342', ...`. `None` for any
-    /// other text, and for a name that is not a plain file name.
-    pub fn parse(text: &'a str) -> Option<Self> {
-        let (file, rest) = text.strip_prefix("filename '")?.split_once("', position '")?;
-        let (offset, _) = rest.split_once('\'')?;
-        let plain = !file.is_empty() && !file.starts_with('.') && !file.contains(['/', '\0']);
-        plain.then_some(Self { file, offset: offset.parse().ok()? })
-    }
 }
 
 /// The value of `key = value` in `text`.
@@ -167,23 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn a_binlog_position_names_a_file_and_no_path() {
-        let of = |text| BinlogPosition::parse(text).map(|found| (found.file, found.offset));
-        let gtid = "filename 'bin.000001', position '342', GTID of the last change '0-1-3'";
-        assert_eq!(of(gtid), Some(("bin.000001", 342)));
-        assert_eq!(of("filename 'it's.000001', position '4'"), Some(("it's.000001", 4)));
-        for bad in [
-            "",
-            "filename '', position '4'",
-            "filename '../bin.000001', position '4'",
-            "filename '/etc/passwd', position '4'",
-            "filename '..', position '4'",
-            "filename 'bin.000001', position '-4'",
-            "filename 'bin.000001', position '99999999999999999999'",
-            "filename 'bin.000001', position '4",
-            "bin.000001 4",
-        ] {
-            assert_eq!(of(bad), None, "{bad}");
+    fn a_binlog_position_is_stored_as_the_info_file_has_it() {
+        for text in
+            ["filename 'b.000001', position '342', GTID of the last change '0-1-3'", "later form"]
+        {
+            let stored = serde_json::json!({ "binlog_pos": text });
+            let facts: SourceInfo = serde_json::from_value(stored.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&facts).unwrap(), stored);
+            let info = format!("binlog_pos = {text}\n");
+            assert_eq!(SourceInfo::from_files(&files(&[("xtrabackup_info", &info)])), facts);
         }
     }
 

@@ -5,11 +5,12 @@
 //! GTIDs begin at 1.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use xb_binlog::GtidList;
 
 use crate::error::SstError;
 
@@ -51,21 +52,9 @@ fn state(info: &str) -> Option<String> {
     else {
         return None;
     };
-    gtids.split(',').try_fold(String::new(), |mut state, gtid| {
-        let (domain, server, number) = parse(gtid)?;
-        writeln!(state, "{domain}-{server}-{number}").ok()?;
-        Some(state)
-    })
-}
-
-fn parse(gtid: &str) -> Option<(u32, u32, u64)> {
-    let mut numbers = gtid.trim().split('-');
-    let parsed = (
-        numbers.next()?.parse().ok()?,
-        numbers.next()?.parse().ok()?,
-        numbers.next()?.parse().ok()?,
-    );
-    numbers.next().is_none().then_some(parsed)
+    let gtids: GtidList = gtids.parse().ok()?;
+    let state: String = gtids.as_slice().iter().map(|gtid| format!("{gtid}\n")).collect();
+    (!state.is_empty()).then_some(state)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use xb_process::{cause_in_log, end_of_log, private_server_args, socket_in};
+use xb_server::{cause_in_log, end_of_log, private_args, socket_in};
 
 use crate::contract::args::Args;
 use crate::error::SstError;
@@ -111,7 +111,7 @@ fn on(context: &Context, program: &Path, data: &Path) -> Result<(), SstError> {
         log.display()
     ));
     let mut words = args.defaults.words();
-    words.extend(private_server_args(work.path()));
+    words.extend(private_args(work.path()));
     words.extend(server_args(context, work.path(), data));
     words.push(option("--log-error", &log));
     words.push(option("--init-file", &sql.file));
@@ -182,7 +182,6 @@ fn server_args(context: &Context, work: &Path, data: &Path) -> Vec<OsString> {
         "--lc-messages=en_US",
         "--read-only=OFF",
         "--super-read-only=OFF",
-        "--loose-persisted-globals-load=OFF",
         "--loose-daemonize=OFF",
         "--loose-wsrep-cluster-address=",
         "--loose-pxc-encrypt-cluster-traffic=OFF",

@@ -92,7 +92,7 @@ impl ReplicationGuard {
         }
         // A server that does not answer in time may still execute the statement.
         self.method = Some(own);
-        self.certain = self.sql.ask_within(LIMIT, &set_to(STOCK)).is_some();
+        self.certain = self.sql.ask_within::<0>(LIMIT, &set_to(STOCK)).is_some();
         if !self.certain {
             self.talk.info(format_args!(
                 "commits on this node wait while the backup holds its locks: its wsrep_sst_method was not set to {STOCK} for that time (does the login have SUPER?)"
@@ -107,7 +107,7 @@ impl ReplicationGuard {
 
     fn put_back(&mut self) {
         let Some(method) = self.method.take() else { return };
-        if self.sql.ask_within(LIMIT, &set_to(&method)).is_some() {
+        if self.sql.ask_within::<0>(LIMIT, &set_to(&method)).is_some() {
             self.note.remove();
         } else if self.certain {
             self.talk.info(format_args!(
@@ -153,8 +153,8 @@ fn set_to(method: &str) -> String {
 }
 
 /// Parses the answer to [`QUESTION`].
-fn parse(answer: &[u8]) -> Option<(&str, Duration)> {
-    let (method, uptime) = std::str::from_utf8(answer).ok()?.trim().split_once('\t')?;
+fn parse(rows: &[[String; 2]]) -> Option<(&str, Duration)> {
+    let [method, uptime] = rows.first()?;
     Some((name(method)?, Duration::from_secs(uptime.parse().ok()?)))
 }
 
@@ -176,9 +176,11 @@ mod tests {
             assert_eq!(name(bad), None);
         }
         let seconds = Duration::from_secs;
-        assert_eq!(parse(b"xtrabackup-v2\t17\n"), Some(("xtrabackup-v2", seconds(17))));
-        for bad in [&b"xbrs\n"[..], b"xbrs\tx", b"\t17", b"\xff\t1"] {
-            assert_eq!(parse(bad), None);
+        let row = |method: &str, uptime: &str| [[method.to_owned(), uptime.to_owned()]];
+        assert_eq!(parse(&row("xtrabackup-v2", "17")), Some(("xtrabackup-v2", seconds(17))));
+        assert_eq!(parse(&[]), None);
+        for bad in [row("xbrs", ""), row("xbrs", "x"), row("", "17"), row("\u{fffd}", "1")] {
+            assert_eq!(parse(&bad), None);
         }
     }
 

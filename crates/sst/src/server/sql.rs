@@ -1,70 +1,86 @@
-//! Statements for this node's server, executed by its client program.
+//! Statements for this node's server, with the login of the backup.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::OsStr;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use xb_mysql::{Access, Client, ClientOptions, Row, Timeouts};
+use xb_option_files::{OptionFilePaths, Wanted, load};
+
 use crate::cancel::{CancelReason, CancelToken};
-use crate::contract::args::Family;
-use crate::run::Run;
 use crate::session::context::Context;
 
-/// Longest answer that is read, in bytes.
-const MAX: u64 = 4096;
+/// Time limit of each step of a login.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A client with the backup's login.
+/// This node's server, and the login of the backup.
 #[derive(Debug, Clone)]
 pub(crate) struct Sql {
     stop: CancelToken,
-    client: &'static str,
-    args: Vec<OsString>,
-    password: Vec<(&'static str, OsString)>,
+    /// `None` if the option files do not say how to log in.
+    access: Option<Access>,
 }
 
 impl Sql {
     pub(crate) fn new(context: &Context) -> Self {
-        let Context { args, settings, .. } = context;
-        let client = match args.family {
-            Family::MariaDb => "mariadb",
-            Family::Percona => "mysql",
-        };
-        let mut words = args.defaults.words();
-        words.extend(["--batch", "--skip-column-names", "--connect-timeout=2"].map(OsString::from));
-        if let Some(login) = &settings.login {
-            words.push(format!("--user={}", login.user).into());
-        }
-        if let Some(socket) = &args.socket {
-            words.extend(["--socket".into(), socket.clone().into_os_string()]);
-        }
-        let password = crate::session::backup_program::password(context);
-        Self { stop: context.stop().clone(), client, args: words, password }
+        Self { stop: context.stop().clone(), access: access(context) }
     }
 
-    /// Returns the answer; `None` without a client, without an answer, or after an error. A server
-    /// may accept a statement and never answer it: this call then waits until the transfer is
-    /// cancelled.
-    pub(crate) fn ask(&self, statement: &str) -> Option<Vec<u8>> {
-        let mut args = self.args.clone();
-        args.extend(["--execute", statement].map(OsString::from));
-        let env = self.password.clone();
-        let run = Run { program: Path::new(self.client), args, env, log: None };
-        run.output(&self.stop, MAX).ok()
+    /// Returns the rows of the answer, of `N` columns without NULL; `None` without an answer or after
+    /// an error. A server may accept a statement and never answer it: this call then waits until the
+    /// transfer is cancelled.
+    pub(crate) fn ask<const N: usize>(&self, statement: &str) -> Option<Vec<[String; N]>> {
+        let access = self.access.as_ref()?;
+        let timeouts = Timeouts { login: PATIENCE, reply: None };
+        let mut client = Client::connect(&access.target, &access.account, timeouts).ok()?;
+        let hang_up = client.hang_up().ok()?;
+        let _hook = self.stop.on_stop(move || hang_up.now());
+        let rows = client.rows(statement).ok()?;
+        rows.iter().map(Row::texts).collect::<Result<_, _>>().ok()
     }
 
     /// Like [`ask`](Self::ask), but waits at most `limit`, even after cancellation.
-    pub(crate) fn ask_within(&self, limit: Duration, statement: &str) -> Option<Vec<u8>> {
+    pub(crate) fn ask_within<const N: usize>(
+        &self,
+        limit: Duration,
+        statement: &str,
+    ) -> Option<Vec<[String; N]>> {
         let stop = CancelToken::new();
-        let client = Self { stop: stop.clone(), ..self.clone() };
+        let sql = Self { stop: stop.clone(), access: self.access.clone() };
         let (tell, answer) = channel();
         let statement = statement.to_owned();
         let asking = move || {
-            let _ = tell.send(client.ask(&statement));
+            let _ = tell.send(sql.ask(&statement));
         };
-        let thread = std::thread::Builder::new().name("sql".into()).spawn(asking).ok()?;
+        // Not joined: only the connect can take longer, and then the hook keeps the statement back.
+        std::thread::Builder::new().name("sql".into()).spawn(asking).ok()?;
         let answer = answer.recv_timeout(limit).ok().flatten();
         stop.ask(CancelReason::Elsewhere);
-        let _ = thread.join();
         answer
     }
+}
+
+/// The login as the stock client would take it from the option files, but the one that the server
+/// handed over wins, and so does the server's socket.
+fn access(context: &Context) -> Option<Access> {
+    let Context { args, settings, .. } = context;
+    let wanted = Wanted {
+        only: args.defaults.file.clone(),
+        extra: args.defaults.extra.clone(),
+        group_suffix: args.defaults.suffix.clone(),
+        ..Wanted::default()
+    };
+    let mut options = ClientOptions::default();
+    for option in load(&OptionFilePaths::usual(), &wanted, &xb_mysql::GROUPS).ok()?.options {
+        options.take(&option.key, option.value.as_deref());
+    }
+    if let Some(login) = &settings.login {
+        options.take("user", Some(OsStr::new(&login.user)));
+        options.take("password", Some(OsStr::new(login.password())));
+    }
+    if let Some(socket) = &args.socket {
+        options.take("socket", Some(socket.as_os_str()));
+        options.take("protocol", Some(OsStr::new("socket")));
+    }
+    options.access().ok()
 }

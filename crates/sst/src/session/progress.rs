@@ -182,7 +182,7 @@ impl ProgressReporter {
         if let Some(left) = self.left(elapsed) {
             text.push_str(&format!(", {} s left", left.as_secs()));
         }
-        if let Some(wait) = now.bottleneck {
+        if let Some(wait) = now.slowest_stage {
             text.push_str(&format!(", {} is slowest", name(self.role, wait)));
         }
         text

@@ -1,5 +1,6 @@
-//! Real database servers.
+//! Database servers: real ones, and one that a test scripts.
 
 pub mod galera;
 pub mod mariadb;
 pub mod mysql;
+pub mod scripted;

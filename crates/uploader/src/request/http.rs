@@ -35,7 +35,7 @@ struct Counters {
     /// Shared with the bodies that are being sent.
     sent: Arc<AtomicU64>,
     /// Whether the store has ever accepted the credentials.
-    let_in: AtomicBool,
+    authenticated: AtomicBool,
     /// Whether the store has ever responded other than with a failure of its own.
     reached: AtomicBool,
     /// Time reported in the store's last response.
@@ -67,8 +67,8 @@ impl Traffic {
         self.0.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn let_in(&self) -> bool {
-        self.0.let_in.load(Ordering::Relaxed)
+    pub(crate) fn authenticated(&self) -> bool {
+        self.0.authenticated.load(Ordering::Relaxed)
     }
 
     pub(crate) fn reached(&self) -> bool {
@@ -88,7 +88,7 @@ impl Traffic {
         }
         let status = response.status();
         if status.is_success() {
-            self.0.let_in.store(true, Ordering::Relaxed);
+            self.0.authenticated.store(true, Ordering::Relaxed);
         }
         if home && !status.is_server_error() {
             self.0.reached.store(true, Ordering::Relaxed);

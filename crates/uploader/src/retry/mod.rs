@@ -31,7 +31,7 @@ pub(crate) struct RetryContext {
     /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
     /// Whether the store has accepted the credentials before.
-    pub(crate) let_in: bool,
+    pub(crate) authenticated: bool,
     /// Whether the store has responded before.
     pub(crate) reached: bool,
     /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
@@ -87,7 +87,7 @@ pub(crate) fn judge(
         Error::Generic { .. } => match (status, answer.broken.get()) {
             // No request was sent: the settings or a file with credentials are wrong.
             _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
-            _ if answer.metadata.get() && !about.let_in => (
+            _ if answer.metadata.get() && !about.authenticated => (
                 StoreErrorKind::Denied,
                 Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile".into()),
             ),
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     const OLD: RetryContext =
-        RetryContext { refreshable: false, let_in: true, reached: true, clock_ahead: None };
+        RetryContext { refreshable: false, authenticated: true, reached: true, clock_ahead: None };
 
     fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
         let answer = Answer::default();
@@ -431,9 +431,12 @@ mod tests {
         // The machine's own credentials service: missing at the start, failing later.
         answer.metadata.set(true);
         answer.status.set(None);
-        for let_in in [false, true] {
-            let about = RetryContext { refreshable: true, let_in, ..OLD };
-            assert_eq!(judge(&generic("x"), &answer, &Policy::default(), about).again, let_in);
+        for authenticated in [false, true] {
+            let about = RetryContext { refreshable: true, authenticated, ..OLD };
+            assert_eq!(
+                judge(&generic("x"), &answer, &Policy::default(), about).again,
+                authenticated
+            );
         }
     }
 }

@@ -154,7 +154,7 @@ impl Store {
         let heard = self.traffic.heard();
         RetryContext {
             refreshable: self.nature.refreshable,
-            let_in: self.traffic.let_in(),
+            authenticated: self.traffic.authenticated(),
             reached: self.traffic.reached(),
             clock_ahead: heard.map(|heard| local.saturating_sub(heard.now())),
         }

@@ -9,7 +9,7 @@ use crate::commands::context::{Context, memory};
 impl Context {
     pub(crate) fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
         let (root, name) = self.which(&args.source, &args.common)?;
-        let add = args.new.ways_in(&self.log)?;
+        let add = args.new.key_slots(&self.log)?;
         if add.is_empty() && args.remove.is_empty() {
             return Err(Failure::usage("no new key slot is given").hint(
                 "add --new-key-file, --recipient, --recipients-file, --new-passphrase-file or --new-key-command",

@@ -33,7 +33,7 @@ impl Context {
         let cut_as = like.as_ref().and_then(|manifest| manifest.classic.as_ref());
         let chunk_size = args.chunk_size.map(|size| size.bytes());
         let chunk_size = chunk_size.or(cut_as.map(|classic| classic.chunk_size));
-        let recut = layout == Layout::Classic && chunk_size.is_some();
+        let fixed_size = layout == Layout::Classic && chunk_size.is_some();
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
         let run = &args.common.run;
         let object_size = ObjectSize::new(chunk_size);
@@ -43,7 +43,7 @@ impl Context {
         let sizing = PutSizing {
             resources: Resources { memory, threads, parallel },
             object_size,
-            fixed_size: recut,
+            fixed_size,
         };
         let request = xb_tune::EstimateRequest {
             stored: like.as_ref().map_or_else(
@@ -51,7 +51,7 @@ impl Context {
                 |manifest| manifest.stored_bytes,
             ),
             layout,
-            recut,
+            fixed_size,
             files: like.as_ref().map_or(args.files, |manifest| manifest.files),
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
             put: xb_backup::put_plan(sizing).map_err(report::failure)?,

@@ -143,7 +143,7 @@ impl TuneReport<'_> {
                 "{mark} {:10}  {:>8}  {:5}  {:>10}  {:>8}  {:>8}",
                 value(row),
                 format_duration(Duration::try_from_secs_f64(row.seconds).unwrap_or(Duration::MAX)),
-                row.bottleneck.name(),
+                row.slowest_stage.name(),
                 format_size(row.stored),
                 row.objects,
                 row.requests

@@ -54,6 +54,7 @@ impl Context {
                 program: server.mysqld.clone(),
                 options: server.mysqld_opts.clone(),
                 files: server.datadir_file.clone(),
+                writable: server.mysqld_writes.clone(),
             },
             statements: server.check_sql.clone(),
         };

@@ -54,7 +54,7 @@ fn lsn_by_hand(producer: &[OsString]) -> Option<u64> {
 }
 
 /// Returns the option if `word` names the base of an incremental backup.
-fn goes_on_by_itself(word: &OsString) -> Option<&'static str> {
+fn sets_own_base(word: &OsString) -> Option<&'static str> {
     let word = word.to_string_lossy();
     let name = word.strip_prefix("--")?.split('=').next()?.replace('_', "-");
     let name = name.strip_prefix("loose-").unwrap_or(&name);
@@ -140,7 +140,7 @@ impl Context {
         xb_backup::plan(&root, resources, &request).map_err(report::failure)?;
         self.reporting.putting(&root, resources, &request);
         let lock = args.retain.lock()?;
-        let since = self.goes_on_from(args, &command)?;
+        let since = self.incremental_base(args, &command)?;
         let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
         let messages = self.producer_log(&args.producer_options, request.name.as_str())?;
         let heard = messages.clone();
@@ -233,13 +233,13 @@ impl Context {
     }
 
     /// The base that `--incremental-from` names, and the keys to open its manifest.
-    pub(crate) fn goes_on_from(
+    pub(crate) fn incremental_base(
         &self,
         args: &BackupOptions,
         producer: &[OsString],
     ) -> Result<Option<(Wanted, Keys)>, Failure> {
         let Some(name) = &args.incremental_from else { return Ok(None) };
-        if let Some(option) = producer.iter().find_map(goes_on_by_itself) {
+        if let Some(option) = producer.iter().find_map(sets_own_base) {
             return Err(Failure::usage(format!(
                 "--incremental-from and the producer's {option} both set the base"
             ))
@@ -293,8 +293,8 @@ impl Context {
                 .hint("remove it; the segments of a sealed backup have a fixed size"));
             }
             Layout::Packed => {
-                let ways_in = crate::keys::ways_in(put, keys, &self.log)?;
-                PutLayout::Packed { compress, ways_in }
+                let key_slots = crate::keys::key_slots(put, keys, &self.log)?;
+                PutLayout::Packed { compress, key_slots }
             }
             Layout::Classic => PutLayout::Classic {
                 fixed_size: put.chunk_size.is_some(),
@@ -331,7 +331,7 @@ impl Context {
     ) -> Result<Option<Transform>, Failure> {
         let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
         let codec = match compress {
-            Compression::Fixed(algorithm) => algorithm.member_codec(),
+            Compression::Fixed(algorithm) => algorithm.file_codec(),
             Compression::Auto => None,
         };
         if codec.is_none() && compress != Compression::default() {
@@ -433,10 +433,10 @@ mod tests {
             "--incremental_history_uuid=u",
             "--incremental-l=5",
         ] {
-            assert!(goes_on_by_itself(&word.into()).is_some(), "{word}");
+            assert!(sets_own_base(&word.into()).is_some(), "{word}");
         }
         for word in ["--incremental", "--incremental-force-scan", "--target-dir=/incremental-lsn"] {
-            assert_eq!(goes_on_by_itself(&word.into()), None, "{word}");
+            assert_eq!(sets_own_base(&word.into()), None, "{word}");
         }
     }
 }

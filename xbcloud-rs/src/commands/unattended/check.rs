@@ -25,7 +25,7 @@ impl Context {
         let args = &*args;
         let run = &args.common.run;
         let mut lines = self.check_the_store(args)?;
-        let slots = crate::keys::ways_in(&args.backup.put, &args.backup.keys, &self.log);
+        let slots = crate::keys::key_slots(&args.backup.put, &args.backup.keys, &self.log);
         let keys = crate::keys::keys(true, &args.identities, &args.backup.keys, &self.log);
         match (slots, keys) {
             (Ok(slots), Ok(keys)) => {

@@ -32,9 +32,9 @@ use crate::admin::copy::source::Source;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
-use crate::read::unlock::{parse_envelope, unlock};
+use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
-use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, prove_shared};
+use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, prove_classic};
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
 /// missing there. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
@@ -323,7 +323,7 @@ impl Copying<'_> {
             match cancel.or(read_alike(from, &key)).await {
                 Ok(bytes) => {
                     if small == KEYS {
-                        parse_envelope(&bytes, &key, &request.name, &source.manifest)?;
+                        parse_keys_object(&bytes, &key, &request.name, &source.manifest)?;
                         beside.keys = Some(bytes.clone());
                     } else {
                         beside.sums = Some(bytes.len() as u64);
@@ -358,7 +358,7 @@ impl Copying<'_> {
         // The manifest is that of the source, which may have no digest.
         let mut copied = self.source.copied.clone();
         let stated = copied.object_digest.clone();
-        prove_shared(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
+        prove_classic(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
         if stated.is_none() || copied.object_digest == stated {
             return Ok(());
         }

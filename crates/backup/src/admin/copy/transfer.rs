@@ -14,7 +14,7 @@ use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::{Fetched, fetch_all, ranges};
-use crate::read::unlock::missing_is_damage;
+use crate::read::unlock::not_found_as_damage;
 
 impl Copying<'_> {
     /// Reads objects at the destination back, and returns those that differ from the stored ones.
@@ -111,7 +111,7 @@ impl Copying<'_> {
         let send = sending.all(arriving, parts(&target, &objects, fetching.range), &check);
         let outcome = tokio::select! {
             both = async { tokio::join!(fetch, send) } => match both {
-                (Err(error), _) => Err(missing_is_damage(error, &self.request.name)),
+                (Err(error), _) => Err(not_found_as_damage(error, &self.request.name)),
                 (Ok(()), sent) => sent,
             },
             signal = cancel.asked() => Err(BackupError::Interrupted(signal)),

@@ -1,31 +1,8 @@
-//! Answers of the server: rows that its client prints, and the results of CHECK TABLE.
+//! Answers of the server: the tables that it lists, and the results of CHECK TABLE.
 
 use std::collections::BTreeMap;
 
 use xb_reader::Printable;
-
-/// A row of the client's batch output, without its escapes.
-pub(super) fn fields(line: &str) -> Vec<String> {
-    line.split('\t').map(unescaped).collect()
-}
-
-fn unescaped(field: &str) -> String {
-    let mut text = String::with_capacity(field.len());
-    let mut characters = field.chars();
-    while let Some(character) = characters.next() {
-        text.push(match (character, character == '\\') {
-            (_, false) => character,
-            (_, true) => match characters.next() {
-                Some('n') => '\n',
-                Some('t') => '\t',
-                Some('0') => '\0',
-                Some(other) => other,
-                None => '\\',
-            },
-        });
-    }
-    text
-}
 
 /// What a listed table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +43,15 @@ impl std::fmt::Display for Listed {
     }
 }
 
+/// Compression algorithms of MariaDB as its messages name them, in lower case, and their plugins.
+const PROVIDERS: [(&str, &str); 5] = [
+    ("bzip2", "provider_bzip2"),
+    ("lz4", "provider_lz4"),
+    ("lzma", "provider_lzma"),
+    ("lzo", "provider_lzo"),
+    ("snappy", "provider_snappy"),
+];
+
 /// The answer of CHECK TABLE for one table, from all its lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
@@ -90,14 +76,15 @@ pub(super) enum Verdict {
     Discarded,
     /// The server does not have its engine.
     NoEngine(String),
+    /// The server has not loaded this plugin, without which the table cannot be read.
+    NoPlugin(&'static str),
     Damaged(String),
 }
 
-/// Parses the output of CHECK TABLE (`Table Op Msg_type Msg_text`), by the names it prints.
-pub(super) fn answers(text: &str) -> BTreeMap<String, Answer> {
+/// Groups the rows of CHECK TABLE (`Table Op Msg_type Msg_text`) by the names it prints.
+pub(super) fn answers(rows: Vec<[String; 4]>) -> BTreeMap<String, Answer> {
     let mut found: BTreeMap<String, Answer> = BTreeMap::new();
-    for line in text.lines() {
-        let Ok([table, _, kind, text]) = <[String; 4]>::try_from(fields(line)) else { continue };
+    for [table, _, kind, text] in rows {
         found.entry(table).or_default().add(&kind, text);
     }
     found
@@ -130,6 +117,15 @@ impl Answer {
         if says("discarded for table") {
             return Verdict::Discarded;
         }
+        // Such a table counts as corrupted, too: the warning says why.
+        let all = || self.warnings.iter().chain(&self.errors);
+        if let Some(text) = all().find(|text| text.contains("provider plugin is not loaded")) {
+            let text = text.to_ascii_lowercase();
+            let known = |(word, _): &&(&str, _)| text.contains(word);
+            if let Some((_, plugin)) = PROVIDERS.iter().find(known) {
+                return Verdict::NoPlugin(plugin);
+            }
+        }
         let engine =
             |error: &String| error.strip_prefix("Unknown storage engine ").map(str::to_owned);
         if let Some(engine) = self.errors.iter().find_map(engine) {
@@ -148,15 +144,12 @@ mod tests {
     use super::*;
 
     fn verdict(kind: Kind, lines: &[&str]) -> Verdict {
-        let text: String = lines.iter().map(|line| format!("a.b\tcheck\t{line}\n")).collect();
-        answers(&text).remove("a.b").unwrap_or_default().judge(kind)
-    }
-
-    #[test]
-    fn escapes_of_the_client_are_undone() {
-        assert_eq!(fields("a\\nb\\tc\\\\n\tx"), ["a\nb\tc\\n", "x"]);
-        let found = answers("a.new\\nline\\ttab\tcheck\tstatus\tOK\nno table at all\n");
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["a.new\nline\ttab"]);
+        let row = |line: &&str| {
+            let (kind, text) = line.split_once('\t').unwrap();
+            ["a.b", "check", kind, text].map(str::to_owned)
+        };
+        let rows = lines.iter().map(row).collect();
+        answers(rows).remove("a.b").unwrap_or_default().judge(kind)
     }
 
     #[test]
@@ -198,6 +191,14 @@ mod tests {
             verdict(Table, &[engine, "error\tCorrupt"]),
             Verdict::NoEngine("ARCHIVE".to_owned())
         );
+        // As MariaDB 10.11 answers.
+        let lz4 = [
+            "Warning\tMariaDB tried to use the LZ4 compression, but its provider plugin is not loaded",
+            "Error\tTable `x`.`c` is corrupted. Please drop the table and recreate.",
+            "error\tCorrupt",
+        ];
+        assert_eq!(verdict(Table, &lz4), Verdict::NoPlugin("provider_lz4"));
+        assert!(matches!(verdict(Table, &lz4[1..]), Verdict::Damaged(_)));
         let refers = [
             "Error\tTable 'x.m' doesn't exist",
             "Error\tView 'x.v' references invalid table(s) or column(s) or function(s)",

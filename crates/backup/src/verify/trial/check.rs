@@ -2,16 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::answers::{Answer, Kind, Listed, answers, fields};
+use super::answers::{Answer, Kind, Listed, answers};
 use super::held::{Holdings, Place};
 use super::outcome::Outcome;
 use super::server::Server;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
-/// Number of rows in one query, and of tables in one CHECK TABLE. The rows stay below the limit of
-/// an answer, and the names below the limit of an argument, however long the names are.
-const ROWS: usize = 20_000;
+/// Number of tables in one CHECK TABLE. If the server exits, each of them is checked alone.
 const TOGETHER: usize = 50;
 
 /// Checks everything that the backup holds. Returns false if the server has ended and cannot be
@@ -57,7 +55,7 @@ pub(super) async fn check_all(
 /// The tables that the server lists, with their places; adds InnoDB's dictionary to the holdings.
 /// The inner error is the server's.
 async fn list(
-    server: &Server,
+    server: &mut Server,
     holdings: &mut Holdings,
     cancel: &CancelToken,
 ) -> Result<Result<Vec<(Listed, Place)>, String>, BackupError> {
@@ -76,26 +74,24 @@ async fn list(
     );
     let dictionary =
         format!("SELECT name, space FROM information_schema.{dictionary} ORDER BY table_id");
-    let tables = match rows(server, &tables, cancel).await? {
+    let tables = match server.rows(&tables, cancel).await? {
         Ok(tables) => tables,
         Err(said) => return Ok(Err(said)),
     };
-    let dictionary = match rows(server, &dictionary, cancel).await? {
+    let dictionary = match server.rows(&dictionary, cancel).await? {
         Ok(dictionary) => dictionary,
         Err(said) => return Ok(Err(said)),
     };
-    for row in dictionary {
-        if let [name, space] = &row[..] {
-            holdings.in_dictionary(name, space != "0");
-        }
+    for [name, space] in dictionary {
+        holdings.in_dictionary(&name, space != "0");
     }
-    let cut = || "an answer of the client is cut".to_owned();
-    Ok(tables.into_iter().map(|row| listed(row).ok_or_else(cut)).collect())
+    let unknown = || "a name is in no known encoding".to_owned();
+    Ok(tables.into_iter().map(|row| listed(row).ok_or_else(unknown)).collect())
 }
 
-fn listed(row: Vec<String>) -> Option<(Listed, Place)> {
-    let [schema, table, kind, engine, schema_place, table_place] =
-        <[String; 6]>::try_from(row).ok()?;
+fn listed(
+    [schema, table, kind, engine, schema_place, table_place]: [String; 6],
+) -> Option<(Listed, Place)> {
     let place = Place::new(&in_file(&schema, &schema_place)?, &in_file(&table, &table_place)?);
     let kind = match kind.as_str() {
         "VIEW" => Kind::View,
@@ -111,27 +107,6 @@ fn in_file(name: &str, encoded: &str) -> Option<String> {
     match name.strip_prefix("#mysql50#") {
         Some(raw) => Some(raw.to_owned()),
         None => String::from_utf8(base16ct::mixed::decode_vec(encoded).ok()?).ok(),
-    }
-}
-
-/// All rows of a query with an order. The inner error is the server's.
-async fn rows(
-    server: &Server,
-    query: &str,
-    cancel: &CancelToken,
-) -> Result<Result<Vec<Vec<String>>, String>, BackupError> {
-    let mut all = Vec::new();
-    loop {
-        let page = format!("{query} LIMIT {}, {ROWS}", all.len());
-        let text = match server.sql(&page, cancel).await? {
-            Ok(text) => text,
-            Err(said) => return Ok(Err(said)),
-        };
-        let before = all.len();
-        all.extend(text.lines().map(fields));
-        if all.len() - before < ROWS {
-            return Ok(Ok(all));
-        }
     }
 }
 
@@ -153,18 +128,18 @@ fn groups(listed: &[Listed]) -> Vec<&[Listed]> {
 
 /// Checks several tables with one statement. Returns false if the statement failed.
 async fn check_together(
-    server: &Server,
+    server: &mut Server,
     found: &mut Outcome,
     tables: &[Listed],
     cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     let names: Vec<String> = tables.iter().map(Listed::quoted).collect();
-    let said = server.sql(&format!("CHECK TABLE {}", names.join(", ")), cancel).await?;
-    Ok(said.map(|said| checked(found, tables, &said)).is_ok())
+    let said = server.rows(&format!("CHECK TABLE {}", names.join(", ")), cancel).await?;
+    Ok(said.map(|said| checked(found, tables, said)).is_ok())
 }
 
 /// Records the output of CHECK TABLE for these tables.
-fn checked(found: &mut Outcome, tables: &[Listed], said: &str) {
+fn checked(found: &mut Outcome, tables: &[Listed], said: Vec<[String; 4]>) {
     let mut answers: BTreeMap<String, Answer> = answers(said);
     for entry in tables {
         let answer = answers.remove(&entry.printed()).unwrap_or_default();
@@ -179,8 +154,8 @@ async fn check_alone(
     entry: &Listed,
     cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
-    match server.sql(&format!("CHECK TABLE {}", entry.quoted()), cancel).await? {
-        Ok(said) => checked(found, std::slice::from_ref(entry), &said),
+    match server.rows(&format!("CHECK TABLE {}", entry.quoted()), cancel).await? {
+        Ok(said) => checked(found, std::slice::from_ref(entry), said),
         Err(_) if server.has_ended() => found.wrong.push(format!(
             "table {entry}: the server exits when it checks this table: {}",
             server.cause()
@@ -201,7 +176,7 @@ async fn look_into(
             found.not_checkable(&entry.engine);
             continue;
         }
-        match server.sql(&format!("SELECT * FROM {}", entry.quoted()), cancel).await? {
+        match server.run(&format!("SELECT * FROM {}", entry.quoted()), cancel).await? {
             Ok(_) => found.test.tables += 1,
             Err(said) => found.wrong.push(format!("sequence {entry}: it cannot be read: {said}")),
         }

@@ -240,9 +240,12 @@ async fn try_out(
         what: format!("cannot read the names of its files: {error}"),
     })?;
     let mut server = Server::start(&data, scratch, &trial.server, cancel).await?;
-    let outcome = check(&mut server, holdings, trial, cancel).await;
-    tokio::task::block_in_place(|| server.end());
-    outcome
+    let mut found = check(&mut server, holdings, trial, cancel).await?;
+    found.unconfined = server.unconfined();
+    if !server.has_ended() {
+        found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
+    }
+    Ok(found)
 }
 
 /// Removes `.isl` files: they name tablespaces elsewhere, possibly those of a running server.
@@ -271,7 +274,7 @@ async fn check(
         return Ok(found);
     }
     for statement in &trial.statements {
-        match server.sql(statement, cancel).await? {
+        match server.run_anew(statement, cancel).await? {
             Ok(_) => found.test.statements += 1,
             Err(said) => found.refused.push(format!("`{statement}` failed: {said}")),
         }

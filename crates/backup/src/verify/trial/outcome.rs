@@ -22,6 +22,10 @@ pub(super) struct Outcome {
     pub(super) refused: Vec<String>,
     /// The end of the server's log, if the server ended by itself.
     pub(super) log: Option<String>,
+    /// Why the server could write anywhere.
+    pub(super) unconfined: Option<&'static str>,
+    /// Why the server did not stop cleanly.
+    pub(super) unclean: Option<String>,
     /// Tables that were opened, but not checked: CHECK TABLE cannot do it.
     pub(super) opened: Vec<Listed>,
     /// What CHECK TABLE says of tables that are in order.
@@ -32,6 +36,8 @@ pub(super) struct Outcome {
     unused: Vec<String>,
     /// Tables that the trial server does not have the engine for, by engine.
     no_engine: BTreeMap<String, Vec<String>>,
+    /// Tables that the trial server needs a plugin for, by plugin.
+    no_plugin: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Outcome {
@@ -50,6 +56,9 @@ impl Outcome {
             Verdict::Discarded => self.discarded.push(entry.to_string()),
             Verdict::NoEngine(engine) => {
                 self.no_engine.entry(engine).or_default().push(entry.to_string());
+            }
+            Verdict::NoPlugin(plugin) => {
+                self.no_plugin.entry(plugin).or_default().push(entry.to_string());
             }
             Verdict::Damaged(what) => self.wrong.push(format!("table {entry}: {what}")),
         }
@@ -78,13 +87,14 @@ impl Outcome {
         let what = self.summary();
         report.notes.extend(self.notes());
         report.warnings.extend(self.all_warnings());
+        let all_opened = self.test.no_engine.is_empty();
         report.restore = Some(self.test);
         for what in self.wrong {
             let level = Level::Restore;
             report.problem(Problem { level, object: None, file: None, offset: None, what });
         }
         report.failed_checks = self.refused;
-        if report.failed_checks.is_empty() && self.no_engine.is_empty() {
+        if report.failed_checks.is_empty() && all_opened {
             report.close(Level::Restore, what);
         } else {
             report.close_unchecked(Level::Restore, what);
@@ -99,6 +109,11 @@ impl Outcome {
         let number =
             |(engine, tables): (&String, &Vec<String>)| (engine.clone(), tables.len() as u64);
         self.test.no_engine = self.no_engine.iter().map(number).collect();
+        let numbers = self
+            .no_plugin
+            .iter()
+            .map(|(plugin, tables)| ((*plugin).to_owned(), tables.len() as u64));
+        self.test.no_engine.extend(numbers);
     }
 
     fn summary(&self) -> String {
@@ -151,11 +166,25 @@ impl Outcome {
                 named(&format!("the trial server does not have the engine {engine} of"), tables)
             })
             .collect();
+        all.extend(self.no_plugin.iter().filter_map(|(plugin, tables)| {
+            let package = plugin.replace('_', "-");
+            let what =
+                format!("the trial server has no {plugin} (install mariadb-plugin-{package}) for");
+            named(&what, tables)
+        }));
         let more = self.warnings.len().saturating_sub(WARNED);
         all.extend(self.warnings.drain(..self.warnings.len() - more));
         if more > 0 {
             all.push(format!("CHECK TABLE gives {} more", counted(more as u64, "warning")));
         }
+        all.extend(self.unconfined.map(|why| {
+            format!("the trial server was not confined to the scratch directory: {why}")
+        }));
+        all.extend(
+            self.unclean
+                .take()
+                .map(|how| format!("the trial server did not stop cleanly: it {how}")),
+        );
         let log = self.log.take();
         all.extend(log.map(|log| format!("the trial server exited on its own; its log:\n{log}")));
         all

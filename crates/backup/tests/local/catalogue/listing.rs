@@ -107,7 +107,7 @@ fn files_are_shown_with_their_sizes() {
     assert_eq!((classic[1].path.as_str(), classic[1].objects), ("shop/orders.ibd", Some(3)));
     let sealed = show("sealed", None).unwrap();
     assert!(sealed.content.is_none() && sealed.why_not.is_some());
-    assert_eq!(sealed.listing.ways_in.len(), 1);
+    assert_eq!(sealed.listing.key_slots.len(), 1);
     assert!(matches!(show("none", None), Err(BackupError::Repo(RepoError::NotThere { .. }))));
 }
 

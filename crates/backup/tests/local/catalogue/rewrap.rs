@@ -74,15 +74,15 @@ fn show_names_the_key_slots_that_are_stored() {
         };
         block_on(xb_backup::show(&store.root, &request)).unwrap().listing
     };
-    let before = shown().ways_in;
+    let before = shown().key_slots;
     let slots: Vec<String> =
         replace(&store.root, 9).unwrap().iter().map(ToString::to_string).collect();
-    assert_eq!(shown().ways_in, slots);
+    assert_eq!(shown().key_slots, slots);
     assert_ne!(before, slots);
     let mut listed = block_on(xb_repo::list::list(&store.root)).unwrap();
-    assert_eq!(listed[0].ways_in, before);
+    assert_eq!(listed[0].key_slots, before);
     block_on(xb_backup::show_slots(&store.root, &mut listed)).unwrap();
-    assert_eq!(listed[0].ways_in, slots);
+    assert_eq!(listed[0].key_slots, slots);
     let object = store.files().into_iter().find(|path| path.ends_with("keys")).unwrap();
     std::fs::remove_file(object).unwrap();
     assert!(shown().problem.unwrap().contains("no key opens it"));

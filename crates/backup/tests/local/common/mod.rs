@@ -198,7 +198,7 @@ pub(crate) fn put_sealed(
     let request = PutRequest {
         layout: PutLayout::Packed {
             compress: "zstd:1".parse().unwrap(),
-            ways_in: KeySlots::default().with_key(KeyBytes::new(key).unwrap()),
+            key_slots: KeySlots::default().with_key(KeyBytes::new(key).unwrap()),
         },
         ..put_request(name, Layout::Packed, 400)
     };

@@ -3,7 +3,6 @@
 pub(crate) mod effective;
 pub(crate) mod environment;
 mod given;
-pub(crate) mod option_file;
 pub(crate) mod repository;
 pub(crate) mod variables;
 

@@ -121,7 +121,7 @@ impl Reading {
             1 => text.push_str(", 1 retry"),
             retries => text.push_str(&format!(", {retries} retries")),
         }
-        if let Some(stage) = &now.bottleneck {
+        if let Some(stage) = &now.slowest_stage {
             text.push_str(&format!(", {stage} is slowest"));
         }
         text
@@ -149,7 +149,7 @@ impl Reading {
         if let Some(left) = self.left {
             text.push_str(&format!(", ETA {}", format_clock(left)));
         }
-        if let Some(stage) = &now.bottleneck {
+        if let Some(stage) = &now.slowest_stage {
             text.push_str(&format!(", {stage} is slowest"));
         }
         if let Some(percent) = now.stored.and_then(|stored| percent(stored, now.done)) {
@@ -182,7 +182,7 @@ impl Reading {
             "total": self.now.total,
             "stored": self.now.stored,
             "retries": self.now.retries,
-            "bottleneck": self.now.bottleneck,
+            "slowest_stage": self.now.slowest_stage,
             "rate": self.rate.round(),
             "seconds_left": self.left.map(|left| left.as_secs()),
             "elapsed_ms": millis(self.elapsed),
@@ -252,7 +252,7 @@ mod tests {
             total: Some(3 << 30),
             stored: Some(1 << 30),
             retries: 2,
-            bottleneck: Some("upload".to_owned()),
+            slowest_stage: Some("upload".to_owned()),
             phase: None,
         };
         assert_eq!(
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(event["rate"], f64::from(1 << 30));
         assert_eq!(event["seconds_left"], 1);
         assert_eq!(event["elapsed_ms"], 2000);
-        assert_eq!(event["bottleneck"], "upload");
+        assert_eq!(event["slowest_stage"], "upload");
     }
 
     #[test]

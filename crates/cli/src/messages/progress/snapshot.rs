@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Counters at one moment. They never decrease; `bottleneck` may change freely.
+/// Counters at one moment. They never decrease; `slowest_stage` may change freely.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Bytes done so far, in all phases.
@@ -16,7 +16,7 @@ pub struct Snapshot {
     /// Requests that were sent again.
     pub retries: u64,
     /// Stage that slows down the others, if there is a clear one.
-    pub bottleneck: Option<String>,
+    pub slowest_stage: Option<String>,
 }
 
 /// A phase of the work at one moment.

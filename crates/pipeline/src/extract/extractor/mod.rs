@@ -97,7 +97,7 @@ impl Extractor {
         extractor.files.went_before();
         for file in begun {
             let PartialFileState { path, number, upto, crc } = file;
-            let went_on = extractor.plan(&path, 0).and_then(|plan| {
+            let resumed = extractor.plan(&path, 0).and_then(|plan| {
                 let failed = cannot_undo(&path, 0);
                 if !plan.layers.is_empty() {
                     return Err(failed(FileDecodeError::OutOfOrder));
@@ -111,7 +111,7 @@ impl Extractor {
                     partial.map_err(|source| ExtractCause::Target { position: 0, source })?;
                 Ok(OpenFile::begun(plan.name, holes, partial, ContentSum::new(upto, crc)))
             });
-            let opened = match went_on {
+            let opened = match resumed {
                 Ok(opened) => opened,
                 Err(cause) => return Err(ExtractError::early(cause)),
             };

@@ -1,0 +1,106 @@
+//! A connection to a server for async code: a request to cancel ends whatever it waits for.
+
+use std::time::Duration;
+
+use xb_mysql::{Access, Client, Error, HangUp, Row, Timeouts};
+
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+
+/// A server's answer to an empty statement, such as a comment after the last semicolon.
+const EMPTY_QUERY: u16 = 1065;
+
+/// A connection that is logged in.
+pub(crate) struct Session {
+    /// Absent while a statement runs, and after one that was cancelled.
+    client: Option<Client>,
+    hang_up: HangUp,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SessionError {
+    /// The connection, the login or the statement failed.
+    #[error(transparent)]
+    Server(#[from] Error),
+    /// Not the server's fault, such as a request to cancel.
+    #[error(transparent)]
+    Own(#[from] BackupError),
+}
+
+impl Session {
+    /// Connects and logs in; each step of it may take as long as `patience`.
+    pub(crate) async fn open(
+        access: &Access,
+        patience: Duration,
+        cancel: &CancelToken,
+    ) -> Result<Self, SessionError> {
+        let access = access.clone();
+        let timeouts = Timeouts { login: patience, reply: None };
+        let connect = move || {
+            let client = Client::connect(&access.target, &access.account, timeouts)?;
+            Ok(Self::of(client)?)
+        };
+        // Its time limit ends a connect that is left behind.
+        tokio::select! {
+            done = tokio::task::spawn_blocking(connect) => done.map_err(|_| panicked())?,
+            signal = cancel.asked() => Err(BackupError::Interrupted(signal).into()),
+        }
+    }
+
+    /// Takes over a connection.
+    pub(crate) fn of(client: Client) -> Result<Self, Error> {
+        Ok(Self { hang_up: client.hang_up()?, client: Some(client) })
+    }
+
+    /// Runs statements, and returns the rows of all their results together.
+    pub(crate) async fn rows(
+        &mut self,
+        sql: &str,
+        cancel: &CancelToken,
+    ) -> Result<Vec<Row>, SessionError> {
+        self.with(sql, cancel, |client, sql| client.rows(sql)).await
+    }
+
+    /// Runs statements and drops their rows, however many they are.
+    pub(crate) async fn run(
+        &mut self,
+        sql: &str,
+        cancel: &CancelToken,
+    ) -> Result<(), SessionError> {
+        match self.with(sql, cancel, |client, sql| client.run(sql)).await {
+            Err(SessionError::Server(Error::Server(said))) if said.code == EMPTY_QUERY => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    async fn with<T: Send + 'static>(
+        &mut self,
+        sql: &str,
+        cancel: &CancelToken,
+        work: impl FnOnce(&mut Client, &str) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, SessionError> {
+        let mut client = self.client.take().ok_or(Error::Unusable)?;
+        let sql = sql.to_owned();
+        let mut task = tokio::task::spawn_blocking(move || {
+            let outcome = work(&mut client, &sql);
+            (client, outcome)
+        });
+        tokio::select! {
+            done = &mut task => {
+                let (client, outcome) = done.map_err(|_| panicked())?;
+                self.client = Some(client);
+                Ok(outcome?)
+            }
+            signal = cancel.asked() => {
+                self.hang_up.now();
+                let _ = task.await;
+                Err(BackupError::Interrupted(signal).into())
+            }
+        }
+    }
+}
+
+fn panicked() -> BackupError {
+    BackupError::Bug("the thread that asks the server panicked")
+}

@@ -1,0 +1,91 @@
+//! Statements in a log.
+
+use crate::fields::Fields;
+
+/// Length of the part before the variables, in bytes.
+const FIXED: usize = 13;
+/// Bytes of a statement that are kept.
+pub(crate) const MAX_TEXT: usize = 1024;
+
+/// A statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Default schema.
+    pub schema: Vec<u8>,
+    /// Error that the statement ended with on the server, or 0.
+    pub error: u16,
+    /// Effect of the statement on its transaction.
+    pub verb: Verb,
+    /// The first KiB of the statement; of a compressed one, nothing.
+    pub text: Vec<u8>,
+}
+
+/// Effect of a statement on its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// `BEGIN`
+    Begin,
+    /// `COMMIT`
+    Commit,
+    /// `ROLLBACK`
+    Rollback,
+    /// `XA START`
+    XaStart,
+    /// Any other statement.
+    Other,
+}
+
+impl Verb {
+    /// Servers write these statements themselves, in one form.
+    fn of(text: &[u8]) -> Self {
+        match text {
+            b"BEGIN" => Self::Begin,
+            b"COMMIT" => Self::Commit,
+            b"ROLLBACK" => Self::Rollback,
+            _ if text.starts_with(b"XA START ") => Self::XaStart,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Lengths of the variable parts, from the fixed part.
+struct Lengths {
+    error: u16,
+    variables: usize,
+    schema: usize,
+}
+
+impl Lengths {
+    /// Thread (4), duration (4), length of the schema's name (1), error (2), length of the variables
+    /// (2). ("QUERY_EVENT", documentation of MariaDB Server)
+    fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        fields.bytes(8)?;
+        let schema = usize::from(fields.u8()?);
+        let error = fields.u16()?;
+        Some(Self { error, variables: usize::from(fields.u16()?), schema })
+    }
+}
+
+impl Query {
+    /// Bytes of the body that [`Query::decode`] needs, as far as `body` shows: at most 67 KiB.
+    pub(crate) fn needed(body: &[u8]) -> usize {
+        let lengths = Lengths::read(&mut Fields::new(body));
+        lengths.map_or(FIXED, |l| FIXED + l.variables + l.schema + 1 + MAX_TEXT)
+    }
+
+    /// Decodes the beginning of the body.
+    pub(crate) fn decode(body: &[u8], is_compressed: bool) -> Option<Self> {
+        let mut fields = Fields::new(body);
+        let Lengths { error, variables, schema } = Lengths::read(&mut fields)?;
+        fields.bytes(variables)?;
+        let schema = fields.bytes(schema)?.to_vec();
+        if fields.u8()? != 0 {
+            return None;
+        }
+        let text = match is_compressed {
+            true => &[],
+            false => fields.rest(),
+        };
+        Some(Self { schema, error, verb: Verb::of(text), text: text.to_vec() })
+    }
+}

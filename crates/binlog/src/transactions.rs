@@ -1,0 +1,182 @@
+//! Finds the transactions of a log: their limits, GTIDs and outcomes.
+
+use crate::error::Error;
+use crate::event::{Entry, Event};
+use crate::event_type::EventType;
+use crate::gtid_event::{MariaDbBegin, MySqlBegin};
+use crate::query::Verb;
+
+/// A transaction of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transaction {
+    /// Offset of its first byte.
+    pub begin: u64,
+    /// Offset behind its last byte.
+    pub end: u64,
+    /// `server_id` of the server that first committed it.
+    pub server_id: u32,
+    /// Time at which its first statement began, in seconds since 1970.
+    pub seconds: u32,
+    /// Its first event, with its GTID.
+    pub first: Begin,
+    /// How it ends.
+    pub outcome: Outcome,
+}
+
+impl Transaction {
+    /// Whether the transaction changes the definition of something. MySQL also counts other statements
+    /// that commit by themselves, such as `XA COMMIT`.
+    #[must_use]
+    pub fn is_ddl(&self) -> bool {
+        match &self.first {
+            Begin::MariaDb(begin) => begin.flags.is_ddl(),
+            Begin::MySql(_) => self.outcome == Outcome::Statement,
+        }
+    }
+}
+
+/// First event of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begin {
+    /// Of MariaDB.
+    MariaDb(MariaDbBegin),
+    /// Of MySQL.
+    MySql(MySqlBegin),
+}
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It is committed.
+    Commit,
+    /// It is rolled back, but has changed tables that cannot be.
+    Rollback,
+    /// It is one statement, which commits by itself.
+    Statement,
+    /// It is an XA transaction that is prepared. `XA COMMIT` or `XA ROLLBACK` is another transaction.
+    XaPrepared,
+    /// It is MySQL's compressed payload, which holds the end.
+    Payload,
+    /// The server could not write it.
+    Incident,
+}
+
+/// Joins the events of a log into transactions.
+#[derive(Debug, Default)]
+pub struct Transactions {
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    begin: u64,
+    server_id: u32,
+    seconds: u32,
+    first: Begin,
+    /// MySQL: `BEGIN` or `XA START` was read, so that no other statement ends it.
+    has_begun: bool,
+}
+
+impl Transactions {
+    /// Returns a tracker at the beginning of a log.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the offset of the transaction that has not ended.
+    #[must_use]
+    pub fn open(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.begin)
+    }
+
+    /// Takes the next event of the log; returns the transaction that ends with it.
+    ///
+    /// # Errors
+    /// If a transaction has no end, an event of one stands outside, or MySQL states another length.
+    pub fn push(&mut self, entry: &Entry) -> Result<Option<Transaction>, Error> {
+        let at = entry.begin;
+        let first = match &entry.event {
+            Event::MariaDbBegin(begin) => Some(Begin::MariaDb(begin.clone())),
+            Event::MySqlBegin(begin) => Some(Begin::MySql(begin.clone())),
+            _ => None,
+        };
+        let must_be_closed = first.is_some() || is_between(&entry.event);
+        let Some(open) = &mut self.open else {
+            self.open = first.map(|first| Open {
+                begin: at,
+                server_id: entry.header.server_id,
+                seconds: entry.header.seconds,
+                first,
+                has_begun: false,
+            });
+            let is_fine = self.open.is_some() || must_be_closed || may_be_anywhere(entry);
+            let event_type = entry.header.event_type;
+            return if is_fine { Ok(None) } else { Err(Error::Outside { at, event_type }) };
+        };
+        if must_be_closed {
+            return Err(Error::Unfinished { begin: open.begin, at });
+        }
+        let Some(outcome) = open.outcome(entry) else { return Ok(None) };
+        let Some(Open { begin, server_id, seconds, first, .. }) = self.open.take() else {
+            return Ok(None);
+        };
+        let found = entry.end.saturating_sub(begin);
+        if let Begin::MySql(MySqlBegin { length: Some(stated), .. }) = first
+            && stated != found
+        {
+            return Err(Error::TransactionLength { begin, stated, found });
+        }
+        Ok(Some(Transaction { begin, end: entry.end, server_id, seconds, first, outcome }))
+    }
+}
+
+/// Whether an event stands only between transactions.
+fn is_between(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Format(_)
+            | Event::GtidList(_)
+            | Event::PreviousGtids(_)
+            | Event::Stop
+            | Event::Rotate(_)
+            | Event::StartEncryption
+    )
+}
+
+fn may_be_anywhere(entry: &Entry) -> bool {
+    match entry.event {
+        Event::Control | Event::Heartbeat | Event::Incident(_) | Event::Unknown => true,
+        _ => entry.header.flags.is_ignorable(),
+    }
+}
+
+impl Open {
+    /// How the transaction ends with this event; `None` if it does not.
+    fn outcome(&mut self, entry: &Entry) -> Option<Outcome> {
+        let is_standalone = match &self.first {
+            Begin::MariaDb(begin) => begin.flags.is_standalone(),
+            Begin::MySql(_) => !self.has_begun,
+        };
+        match &entry.event {
+            Event::Xid(_) => Some(Outcome::Commit),
+            Event::XaPrepare(prepare) if prepare.is_one_phase => Some(Outcome::Commit),
+            Event::XaPrepare(_) => Some(Outcome::XaPrepared),
+            Event::TransactionPayload => Some(Outcome::Payload),
+            Event::Incident(_) if is_standalone => Some(Outcome::Incident),
+            Event::Query(query) => match query.verb {
+                Verb::Begin | Verb::XaStart => {
+                    self.has_begun = true;
+                    None
+                }
+                Verb::Commit => Some(Outcome::Commit),
+                Verb::Rollback => Some(Outcome::Rollback),
+                Verb::Other => is_standalone.then_some(Outcome::Statement),
+            },
+            Event::Content if entry.header.event_type == EventType::EXECUTE_LOAD_QUERY => {
+                is_standalone.then_some(Outcome::Statement)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Binary logs of both forks.
+
+use xb_binlog::{Entry, Error, Event, GtidSet, LogEnd, Reader, Transactions};
+
+/// Logs without checksums, so that changed events are decoded. Each begins with a description of this
+/// length.
+const LOGS: [(&[u8], usize); 2] = [
+    (include_bytes!("../../../fixtures/binlog/mariadb.000003-no-checksum"), 256),
+    (include_bytes!("../../../fixtures/binlog/mysql.000003-no-checksum"), 127),
+];
+
+/// Any bytes as a log, or as its events. The first byte chooses that, and the size of the pieces in which
+/// they arrive; however they arrive, they mean the same.
+pub(crate) fn log(data: &[u8]) {
+    let Some((&how, bytes)) = data.split_first() else { return };
+    let log = match how & 3 {
+        0 => bytes.to_vec(),
+        1 => events(LOGS[0], bytes),
+        _ => events(LOGS[1], bytes),
+    };
+    let (entries, end) = read(&log, usize::MAX);
+    let whole = (entries, end);
+    assert_eq!(whole, read(&log, usize::from(how >> 2) + 1));
+    let (entries, end) = whole;
+    let mut at = 4;
+    let mut transactions = Transactions::new();
+    let mut is_sound = true;
+    for entry in &entries {
+        assert!(entry.begin == at && entry.end > at && entry.end <= log.len() as u64);
+        at = entry.end;
+        if let Event::PreviousGtids(set) = &entry.event {
+            assert_eq!(set.to_string().parse::<GtidSet>().as_ref(), Ok(set));
+        }
+        if is_sound {
+            match transactions.push(entry) {
+                Ok(None) => {}
+                Ok(Some(found)) => assert!(found.begin < found.end && found.end == entry.end),
+                Err(_) => is_sound = false,
+            }
+        }
+    }
+    if end.is_ok_and(|end| end != LogEnd::Encrypted) {
+        assert_eq!(at, log.len() as u64);
+    }
+}
+
+/// A log whose events have these types and bodies, with lengths and ends that are right: a type, a flag, a
+/// length, and the body.
+fn events((log, description): (&[u8], usize), mut bytes: &[u8]) -> Vec<u8> {
+    let mut log = log[..description].to_vec();
+    while let [kind, flags, len, rest @ ..] = bytes {
+        let (body, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+        bytes = rest;
+        let length = 19 + body.len() as u32;
+        let end = log.len() as u32 + length;
+        log.extend([0; 4]);
+        log.push(*kind);
+        log.extend([1, length, end].map(u32::to_le_bytes).concat());
+        log.extend([*flags, 0]);
+        log.extend(body);
+    }
+    log
+}
+
+fn read(log: &[u8], piece: usize) -> (Vec<Entry>, Result<LogEnd, Error>) {
+    let mut reader = Reader::new();
+    let mut entries = Vec::new();
+    for mut input in log.chunks(piece) {
+        loop {
+            match reader.next(&mut input) {
+                Ok(Some(entry)) => entries.push(entry),
+                Ok(None) => break,
+                Err(error) => return (entries, Err(error)),
+            }
+        }
+    }
+    (entries, reader.finish())
+}
+
+/// Recorded logs, and their events one by one.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (how, (log, description)) in [1, 2].into_iter().zip(LOGS) {
+        seeds.push([&[40], log].concat());
+        let mut seed = vec![how | 40];
+        for entry in read(log, usize::MAX).0.iter().filter(|entry| entry.begin > 4) {
+            let body = &log[entry.begin as usize + 19..entry.end as usize];
+            if body.len() < 256 {
+                let head =
+                    [entry.header.event_type.0, entry.header.flags.0 as u8, body.len() as u8];
+                seed.extend(head);
+                seed.extend(body);
+            }
+        }
+        assert!(seed.len() > description);
+        seeds.push(seed);
+    }
+    for (_, log) in xb_testkit::vectors::all("binlog", "-anonymous") {
+        seeds.push([&[0xff - 3], &log[..]].concat());
+    }
+    seeds
+}

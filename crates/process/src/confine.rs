@@ -1,0 +1,49 @@
+//! Confinement: a program that can write only below certain directories. It is done by Landlock, which
+//! Linux has from 5.13 on if the system enables it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+};
+
+/// Whether this system can confine programs.
+pub(crate) fn is_supported() -> bool {
+    rules().is_ok()
+}
+
+/// All ways to change files and directories. Those that came after the first version of Landlock
+/// count as far as the system knows them: without `Refer`, nothing can be moved to another
+/// directory; without `Truncate`, a file that is not open for writing can still be truncated.
+fn changes() -> BitFlags<AccessFs> {
+    AccessFs::from_write(ABI::V3)
+}
+
+fn rules() -> Result<RulesetCreated, RulesetError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_write(ABI::V1))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(changes())?
+        .create()
+}
+
+/// Confines this process, and all that it starts, to writing below `places` and to `/dev/null`.
+pub(crate) fn confine(places: &[PathBuf]) -> io::Result<()> {
+    let mut rules = rules().map_err(io::Error::other)?;
+    for place in places.iter().map(PathBuf::as_path).chain([Path::new("/dev/null")]) {
+        let opened = match PathFd::new(place) {
+            Err(_) if place == Path::new("/dev/null") => continue,
+            opened => opened.map_err(io::Error::other)?,
+        };
+        let rule = PathBeneath::new(opened, changes());
+        rules = rules.add_rule(rule).map_err(io::Error::other)?;
+    }
+    let status = rules.restrict_self().map_err(io::Error::other)?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => Err(io::Error::other("this system has no Landlock")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,22 @@
+//! A private database server: a server program that runs on a given data directory, for this process
+//! alone.
+//!
+//! - It listens on a socket in a private directory only, connects nowhere, and writes no binary log.
+//! - It is confined: it can write below its scratch directory only, if this system has Landlock;
+//!   [`Server::unconfined`] says why it is not.
+//! - Its settings are fixed, except those of the origin that describe the files
+//!   ([`origin_settings`]), and those that the operator adds.
+//! - [`Server::poll`] returns a connection once the server is ready, [`Server::recovered`] the position
+//!   at which recovery ended, and [`Server::stop`] proves that the server stopped cleanly.
+//!
+//! A server that is dropped is killed.
+
+mod log;
+mod origin;
+mod private;
+mod server;
+
+pub use log::{BinlogPosition, cause_in_log, end_of_log};
+pub use origin::origin_settings;
+pub use private::{private_args, socket_in};
+pub use server::{Server, ServerError, Setup};

@@ -1,0 +1,80 @@
+//! Settings of the server that a backup is from.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// The backup's own option file, which its producer writes.
+const FILE: &str = "backup-my.cnf";
+/// Bytes of it that are read. Real files have some hundred.
+const MAX: u64 = 64 << 10;
+/// Settings that describe files, without which a server cannot open them.
+const TAKEN_OVER: [&str; 4] = [
+    "innodb_page_size",
+    "innodb_data_file_path",
+    "innodb_undo_tablespaces",
+    "innodb_checksum_algorithm",
+];
+
+/// Plugins that a backup's own option file may have loaded, by the name of their library: MariaDB's
+/// compression algorithms, without which the server takes tables that use them for corrupted.
+const PLUGINS: [&str; 5] =
+    ["provider_bzip2", "provider_lz4", "provider_lzma", "provider_lzo", "provider_snappy"];
+
+/// Returns the settings in the option file of the backup in `data` that a server on it needs, as
+/// arguments, and those that load the plugins on a fixed list from the server's own directory. The file
+/// comes from outside: any other setting or plugin in it, and any value with a path, is ignored. So is
+/// a file that is missing.
+#[must_use]
+pub fn origin_settings(data: &Path) -> Vec<OsString> {
+    let mut text = Vec::new();
+    let _ = File::open(data.join(FILE)).and_then(|file| file.take(MAX).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    let plain =
+        |value: &str| value.bytes().all(|b| b.is_ascii_alphanumeric() || b":;._-".contains(&b));
+    let mut args = Vec::new();
+    for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
+        let (key, value) = (key.trim(), value.trim());
+        if TAKEN_OVER.contains(&key) && plain(value) {
+            args.push(format!("--loose-{key}={value}").into());
+        } else if key == "plugin_load" {
+            args.extend(plugins(value).map(|name| format!("--plugin-load-add={name}").into()));
+        }
+    }
+    args
+}
+
+/// The known plugins in a list such as `NAME=LIBRARY;LIBRARY`.
+fn plugins(list: &str) -> impl Iterator<Item = &'static str> {
+    list.split(';').filter_map(|entry| {
+        let library = entry.rsplit('=').next().unwrap_or_default().trim();
+        let library = library.strip_suffix(".so").unwrap_or(library);
+        PLUGINS.iter().find(|known| **known == library).copied()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_describes_files_is_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(origin_settings(dir.path()).is_empty());
+        std::fs::write(
+            dir.path().join("backup-my.cnf"),
+            "# from the backup\n[mysqld]\ninnodb_page_size=4096\ninnodb_data_file_path=ibdata1:12M;ibdata2:12M:autoextend\nredo_log_version=1\nplugin_load=evil.so;provider_lz4=provider_lz4;x=../provider_lzo.so;provider_snappy.so\ninit_file=/x\ninnodb_undo_directory=/x\ninnodb_undo_tablespaces=3 --init-file=/x\ninnodb_checksum_algorithm=/x\n",
+        )
+        .unwrap();
+        assert_eq!(
+            origin_settings(dir.path()),
+            [
+                "--loose-innodb_page_size=4096",
+                "--loose-innodb_data_file_path=ibdata1:12M;ibdata2:12M:autoextend",
+                "--plugin-load-add=provider_lz4",
+                "--plugin-load-add=provider_snappy",
+            ]
+        );
+    }
+}

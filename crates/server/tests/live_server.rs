@@ -1,0 +1,145 @@
+//! A private server on the data of real ones. This test program guards no children, so that nothing here
+//! is confined: `xbcloud-rs/tests/live_verify.rs` tests that.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::path::{Path, PathBuf};
+
+use xb_mysql::Client;
+use xb_server::{BinlogPosition, Server, ServerError, Setup};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::mariadb::MariaDb;
+use xb_testkit::tools::find;
+
+fn setup(data: &Path, scratch: &Scratch) -> Setup {
+    std::fs::create_dir_all(scratch.join("server")).unwrap();
+    Setup {
+        programs: vec![PathBuf::from("/no/such/program"), find("mariadbd")],
+        data: data.to_owned(),
+        scratch: scratch.join("server"),
+        options: Vec::new(),
+        writable: Vec::new(),
+    }
+}
+
+/// Waits until the server is ready.
+fn ready(server: &mut Server) -> Client {
+    loop {
+        if let Some(client) = server.poll().unwrap() {
+            return client;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn one(client: &mut Client, expression: &str) -> String {
+    let rows = client.rows(format!("SELECT CONCAT('', {expression})")).unwrap();
+    let [value] = rows[0].texts().unwrap();
+    value
+}
+
+#[test]
+fn a_hostile_option_file_in_the_data_changes_nothing() {
+    let (data, scratch) = (MariaDb::start().shut_down(), Scratch::new());
+    let data = data.join("data");
+    let (outside, hostile) = (scratch.dir("outside"), scratch.join("hostile.sql"));
+    std::fs::write(&hostile, "CREATE DATABASE hostile").unwrap();
+    let text = format!(
+        "[mysqld]\ninit_file={hostile}\nplugin_load_add=ha_archive\ninnodb_undo_directory={outside}\n\
+         general_log=1\ngeneral_log_file={outside}/log\nskip_networking=0\nport=7\n\
+         innodb_data_file_path=../x:12M\n",
+        hostile = hostile.display(),
+        outside = outside.display(),
+    );
+    std::fs::write(data.join("backup-my.cnf"), text).unwrap();
+    let mut server = Server::start(setup(&data, &scratch)).unwrap();
+    assert!(server.unconfined().is_some());
+    let mut client = ready(&mut server);
+    assert_eq!(
+        one(
+            &mut client,
+            "(SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'hostile')"
+        ),
+        "0"
+    );
+    assert_eq!(
+        one(
+            &mut client,
+            "(SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'ARCHIVE')"
+        ),
+        "0"
+    );
+    assert_eq!(one(&mut client, "@@skip_networking"), "ON");
+    server.stop(|| false).unwrap();
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
+fn only_a_server_that_says_so_has_stopped_cleanly() {
+    let (data, scratch) = (MariaDb::start().shut_down(), Scratch::new());
+    let start = || {
+        let mut server = Server::start(setup(&data.join("data"), &scratch)).unwrap();
+        let mut client = ready(&mut server);
+        let _ = one(&mut client, "@@pid_file");
+        let pid = std::fs::read_to_string(scratch.join("server/pid")).unwrap();
+        let pid: i32 = pid.trim().parse().unwrap();
+        (server, rustix::process::Pid::from_raw(pid).unwrap())
+    };
+    start().0.stop(|| false).unwrap();
+    let (server, pid) = start();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let error = server.stop(|| false).unwrap_err();
+    assert!(
+        matches!(&error, ServerError::Ended { how, .. } if how.contains("signal 9")),
+        "{error}"
+    );
+    // The stop is given up at once, and the server is gone.
+    let (server, pid) = start();
+    assert!(server.stop(|| true).is_err());
+    assert!(rustix::process::test_kill_process(pid).is_err());
+    let (server, pid) = start();
+    drop(server);
+    assert!(rustix::process::test_kill_process(pid).is_err());
+}
+
+#[test]
+fn the_position_after_recovery_is_that_of_the_last_transaction() {
+    let (files, scratch) = (MariaDb::start().shut_down(), Scratch::new());
+    let data = files.join("data");
+    let options = ["--log-bin=b", "--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"];
+    let origin = MariaDb::start_on_with(&data, &options);
+    origin.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT) ENGINE=InnoDB; INSERT INTO x.t VALUES (1), (2)");
+    let status = origin.sql("SHOW MASTER STATUS");
+    let mut status = status.split('\t');
+    let (file, offset) = (status.next().unwrap(), status.next().unwrap().parse().unwrap());
+    // It makes the commit before it durable, and has no position itself. Then the server is killed.
+    origin.sql("SET sql_log_bin = 0; CREATE TABLE x.u (i INT) ENGINE=InnoDB");
+    drop(origin);
+    let mut server = Server::start(setup(&data, &scratch)).unwrap();
+    let mut client = ready(&mut server);
+    assert_eq!(one(&mut client, "(SELECT COUNT(*) FROM x.t)"), "2");
+    let expected = BinlogPosition { file: format!("./{file}"), offset };
+    assert_eq!(server.recovered(), Some(expected), "{}", server.last_lines());
+    server.stop(|| false).unwrap();
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    let scratch = Scratch::new();
+    let data = scratch.dir("data");
+    std::fs::write(data.join("ibdata1"), "damaged").unwrap();
+    let mut server = Server::start(setup(&data, &scratch)).unwrap();
+    let error = loop {
+        match server.poll() {
+            Ok(found) => assert!(found.is_none()),
+            Err(error) => break error.to_string(),
+        }
+        std::thread::yield_now();
+    };
+    assert!(error.contains("exit status 1") && error.contains("[ERROR]"), "{error}");
+    let none =
+        Setup { programs: vec!["/no/such/program".into()], ..setup(scratch.path(), &scratch) };
+    assert!(matches!(Server::start(none), Err(ServerError::Start { .. })));
+    let deep =
+        Setup { scratch: scratch.path().join("x".repeat(120)), ..setup(scratch.path(), &scratch) };
+    assert!(matches!(Server::start(deep), Err(ServerError::TooDeep(_))));
+}
