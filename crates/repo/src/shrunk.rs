@@ -16,6 +16,9 @@ pub struct Size {
     pub tables: Option<u64>,
 }
 
+/// One part of a size.
+type Part = fn(Size) -> Option<u64>;
+
 /// The last backups of one kind of one server.
 #[derive(Debug, Default)]
 pub struct Usual {
@@ -41,7 +44,7 @@ impl Usual {
     /// if in nothing.
     #[must_use]
     pub fn shrunk(&self, size: Size) -> Option<String> {
-        let parts: [(&str, fn(Size) -> Option<u64>); 3] = [
+        let parts: [(&str, Part); 3] = [
             ("bytes", |size| size.bytes),
             ("files", |size| size.files),
             ("tables", |size| size.tables),
