@@ -37,8 +37,9 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
             writeln!(out, "  {what:11} {}", printable(&value))?;
         }
         let broken = listing.broken.as_ref().map(|why| format!("cannot be restored: {why}"));
+        let shrunk = listing.unaccepted().map(|what| format!("much smaller than usual: {what}"));
         let open = listing.open_question();
-        for problem in broken.iter().chain(&open).chain(&listing.problem) {
+        for problem in broken.iter().chain(&shrunk).chain(&open).chain(&listing.problem) {
             writeln!(out, "  {}", printable(problem))?;
         }
     }

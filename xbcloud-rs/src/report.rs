@@ -182,8 +182,11 @@ fn peak_memory() -> Option<u64> {
 
 pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
     let manifest = &report.manifest;
+    if !report.bases.is_empty() {
+        log.info(format!("copied what {} needs first: {}", manifest.name, report.bases.join(", ")));
+    }
     log.event("done", &serde_json::json!({
-        "name": manifest.name, "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "by_store": report.by_store,
+        "name": manifest.name, "bases": report.bases, "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "by_store": report.by_store,
         "kept": report.kept, "was_there": report.was_there, "locked": report.locked, "requests": report.requests, "retries": report.retries,
         "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
@@ -205,8 +208,11 @@ pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
     ));
 }
 
-/// Reports until when the backup is locked, if it is.
-pub(crate) fn locked(log: &Log, lock: Option<&Lock>) {
+/// Reports until when the backup is locked, if it is, and why what it needs is not.
+pub(crate) fn locked(log: &Log, lock: Option<&Lock>, not_locked: Option<&str>) {
+    if let Some(why) = not_locked {
+        log.warn(format!("the backups that it needs are not all locked: {why}"));
+    }
     if let Some(Lock { mode, until }) = lock {
         let until = until.strftime("%Y-%m-%d %H:%M:%S");
         log.info(format!("locked until {until} UTC, mode {mode}"));
@@ -309,6 +315,7 @@ pub(crate) fn leftovers(
 /// State of a name; for a directory of backups, with their number.
 pub(crate) fn state(listing: &Listing) -> String {
     let state = match listing.state {
+        State::Complete if listing.is_accepted_without_base() => "base elsewhere",
         State::Complete if listing.broken.is_some() => "chain broken",
         State::Complete => "complete",
         State::Damaged => "damaged",
@@ -371,6 +378,13 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
             let since = pin.since.map(|since| since.strftime("%Y-%m-%d").to_string());
             let since = since.unwrap_or_else(|| "at an unknown time".to_owned());
             pin.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
+        }),
+    );
+    add(
+        "accepted",
+        l.accepted.as_ref().map(|accepted| {
+            let since = accepted.since.strftime("%Y-%m-%d").to_string();
+            accepted.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
         }),
     );
     lines

@@ -149,3 +149,38 @@ fn single_tables_are_prepared_and_imported() {
     server.sql("ALTER TABLE small.t IMPORT TABLESPACE;");
     assert_eq!(server.checksums("small"), expected);
 }
+
+#[test]
+fn a_trial_of_a_chain_proves_its_bases_too_and_an_import_keeps_its_time() {
+    let scratch = Scratch::new();
+    let state = scratch.join("state");
+    let store = Store::folder();
+    let server = MariaDb::start();
+    server.load_sample(Sample::SMALL);
+    let _ = back_up(&store, &server, &state, "full", &["--server=a"]).expect(0);
+    server.sql("USE shop; CREATE TABLE added (id INT PRIMARY KEY) ENGINE=InnoDB");
+    let since = ["--server=a", "--incremental-from=latest"];
+    let _ = back_up(&store, &server, &state, "one", &since).expect(0);
+    let scratch_dir = format!("--scratch-dir={}", scratch.path().display());
+    let options = ["--level=restore", &scratch_dir];
+    let _ = xbcloud(&store, "verify", "one", &options).run().expect(0);
+    let listed = xbcloud(&store, "list", "", &["--json"]).run().expect(0);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    for line in listed.as_array().unwrap() {
+        assert_eq!(line["verified"]["level"], "restore", "{line}");
+    }
+    assert!(manifest(&store, "full")["tables"].as_u64().unwrap() > 0);
+    // The stream of the full backup, imported after the increment, is as old as the full backup.
+    let stream = get_bytes(&store, "full");
+    let _ = put_bytes(&store, "import", &["--server=a"], &stream);
+    let time = |name: &str, field: &str| -> jiff::Timestamp {
+        manifest(&store, name)[field].as_str().unwrap().parse().unwrap()
+    };
+    assert!(time("import", "finished") <= time("full", "finished"));
+    assert!(time("import", "finished").as_second() >= time("full", "started").as_second() - 1);
+    let latest = xbcloud(&store, "show", "latest", &["--json"]).run().expect(0);
+    let latest: serde_json::Value = serde_json::from_slice(&latest.stdout).unwrap();
+    assert_eq!(latest["name"], "one");
+    let _ = back_up(&store, &server, &state, "two", &since).expect(0);
+    assert_eq!(manifest(&store, "two")["base"]["name"], "one");
+}

@@ -170,7 +170,7 @@ fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
             let (from, target) = runtime.block_on(async { (root_of(&store), root_of(&store)) });
             let resources = Resources { memory: 64 << 20, threads: 2, parallel: 4 };
             let session = Session::new(from, resources);
-            let copying = xb_backup::copy(&session, &target, &request);
+            let copying = xb_backup::copy(&session, &target, request);
             let report = runtime.block_on(copying).unwrap();
             let fits = sizes.iter().filter(|size| **size <= most).count();
             assert_eq!(report.by_store, fits as u64, "{to}");
@@ -346,4 +346,55 @@ fn what_is_missing_after_the_commit_takes_the_manifest_back() {
     let given = [from.options(), options("to-", &in_bucket(&to).endpoint(), OTHER_KEY)].concat();
     let _ = copy(&given, &from.url("name"), &to.url("name")).run().expect(0);
     assert_eq!(get_bytes(&to, "name"), get_bytes(&from, "name"));
+}
+
+/// A backup from one LSN to another, incremental unless it begins at 0.
+fn link(from: u64, to: u64) -> Vec<u8> {
+    let kind = if from > 0 { "incremental" } else { "full-backuped" };
+    let text = format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
+    let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+    let _ = out.file("xtrabackup_checkpoints", text.as_bytes(), 1 << 20);
+    let _ = out.info();
+    out.finish()
+}
+
+#[test]
+fn a_lock_reaches_down_the_chain() {
+    let store = locking();
+    let until = |store: &Store, name: &str| {
+        in_bucket(store).lock_of(&format!("backups/nightly/.xb-catalog/{name}")).unwrap().1
+    };
+    let _ = put_bytes(&store, "full", &["--retain=1d"], &link(0, 10));
+    let _ = put_bytes(&store, "one", &["--retain=3d"], &link(10, 20));
+    assert_eq!(until(&store, "full"), until(&store, "one"));
+    for (key, _) in in_bucket(&store).list("backups/nightly/full/") {
+        let lock = in_bucket(&store).lock_of(&key).map(|(_, until)| until);
+        assert_eq!(lock, (!key.ends_with("/claim")).then(|| until(&store, "one")), "{key}");
+    }
+    // A longer lock stays.
+    let _ = put_bytes(&store, "two", &["--retain=2d"], &link(20, 30));
+    assert!(until(&store, "two") < until(&store, "full"));
+    assert_eq!(until(&store, "full"), until(&store, "one"));
+    let _ = xbcloud(&store, "pin", "two", &["--retain=5d"]).run().expect(0);
+    assert_eq!(until(&store, "two"), until(&store, "full"));
+    assert_eq!(until(&store, "two"), until(&store, "one"));
+    // A copy takes along what it needs, and locks it.
+    let to = locking();
+    let given: Vec<String> =
+        to.options().into_iter().chain(["--retain=1d".into(), "--unverified".into()]).collect();
+    let from = Store::folder();
+    let _ = put_bytes(&from, "full", &[], &link(0, 10));
+    let _ = put_bytes(&from, "one", &[], &link(10, 20));
+    let _ = copy(&given, &from.url("one"), &to.url("one")).run().expect(0);
+    assert_eq!(until(&to, "full"), until(&to, "one"));
+    // Without the base, the command says what is not locked.
+    let alone = locking();
+    let given: Vec<String> = alone
+        .options()
+        .into_iter()
+        .chain(["--retain=1d", "--unverified", "--alone"].map(str::to_owned))
+        .collect();
+    let done = copy(&given, &from.url("one"), &alone.url("one")).run().expect(0);
+    assert!(done.stderr_text().contains("not all locked"), "{done:?}");
+    assert!(!has_manifest(&alone, "full"));
 }

@@ -360,3 +360,165 @@ fn a_run_takes_a_full_backup_where_no_base_fits() {
     assert!(said.contains("--or-full") && said.contains("--accept-history"), "{said}");
     assert_eq!(site.stages()[0], ("backup".into(), "failed".into()));
 }
+
+#[test]
+fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
+    let site = Site::new("cat \"$1\"", "keep-last=2");
+    let night = |name: &str, size: usize| {
+        std::fs::write(site.path("stream"), small_backup(2, size)).unwrap();
+        site.run(&["run", &format!("@shop/{name}")]).expect(0)
+    };
+    let there = |name: &str| site.path(&format!("shop/.xb-catalog/{name}")).is_file();
+    ["n1", "n2", "n3"].iter().for_each(|name| drop(night(name, 50_000)));
+    assert_eq!(["n1", "n2", "n3"].map(there), [false, true, true]);
+    assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("0"));
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    for name in ["n4", "n5", "n6", "n7"] {
+        let told = night(name, 500).stderr_text();
+        assert!(told.contains(&format!("{name} is much smaller than usual")), "{told}");
+        let result = site.result();
+        assert!(result["warnings"][0].as_str().unwrap().contains(" bytes instead of "), "{result}");
+        assert!(result["stages"][0]["details"]["shrunk"].is_string());
+        assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("1"));
+    }
+    assert!(["n2", "n3", "n4", "n5", "n6", "n7"].map(there).iter().all(|there| *there));
+    // `prune` by hand waits, too, and says for what.
+    let by_hand = site.run(&["prune", "@shop", "--keep-last=2", "--yes"]).expect(0);
+    assert!(by_hand.stdout_text().contains("n7 is much smaller than usual"));
+    let warned = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(1).stdout_text();
+    assert!(warned.contains("WARNING") && warned.contains("n7 is much smaller"), "{warned}");
+    let listed = site.run(&["list", "@shop"]).expect(0).stdout_text();
+    assert!(listed.contains("much smaller than usual"), "{listed}");
+    // From the accepted one on, its size is the usual one.
+    let _ = site.run(&["accept", "@shop/n7", "--reason=archived"]).expect(0);
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    let _ = night("n8", 500);
+    assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("0"));
+    assert_eq!(["n3", "n6", "n7", "n8"].map(there), [false, false, true, true]);
+    // The word goes with the backup.
+    let record = site.path("shop/.xb-catalog/@accepted/n7");
+    assert!(record.is_file());
+    let _ = site.run(&["delete", "@shop/n7", "--yes"]).expect(0);
+    assert!(!record.exists());
+}
+
+#[test]
+fn whatever_is_wrong_with_the_options_is_reported() {
+    let site = Site::new("cat \"$1\"", "on-failure=cp /dev/stdin FAILED");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let failed = site.path("failed.json");
+    std::fs::write(site.path("my.cnf"), text.replace("FAILED", &failed.display().to_string()))
+        .unwrap();
+    let nowhere = site.path("nowhere/file").display().to_string();
+    for (wrong, writes_result) in [
+        (format!("--result={nowhere}"), false),
+        (format!("--report={nowhere}"), true),
+        ("--keep-last=0".to_owned(), true),
+        ("--keep-last=many".to_owned(), true),
+        ("--no-such-option".to_owned(), true),
+        ("--before='never closed".to_owned(), true),
+        ("--name-template={nonsense}".to_owned(), true),
+    ] {
+        let _ = site.run(&["run", "@shop/good", "--take-over"]);
+        let _ = site.run(&["delete", "@shop/good", "--yes"]).expect(0);
+        assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("1"), "{wrong}");
+        let ran = site.run(&["run", "@shop", &wrong]).expect_failure();
+        assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("0"), "{wrong}: {ran:?}");
+        let hook: Value = serde_json::from_slice(&std::fs::read(&failed).unwrap()).unwrap();
+        assert_eq!(hook["status"], "failed", "{wrong}");
+        std::fs::remove_file(&failed).unwrap();
+        let status = &site.result()["status"];
+        assert_eq!(status == "failed", writes_result, "{wrong}");
+    }
+}
+
+/// A directory in place of the file is noticed only when the result is written.
+#[test]
+fn a_result_that_cannot_be_written_is_in_the_metrics() {
+    let site = Site::new("cat \"$1\"; rm -f RESULT; mkdir RESULT", "");
+    let program = std::fs::read_to_string(site.path("producer")).unwrap();
+    let result = site.path("result.json").display().to_string();
+    std::fs::write(site.path("producer"), program.replace("RESULT", &result)).unwrap();
+    let hook = format!("--on-failure=touch {}", site.path("told").display());
+    let ran = site.run(&["run", "@shop/n", &hook]).expect_failure();
+    assert!(ran.stderr_text().contains("cannot write"), "{ran:?}");
+    assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("0"));
+    assert!(site.path("told").exists());
+}
+
+#[test]
+fn increments_are_copied_with_what_they_need() {
+    let site = Site::new("cat \"$1\"", "copy-to=@vault\nincremental-from=latest\naccept-history");
+    let night = |name: &str, (from, to): (u64, u64), more: &[&str]| {
+        let kind = if from > 0 { "incremental" } else { "full-backuped" };
+        let text =
+            format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.file("xtrabackup_checkpoints", text.as_bytes(), 1 << 20);
+        let _ = out.info();
+        std::fs::write(site.path("stream"), out.finish()).unwrap();
+        site.run(&[more, &[&format!("@shop/{name}")]].concat())
+    };
+    let _ = night("full", (0, 10), &["backup", "--or-full"]).expect(0);
+    let _ = night("one", (10, 20), &["backup"]).expect(0);
+    for name in ["full", "one"] {
+        let _ = site.run(&["verify", &format!("@shop/{name}"), "--level=checksum"]).expect(0);
+    }
+    let _ = night("two", (20, 30), &["run"]).expect(0);
+    let copied = &site.result()["stages"][2]["details"]["bases"];
+    assert_eq!(copied, &serde_json::json!(["full", "one"]));
+    let listed = site.run(&["list", "@vault", "--json"]).expect(0);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let restorable = listed.as_array().unwrap().iter().filter(|line| line["restorable"] == true);
+    assert_eq!(restorable.count(), 3);
+}
+
+#[test]
+fn what_was_not_inspected_or_was_imported_is_not_the_newest_backup() {
+    let site = Site::new("cat \"$1\"", "");
+    let put = |name: &str, stream: Vec<u8>, more: &[&str]| {
+        std::fs::write(site.path("stream"), stream).unwrap();
+        let mut all = vec!["put".to_owned(), format!("@shop/{name}")];
+        all.extend(more.iter().map(|option| (*option).to_owned()));
+        let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg(format!("--defaults-file={}", site.path("my.cnf").display()))
+            .args(all)
+            .stdin_file(site.path("stream"))
+            .run()
+            .expect(0);
+    };
+    let import = |uuid: &str| {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.file("db/t.MYD", &[1; 9000], 1 << 20);
+        let info = format!("uuid = {uuid}\ntool_name = mariadb-backup\n");
+        let _ = out.file("xtrabackup_info", info.as_bytes(), 1 << 20);
+        out.finish()
+    };
+    put("real", small_backup(2, 5000), &["--server=a"]);
+    put("raw", vec![7; 3000], &["--raw", "--server=a"]);
+    // Of August 2004.
+    put("old", import("58e0a7d7-eebc-11d8-9669-0800200c9a66"), &["--server=a"]);
+    for name in ["real", "raw", "old"] {
+        let _ = site.run(&["verify", &format!("@shop/{name}"), "--level=checksum"]).expect(0);
+    }
+    let shown = site.run(&["show", "@shop/latest"]).expect(0);
+    assert!(shown.stderr_text().contains("using backup real"), "{shown:?}");
+    let old = site.run(&["show", "@shop/old", "--json"]).expect(0).stdout_text();
+    assert!(old.contains("2004-08-15T13:09:31Z"), "{old}");
+    let pruned = site.run(&["prune", "@shop", "--keep-last=1"]).expect(0).stdout_text();
+    let line = |name: &str| pruned.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("real").contains("newest verified") && line("old").contains("remove"), "{pruned}");
+    let list = site.run(&["list", "@shop", "--json"]).expect(0);
+    let list: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let raw = list.as_array().unwrap().iter().find(|line| line["name"] == "raw").unwrap();
+    assert_eq!(raw["restorable"], false);
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    // Without a server's name it is a server of its own, and an old one.
+    put("nameless", import("58e0a7d8-eebc-11d8-9669-0800200c9a66"), &[]);
+    let told = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(2).stdout_text();
+    assert!(told.contains("without a server's name: the newest backup nameless"), "{told}");
+    let which = site.run(&["show", "@shop/latest"]).expect_failure().stderr_text();
+    assert!(which.contains("a, none"), "{which}");
+    let shown = site.run(&["show", "@shop/latest", "--server=none"]).expect(0);
+    assert!(shown.stderr_text().contains("using backup nameless"), "{shown:?}");
+}

@@ -33,13 +33,13 @@ pub use admin::delete_files::delete_files;
 pub use admin::gc::{
     LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove, remove_measurements,
 };
-pub use admin::object_lock::lock;
+pub use admin::object_lock::{Locked, lock};
 pub use admin::prune::candidate::Candidate;
 pub use admin::prune::plan::{Keep, plan_prune};
 pub use admin::prune::verdict::{Verdict, Why};
 pub use admin::prune::{prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
-pub use admin::show::{FileEntry, ShowRequest, Shown, show};
+pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
 pub use cancel::{CancelToken, Canceller, cancellation};
 pub use check::keys::check_keys;
 pub use check::producer::check_producer;

@@ -68,6 +68,7 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         stored_bytes: stream.len() as u64,
         stream_bytes: 9,
         files: 1,
+        tables: None,
         packed: Some(PackedFacts {
             chunk_size: 1 << 20,
             root: "0".repeat(64),

@@ -8,7 +8,7 @@ use crate::result::{RunResult, RunStatus, StageStatus};
 const LAST_SUCCESS: &str = "xbcloud_run_last_success_timestamp_seconds";
 
 /// Metrics that copy a number of a stage's details.
-const OF_DETAILS: [(&str, &str, &str, &str); 7] = [
+const OF_DETAILS: [(&str, &str, &str, &str); 8] = [
     (
         "backup",
         "stored_bytes",
@@ -18,6 +18,7 @@ const OF_DETAILS: [(&str, &str, &str, &str); 7] = [
     ("backup", "stream_bytes", "xbcloud_backup_stream_bytes", "Size of the last backup's stream."),
     ("backup", "objects", "xbcloud_backup_objects", "Objects of the last backup."),
     ("backup", "files", "xbcloud_backup_files", "Files in the last backup."),
+    ("backup", "tables", "xbcloud_backup_tables", "Tables of users in the last backup."),
     ("backup", "retries", "xbcloud_backup_retries", "Retried requests of the last backup."),
     ("prune", "kept", "xbcloud_prune_kept_backups", "Backups that the last prune kept."),
     ("prune", "removed", "xbcloud_prune_removed_backups", "Backups that the last prune removed."),
@@ -27,7 +28,10 @@ const OF_DETAILS: [(&str, &str, &str, &str); 7] = [
 /// the time of the last success is kept if this run failed.
 #[must_use]
 pub fn metrics(result: &RunResult, old: Option<&str>) -> String {
-    let labels = format!("repository=\"{}\"", escaped(&result.repository));
+    let mut labels = format!("repository=\"{}\"", escaped(&result.repository));
+    if let Some(server) = &result.server {
+        labels = format!("{labels},server=\"{}\"", escaped(server));
+    }
     let mut text = Text { labels, out: String::new() };
     let ok = result.status == RunStatus::Ok;
     text.head("xbcloud_build_info", "Version of the program that ran last.");
@@ -60,6 +64,13 @@ pub fn metrics(result: &RunResult, old: Option<&str>) -> String {
         if let Some(value) = value {
             text.one(name, help, value);
         }
+    }
+    if let Some(stage) = result.succeeded("backup") {
+        text.one(
+            "xbcloud_backup_shrunk",
+            "Whether the last backup is much smaller than usual and not accepted.",
+            u8::from(stage.details["shrunk"].is_string()),
+        );
     }
     if let Some((stage, finished)) = result.succeeded("verify").zip(result.finished) {
         let level = stage.details["reached"].as_str().unwrap_or("none");
@@ -189,6 +200,19 @@ mod tests {
         ] {
             assert!(text.lines().any(|own| own == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn every_metric_has_the_server_if_it_is_known() {
+        let mut result = good();
+        result.server = Some("db1".to_owned());
+        let text = metrics(&result, None);
+        check(&text);
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(samples.clone().all(|line| line.contains(",server=\"db1\"")), "{text}");
+        assert!(
+            text.contains("xbcloud_backup_shrunk{repository=\"sh\\\"op\\\\\",server=\"db1\"} 0")
+        );
     }
 
     #[test]

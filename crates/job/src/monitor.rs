@@ -20,6 +20,8 @@ pub struct Found {
     pub broken: Vec<(String, String)>,
     /// Names of backups of which the last verification ended without a result, and why.
     pub unproven: Vec<(String, String)>,
+    /// Names of the newest backups that are much smaller than usual and not accepted, and in what.
+    pub shrunk: Vec<(String, String)>,
     /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
     pub future: Vec<String>,
     /// Number of complete backups.
@@ -137,6 +139,9 @@ fn judge_one(found: &Found, limits: Limits) -> Remarks {
     }
     // The host of the verification may be the cause, so this is no damage.
     warnings.extend(found.unproven.iter().map(|(name, why)| format!("{name}: {why}")));
+    for (name, what) in &found.shrunk {
+        warnings.push(format!("{name} is much smaller than usual ({what}) and not accepted"));
+    }
     for name in &found.future {
         warnings.push(format!("{name} has a time in the future: check the clocks"));
     }
@@ -196,6 +201,7 @@ mod tests {
             damaged: Vec::new(),
             broken: Vec::new(),
             unproven: Vec::new(),
+            shrunk: Vec::new(),
             future: Vec::new(),
             backups: 2,
         }
@@ -275,6 +281,14 @@ mod tests {
         let nameless = found(55 * 24, None);
         let verdict = judge("s", &[nameless, db("db1", 3)], limits);
         assert!(verdict.code == 2 && verdict.line.contains("without a server's name: "));
+    }
+
+    #[test]
+    fn a_shrunk_backup_is_a_warning() {
+        let shrunk = vec![("n2".into(), "5 bytes instead of 100".into())];
+        let verdict = judge("s", &[Found { shrunk, ..found(3, None) }], Limits::default());
+        assert_eq!(verdict.code, 1);
+        assert!(verdict.line.contains("n2 is much smaller than usual (5 bytes instead of 100)"));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct RunResult {
     pub repository: String,
     /// Name of this host.
     pub host: String,
+    /// ID of the backed-up server, if it is known.
+    pub server: Option<String>,
     /// Name of the backup.
     pub name: Option<String>,
     /// Outcome.
@@ -95,6 +97,7 @@ impl RunResult {
             tool: tool.to_owned(),
             repository: repository.to_owned(),
             host: host.to_owned(),
+            server: None,
             name: None,
             status: RunStatus::Running,
             exit: 0,

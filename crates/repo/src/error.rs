@@ -224,7 +224,9 @@ impl RepoError {
             Self::NotRestorable { .. } => Some(
                 "take a full backup; name a backup to use it all the same, and see `list` for what each one lacks",
             ),
-            Self::WhichServer { .. } => Some("choose one with --server, or name the backup"),
+            Self::WhichServer { .. } => {
+                Some("choose one with --server (`none` if it has no name), or name the backup")
+            }
             Self::InDoubt { .. } => Some(
                 "run `list` when the store responds again: either the backup is complete, or `gc` removes its data",
             ),

@@ -23,5 +23,6 @@ pub mod records;
 pub mod resolve;
 pub mod restorable;
 pub mod root;
+pub mod shrunk;
 pub mod unread;
 pub mod verification;

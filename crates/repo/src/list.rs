@@ -16,9 +16,10 @@ use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
 use crate::manifest::{Base, End, Layout, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
-use crate::records::{self, CatalogMarkers, FailedTry, Pin, Proof};
+use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
 use crate::root::Root;
+use crate::shrunk::{Size, Usual};
 use crate::unread::{may_be_incremental, may_return};
 
 /// Number of manifests read concurrently.
@@ -84,6 +85,8 @@ pub struct Listing {
     pub objects: Option<u64>,
     /// Files in the stream.
     pub files: Option<u64>,
+    /// Tables of users in the stream.
+    pub tables: Option<u64>,
     /// Full or incremental, if the producer reported it.
     pub kind: Option<BackupKind>,
     /// Base of an incremental backup.
@@ -116,11 +119,28 @@ pub struct Listing {
     pub problem: Option<String>,
     /// Why the chain of this incremental backup cannot be restored.
     pub broken: Option<String>,
+    /// What makes it much smaller than the backups of its kind and server before it.
+    pub shrunk: Option<String>,
+    /// The operator's word that its size, or the lack of a base, is as intended.
+    pub accepted: Option<Acceptance>,
     /// Whether a restore would work now, as far as the catalogue shows.
     pub restorable: bool,
     /// When its manifest was written, by the store's clock, in seconds since 1970.
     #[serde(skip)]
     pub written: i64,
+    /// Whether it is the newest of its kind and server, much smaller than those before it, and not
+    /// accepted.
+    #[serde(skip)]
+    pub in_doubt: bool,
+    /// Whether its content was not inspected (`--raw`), so that it counts as no backup of a server.
+    #[serde(skip)]
+    pub raw: bool,
+    /// SHA-256 of its manifest, hexadecimal.
+    #[serde(skip)]
+    pub digest: Option<String>,
+    /// The backup of its chain whose base is not in this repository.
+    #[serde(skip)]
+    pub base_elsewhere_of: Option<String>,
     /// Whether a verification record exists that cannot be read.
     #[serde(skip)]
     pub unread_record: bool,
@@ -141,10 +161,26 @@ impl Listing {
             }
             _ => return Some("it has no manifest".to_owned()),
         }
+        if self.raw {
+            return Some("its content was not inspected (--raw)".to_owned());
+        }
         if let Some(level) = self.verified.and_then(|proof| proof.failed) {
             return Some(format!("verification found it damaged at level {level}"));
         }
         self.unread_record.then(|| "its verification record cannot be read".to_owned())
+    }
+
+    /// What makes it much smaller than those before it, if that was not accepted.
+    #[must_use]
+    pub fn unaccepted(&self) -> Option<&String> {
+        let own = self.accepted.as_ref().is_some_and(|accepted| accepted.name == self.name);
+        self.shrunk.as_ref().filter(|_| !own)
+    }
+
+    /// Whether its chain begins elsewhere, as the operator has accepted.
+    #[must_use]
+    pub fn is_accepted_without_base(&self) -> bool {
+        self.base_elsewhere_of.is_some() && self.accepted.is_some() && self.fault().is_none()
     }
 
     /// Whether it was verified at least to `level` without a later failure.
@@ -245,6 +281,8 @@ async fn listings(
     let sound: Sound = sound.into_iter().flatten().collect();
     judge_chains(&mut lines, &sound);
     lines.sort_by(|a, b| a.name.cmp(&b.name));
+    accept_bases(root, &mut lines).await?;
+    judge_sizes(root, &mut lines).await?;
     Ok(ListedRoot { lines, sound, catalogue })
 }
 
@@ -309,6 +347,8 @@ fn judge_chains(listings: &mut [Listing], sound: &Sound) {
                 links.into_iter().skip(1).find_map(|base| Some(link(base, &fault(base)?.1)))
             }
             Err(broken) => {
+                let absent = broken.absent && broken.missing.as_ref().and_then(fault).is_none();
+                listing.base_elsewhere_of = absent.then(|| broken.at.to_string());
                 match broken.missing.as_ref().and_then(|base| fault(base).zip(Some(base))) {
                     Some(((State::Damaged | State::Unreadable, what), base))
                         if broken.at == name =>
@@ -322,6 +362,62 @@ fn judge_chains(listings: &mut [Listing], sound: &Sound) {
     }
     for listing in listings {
         listing.restorable = listing.fault().is_none() && listing.broken.is_none();
+    }
+}
+
+/// Finds the acceptances of chains that begin elsewhere. One at the break counts for all backups on it.
+async fn accept_bases(root: &Root, listings: &mut [Listing]) -> Result<(), RepoError> {
+    let elsewhere = listings.iter().filter(|line| line.base_elsewhere_of.is_some());
+    let mut accepted = BTreeMap::new();
+    for line in elsewhere {
+        if let Some(found) = acceptance(root, line).await? {
+            accepted.insert(line.name.clone(), found);
+        }
+    }
+    for line in listings {
+        if let Some(at) = &line.base_elsewhere_of {
+            line.accepted = accepted.get(&line.name).or_else(|| accepted.get(at)).cloned();
+        }
+    }
+    Ok(())
+}
+
+/// Finds the backups that are much smaller than those of their kind and server before them. An
+/// acceptance makes a size the usual one; without it, no later backup becomes usual by its number.
+async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoError> {
+    let mut kinds: BTreeMap<(Option<String>, bool), (Usual, usize)> = BTreeMap::new();
+    let mut order: Vec<&mut Listing> =
+        listings.iter_mut().filter(|line| line.state == State::Complete && !line.raw).collect();
+    order.sort_by(|a, b| (a.finished, &a.name).cmp(&(b.finished, &b.name)));
+    for (n, line) in order.iter_mut().enumerate() {
+        let kind = (line.server.clone(), line.kind == Some(BackupKind::Incremental));
+        let (usual, newest) = kinds.entry(kind).or_default();
+        *newest = n;
+        let size = Size { bytes: line.stream_bytes, files: line.files, tables: line.tables };
+        line.shrunk = usual.shrunk(size);
+        if line.shrunk.is_none() {
+            usual.add(size);
+            continue;
+        }
+        // The word for a chain without a base may be that of another backup.
+        let own = acceptance(root, line).await?;
+        if own.is_some() {
+            usual.restart(size);
+            line.accepted = own;
+        }
+    }
+    for (_, newest) in kinds.values() {
+        if let Some(line) = order.get_mut(*newest) {
+            line.in_doubt = line.unaccepted().is_some();
+        }
+    }
+    Ok(())
+}
+
+async fn acceptance(root: &Root, line: &Listing) -> Result<Option<Acceptance>, RepoError> {
+    match &line.digest {
+        Some(digest) => records::accepted(root, &BackupName::new(&line.name)?, digest).await,
+        None => Ok(None),
     }
 }
 
@@ -435,6 +531,7 @@ async fn with_manifest(
         Ok(Some(stored)) => {
             let digest = stored.digest();
             fill_in(&mut listing, sound.insert(stored).manifest.clone());
+            listing.digest = Some(digest.clone());
             if beside.may_be_verified(name) {
                 verified(root, name, &digest, &mut listing).await?;
             }
@@ -501,6 +598,8 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     // The content was not inspected, so its number of files is unknown.
     let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     listing.files = known.then_some(manifest.files);
+    listing.tables = manifest.tables;
+    listing.raw = manifest.end == End::Raw;
     if !known {
         listing.problem = Some("content not inspected".to_owned());
     }
@@ -532,6 +631,7 @@ fn empty(name: &str, state: State) -> Listing {
         stored_bytes: None,
         objects: None,
         files: None,
+        tables: None,
         kind: None,
         base: None,
         server: None,
@@ -548,8 +648,14 @@ fn empty(name: &str, state: State) -> Listing {
         backups: None,
         problem: None,
         broken: None,
+        shrunk: None,
+        accepted: None,
         restorable: false,
         written: 0,
+        in_doubt: false,
+        raw: false,
+        digest: None,
+        base_elsewhere_of: None,
         unread_record: false,
         may_depend_since: None,
     }

@@ -1,10 +1,10 @@
-//! `pin` and `unpin`: exempt a backup from `prune` and `delete`.
+//! `pin` and `unpin` exempt a backup from `prune` and `delete`; `accept` says that it is as intended.
 
 use crate::claim::mark::settled;
 use crate::error::RepoError;
 use crate::list::state_without_manifest;
 use crate::names::BackupName;
-use crate::records::{Pin, pinned, remove_pin, write_pin};
+use crate::records::{Pin, pinned, remove_pin, write_acceptance, write_pin};
 use crate::root::Root;
 
 /// Pins the backup `name`, so that `prune` keeps it.
@@ -24,6 +24,16 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
         }
         Err(error) => Err(error),
     }
+}
+
+/// Accepts the backup `name` as it is: its size is the usual one from now on, and its base, or that of its
+/// chain, may be elsewhere.
+///
+/// # Errors
+/// As [`pin`].
+pub async fn accept(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<(), RepoError> {
+    let manifest = digest_of(root, name).await?;
+    write_acceptance(root, name, manifest, reason).await
 }
 
 /// Removes the pin and returns it, if there was one.

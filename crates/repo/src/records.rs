@@ -1,10 +1,11 @@
-//! Records beside a manifest: how far a backup was verified, and its pin.
+//! Records beside a manifest: how far a backup was verified, its pin, and its acceptance.
 //!
 //! | key | content |
 //! |---|---|
 //! | `ROOT/.xb-catalog/@verified/NAME/with-key` | results of verifications that had the key, which authenticates them |
 //! | `ROOT/.xb-catalog/@verified/NAME/without-key` | all other results |
 //! | `ROOT/.xb-catalog/@pins/NAME` | the pin, which keeps `prune` and `delete` away, and its reason |
+//! | `ROOT/.xb-catalog/@accepted/NAME` | the acceptance: its size, or the lack of its base, is as intended |
 //!
 //! Every record names its manifest by digest, so a record of an older backup of the same name does
 //! not count. A record is read before it is written, so that concurrent writers keep each other's
@@ -25,6 +26,7 @@ use crate::verification::{Level, PageReport, RestoreTest, VerifyReport};
 const MAX_LEN: usize = 1 << 20;
 const VERIFIED: &str = "@verified";
 const PINS: &str = "@pins";
+const ACCEPTED: &str = "@accepted";
 const WITH_KEY: &str = "with-key";
 const WITHOUT_KEY: &str = "without-key";
 /// The format version we write; records of a later one are ignored.
@@ -144,6 +146,8 @@ enum Kind {
     Verified,
     #[serde(rename = "xbrs-pin")]
     Pin,
+    #[serde(rename = "xbrs-accepted")]
+    Accepted,
 }
 
 /// A request to keep a backup.
@@ -158,6 +162,22 @@ pub struct Pin {
     pub reason: Option<String>,
     /// When the backup was pinned, UTC; `None` if the pin cannot be read.
     pub since: Option<Timestamp>,
+}
+
+/// The operator's word that a backup is as intended, although it is much smaller than those before it, or
+/// its base is not in its repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acceptance {
+    #[serde(rename = "type")]
+    kind: Kind,
+    format: u32,
+    /// The accepted backup.
+    pub name: String,
+    manifest: String,
+    /// Reason for the acceptance.
+    pub reason: Option<String>,
+    /// When the backup was accepted, UTC.
+    pub since: Timestamp,
 }
 
 /// Level to which a backup is verified, from all results.
@@ -245,9 +265,19 @@ fn pin_key(name: &BackupName) -> String {
     format!("{CATALOG}/{PINS}/{name}")
 }
 
+fn accepted_key(name: &BackupName) -> String {
+    format!("{CATALOG}/{ACCEPTED}/{name}")
+}
+
+/// Keys of the verification records of `name`, below ROOT.
+pub fn verification_keys(name: &BackupName) -> [String; 2] {
+    [verified_key(name, WITH_KEY), verified_key(name, WITHOUT_KEY)]
+}
+
 /// Keys of all records of `name`, below ROOT.
-pub fn keys(name: &BackupName) -> [String; 3] {
-    [verified_key(name, WITH_KEY), verified_key(name, WITHOUT_KEY), pin_key(name)]
+pub fn keys(name: &BackupName) -> [String; 4] {
+    let [with_key, without_key] = verification_keys(name);
+    [with_key, without_key, pin_key(name), accepted_key(name)]
 }
 
 /// Reads a small object; `None` if it does not exist.
@@ -502,6 +532,51 @@ pub async fn remove_pin(
         Guarded::Other if found.is_some() => Err(RepoError::Concurrent { what: pin_of(name) }),
         _ => Ok(found),
     }
+}
+
+/// The acceptance of the backup with this manifest. One that cannot be read does not count.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn accepted(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+) -> Result<Option<Acceptance>, RepoError> {
+    let bytes = match small(root, &accepted_key(name)).await {
+        Err(error) if error.is_of_one_object() => None,
+        bytes => bytes?,
+    };
+    let found = bytes.and_then(|bytes| parse::<Acceptance>(&bytes, None));
+    Ok(found.filter(|found| {
+        found.kind == Kind::Accepted
+            && found.format == FORMAT
+            && found.name == name.as_str()
+            && found.manifest == manifest
+    }))
+}
+
+/// Accepts the backup with this manifest.
+///
+/// # Errors
+/// [`RepoError::Concurrent`] if another command does so, too; [`RepoError::Store`].
+pub async fn write_acceptance(
+    root: &Root,
+    name: &BackupName,
+    manifest: String,
+    reason: Option<&str>,
+) -> Result<(), RepoError> {
+    let acceptance = Acceptance {
+        kind: Kind::Accepted,
+        format: FORMAT,
+        name: name.to_string(),
+        manifest,
+        reason: reason.map(str::to_owned),
+        since: Timestamp::now(),
+    };
+    let bytes = encode(&acceptance, None)?;
+    let what = || format!("the acceptance of {name}");
+    change(root, &accepted_key(name), what, |_| Ok(bytes.clone())).await
 }
 
 #[cfg(test)]

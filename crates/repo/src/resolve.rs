@@ -11,7 +11,7 @@ use crate::catalogue::{Catalogue, Written};
 use crate::error::RepoError;
 use crate::list::fault_of;
 use crate::list_cache::{Cached, ListCache};
-use crate::manifest::{Manifest, StoredManifest};
+use crate::manifest::{End, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, NameError};
 use crate::restorable::{Sound, links};
 use crate::root::Root;
@@ -21,6 +21,8 @@ use crate::unread::Unread;
 const AT_ONCE: usize = 16;
 /// Maximum lead of another host's clock, in seconds.
 const AHEAD: i64 = 3600;
+/// Name for backups whose server has no name.
+const NONE: &str = "none";
 /// Limit of the servers named in a message.
 const MAX_NAMED: usize = 8;
 
@@ -197,17 +199,20 @@ fn nothing_found(wanted: &Wanted, mut unread: Vec<Unread>, skipped: &[String]) -
     }
 }
 
+fn server_of(manifest: &Manifest) -> &str {
+    manifest.server.as_deref().unwrap_or(NONE)
+}
+
 fn choose<'a>(
     all: impl Iterator<Item = (&'a BackupName, &'a Manifest)> + Clone,
     (by, now): (Timestamp, Timestamp),
     server: Option<&str>,
 ) -> Result<Option<&'a BackupName>, RepoError> {
-    let of_server = all
-        .clone()
-        .filter(|(_, manifest)| server.is_none_or(|id| manifest.server.as_deref() == Some(id)));
+    let of_server = all.filter(|(_, manifest)| server.is_none_or(|id| server_of(manifest) == id));
     if server.is_none() {
-        let servers: BTreeSet<_> =
-            all.filter_map(|(_, manifest)| manifest.server.as_deref()).collect();
+        // What was not inspected is no backup of a server.
+        let inspected = of_server.clone().filter(|(_, manifest)| manifest.end != End::Raw);
+        let servers: BTreeSet<_> = inspected.map(|(_, manifest)| server_of(manifest)).collect();
         if servers.len() > 1 {
             let mut named: Vec<String> =
                 servers.iter().take(MAX_NAMED).map(|id| (*id).to_owned()).collect();
@@ -434,13 +439,14 @@ mod tests {
         };
         let error = pick(99, None).unwrap_err();
         assert!(
-            matches!(&error, RepoError::WhichServer { servers } if servers == "a, b"),
+            matches!(&error, RepoError::WhichServer { servers } if servers == "a, b, none"),
             "{error}"
         );
         assert_eq!(pick(99, Some("a")).unwrap().unwrap().as_str(), "a1");
         assert_eq!(pick(20, Some("b")).unwrap().unwrap().as_str(), "b1");
         assert_eq!(pick(19, Some("b")).unwrap(), None);
-        let one = &all[1..];
+        assert_eq!(pick(99, Some("none")).unwrap().unwrap().as_str(), "old");
+        let one = [named("b1", Some("b"), 20), named("old", Some("b"), 30)];
         let at = |now: Timestamp| {
             let newest = choose(one.iter().map(|(n, m)| (n, m)), (Timestamp::MAX, now), None);
             newest.unwrap().unwrap().as_str()

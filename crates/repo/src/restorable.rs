@@ -25,6 +25,8 @@ pub struct Break {
     pub what: String,
     /// The base, if its manifest is not among the sound ones.
     pub missing: Option<BackupName>,
+    /// Whether there is no base, rather than a wrong one.
+    pub absent: bool,
 }
 
 impl Break {
@@ -52,7 +54,10 @@ pub fn links<'a, M: AsRef<Manifest>>(
     let all = || sound.iter().map(|(name, manifest)| (name, manifest.as_ref()));
     let mut links: Vec<(&BackupName, &Manifest)> = Vec::new();
     let mut next = get(name);
-    let broken = |at: &BackupName, what: String, missing| Break { at: at.clone(), what, missing };
+    let broken = |at: &BackupName, what: String, missing: Option<BackupName>| {
+        let absent = missing.is_some();
+        Break { at: at.clone(), what, missing, absent }
+    };
     while let Some((name, manifest)) = next.take() {
         links.push((name, manifest));
         if !manifest.is_incremental() {
@@ -60,7 +65,7 @@ pub fn links<'a, M: AsRef<Manifest>>(
         }
         let base = manifest.base.clone().or_else(|| find_base(all(), manifest));
         let Some(base) = base else {
-            return Err(broken(name, NO_BASE.to_owned(), None));
+            return Err(Break { absent: true, ..broken(name, NO_BASE.to_owned(), None) });
         };
         let found = BackupName::new(&base.name).ok();
         let Some(found) = found.as_ref().and_then(get) else {

@@ -1,4 +1,4 @@
-//! Command line of list, show, verify, copy, pin, prune, delete, gc and rewrap.
+//! Command line of list, show, verify, copy, pin, accept, prune, delete, gc and rewrap.
 
 use std::path::PathBuf;
 
@@ -169,6 +169,17 @@ pub(crate) struct UnpinArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct AcceptArgs {
+    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY/NAME
+    pub(crate) name: String,
+    /// Reason, shown by `list --long`
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
     /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
@@ -186,17 +197,17 @@ pub(crate) struct PruneArgs {
 #[derive(Debug, Args)]
 pub(crate) struct KeepOptions {
     /// Keep the newest N backups
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub(crate) keep_last: usize,
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_last: Option<usize>,
     /// Keep the newest backup of each of the last N days
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub(crate) keep_daily: usize,
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_daily: Option<usize>,
     /// Keep the newest backup of each of the last N weeks
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub(crate) keep_weekly: usize,
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_weekly: Option<usize>,
     /// Keep the newest backup of each of the last N months
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub(crate) keep_monthly: usize,
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_monthly: Option<usize>,
     /// Keep all backups younger than AGE, such as 12h, 30d or 8w
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) keep_within: Option<std::time::Duration>,
@@ -205,11 +216,26 @@ pub(crate) struct KeepOptions {
 impl KeepOptions {
     pub(crate) fn keep(&self) -> Keep {
         Keep {
-            last: self.keep_last,
-            daily: self.keep_daily,
-            weekly: self.keep_weekly,
-            monthly: self.keep_monthly,
+            last: self.keep_last.unwrap_or(0),
+            daily: self.keep_daily.unwrap_or(0),
+            weekly: self.keep_weekly.unwrap_or(0),
+            monthly: self.keep_monthly.unwrap_or(0),
             within: self.keep_within,
+        }
+    }
+
+    /// The rules; `None` if none is given.
+    ///
+    /// # Errors
+    /// All given rules keep nothing.
+    pub(crate) fn given(&self) -> Result<Option<Keep>, Failure> {
+        let keep = self.keep();
+        let numbers = [self.keep_last, self.keep_daily, self.keep_weekly, self.keep_monthly];
+        match keep.is_empty() {
+            false => Ok(Some(keep)),
+            true if numbers.iter().all(Option::is_none) => Ok(None),
+            true => Err(Failure::usage("the retention rules keep nothing: each number is 0")
+                .hint("give at least one rule above 0, or no rule")),
         }
     }
 }

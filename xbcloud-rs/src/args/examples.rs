@@ -89,6 +89,13 @@ pub(crate) const UNPIN: &str = "\
 Example:
   xbcloud-rs unpin s3://bucket/shop/mon";
 
+pub(crate) const ACCEPT: &str = "\
+Until then prune and run remove no backup of its server (smaller), or the backup counts for no
+retention rule and is an error for monitor (without its base).
+
+Example:
+  xbcloud-rs accept s3://bucket/shop/mon --reason='the log tables have moved'";
+
 pub(crate) const PRUNE: &str = "\
 Examples:
   xbcloud-rs prune s3://bucket/shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12

@@ -25,8 +25,8 @@ pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
 };
 use crate::args::catalogue::{
-    CopyArgs, KeepOptions, PinArgs, PruneArgs, RetainMode, RetainOptions, ServerOptions, ShowArgs,
-    UnpinArgs, VerifyArgs,
+    AcceptArgs, CopyArgs, KeepOptions, PinArgs, PruneArgs, RetainMode, RetainOptions,
+    ServerOptions, ShowArgs, UnpinArgs, VerifyArgs,
 };
 use crate::args::copy_destination::Destination;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
@@ -75,6 +75,9 @@ pub(crate) enum Command {
     /// Remove the pin from backup NAME
     #[command(after_help = examples::UNPIN)]
     Unpin(UnpinArgs),
+    /// Accept backup NAME as it is: much smaller than usual, or without its base
+    #[command(after_help = examples::ACCEPT)]
+    Accept(AcceptArgs),
     /// Show which backups the retention rules would remove; --yes removes them
     #[command(after_help = examples::PRUNE)]
     Prune(PruneArgs),
@@ -344,6 +347,7 @@ impl Command {
             Self::Copy(a) => &a.common.run,
             Self::Pin(a) => &a.common.run,
             Self::Unpin(a) => &a.common.run,
+            Self::Accept(a) => &a.common.run,
             Self::Prune(a) => &a.common.run,
             Self::Delete(a) => &a.common.run,
             Self::Gc(a) => &a.common.run,

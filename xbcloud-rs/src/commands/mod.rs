@@ -71,7 +71,12 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         topics: &TOPICS,
         repositories: (!stock).then_some(&REPOSITORIES),
     };
-    let line: Line = program.parse_from(&sources)?;
+    let line: Line = program.parse_from(&sources).inspect_err(|failure| {
+        if failure.exit() == xb_cli::Exit::Usage && !stock {
+            let log = program.start_log(LogOptions::default());
+            unattended::refused::report(&program.words::<Line>(&sources), failure, &log);
+        }
+    })?;
     let options = line.command.run_options();
     let level = match (options.quiet, options.verbose) {
         (true, _) => Level::Quiet,
@@ -80,7 +85,14 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     };
     let log = program.start_log(LogOptions { level, json: options.json, ..LogOptions::default() });
     line.command.check(stock)?;
-    let reporting = Reporting::begin(&line.command, TOOL)?;
+    let (reporting, unreported) = match Reporting::begin(&line.command, TOOL) {
+        Ok(reporting) => (reporting, None),
+        // A run reports this failure by its other means.
+        Err(failure) if matches!(line.command, Command::Run(_)) => {
+            (Reporting::default(), Some(failure))
+        }
+        Err(failure) => return Err(failure),
+    };
     crate::retries::report(&log, reporting.clone());
     let warnings = log.clone();
     xb_uploader::report_warnings(move |warning| warnings.warn(warning));
@@ -92,7 +104,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     let outcome = match line.command {
         Command::Put(args) => context.put(&args),
         Command::Backup(args) => context.backup(&args),
-        Command::Run(args) => context.run(&args),
+        Command::Run(args) => context.run(&args, unreported),
         Command::Check(mut args) => context.check(&mut args),
         Command::Init(args) => context.init(&args),
         Command::Monitor(args) => context.monitor(&args),
@@ -104,6 +116,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Copy(args) => context.copy(&args),
         Command::Pin(args) => context.pin(&args),
         Command::Unpin(args) => context.unpin(&args),
+        Command::Accept(args) => context.accept(&args),
         Command::Prune(args) => context.prune(&args),
         Command::Delete(args) => context.delete(&args),
         Command::Gc(args) => context.gc(&args),

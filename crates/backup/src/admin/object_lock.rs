@@ -1,6 +1,8 @@
-//! Object locks on all objects of a backup, so that none can be removed before the lock expires.
+//! Object locks on all objects of a backup and of those that it needs, so that none can be removed before
+//! the lock expires.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use xb_repo::chain::chain;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
 use xb_repo::names::{
@@ -12,8 +14,20 @@ use xb_uploader::{Lock, StoreError};
 use crate::error::BackupError;
 use crate::write::all_are_there;
 
+/// Result of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Locked {
+    /// Number of locked objects, those of its chain included.
+    pub objects: u64,
+    /// Why not all backups that a restore needs are locked.
+    pub incomplete: Option<String>,
+}
+
 /// Locks all objects of a complete backup, its manifest last, with up to `parallel` concurrent
-/// requests. Returns their number. Does not lock claims and records, because they change.
+/// requests. Does not lock claims and records, because they change.
+///
+/// The backups that an incremental one needs are locked before it, at least as long: a longer or
+/// stricter lock stays.
 ///
 /// # Errors
 /// [`BackupError::Unlocked`] if the store refuses; some objects may be locked then.
@@ -22,20 +36,41 @@ pub async fn lock(
     name: &BackupName,
     lock: &Lock,
     parallel: usize,
-) -> Result<u64, BackupError> {
+) -> Result<Locked, BackupError> {
     let manifest = xb_repo::list::describe(root, name).await?.manifest;
     root.store().can_lock().await.map_err(|source| unlocked(name, source))?;
-    lock_complete(root, name, &manifest, lock, parallel).await
+    let mut locked = Locked { objects: 0, incomplete: None };
+    if manifest.is_incremental() {
+        match chain(root, name).await {
+            Ok(links) => {
+                for link in links.iter().filter(|link| link.name != *name) {
+                    let locking =
+                        lock_one(root, &link.name, &link.stored.manifest, (lock, true), parallel);
+                    locked.objects += locking.await?;
+                }
+            }
+            // Such as an archive of increments alone.
+            Err(error @ RepoError::Chain { .. }) => locked.incomplete = Some(error.to_string()),
+            Err(error) if error.is_of_one_object() => locked.incomplete = Some(error.to_string()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    locked.objects += lock_one(root, name, &manifest, (lock, false), parallel).await?;
+    Ok(locked)
 }
 
-/// Like [`lock`], for a backup with this manifest, in a store already known to support locks.
-pub(crate) async fn lock_complete(
+/// Locks the objects of one backup; `at_least`: a longer or stricter lock stays.
+async fn lock_one(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
-    lock: &Lock,
+    (lock, at_least): (&Lock, bool),
     parallel: usize,
 ) -> Result<u64, BackupError> {
+    let set = async |key: &str| match at_least {
+        true => root.store().lock_at_least(key, lock).await,
+        false => root.store().lock(key, lock).await,
+    };
     let packed = manifest.layout == Layout::Packed;
     let folder = match manifest.run_id() {
         Some(run) if packed => run_folder(name, run),
@@ -57,13 +92,13 @@ pub(crate) async fn lock_complete(
         keys.push(sums);
     }
     stream::iter(&keys)
-        .map(|key| root.store().lock(key, lock))
+        .map(|key| set(key))
         .buffer_unordered(parallel.max(1))
         .try_collect::<()>()
         .await
         .map_err(|source| unlocked(name, source))?;
     let manifest = root.key(&manifest_key(name));
-    root.store().lock(&manifest, lock).await.map_err(|source| unlocked(name, source))?;
+    set(&manifest).await.map_err(|source| unlocked(name, source))?;
     Ok(keys.len() as u64 + 1)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::stream::{self, TryStreamExt as _};
 use serde::Serialize;
 use xb_encryptor::{DataKey, Keys};
 use xb_frame::Record;
@@ -9,13 +10,16 @@ use xb_repo::chain::why_broken;
 use xb_repo::error::RepoError;
 use xb_repo::list::{Listing, State, line};
 use xb_repo::manifest::{End, Layout, Manifest, StoredManifest};
-use xb_repo::names::BackupName;
+use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
 use crate::objects::classic::list_classic;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::unlock::{Accept, Given, keys_object, unlock};
+
+/// Number of key slots read concurrently.
+const AT_ONCE: usize = 16;
 
 /// Which backup to show.
 #[derive(Debug)]
@@ -85,11 +89,7 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
     if let Ok(Some(StoredManifest { manifest, .. })) = &stored
         && let (true, Some(run)) = (manifest.is_sealed(), manifest.run_id())
     {
-        // The manifest names the key slots as they were at first; `rewrap` changes only the keys object.
-        match keys_object(root, name, manifest, run).await {
-            Ok(keys) => listing.key_slots = keys.slots().map(|slot| slot.to_string()).collect(),
-            Err(error) => listing.problem = Some(format!("no key opens it: {error}")),
-        }
+        slots_of_today(root, name, (manifest, run), &mut listing).await;
     }
     let (content, why_not) = match stored {
         Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
@@ -103,6 +103,45 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         Ok(_) => (None, Some("this is not a backup")),
     };
     Ok(Shown { listing, content, why_not })
+}
+
+/// The manifest names the key slots as they were at first; `rewrap` changes only the keys object.
+async fn slots_of_today(
+    root: &Root,
+    name: &BackupName,
+    (manifest, run): (&Manifest, RunId),
+    listing: &mut Listing,
+) {
+    match keys_object(root, name, manifest, run).await {
+        Ok(keys) => listing.key_slots = keys.slots().map(|slot| slot.to_string()).collect(),
+        Err(error) => listing.problem = Some(format!("no key opens it: {error}")),
+    }
+}
+
+/// Replaces the key slots in a listing, which are those that the backups began with, by those of today.
+/// Reads two small objects of each sealed backup.
+///
+/// # Errors
+/// [`RepoError::Store`] if the store cannot be read. What concerns one backup is a problem in its line.
+pub async fn show_slots(root: &Root, listings: &mut [Listing]) -> Result<(), BackupError> {
+    let sealed = listings.iter_mut().filter(|line| !line.key_slots.is_empty());
+    stream::iter(sealed.map(Ok))
+        .try_for_each_concurrent(AT_ONCE, |line| async move {
+            let name = BackupName::new(&line.name)?;
+            match root.manifest(&name).await {
+                Ok(Some(manifest)) => {
+                    if let Some(run) = manifest.run_id() {
+                        slots_of_today(root, &name, (&manifest, run), line).await;
+                    }
+                    Ok(())
+                }
+                // Deleted or changed after the listing.
+                Ok(None) => Ok(()),
+                Err(error) if error.is_of_one_object() => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
 }
 
 type Content = (Option<Vec<FileEntry>>, Option<&'static str>);

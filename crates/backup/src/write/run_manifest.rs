@@ -8,7 +8,7 @@ use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
 use xb_repo::history::{Verdict, judge};
 use xb_repo::lineage::{find_base, same_server};
-use xb_repo::manifest::source_info::SourceInfo;
+use xb_repo::manifest::source_info::{SourceInfo, made_at};
 use xb_repo::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
     Sealed,
@@ -71,6 +71,12 @@ impl RunFolder {
                 key_slots: keys_object.slots().map(|slot| slot.to_string()).collect(),
             }),
         });
+        let now = Timestamp::now();
+        // A stream that was made before this run began is an import.
+        let described = &put.scanned.described;
+        let made = made_at(described).filter(|made| producer.is_none() && *made < started);
+        let (started, finished) = made.map_or((started, now), |made| (made, made));
+        let inspected = !matches!(put.scanned.proof, EndProof::InputEnd | EndProof::Trailer);
         Manifest {
             format: FORMAT,
             layout: request.layout.kind(),
@@ -78,11 +84,12 @@ impl RunFolder {
             run: self.run.to_string(),
             tool: request.tool.clone(),
             started,
-            finished: Timestamp::now(),
+            finished,
             objects: uploaded.objects,
             stored_bytes: uploaded.bytes,
             stream_bytes: put.scanned.bytes,
             files: put.scanned.files,
+            tables: inspected.then_some(put.scanned.tables),
             packed,
             classic,
             object_digest: None,

@@ -199,7 +199,7 @@ fn an_object_of_another_run_is_named_by_all_who_read_it() {
         within_store: None,
         lock: None,
     };
-    let done = block_on(xb_backup::copy(&session(&store.root), &copied.root, &wanted));
+    let done = block_on(xb_backup::copy(&session(&store.root), &copied.root, wanted));
     assert!(matches!(done, Err(BackupError::Damaged { .. })), "{done:?}");
     assert_ne!(copied.state("n"), Some(State::Complete));
 }

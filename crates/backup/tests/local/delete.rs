@@ -371,7 +371,7 @@ fn a_copy_goes_nowhere_that_something_else_is() {
                 within_store: None,
                 lock: None,
             };
-            block_on(xb_backup::copy(&session(&store.root), &to.root, &request))
+            block_on(xb_backup::copy(&session(&store.root), &to.root, request))
         };
         for taken in [format!("xtrabackup_info.{N}"), "notes.txt".into(), ".xb-catalog/tue".into()]
         {

@@ -260,7 +260,7 @@ fn copy(from: &Root, to: &Root) -> Result<(), BackupError> {
         within_store: None,
         lock: None,
     };
-    block_on(xb_backup::copy(&session(from), to, &request)).map(drop)
+    block_on(xb_backup::copy(&session(from), to, request)).map(drop)
 }
 
 /// Failures of the source and of the destination.

@@ -351,7 +351,7 @@ fn a_forged_number_of_objects_costs_nothing() {
         lock: None,
     };
     let in_session = session(&store.root);
-    let copying = xb_backup::copy(&in_session, &other.root, &request);
+    let copying = xb_backup::copy(&in_session, &other.root, request);
     let copied = block_on(copying);
     assert!(matches!(copied, Err(BackupError::Damaged { .. })), "{copied:?}");
     forge(10_000_000_000);

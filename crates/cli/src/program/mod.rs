@@ -205,6 +205,14 @@ impl Program {
         self.parse_with(sources, &OptionFilePaths::usual())
     }
 
+    /// Returns the arguments for clap, with those from option files, as far as they can be prepared: for a
+    /// program that has to report somewhere that [`parse_from`](Self::parse_from) failed.
+    pub fn words<P: Parser>(&self, sources: &Sources<'_>) -> Vec<OsString> {
+        let command = crate::args::argv::mysql_style(P::command());
+        let expanded = expand(&command, sources, &self.argv, &OptionFilePaths::usual());
+        expanded.map_or_else(|_| self.argv.clone(), |expanded| expanded.args)
+    }
+
     fn parse_with<P: Parser>(
         &self,
         sources: &Sources<'_>,

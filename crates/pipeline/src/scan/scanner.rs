@@ -84,6 +84,8 @@ pub struct Scanned {
     pub bytes: u64,
     /// Files that are complete.
     pub files: u64,
+    /// Tables of users: their `.frm` files, or their `.ibd` files if there is no `.frm`.
+    pub tables: u64,
     /// Reason why the stream counts as complete.
     pub proof: EndProof,
     /// Content of the small files that describe the backup, and the head of the redo log
@@ -94,7 +96,7 @@ pub struct Scanned {
 impl Scanned {
     /// Result for a stream whose content was not inspected.
     pub(crate) fn unread(bytes: u64, proof: EndProof) -> Self {
-        Self { bytes, files: 0, proof, described: BTreeMap::new() }
+        Self { bytes, files: 0, tables: 0, proof, described: BTreeMap::new() }
     }
 }
 
@@ -147,6 +149,34 @@ fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
     chain.finish().ok().map(|()| (name, plain))
 }
 
+/// Counts the tables of users by their files. A system schema has the same tables every night.
+#[derive(Debug, Default)]
+struct Tables {
+    frm: u64,
+    ibd: u64,
+}
+
+impl Tables {
+    fn file(&mut self, path: &RelPath) {
+        let Some((schema, file)) = split_once(logical_name(path.as_bytes())) else { return };
+        if [&b"mysql"[..], b"sys", b"performance_schema"].contains(&schema) {
+            return;
+        }
+        self.frm += u64::from(file.ends_with(b".frm"));
+        self.ibd += u64::from(file.ends_with(b".ibd") || file.ends_with(b".ibd.delta"));
+    }
+
+    fn count(&self) -> u64 {
+        if self.frm > 0 { self.frm } else { self.ibd }
+    }
+}
+
+/// Schema and file of `schema/file`; `None` for any other path.
+fn split_once(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = path.split(|byte| *byte == b'/');
+    Some((parts.next()?, parts.next()?)).filter(|_| parts.next().is_none())
+}
+
 /// Reads an xbstream as it passes in slabs.
 #[derive(Debug)]
 pub(crate) struct Scanner {
@@ -156,6 +186,7 @@ pub(crate) struct Scanner {
     names: Option<Names>,
     watch: EndWatch,
     described: BTreeMap<String, Vec<u8>>,
+    tables: Tables,
     /// The descriptive file to which the current chunk belongs.
     keeping: Option<String>,
 }
@@ -168,6 +199,7 @@ impl Scanner {
             names: Some(Names::default()),
             watch: EndWatch::new(rule),
             described: BTreeMap::new(),
+            tables: Tables::default(),
             keeping: None,
         }
     }
@@ -228,6 +260,7 @@ impl Scanner {
         let scanned = Scanned {
             bytes: self.decoder.position(),
             files: self.files.finished(),
+            tables: self.tables.count(),
             proof,
             described,
         };
@@ -238,6 +271,9 @@ impl Scanner {
         let change = self.files.apply(&head)?;
         self.keeping = None;
         self.name(&change, &head)?;
+        if matches!(change, Change::Opened { .. } | Change::Ended { only_chunk: true, .. }) {
+            self.tables.file(&head.path);
+        }
         match change {
             Change::Opened { id, .. } => {
                 notes.entries.push(Entry::File { file: id.0, path: head.path.clone() });

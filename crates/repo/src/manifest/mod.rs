@@ -61,6 +61,9 @@ pub struct Manifest {
     pub stream_bytes: u64,
     /// Files in the stream.
     pub files: u64,
+    /// Tables of users in the stream; earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<u64>,
     /// Packed only: how to read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedFacts>,
@@ -407,6 +410,7 @@ pub fn sample() -> Manifest {
         stored_bytes: 15,
         stream_bytes: 9,
         files: 1,
+        tables: None,
         packed: Some(PackedFacts {
             chunk_size: 10,
             root: "0".repeat(64),

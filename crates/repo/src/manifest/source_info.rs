@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use xb_binlog::NotedPosition;
 use xb_pages::RedoStart;
@@ -80,6 +82,31 @@ impl SourceInfo {
     }
 }
 
+/// When a stream was made, from its info file among the captured files: the time in its UUID, which is
+/// UTC and which the server made at the end of the backup, else `end_time` as local time of this host.
+#[must_use]
+pub fn made_at(files: &BTreeMap<String, Vec<u8>>) -> Option<Timestamp> {
+    let info = ["xtrabackup_info", "mariadb_backup_info"].iter().find_map(|name| files.get(*name));
+    let info = std::str::from_utf8(info?).ok()?;
+    let in_uuid = value(info, "uuid").and_then(|uuid| time_of_uuid(&uuid));
+    in_uuid.or_else(|| {
+        let end: jiff::civil::DateTime = value(info, "end_time")?.parse().ok()?;
+        Some(end.to_zoned(TimeZone::system()).ok()?.timestamp())
+    })
+}
+
+/// The time of a UUID of version 1, which counts 100 ns since October 1582.
+fn time_of_uuid(uuid: &str) -> Option<Timestamp> {
+    /// From October 1582 to 1970, in 100 ns.
+    const EPOCH: u64 = 0x01b2_1dd2_1381_4000;
+    let mut parts = uuid.split('-').map(|part| (part.len(), u64::from_str_radix(part, 16)));
+    let mut part = |len| parts.next().filter(|part| part.0 == len).and_then(|part| part.1.ok());
+    let (low, mid, high) = (part(8)?, part(4)?, part(4)?);
+    let time = (high & 0xfff) << 48 | mid << 32 | low;
+    let since_1970 = time.checked_sub(EPOCH).filter(|_| high >> 12 == 1)?;
+    Timestamp::from_second(i64::try_from(since_1970 / 10_000_000).ok()?).ok()
+}
+
 /// The value of `key = value` in `text`.
 fn value(text: &str, key: &str) -> Option<String> {
     let value = text.lines().find_map(|line| {
@@ -130,6 +157,21 @@ mod tests {
             assert_eq!(serde_json::to_value(&facts).unwrap(), stored);
             let info = format!("binlog_pos = {text}\n");
             assert_eq!(SourceInfo::from_files(&files(&[("xtrabackup_info", &info)])), facts);
+        }
+    }
+
+    #[test]
+    fn the_info_file_tells_when_a_stream_was_made() {
+        let of =
+            |info: &str| made_at(&files(&[("xtrabackup_info", info)])).map(|at| at.to_string());
+        let uuid = "uuid = 58e0a7d7-eebc-11d8-9669-0800200c9a66\nend_time = 2020-01-01 00:00:00\n";
+        assert_eq!(of(uuid).as_deref(), Some("2004-08-15T13:09:31Z"));
+        let local = of("uuid = none\nend_time = 2020-01-01 12:00:00\n").unwrap();
+        assert!(local.starts_with("2019-12-31T") || local.starts_with("2020-01-0"), "{local}");
+        for bad in
+            ["", "end_time = soon", "uuid = 58e0a7d7-eebc-41d8-9669-0800200c9a66", "uuid = --"]
+        {
+            assert_eq!(of(bad), None, "{bad}");
         }
     }
 

@@ -138,6 +138,31 @@ impl Store {
         }
     }
 
+    /// Like [`Store::lock`], for an object that may be locked already: a longer or stricter lock stays.
+    ///
+    /// # Errors
+    /// As [`Store::lock`].
+    pub async fn lock_at_least(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
+        let path: Vec<String> = key.split('/').map(percent).collect();
+        let what = format!("/{}?retention=", path.join("/"));
+        let direct = &self.nature.direct;
+        let asked = self
+            .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+            .await;
+        let mut wanted = *lock;
+        // If it cannot be read, the store refuses to make it weaker.
+        if let Some(found) = asked.ok().and_then(|answer| stated(&answer)) {
+            if found.covers(lock) {
+                return Ok(());
+            }
+            wanted.until = wanted.until.max(found.until);
+            if found.mode == LockMode::Compliance {
+                wanted.mode = found.mode;
+            }
+        }
+        self.lock(key, &wanted).await
+    }
+
     /// Locks an existing object, and reads the lock back. Locking a locked object again can only
     /// extend its lock; an object that the bucket's default retention has locked as strictly is
     /// locked.
@@ -227,6 +252,8 @@ mod tests {
         assert!(xml.contains("<RetainUntilDate>2027-01-31T23:59:58Z</RetainUntilDate>"), "{xml}");
         let reads = |xml: &str| stated(xml.as_bytes()).is_some_and(|there| there.covers(&lock));
         assert!(reads(&xml) && reads(&xml.replace(":58Z", ":59.000Z")));
+        assert_eq!(stated(xml.as_bytes()), Some(lock));
+        assert_eq!(stated(xml.replace("COMPLIANCE", "OTHER").as_bytes()), None);
         for weaker in [
             xml.replace("2027-01-31", "2027-01-30"),
             xml.replace("COMPLIANCE", "GOVERNANCE"),

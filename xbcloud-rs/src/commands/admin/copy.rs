@@ -31,7 +31,7 @@ impl Context {
             lock,
         };
         let to = self.taking_over(place.root, args.take_over);
-        self.copy_backup(from, to, &request, &args.common.run).map(drop)
+        self.copy_backup(from, to, request, &args.common.run).map(drop)
     }
 
     /// Copies one backup, and reports it.
@@ -39,13 +39,14 @@ impl Context {
         &self,
         from: Root,
         to: Root,
-        request: &CopyRequest,
+        request: CopyRequest,
         run: &RunOptions,
     ) -> Result<CopyReport, Failure> {
+        let lock = request.lock;
         let copying = |session| async move { xb_backup::copy(&session, &to, request).await };
         let (done, end) = self.with_session("copy", run, (from, resources(run)), copying)?;
         report::copied(&self.log, &done, &end);
-        report::locked(&self.log, request.lock.as_ref());
+        report::locked(&self.log, lock.as_ref(), done.not_locked.as_deref());
         Ok(done)
     }
 }

@@ -1,8 +1,8 @@
-//! `pin` and `unpin`.
+//! `pin`, `unpin` and `accept`.
 
 use xb_cli::Failure;
 
-use crate::args::catalogue::{PinArgs, UnpinArgs};
+use crate::args::catalogue::{AcceptArgs, PinArgs, UnpinArgs};
 use crate::commands::context::{Context, parallel};
 use crate::place::backup_place;
 use crate::report;
@@ -12,13 +12,16 @@ impl Context {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let reason = args.reason.clone();
         let (lock, parallel) = (args.retain.lock()?, parallel(&args.common.run));
-        let (_, _) = self.with_progress("pin", &args.common.run, None, |_, cancel| async move {
-            if let Some(lock) = &lock {
-                cancel.or(xb_backup::lock(&root, &name, lock, parallel)).await?;
-            }
-            cancel.or(xb_repo::pin::pin(&root, &name, reason.as_deref())).await
-        })?;
-        report::locked(&self.log, lock.as_ref());
+        let pinning = |_, cancel: xb_backup::CancelToken| async move {
+            let locked = match &lock {
+                Some(lock) => Some(cancel.or(xb_backup::lock(&root, &name, lock, parallel)).await?),
+                None => None,
+            };
+            cancel.or(xb_repo::pin::pin(&root, &name, reason.as_deref())).await?;
+            Ok(locked.and_then(|locked| locked.incomplete))
+        };
+        let (not_locked, _) = self.with_progress("pin", &args.common.run, None, pinning)?;
+        report::locked(&self.log, lock.as_ref(), not_locked.as_deref());
         self.log.info("pinned: prune and delete skip this backup until you unpin it");
         Ok(())
     }
@@ -30,6 +33,18 @@ impl Context {
                 cancel.or(xb_repo::pin::unpin(&root, &name)).await
             })?;
         self.log.info(if was.is_some() { "unpinned" } else { "the backup was not pinned" });
+        Ok(())
+    }
+
+    pub(crate) fn accept(&self, args: &AcceptArgs) -> Result<(), Failure> {
+        let (root, name) = backup_place(&args.name, &args.common, false)?;
+        let reason = args.reason.clone();
+        let (_, _) =
+            self.with_progress("accept", &args.common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::pin::accept(&root, &name, reason.as_deref())).await
+            })?;
+        self.log
+            .info("accepted: its size is the usual one from now on, and its base may be elsewhere");
         Ok(())
     }
 }

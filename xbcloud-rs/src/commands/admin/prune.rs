@@ -15,11 +15,10 @@ use crate::report;
 
 impl Context {
     pub(crate) fn prune(&self, args: &PruneArgs) -> Result<(), Failure> {
-        let keep = args.keep.keep();
-        if keep.is_empty() {
+        let Some(keep) = args.keep.given()? else {
             return Err(Failure::usage("no retention rule is given")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
-        }
+        };
         let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, None, &args.common)?;
         report::printed(show(&self.log, &pruned, args.common.run.json))
     }

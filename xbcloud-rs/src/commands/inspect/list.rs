@@ -19,7 +19,12 @@ impl Context {
         };
         let (listings, _) =
             self.with_progress("list", &args.common.run, None, |_, cancel| async move {
-                cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await
+                let mut listings =
+                    cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
+                if args.long {
+                    cancel.or(xb_backup::show_slots(&root, &mut listings)).await?;
+                }
+                Ok(listings)
             })?;
         report::printed(listing(&listings, args.long, args.common.run.json))?;
         proven(&self.log, &listings);
@@ -29,8 +34,10 @@ impl Context {
 
 /// Reports the newest verified backup as an event, for monitoring.
 pub(crate) fn proven(log: &Log, listings: &[Listing]) {
-    let proven =
-        listings.iter().filter(|line| line.is_verified(xb_repo::verification::Level::Checksum));
+    let proven = listings
+        .iter()
+        .filter(|line| !line.raw)
+        .filter(|line| line.is_verified(xb_repo::verification::Level::Checksum));
     let Some(newest) = proven.max_by_key(|line| line.finished) else { return };
     log.event("proven", &serde_json::json!({
         "name": newest.name, "level": newest.verified.and_then(|proof| proof.level), "age_seconds": newest.age_seconds,

@@ -100,7 +100,7 @@ impl Context {
             })?;
         self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
-        report::locked(&self.log, lock.as_ref());
+        report::locked(&self.log, lock.as_ref(), None);
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl Context {
         let (report, end) = outcome?;
         self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
-        report::locked(&self.log, lock.as_ref());
+        report::locked(&self.log, lock.as_ref(), None);
         Ok(report)
     }
 
@@ -368,6 +368,9 @@ async fn lock_all(
     let name = BackupName::new(name)?;
     let locking = xb_backup::lock(&session.root, &name, lock, session.resources.parallel);
     let locked = session.cancel.or(locking).await;
+    if let Ok(xb_backup::Locked { incomplete: Some(why), .. }) = &locked {
+        log.warn(format!("the backups that {name} needs are not all locked: {why}"));
+    }
     if locked.is_err() {
         // Whatever the error is, the backup itself has not failed.
         log.warn(format!(

@@ -3,4 +3,5 @@
 pub(crate) mod check;
 pub(crate) mod init;
 pub(crate) mod monitor;
+pub(crate) mod refused;
 pub(crate) mod run;

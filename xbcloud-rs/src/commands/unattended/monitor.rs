@@ -47,7 +47,7 @@ fn by_server(listings: &[Listing], args: &MonitorArgs) -> Vec<Found> {
         (None, Some(server)) => !args.ignore_server.contains(server),
         (None, None) => true,
     };
-    let complete = listings.iter().filter(|line| line.state == State::Complete);
+    let complete = listings.iter().filter(|line| is_backup(line));
     let servers: BTreeSet<&Option<String>> =
         complete.map(|line| &line.server).filter(|server| wanted(server)).collect();
     let level = args.proof_level.level();
@@ -56,6 +56,11 @@ fn by_server(listings: &[Listing], args: &MonitorArgs) -> Vec<Found> {
         true => vec![found(listings, &args.server, level)],
         false => servers.into_iter().map(|server| found(listings, server, level)).collect(),
     }
+}
+
+/// A complete backup. What was stored with `--raw` is none of a server.
+fn is_backup(line: &Listing) -> bool {
+    line.state == State::Complete && !line.raw
 }
 
 fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
@@ -67,18 +72,17 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     };
     let future =
         |line: &&Listing| is_future(line.age_seconds) || is_future(line.verified_age_seconds);
-    let complete =
-        || listings.iter().filter(|line| line.state == State::Complete && line.server == *server);
+    let complete = || listings.iter().filter(|line| is_backup(line) && line.server == *server);
     // A manifest that cannot be read names no server, so it may be of each.
     let nameless = || listings.iter().filter(|line| line.state == State::Damaged);
     let failed = |line: &&Listing| line.verified.is_some_and(|proof| proof.failed.is_some());
-    // Only what can be restored now counts as a backup.
-    let restorable = || complete().filter(|line| line.restorable);
-    let aged = restorable().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    // Only what can be restored now counts as a backup, or an accepted increment whose base is elsewhere.
+    let meant = || complete().filter(|line| line.restorable || line.is_accepted_without_base());
+    let aged = meant().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
     // A later try that failed at the requested level, or below it, leaves the proof in doubt.
     let doubted = |line: &Listing| line.failed_try.as_ref().is_some_and(|t| t.level <= level);
     let proves = |line: &&Listing| line.is_verified(level) && !doubted(line);
-    let proven = restorable().filter(proves).filter_map(|line| {
+    let proven = meant().filter(proves).filter_map(|line| {
         // A new proof of an old backup makes it no younger.
         let age = seconds(line.verified_age_seconds)?.max(seconds(line.age_seconds)?);
         Some((line, age))
@@ -86,8 +90,9 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     let last = complete().filter(|line| !is_future(line.age_seconds));
     let last = last.filter_map(|line| Some((line.finished?.as_second(), &line.name)));
     let last = last.chain(nameless().map(|line| (line.written, &line.name))).max();
-    let broken = complete().filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
     let unproven = complete().filter_map(|line| Some((line.name.clone(), line.open_question()?)));
+    let broken = complete().filter(|line| !line.is_accepted_without_base());
+    let broken = broken.filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
     let damaged = complete().filter(failed).chain(nameless());
     Found {
         server: server.clone(),
@@ -101,6 +106,10 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
         }),
         damaged: damaged.map(|line| line.name.clone()).collect(),
         unproven: unproven.collect(),
+        shrunk: complete()
+            .filter(|line| line.in_doubt)
+            .filter_map(|line| Some((line.name.clone(), line.shrunk.clone()?)))
+            .collect(),
         future: complete().filter(future).map(|line| line.name.clone()).collect(),
         backups: complete().count(),
     }

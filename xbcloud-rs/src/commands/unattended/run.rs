@@ -17,13 +17,12 @@ use xb_repo::verification::Level;
 
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
-use crate::args::run::JobOptions;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
 use crate::place::{
-    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name,
+    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
 
 /// A run in progress.
@@ -39,6 +38,7 @@ struct Job<'a> {
 }
 
 /// The programs of the hooks, as arguments.
+#[derive(Default)]
 struct Hooks {
     before: Vec<Vec<OsString>>,
     after: Vec<Vec<OsString>>,
@@ -46,22 +46,38 @@ struct Hooks {
 }
 
 impl Context {
-    pub(crate) fn run(&self, args: &RunArgs) -> Result<(), Failure> {
+    /// `unreported`: the report of this run cannot be written, which fails the run.
+    pub(crate) fn run(&self, args: &RunArgs, unreported: Option<Failure>) -> Result<(), Failure> {
         let options = &args.job;
-        let (place, generated) = new_name(args.name.as_deref(), &args.name_template, &args.common)?;
-        let (folder, _) = folder(&place);
+        let place = args.name.as_deref().unwrap_or_default();
         let root = args.common.store.root.as_deref();
-        let repository = options.repository.as_deref().or(folder).or(root).unwrap_or_default();
-        // Everything that can be wrong in the options is found before the producer starts.
-        let hooks = Hooks {
-            before: commands("--before", &options.before)?,
-            after: commands("--after", &options.after)?,
-            on_failure: commands("--on-failure", &options.on_failure)?,
-        };
-        let prom = |path: &Path| path.extension().is_some_and(|extension| extension == "prom");
-        if let Some(path) =
-            options.metrics_file.as_deref().filter(|path| !path.is_dir() && !prom(path))
-        {
+        let repository = options.repository.as_deref().or(folder(place).0).or(root);
+        let host = host_name().unwrap_or_default();
+        let mut result =
+            RunResult::begin(TOOL, repository.unwrap_or(place), &host, Timestamp::now());
+        result.server = args.backup.put.server.clone().or_else(host_name);
+        let hooks = Hooks::default();
+        let mut job =
+            Job { context: self, args, place: String::new(), generated: false, hooks, result };
+        let outcome = job.check(unreported).and_then(|()| job.stages());
+        job.finish(outcome)
+    }
+}
+
+impl Job<'_> {
+    /// Finds mistakes in the options before the producer starts. A failure is reported like any
+    /// other of the run: an option file that was broken yesterday must not go unnoticed.
+    fn check(&mut self, unreported: Option<Failure>) -> Result<(), Failure> {
+        let (context, args) = (self.context, self.args);
+        let options = &args.job;
+        // First, because they report what else is wrong.
+        self.hooks.on_failure = commands("--on-failure", &options.on_failure)?;
+        self.hooks.before = commands("--before", &options.before)?;
+        self.hooks.after = commands("--after", &options.after)?;
+        if let Some(failure) = unreported {
+            return Err(failure);
+        }
+        if let Some(path) = options.metrics_file.as_deref().filter(|path| !is_collected(path)) {
             let path = path.display();
             return Err(Failure::usage(format!(
                 "--metrics-file={path}: the collector reads only files whose names end in .prom"
@@ -71,19 +87,9 @@ impl Context {
         for file in options.result.iter().chain(&options.metrics_file) {
             check_writable(file).map_err(|error| unwritable(file, error))?;
         }
-        let host = host_name().unwrap_or_default();
-        let result = RunResult::begin(TOOL, repository, &host, Timestamp::now());
-        let mut job = Job { context: self, args, place, generated, hooks, result };
-        let outcome = job.check().and_then(|()| job.stages());
-        job.finish(outcome)
-    }
-}
-
-impl Job<'_> {
-    /// Finds mistakes in the options before the producer starts. A failure is reported like any
-    /// other of the run: an option file that was broken yesterday must not go unnoticed.
-    fn check(&self) -> Result<(), Failure> {
-        let (context, args) = (self.context, self.args);
+        (self.place, self.generated) =
+            new_name(args.name.as_deref(), &args.name_template, &args.common)?;
+        args.keep.given()?;
         installed_producer(&args.backup)?;
         lock(args.to_retain, args.to_retain_mode)?;
         crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log).map(drop)
@@ -113,6 +119,7 @@ impl Job<'_> {
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
+                "tables": manifest.tables, "shrunk": null,
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
@@ -128,6 +135,7 @@ impl Job<'_> {
             let text = "a full backup was taken instead of an increment, because no base fits";
             self.result.warnings.push(text.to_owned());
         }
+        self.compare(&place);
         if let Some(level) = args.verify.0 {
             self.stage("verify", || self_verify(context, args, &place, level.level()))?;
         }
@@ -140,6 +148,32 @@ impl Job<'_> {
         }
         let hooks = std::mem::take(&mut self.hooks.after);
         self.hooks("after", &hooks)
+    }
+
+    /// Warns if the new backup is much smaller than those before it. `prune` looks for itself.
+    fn compare(&mut self, place: &str) {
+        let (context, common) = (self.context, &self.args.common);
+        let (folder, name) = folder(place);
+        let listed = root_place(folder, common).and_then(|root| {
+            context.with_progress("compare", &common.run, None, |_, cancel| async move {
+                cancel.or(xb_repo::list::list(&root)).await
+            })
+        });
+        let listings = match listed {
+            Ok((listings, _)) => listings,
+            Err(failure) => {
+                let why = failure.line();
+                return self.warn(format!("{name} was not compared with earlier backups: {why}"));
+            }
+        };
+        let Some(line) = listings.iter().find(|line| line.name == name) else { return };
+        let Some(what) = line.unaccepted() else { return };
+        if let Some(stage) = self.result.stages.last_mut() {
+            stage.details["shrunk"] = json!(what);
+        }
+        self.warn(format!(
+            "{name} is much smaller than usual: {what}; nothing of its server is pruned until you run `xbcloud-rs accept`"
+        ));
     }
 
     /// Runs a stage and notes its end.
@@ -201,9 +235,11 @@ impl Job<'_> {
             message: failure.line(),
             hint: failure.hint_text().map(str::to_owned),
         });
-        let is_ok = error.is_none();
         let exit = exit_of(outcome.as_ref().err());
         self.result.end(Timestamp::now(), exit.code(Personality::Ours), error);
+        // Before the hooks and the heartbeat: a result that cannot be written is a failure, too.
+        let outcome = self.write_result(outcome);
+        let is_ok = outcome.is_ok();
         if !is_ok {
             self.skip();
             let hooks = std::mem::take(&mut self.hooks.on_failure);
@@ -216,13 +252,10 @@ impl Job<'_> {
         if let Some(why) = url.as_ref().and_then(|url| self.heartbeat(url)) {
             self.warn(format!("heartbeat not sent: {why}"));
         }
-        let written = self.write(options);
-        if let (Err(failure), false) = (&written, is_ok) {
-            self.context.log.warn(failure.line());
-        }
+        let outcome = self.write_result(outcome);
+        let outcome = self.write_metrics(outcome);
         self.context.log.event("run", &serde_json::to_value(&self.result).unwrap_or_default());
         outcome?;
-        written?;
         self.context.log.info(format!("run of {}: {}", self.result.repository, self.summary()));
         Ok(())
     }
@@ -266,19 +299,46 @@ impl Job<'_> {
         }
     }
 
-    fn write(&self, options: &JobOptions) -> Result<(), Failure> {
-        let write = |path: &Path, text: &str| {
-            write_whole(path, text, Readers::Everyone).map_err(|error| {
-                Failure::new(format!("cannot write {}", path.display())).because(error)
-            })
-        };
-        let metrics_written = options.metrics_file.as_deref().map_or(Ok(()), |path| {
-            let old = std::fs::read_to_string(path).ok();
-            write(path, &metrics(&self.result, old.as_deref()))
-        });
-        let result_written =
-            options.result.as_deref().map_or(Ok(()), |path| write(path, &self.result.to_json()));
-        metrics_written.and(result_written)
+    fn write_result(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        let Some(path) = &self.args.job.result else { return outcome };
+        let written = write(path, &self.result.to_json());
+        self.fail(outcome, written)
+    }
+
+    fn write_metrics(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        // A name that the collector does not read is wrong in itself.
+        let path = self.args.job.metrics_file.as_deref().filter(|path| is_collected(path));
+        let Some(path) = path else { return outcome };
+        let old = std::fs::read_to_string(path).ok();
+        let written = write(path, &metrics(&self.result, old.as_deref()));
+        let failed = written.is_err() && outcome.is_ok();
+        let outcome = self.fail(outcome, written);
+        if failed { self.write_result(outcome) } else { outcome }
+    }
+
+    /// Joins the outcome of the run with that of writing about it. The first cause stays the error.
+    fn fail(
+        &mut self,
+        outcome: Result<(), Failure>,
+        written: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match (outcome, written) {
+            (Ok(()), Err(failure)) => {
+                let error = FirstCause {
+                    stage: "settings".to_owned(),
+                    message: failure.line(),
+                    hint: failure.hint_text().map(str::to_owned),
+                };
+                let exit = exit_of(Some(&failure)).code(Personality::Ours);
+                self.result.end(Timestamp::now(), exit, Some(error));
+                Err(failure)
+            }
+            (Err(first), Err(failure)) => {
+                self.context.log.warn(failure.line());
+                Err(first)
+            }
+            (outcome, Ok(())) => outcome,
+        }
     }
 
     fn summary(&self) -> String {
@@ -339,8 +399,10 @@ fn self_copy(
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
         lock: lock(args.to_retain, args.to_retain_mode)?,
     };
-    let done = context.copy_backup(from, to.root, &request, run)?;
-    Ok(json!({ "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }))
+    let done = context.copy_backup(from, to.root, request, run)?;
+    Ok(
+        json!({ "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }),
+    )
 }
 
 /// Refuses a copy to the place of the backup itself.
@@ -359,6 +421,17 @@ fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<
     Ok(
         json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),
     )
+}
+
+/// Writes a file of the run in one step.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_whole(path, text, Readers::Everyone)
+        .map_err(|error| Failure::new(format!("cannot write {}", path.display())).because(error))
+}
+
+/// Whether the collector reads this file. A directory is refused as one.
+pub(super) fn is_collected(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
 }
 
 /// The error for a file of `--result` or `--metrics-file` that cannot be written.
@@ -381,7 +454,8 @@ fn folder(place: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn commands(option: &str, texts: &[String]) -> Result<Vec<Vec<OsString>>, Failure> {
+/// Splits the texts of hooks into words.
+pub(super) fn commands(option: &str, texts: &[String]) -> Result<Vec<Vec<OsString>>, Failure> {
     let words = texts.iter().map(|text| {
         let words = shlex::split(text).filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| {

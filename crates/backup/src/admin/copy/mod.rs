@@ -11,6 +11,7 @@ mod source;
 mod transfer;
 
 use bytes::Bytes;
+use xb_repo::chain::chain;
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_base};
 use xb_repo::claim::mark::{settled, take_back};
@@ -28,7 +29,6 @@ use crate::admin::copy::check::{Check, Object};
 use crate::admin::copy::copying::Copying;
 use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
-use crate::admin::object_lock::lock_complete;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
@@ -36,45 +36,68 @@ use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
 use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, prove_classic};
 
-/// Copies a backup of the session to the repository `to`. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
+/// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
+/// missing there. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
 ///
 /// # Errors
 /// [`BackupError::Unverified`] unless that is allowed; [`RepoError::Exists`] if another backup
 /// has the name. Objects of a failed copy are not a backup; a retry continues with them, or `gc`
-/// removes them.
+/// removes them. Bases that were copied before stay.
 pub async fn copy(
     session: &Session,
     to: &Root,
+    mut request: CopyRequest,
+) -> Result<CopyReport, BackupError> {
+    let Session { root: from, resources, cancel, .. } = session;
+    let source = cancel.or(Source::open(from, &request, resources.memory)).await?;
+    if request.lock.is_some() {
+        cancel.or(to.store().can_lock()).await?;
+    }
+    let names = (request.name.clone(), request.to.clone());
+    let bases = cancel.or(missing_bases(from, to, &request, &source.manifest)).await?;
+    for base in &bases {
+        (request.name, request.to) = (base.clone(), base.clone());
+        let source = cancel.or(Source::open(from, &request, resources.memory)).await?;
+        copy_one(session, to, &request, source).await?;
+    }
+    (request.name, request.to) = names;
+    let mut report = copy_one(session, to, &request, source).await?;
+    report.bases = bases.iter().map(ToString::to_string).collect();
+    if let Some(lock) = &request.lock {
+        let locking = crate::admin::object_lock::lock(to, &request.to, lock, resources.parallel);
+        let locked = cancel.or(locking).await?;
+        (report.locked, report.not_locked) = (locked.objects, locked.incomplete);
+    }
+    report.requests = from.store().traffic().requests() + to.store().traffic().requests();
+    report.retries = from.store().traffic().retries() + to.store().traffic().retries();
+    Ok(report)
+}
+
+async fn copy_one(
+    session: &Session,
+    to: &Root,
     request: &CopyRequest,
+    source: Source,
 ) -> Result<CopyReport, BackupError> {
     let Session { root: from, resources, observer, cancel } = session;
-    let source = cancel.or(Source::open(from, request, resources.memory)).await?;
     let mut report = CopyReport {
         manifest: source.copied.clone(),
+        bases: Vec::new(),
         by_store: 0,
         kept: 0,
         was_there: false,
         locked: 0,
+        not_locked: None,
         requests: 0,
         retries: 0,
     };
-    if request.lock.is_some() {
-        cancel.or(to.store().can_lock()).await?;
-    }
     // A manifest that has lost its objects is no copy.
     let there = match cancel.or(free_if_vacant(to, &request.to)).await? {
         true => None,
         false => to.stored_manifest(&request.to).await?,
     };
     match there {
-        Some(there) if there.digest() == source.digest => {
-            report.was_there = true;
-            if let Some(lock) = &request.lock {
-                let locking =
-                    crate::admin::object_lock::lock(to, &request.to, lock, resources.parallel);
-                report.locked = cancel.or(locking).await?;
-            }
-        }
+        Some(there) if there.digest() == source.digest => report.was_there = true,
         Some(_) => {
             return Err(BackupError::Repo(RepoError::Exists {
                 name: request.to.to_string(),
@@ -93,9 +116,35 @@ pub async fn copy(
     if source.same_name && !report.was_there && report.by_store == 0 {
         carry_records(from, to, request).await;
     }
-    report.requests = from.store().traffic().requests() + to.store().traffic().requests();
-    report.retries = from.store().traffic().retries() + to.store().traffic().retries();
     Ok(report)
+}
+
+/// The backups that a restore of the copy needs and that are missing at the destination, the full one
+/// first.
+async fn missing_bases(
+    from: &Root,
+    to: &Root,
+    request: &CopyRequest,
+    manifest: &Manifest,
+) -> Result<Vec<BackupName>, BackupError> {
+    if request.alone || !manifest.is_incremental() {
+        return Ok(Vec::new());
+    }
+    let links = match chain(from, &request.name).await {
+        Ok(links) => links,
+        // The destination may have what is missing here.
+        Err(RepoError::Chain { .. }) => return Ok(Vec::new()),
+        Err(error) if error.is_of_one_object() => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut missing = Vec::new();
+    for link in links.into_iter().filter(|link| link.name != request.name) {
+        // Another backup of that name is refused with the one that needs it.
+        if to.stored_manifest(&link.name).await?.is_none() {
+            missing.push(link.name);
+        }
+    }
+    Ok(missing)
 }
 
 /// Fails for an incremental backup whose base is missing at the destination, because it could not
@@ -157,8 +206,7 @@ async fn read_alike(from: &Root, key: &str) -> Result<Bytes, StoreError> {
 /// Copies the verification records. Best effort: a failure does not fail the copy.
 async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
     // The pin, the last of the keys, stays with the source.
-    let [with_key, without_key, _] = records::keys(&request.name);
-    for key in [with_key, without_key] {
+    for key in records::verification_keys(&request.name) {
         if let Ok(bytes) = from.store().get(&from.key(&key)).await {
             let _ = to.store().create(&to.key(&key), bytes).await;
         }
@@ -181,12 +229,7 @@ impl Copying<'_> {
         let copying = Copying { to: &to, ..*self };
         let copied = copying.under(&claim, &folders, report, cancel).await;
         drop(claim);
-        copied?;
-        if let Some(lock) = &request.lock {
-            let locking = lock_complete(&to, name, &source.manifest, lock, self.resources.parallel);
-            report.locked = cancel.or(locking).await?;
-        }
-        Ok(())
+        copied
     }
 
     /// Copies under a claim.

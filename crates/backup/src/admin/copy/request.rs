@@ -16,7 +16,7 @@ pub struct CopyRequest {
     pub to: BackupName,
     /// Copy the backup even if it is not verified.
     pub unverified: bool,
-    /// Copy an incremental backup even if its base is missing at the destination.
+    /// Copy an incremental backup without the backups that it needs and that are missing at the destination.
     pub alone: bool,
     /// Keys of a sealed backup. Required only if the copy gets another name. With keys, the backup
     /// must be sealed, and only a verification record that a key authenticates counts.
@@ -26,7 +26,7 @@ pub struct CopyRequest {
     /// Both ROOTs are in one bucket: let the store itself copy objects of at most this many bytes,
     /// if it can.
     pub within_store: Option<u64>,
-    /// Object lock for all copied objects, the manifest last.
+    /// Object lock for all objects of the copy and of the backups that it needs, the manifest last.
     pub lock: Option<Lock>,
 }
 
@@ -41,6 +41,8 @@ impl CopyRequest {
 pub struct CopyReport {
     /// The manifest as written at the destination.
     pub manifest: Manifest,
+    /// Names of the backups that it needs and that were copied before it, the full one first.
+    pub bases: Vec<String>,
     /// Data objects that the store itself copied; their content was not compared.
     pub by_store: u64,
     /// Data objects from an earlier, interrupted copy. They were read back and compared.
@@ -49,6 +51,8 @@ pub struct CopyReport {
     pub was_there: bool,
     /// Number of locked objects, including the small ones and the manifest.
     pub locked: u64,
+    /// Why not all backups that a restore needs are locked.
+    pub not_locked: Option<String>,
     /// Requests sent to both stores, retries included; 0 for folders.
     pub requests: u64,
     /// Number of retries.

@@ -54,7 +54,12 @@ impl Source {
         }
         if !request.unverified {
             let results = records::results(from, name, &stored.digest(), mac.as_ref()).await?;
-            demand_proof(name, Proof::of(&results.results))?;
+            let proof = Proof::of(&results.results);
+            if mac.is_some() && !proof.reaches(Level::Checksum) && proof.failed.is_none() {
+                let all = records::results(from, name, &stored.digest(), None).await?;
+                refuse_proof_without_key(name, &Proof::of(&all.results))?;
+            }
+            demand_proof(name, proof)?;
         }
         let same_name = *name == request.to;
         if same_name {
@@ -99,6 +104,16 @@ async fn raw(
         }
     };
     once_more(read).await
+}
+
+/// Explains why a proof does not count that was made without a key: anyone who can write to the store could
+/// have written it.
+fn refuse_proof_without_key(name: &BackupName, proof: &Proof) -> Result<(), BackupError> {
+    if !proof.reaches(Level::Checksum) {
+        return Ok(());
+    }
+    let why = "it was verified only without a key, and a copy with a key accepts only a record that the key authenticates; verify it with the key, or copy it under its own name without a key";
+    Err(BackupError::Unverified { name: name.to_string(), why: why.to_owned() })
 }
 
 fn demand_proof(name: &BackupName, proof: Proof) -> Result<(), BackupError> {

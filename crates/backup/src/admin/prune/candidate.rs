@@ -36,6 +36,14 @@ pub struct Candidate {
     /// Why the chain of this incremental backup cannot be restored. The backup is then treated as a
     /// damaged one.
     pub broken: Option<String>,
+    /// Whether its chain begins elsewhere, as the operator has accepted. It then counts for the rules.
+    pub accepted_without_base: bool,
+    /// Whether its content was not inspected. Such backups count only among themselves.
+    pub raw: bool,
+    /// What makes it much smaller than those before it, if that was not accepted.
+    pub shrunk: Option<String>,
+    /// Whether it is the newest of its kind and server, and much smaller than those before it.
+    pub in_doubt: bool,
     /// Whether the run that prunes has just made it.
     pub just_made: bool,
     /// When its manifest was written, by the store's clock, in seconds since 1970.
@@ -85,6 +93,10 @@ impl Candidate {
             pinned: listing.pinned.is_some(),
             damaged: listing.verified.is_some_and(|proof| proof.failed.is_some()),
             broken: listing.broken.clone(),
+            accepted_without_base: listing.is_accepted_without_base(),
+            raw: listing.raw,
+            shrunk: listing.unaccepted().cloned(),
+            in_doubt: listing.in_doubt,
             just_made: false,
             written: listing.written,
             unread_record: listing.unread_record,
@@ -92,9 +104,19 @@ impl Candidate {
         })
     }
 
-    /// Whether it can be restored now, as far as the catalogue shows: only then it counts for a rule.
+    /// Whether it can be restored now, as far as the catalogue shows.
     pub(super) fn is_restorable(&self) -> bool {
         !self.damaged && !self.unread_record && self.broken.is_none()
+    }
+
+    /// Whether it counts for a rule: it can be restored now, or with a base that is elsewhere.
+    pub(super) fn counts(&self) -> bool {
+        self.is_restorable() || self.accepted_without_base && !self.damaged && !self.unread_record
+    }
+
+    /// Whether nothing of its server is removed before it is accepted.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.in_doubt || (self.just_made && self.shrunk.is_some())
     }
 
     /// What ties it to its base.

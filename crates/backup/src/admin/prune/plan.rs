@@ -42,9 +42,9 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     order.sort_by_key(|&n| all.get(n).map(|c| std::cmp::Reverse((c.finished, &c.name))));
     let sorted: Vec<&Candidate> = order.iter().filter_map(|&n| all.get(n)).collect();
     let mut kept: Vec<BTreeSet<Why>> = vec![BTreeSet::new(); sorted.len()];
-    let mut servers: BTreeMap<&Option<String>, Vec<usize>> = BTreeMap::new();
+    let mut servers: BTreeMap<(&Option<String>, bool), Vec<usize>> = BTreeMap::new();
     for (n, candidate) in sorted.iter().enumerate() {
-        servers.entry(&candidate.server).or_default().push(n);
+        servers.entry((&candidate.server, candidate.raw)).or_default().push(n);
     }
     let mut note = |n: usize, why: Why| {
         if let Some(kept) = kept.get_mut(n) {
@@ -56,10 +56,12 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
             .iter()
             .filter_map(|&n| sorted.get(n).map(|candidate| (n, *candidate)))
             // A backup whose clock was ahead would count as the newest until that time has passed.
-            .filter(|(_, candidate)| {
-                candidate.is_restorable() && !is_ahead(candidate.finished, now)
-            })
+            .filter(|(_, candidate)| candidate.counts() && !is_ahead(candidate.finished, now))
             .collect();
+        let doubtful = of_server.iter().filter_map(|&n| sorted.get(n)).find(|c| c.is_doubtful());
+        if let Some(doubtful) = doubtful {
+            of_server.iter().for_each(|&n| note(n, Why::Doubt(doubtful.name.clone())));
+        }
         keep_by_rules(&good, keep, now, &mut note);
         keep_proven(&good, &mut note);
     }
@@ -84,9 +86,11 @@ fn keep_by_rules(
     now: Timestamp,
     note: &mut impl FnMut(usize, Why),
 ) {
-    good.iter().take(1).for_each(|(n, _)| note(*n, Why::Newest));
+    // An increment whose base is elsewhere does not replace what can be restored here.
+    let whole = || good.iter().filter(|(_, candidate)| candidate.is_restorable());
+    whole().take(1).for_each(|(n, _)| note(*n, Why::Newest));
     // A host whose clock is behind makes backups that look old.
-    let written = good.iter().rev().max_by_key(|(_, candidate)| candidate.written);
+    let written = whole().rev().max_by_key(|(_, candidate)| candidate.written);
     written.into_iter().for_each(|(n, _)| note(*n, Why::Newest));
     good.iter().take(keep.last).for_each(|(n, _)| note(*n, Why::Last));
     let periods: [(usize, PeriodOf, Why); 3] = [
@@ -112,7 +116,9 @@ fn keep_by_rules(
 
 /// Keeps the newest verified backup of one server, and the newest of those verified furthest.
 fn keep_proven(good: &[(usize, &Candidate)], note: &mut impl FnMut(usize, Why)) {
-    let mut proven = good.iter().filter(|(_, candidate)| candidate.proven.is_some());
+    let mut proven = good
+        .iter()
+        .filter(|(_, candidate)| candidate.proven.is_some() && candidate.is_restorable());
     if let Some((n, _)) = proven.clone().next() {
         note(*n, Why::NewestVerified);
     }
@@ -129,7 +135,7 @@ fn reasons_of_its_own(candidate: &Candidate, now: Timestamp) -> impl Iterator<It
         candidate.just_made.then_some(Why::JustMade),
         candidate.pinned.then_some(Why::Pinned),
         candidate.damaged.then_some(Why::Damaged),
-        candidate.broken.clone().map(Why::Broken),
+        candidate.broken.clone().filter(|_| !candidate.counts()).map(Why::Broken),
         candidate.unread_record.then_some(Why::UnreadRecord),
         candidate.possible_dependent.clone().map(Why::MayBeBaseOf),
         is_ahead(candidate.finished, now).then_some(Why::ClockAhead),

@@ -33,6 +33,9 @@ pub enum Why {
     Damaged,
     /// Incremental, and its chain is broken: a person must decide.
     Broken(String),
+    /// This backup of its server is much smaller than those before it, and was not accepted: a person must
+    /// decide before anything is removed.
+    Doubt(String),
     /// A verification record cannot be read.
     UnreadRecord,
     /// A later backup, whose manifest cannot be read, may depend on it.
@@ -61,6 +64,9 @@ impl std::fmt::Display for Why {
             Self::UnreadRecord => "its verification record cannot be read",
             Self::Broken(why) => {
                 return write!(f, "cannot be restored, {why}; never removed by prune");
+            }
+            Self::Doubt(name) => {
+                return write!(f, "{name} is much smaller than usual and not accepted");
             }
             Self::BaseOf(name) => return write!(f, "base of {name}"),
             Self::MayBeBaseOf(name) => {

@@ -13,9 +13,12 @@ use check::{check_all, revive};
 use held::Holdings;
 use outcome::Outcome;
 use server::Server;
+use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
-use xb_repo::chain::chain;
+use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
+use xb_repo::names::BackupName;
+use xb_repo::records::{self, VerifyResult};
 use xb_repo::root::Root;
 
 pub use server::ServerOptions;
@@ -28,6 +31,7 @@ use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
+use crate::read::unlock::{Given, unlock};
 use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::{RestoreOptions, check_room};
@@ -76,6 +80,7 @@ pub async fn verify_by_restore(
     let sound = report.is_ok();
     report.level = Level::Restore;
     if sound {
+        let bases = cancel.or(bases(session, &request)).await?;
         let keys = std::mem::take(&mut request.keys);
         let get = GetRequest {
             name: request.name.clone(),
@@ -98,6 +103,12 @@ pub async fn verify_by_restore(
         if let Err(error) = removed {
             report.warnings.push(format!("cannot remove the scratch directory: {error}"));
         }
+        report.finished = jiff::Timestamp::now();
+        if report.is_undamaged() && report.reached == Some(Level::Restore) {
+            for base in &bases {
+                record_of(root, &request, &mut report, base).await;
+            }
+        }
     } else {
         report.leave_out(Level::Restore);
     }
@@ -116,6 +127,54 @@ fn not_reached(report: &VerifyReport) -> Option<String> {
     }
     let level = report.levels.iter().find(|level| level.level == Level::Restore)?;
     Some(report.failed_checks.first().unwrap_or(&level.what).clone())
+}
+
+/// A backup that the trial restores before the verified one.
+struct Restored {
+    name: BackupName,
+    /// SHA-256 of its manifest, hexadecimal.
+    manifest: String,
+    /// The manifest's key, if it is known.
+    mac: Option<MacKey>,
+}
+
+/// The backups that a restore of an incremental one needs: its trial proves them, too.
+async fn bases(session: &Session, request: &VerifyRequest) -> Result<Vec<Restored>, BackupError> {
+    let root = &session.root;
+    // What is wrong with the chain is reported by the restore.
+    let links = chain(root, &request.name).await.unwrap_or_default();
+    let mut bases = Vec::new();
+    for Link { name, stored } in links.into_iter().filter(|link| link.name != request.name) {
+        let (keys, accept) = (&request.keys, request.accept);
+        let given = Given { keys, accept, memory: session.resources.memory };
+        let mac = match keys.is_empty() {
+            true => None,
+            false => {
+                let key = unlock(root, &name, Some(&stored), given).await?.key;
+                let id = stored.manifest.stream_id().filter(|_| !stored.manifest.is_carried());
+                key.zip(id).map(|(key, id)| key.manifest_key(&id))
+            }
+        };
+        bases.push(Restored { name, manifest: stored.digest(), mac });
+    }
+    Ok(bases)
+}
+
+/// Records a trial that succeeded for a base.
+async fn record_of(
+    root: &Root,
+    request: &VerifyRequest,
+    report: &mut VerifyReport,
+    base: &Restored,
+) {
+    let Some(tool) = &request.record else { return };
+    // Its pages were not checked one by one.
+    let result = VerifyResult { pages: None, ..VerifyResult::of(report, tool) };
+    let adding = records::add(root, &base.name, &base.manifest, result, base.mac.as_ref());
+    if let Err(error) = adding.await {
+        let warning = format!("cannot store the result for {}: {error}", base.name);
+        report.warnings.push(warning);
+    }
 }
 
 fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {

@@ -159,8 +159,6 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
     rewrite(&from, "inc", |manifest| {
         manifest["base"] = serde_json::json!({ "name": "full", "run": run });
     });
-    let refused = copy(&from, &to, "inc", "inc", unverified);
-    assert!(matches!(refused, Err(BackupError::Repo(RepoError::Chain { .. }))), "{refused:?}");
     to.put("full", Layout::Packed, 300, stream_reader()).unwrap();
     let refused = copy(&from, &to, "inc", "inc", unverified);
     assert!(
@@ -169,8 +167,25 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
     );
     copy(&from, &to, "inc", "alone", |r| CopyRequest { alone: true, ..unverified(r) }).unwrap();
     block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
-    copy(&from, &to, "full", "full", unverified).unwrap();
-    copy(&from, &to, "inc", "inc", unverified).unwrap();
+    // What the copy needs is taken along, and has to be verified as the copy does.
+    let refused = copy(&from, &to, "inc", "inc", |request| request);
+    assert!(matches!(refused, Err(BackupError::Unverified { .. })), "{refused:?}");
+    let done = copy(&from, &to, "inc", "inc", unverified).unwrap();
+    assert_eq!((done.bases, done.was_there), (vec!["full".to_owned()], false));
+    assert!(line(&to, "inc").broken.is_none());
+    assert!(copy(&from, &to, "inc", "inc", unverified).unwrap().bases.is_empty());
+}
+
+#[test]
+fn a_copy_with_a_key_explains_why_a_proof_without_one_does_not_count() {
+    let (from, to) = (Store::new(), Store::new());
+    put_sealed(&from, "n", &KEY).unwrap();
+    assert!(verify(&from, "n", Level::Checksum, None).is_ok());
+    let with = |request| CopyRequest { keys: keys(Some(KEY)), ..request };
+    let refused = copy(&from, &to, "n", "final", with).unwrap_err().to_string();
+    assert!(refused.contains("verified only without a key"), "{refused}");
+    assert!(verify(&from, "n", Level::Checksum, Some(KEY)).is_ok());
+    copy(&from, &to, "n", "final", with).unwrap();
 }
 
 /// If the manifest names no base, the base is found by log positions, on the same server only.

@@ -60,7 +60,7 @@ fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
     assert_eq!(lost, 2, "before the comparison, and before it is read back");
 }
 
-/// `show` lists the key slots that the store holds now, not those of the manifest.
+/// `show` and `list --long` name the key slots that the store holds now, not those of the manifest.
 #[test]
 fn show_names_the_key_slots_that_are_stored() {
     let store = Store::new();
@@ -79,6 +79,10 @@ fn show_names_the_key_slots_that_are_stored() {
         replace(&store.root, 9).unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(shown().key_slots, slots);
     assert_ne!(before, slots);
+    let mut listed = block_on(xb_repo::list::list(&store.root)).unwrap();
+    assert_eq!(listed[0].key_slots, before);
+    block_on(xb_backup::show_slots(&store.root, &mut listed)).unwrap();
+    assert_eq!(listed[0].key_slots, slots);
     let object = store.files().into_iter().find(|path| path.ends_with("keys")).unwrap();
     std::fs::remove_file(object).unwrap();
     assert!(shown().problem.unwrap().contains("no key opens it"));

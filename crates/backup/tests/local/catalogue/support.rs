@@ -54,7 +54,7 @@ pub(crate) fn copy(
         within_store: None,
         lock: None,
     });
-    block_on(xb_backup::copy(&session(&from.root), &to.root, &request))
+    block_on(xb_backup::copy(&session(&from.root), &to.root, request))
 }
 
 pub(crate) fn unverified(request: CopyRequest) -> CopyRequest {

@@ -20,6 +20,10 @@ fn candidate(name: &str, at: i64) -> Candidate {
         pinned: false,
         damaged: false,
         broken: None,
+        accepted_without_base: false,
+        raw: false,
+        shrunk: None,
+        in_doubt: false,
         just_made: false,
         written: at,
         unread_record: false,
@@ -276,4 +280,52 @@ proptest! {
         turned.reverse();
         prop_assert_eq!(sort(plan_prune(&all, &keep, now())), sort(plan_prune(&turned, &keep, now())));
     }
+}
+
+#[test]
+fn nothing_of_a_server_goes_while_its_newest_backup_is_in_doubt() {
+    let of = |name: &str, at, server: &str| Candidate {
+        server: Some(server.to_owned()),
+        ..candidate(name, at * DAY)
+    };
+    let mut all: Vec<Candidate> = (1..6).map(|n| of(&format!("a{n}"), n, "a")).collect();
+    all.extend((1..4).map(|n| of(&format!("b{n}"), n, "b")));
+    let keep = Keep { last: 1, ..Keep::default() };
+    assert_eq!(kept(&all, keep), ["a5", "b3"]);
+    all[4].shrunk = Some("2 bytes instead of 20".to_owned());
+    // An older one is no reason to wait.
+    assert_eq!(kept(&all, keep), ["a5", "b3"]);
+    all[4].in_doubt = true;
+    assert_eq!(kept(&all, keep), ["a5", "a4", "b3", "a3", "a2", "a1"]);
+    // Its clock may make it look old.
+    (all[4].in_doubt, all[4].just_made) = (false, true);
+    assert_eq!(kept(&all, keep).len(), 6);
+}
+
+#[test]
+fn what_was_not_inspected_counts_only_among_its_own_kind() {
+    let mut all: Vec<Candidate> = (1..4).map(|n| candidate(&format!("b{n}"), n * DAY)).collect();
+    let raw = |n: i64| Candidate {
+        raw: true,
+        proven: Some(Level::Checksum),
+        ..candidate(&format!("r{n}"), (10 + n) * DAY)
+    };
+    all.extend((1..4).map(raw));
+    assert_eq!(kept(&all, Keep { last: 1, ..Keep::default() }), ["r3", "b3"]);
+}
+
+#[test]
+fn an_increment_whose_base_is_elsewhere_counts_once_accepted_but_replaces_no_whole_chain() {
+    let broken = |n: i64| Candidate {
+        broken: Some("its base f is missing".to_owned()),
+        ..on(&format!("i{n}"), n * DAY, "f")
+    };
+    let full = candidate("full", DAY);
+    let all: Vec<Candidate> = [full].into_iter().chain((2..5).map(broken)).collect();
+    let keep = Keep { last: 1, ..Keep::default() };
+    assert_eq!(kept(&all, keep).len(), 4, "they stay, and count for no rule");
+    let accept =
+        |one: &Candidate| Candidate { accepted_without_base: one.name != "full", ..one.clone() };
+    let all: Vec<Candidate> = all.iter().map(accept).collect();
+    assert_eq!(kept(&all, keep), ["i4", "full"]);
 }
