@@ -390,10 +390,12 @@ async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoEr
         listings.iter_mut().filter(|line| line.state == State::Complete && !line.raw).collect();
     order.sort_by(|a, b| (a.finished, &a.name).cmp(&(b.finished, &b.name)));
     for (n, line) in order.iter_mut().enumerate() {
-        let kind = (line.server.clone(), line.kind == Some(BackupKind::Incremental));
-        let (usual, newest) = kinds.entry(kind).or_default();
+        let incremental = line.kind == Some(BackupKind::Incremental);
+        let (usual, newest) = kinds.entry((line.server.clone(), incremental)).or_default();
         *newest = n;
-        let size = Size { bytes: line.stream_bytes, files: line.files, tables: line.tables };
+        // After a quiet day an increment is small, but it has the files of all tables.
+        let bytes = line.stream_bytes.filter(|_| !incremental);
+        let size = Size { bytes, files: line.files, tables: line.tables };
         line.shrunk = usual.shrunk(size);
         if line.shrunk.is_none() {
             usual.add(size);
