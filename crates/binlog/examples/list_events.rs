@@ -1,7 +1,7 @@
 //! Lists the events of a binary log:
 //!
 //! ```sh
-//! cargo run -p xb-binlog --example list < bin.000001
+//! cargo run -p xb-binlog --example list_events < bin.000001
 //! ```
 
 use std::io::Read as _;
