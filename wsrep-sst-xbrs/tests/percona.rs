@@ -99,11 +99,12 @@ fn read(scene: &Scene, name: &str) -> String {
 
 fn stream(scene: &Scene, more: &[(&str, &[u8])]) {
     let info = b"tool_name = xtrabackup\ntool_version = 8.0.35-31\n";
-    let before: [(&str, &[u8]); 5] = [
+    let before: [(&str, &[u8]); 6] = [
         ("ibdata1", &[7; 70_000]),
         ("mysql.ibd", &[8; 70_000]),
         ("mysql/user.frm", b"new"),
         ("shop/orders.ibd", &[9; 300_000]),
+        ("xtrabackup_logfile", b"redo"),
         ("xtrabackup_checkpoints", b"backup_type = full-backuped\n"),
     ];
     let after: [(&str, &[u8]); 2] = [("xtrabackup_info", info), ("xtrabackup_tablespaces", b"{}")];

@@ -454,6 +454,7 @@ fn increments_are_copied_with_what_they_need() {
         let text =
             format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
         let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.file("ib_logfile0", b"redo", 1 << 20);
         let _ = out.file("xtrabackup_checkpoints", text.as_bytes(), 1 << 20);
         let _ = out.info();
         std::fs::write(site.path("stream"), out.finish()).unwrap();

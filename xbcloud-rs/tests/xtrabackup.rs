@@ -47,6 +47,7 @@ fn backup(increment: bool) -> Vec<u8> {
         (format!("ibdata1{end}"), &*empty),
         (format!("shop/orders.ibd{end}"), &*empty),
         ("xtrabackup_keys".to_owned(), "keys"),
+        ("xtrabackup_logfile".to_owned(), "redo"),
         ("xtrabackup_checkpoints".to_owned(), &*checkpoints),
         ("backup-my.cnf".to_owned(), "[mysqld]\n"),
         ("xtrabackup_info".to_owned(), info),

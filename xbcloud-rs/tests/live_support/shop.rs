@@ -36,6 +36,7 @@ impl Shop {
             format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
         let mut out = StreamWriter::new(Vec::new());
         let _ = out.file("db/t.MYD", &xb_testkit::data::noise(to, 300_000), 1 << 20);
+        let _ = out.file("ib_logfile0", b"redo", 1 << 20);
         let _ = out.file("xtrabackup_checkpoints", checkpoints.as_bytes(), 1 << 20);
         let _ = out.info();
         let stream = self.scratch.join(name);

@@ -180,6 +180,7 @@ pub(crate) fn positioned(from: u64, to: u64) -> Vec<u8> {
     let mut writer = ChunkWriter::new(Vec::new());
     for (name, content) in [
         ("shop/orders.ibd", "some pages"),
+        ("ib_logfile0", "redo"),
         ("xtrabackup_checkpoints", &positions),
         ("xtrabackup_info", "tool_name = mariadb-backup\n"),
     ] {
