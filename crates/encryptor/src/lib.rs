@@ -24,7 +24,7 @@
 //! let fresh = FreshKey::generate()?;
 //! let commitment = fresh.key().commitment(&stream_id); // goes into the stream header
 //! let context = SealContext { stream_id, commitment, header: b"the 128 bytes of the header" };
-//! let keys object = KeysObject::seal(fresh.key(), stream_id, &[KeySlotSpec::Key(&key_file)])?;
+//! let keys_object = KeysObject::seal(fresh.key(), stream_id, &[KeySlotSpec::Key(&key_file)])?;
 //!
 //! let (sealer, _key) = fresh.sealer(&context, Backend::default())?;
 //! let mut sealed = Vec::new();
@@ -32,7 +32,7 @@
 //! stream.push(b"the body", &mut sealed)?;
 //! stream.finish(&mut sealed)?;
 //!
-//! let key = KeysObject::parse(keys object.encode())?.open(&KeyMaterial::Key(&key_file))?;
+//! let key = KeysObject::parse(keys_object.encode())?.open(&KeyMaterial::Key(&key_file))?;
 //! let mut plain = Vec::new();
 //! let mut stream = OpenStream::new(&key, &context, Backend::default())?;
 //! stream.push(&sealed, &mut plain)?;

@@ -54,7 +54,8 @@ const KEYS: &str = "xtrabackup_keys";
 /// or compresses them.
 pub(crate) const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
 /// Beginnings of the names of redo logs: in a backup, and in a data directory.
-const REDO: [&[u8]; 3] = [b"xtrabackup_logfile", b"ib_logfile", b"#innodb_redo/#ib_redo"];
+const REDO: [&[u8]; 4] =
+    [b"xtrabackup_logfile", b"mariadb_backup_logfile", b"ib_logfile", b"#innodb_redo/#ib_redo"];
 /// Prefix of the files that describe the backup.
 const DESCRIBES: &str = "xtrabackup_";
 /// Data dictionary, or its changed pages. It is in every backup of MySQL 8 and later, which only
