@@ -28,10 +28,20 @@ case " $* " in
 *" --prepare "*) [ ! -e "$here/galera" ] || cp "$here/galera" "$target/xtrabackup_galera_info" ;;
 *" --move-back "*)
     [ ! -e "$here/fails" ] || { echo "cannot reach the vault" >&2; exit 1; }
-    mv "$target/ibdata1" "$target/shop" "$target/xtrabackup_info" "$datadir"
+    mv "$target/orders" "$target/shop" "$target/xtrabackup_info" "$datadir"
     ;;
 esac
 "#;
+
+/// A redo log of MySQL whose recovery starts at LSN 5.
+fn redo_log() -> Vec<u8> {
+    let mut log = vec![0; 12 << 10];
+    log[3] = 6;
+    log[527] = 5;
+    // CRC-32C of the checkpoint block.
+    log[1020..1024].copy_from_slice(&0xb2ad_2d52_u32.to_be_bytes());
+    log
+}
 
 /// A backup of xtrabackup 8.4 with a transition key; `increment` is one on top of it.
 fn backup(increment: bool) -> Vec<u8> {
@@ -40,20 +50,20 @@ fn backup(increment: bool) -> Vec<u8> {
     let checkpoints =
         format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = 9\n");
     let end = if increment { ".delta" } else { "" };
-    // Pages that were never written.
-    let empty = String::from_utf8(vec![0; 65_536]).unwrap();
+    // Files whose content level `pages` does not know.
+    let table = "rows".repeat(20_000);
     let mut out = StreamWriter::new(Vec::new());
     for (name, content) in [
-        (format!("ibdata1{end}"), &*empty),
-        (format!("shop/orders.ibd{end}"), &*empty),
-        ("xtrabackup_keys".to_owned(), "keys"),
-        ("xtrabackup_logfile".to_owned(), "redo"),
-        ("xtrabackup_checkpoints".to_owned(), &*checkpoints),
-        ("backup-my.cnf".to_owned(), "[mysqld]\n"),
-        ("xtrabackup_info".to_owned(), info),
-        ("xtrabackup_tablespaces".to_owned(), "{}"),
+        (format!("orders{end}"), table.as_bytes()),
+        (format!("shop/orders.MYD{end}"), table.as_bytes()),
+        ("xtrabackup_keys".to_owned(), b"keys"),
+        ("xtrabackup_logfile".to_owned(), &redo_log()),
+        ("xtrabackup_checkpoints".to_owned(), checkpoints.as_bytes()),
+        ("backup-my.cnf".to_owned(), b"[mysqld]\n"),
+        ("xtrabackup_info".to_owned(), info.as_bytes()),
+        ("xtrabackup_tablespaces".to_owned(), b"{}"),
     ] {
-        out.payload(&name, 0, content.as_bytes()).end(&name);
+        out.payload(&name, 0, content).end(&name);
     }
     out.finish()
 }
@@ -145,11 +155,12 @@ fn a_new_master_key_takes_one_more_call() {
     assert_eq!(scene.calls(), expected);
     let files = [
         "backup-my.cnf",
-        "ibdata1",
-        "shop/orders.ibd",
+        "orders",
+        "shop/orders.MYD",
         "xtrabackup_checkpoints",
         "xtrabackup_info",
         "xtrabackup_keys",
+        "xtrabackup_logfile",
         "xtrabackup_tablespaces",
     ];
     assert_eq!(names(&data), files);
@@ -194,7 +205,7 @@ fn a_failure_to_make_the_key_fails_the_restore() {
     let ran = scene.run("restore", &["--prepare", &target], &["--generate-new-master-key"]);
     let ran = ran.expect_failure();
     assert!(ran.stderr_text().contains("cannot reach the vault"), "{ran:?}");
-    assert!(data.join(".xb-prepared/ibdata1").exists(), "nothing is lost");
+    assert!(data.join(".xb-prepared/orders").exists(), "nothing is lost");
     // A backup of another program has no such step.
     let _ = put_bytes(&scene.store, "maria", &[], &xb_testkit::stream::small_backup(1, 5000));
     let target = format!("--target-dir={}", scene.scratch.join("maria").display());
