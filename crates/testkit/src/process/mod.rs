@@ -2,5 +2,6 @@
 
 pub mod command;
 pub mod daemon;
+pub mod flood;
 mod ran;
 pub mod tools;

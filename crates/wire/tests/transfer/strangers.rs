@@ -1,15 +1,14 @@
 //! Peers of other kinds, and donors that are not the expected one.
 
-use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
 use super::relay::{Fate, How, Relay};
 use super::support::{LONG, Told, donor, joiner, listen, noise, receive, send};
+use xb_testkit::flood::Flood;
 use xb_wire::{Announcement, Security, TransferError, connect};
 
 /// Returns the joiner's answer to a peer that begins with `bytes`.
@@ -164,32 +163,6 @@ fn nobody_keeps_the_donor_out_by_silence() {
     });
 }
 
-/// Ends the strangers of a flood when dropped, so that a test that panics ends, too.
-struct EndOfFlood<'a>(&'a AtomicBool);
-
-impl Drop for EndOfFlood<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Connects again and again with a valid first line, and keeps more connections open than a
-/// joiner has room for.
-fn flood(to: SocketAddr, is_over: &AtomicBool) {
-    let line = format!("XBRS-WIRE 1-1 tls {}\n", "00".repeat(16));
-    let mut open = VecDeque::new();
-    while !is_over.load(Ordering::Relaxed) {
-        let Ok(mut socket) = TcpStream::connect_timeout(&to, Duration::from_secs(5)) else {
-            continue;
-        };
-        let _ = socket.write_all(line.as_bytes());
-        open.push_back(socket);
-        if open.len() > 40 {
-            open.pop_front();
-        }
-    }
-}
-
 #[test]
 fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
     let stream = noise(100_000);
@@ -198,15 +171,10 @@ fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
         let mut joiner = joiner(Security::OneTime);
         joiner.observer = told.observer();
         let (listener, announcement) = listen(joiner);
-        let to = listener.local_addr();
         let mut donor = donor(Security::OneTime);
         donor.limits.connect = LONG;
-        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let end_of_flood = EndOfFlood(&is_over);
-            for _ in 0..strangers {
-                scope.spawn(|| flood(to, &is_over));
-            }
+            let flood = Flood::start(listener.local_addr(), strangers);
             // How a stranger is refused depends on who is faster: it is evicted, or it closes
             // its connection before it is served. Only the first hundred refusals are logged.
             told.wait_for("refused a connection", 10);
@@ -214,7 +182,7 @@ fn a_flood_of_first_lines_does_not_keep_the_donor_out() {
             let received =
                 scope.spawn(|| receive(listener.accept(LONG)?.accept(b"")?, &stream).map(|_| ()));
             let ended = [sent.join(), received.join()];
-            drop(end_of_flood);
+            drop(flood);
             for end in ended {
                 end.unwrap().unwrap();
             }
