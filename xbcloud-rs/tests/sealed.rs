@@ -78,10 +78,7 @@ fn stream(content: &[u8], (from, to): (u64, u64), bait: bool) -> Vec<u8> {
     if bait {
         stream.end("x.xbcrypt");
     }
-    let kind = if from > 0 { "incremental" } else { "full-backuped" };
-    let positions = format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\n");
-    stream.file("ib_logfile0", b"redo", 1000);
-    stream.file("xtrabackup_checkpoints", positions.as_bytes(), 1000).info();
+    stream.positions(from, to).info();
     stream.finish()
 }
 

@@ -110,6 +110,19 @@ impl<W: Write> StreamWriter<W> {
         self.file("xtrabackup_info", b"tool_name = mariadb-backup\n", 1 << 20)
     }
 
+    /// Writes the files in which a backup states that it reaches from one LSN to another, and a redo
+    /// log; from 0, it is a full one.
+    pub fn positions(&mut self, from: u64, to: u64) -> &mut Self {
+        let kind = if from > 0 { "incremental" } else { "full-backuped" };
+        let positions =
+            format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
+        self.file("ib_logfile0", b"redo", 1 << 20).file(
+            "xtrabackup_checkpoints",
+            positions.as_bytes(),
+            1 << 20,
+        )
+    }
+
     /// Writes bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         // Many tests are about a reader that stops early.
