@@ -92,8 +92,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on a data directory. Anybody who can reach its socket is its administrator:
-    /// the passwords in the data are not known here.
+    /// Starts a server on a data directory. Its socket gives administrator rights without a
+    /// password, because the passwords in the data are not known here.
     ///
     /// # Errors
     /// [`ServerError::TooDeep`], [`ServerError::Scratch`], [`ServerError::Start`]. What the server

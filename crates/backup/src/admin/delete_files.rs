@@ -97,7 +97,7 @@ async fn objects_of(
     contents.refuse_folder(name)?;
     if contents.classic.is_empty() {
         let state = xb_repo::list::state_without_manifest(root, name).await?;
-        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
+        return Err(RepoError::NotThere { name: name.to_string(), state }.into());
     }
     let mut missing: BTreeSet<&str> = files.iter().map(String::as_str).collect();
     let mut keys = Vec::new();

@@ -205,10 +205,9 @@ async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupEr
     let run = RunId::random()?;
     match claim_emptied(root, name, run, Foreign::Leave).await {
         Ok((claim, _)) => claim.end().await,
-        Err(
-            BackupError::Repo(RepoError::Running { .. })
-            | BackupError::Repo(RepoError::Exists { .. }),
-        ) => return Ok(false),
+        Err(BackupError::Repo(RepoError::Running { .. } | RepoError::Exists { .. })) => {
+            return Ok(false);
+        }
         Err(error) if error.is_of_one_object() => return Ok(false),
         Err(error) => return Err(error),
     }

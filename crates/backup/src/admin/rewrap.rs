@@ -43,7 +43,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     let not_sealed = || BackupError::Keys(format!("{name} is not sealed, so it has no key slots"));
     let Some(stored) = root.stored_manifest(name).await? else {
         let state = xb_repo::list::state_without_manifest(root, name).await?;
-        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
+        return Err(RepoError::NotThere { name: name.to_string(), state }.into());
     };
     let manifest = &stored.manifest;
     let (Layout::Packed, Some(run)) = (manifest.layout, manifest.run_id()) else {

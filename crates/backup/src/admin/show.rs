@@ -68,7 +68,7 @@ pub struct Shown {
 pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupError> {
     let name = &request.name;
     let Some((mut listing, stored)) = line(root, name).await? else {
-        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state: "" }));
+        return Err(RepoError::NotThere { name: name.to_string(), state: "" }.into());
     };
     if let Some(stored) = &stored
         && stored.manifest.is_incremental()

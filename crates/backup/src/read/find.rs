@@ -171,7 +171,7 @@ pub(crate) async fn stock_files(
     let files = list_with_sums(root, name, None).await?;
     if files.is_empty() || look.is_unfinished() {
         let state = state_without_manifest(root, name).await?;
-        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
+        return Err(RepoError::NotThere { name: name.to_string(), state }.into());
     }
     Ok((look, files))
 }
@@ -190,10 +190,11 @@ async fn open(
             Ok(unlock(&session.root, name, stored, given).await?.key)
         }
         Some(known) if known.digest == stored.map(StoredManifest::digest) => Ok(known.key.clone()),
-        Some(_) => Err(BackupError::Repo(RepoError::Chain {
+        Some(_) => Err(RepoError::Chain {
             name: name.to_string(),
             what: "it was replaced while its chain was being restored".to_owned(),
-        })),
+        }
+        .into()),
     }
 }
 

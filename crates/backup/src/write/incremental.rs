@@ -130,7 +130,7 @@ pub async fn since(
     };
     let Some(stored) = root.stored_manifest(&name).await? else {
         let state = xb_repo::list::state_without_manifest(root, &name).await?;
-        return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
+        return Err(RepoError::NotThere { name: name.to_string(), state }.into());
     };
     request.demand_vouched(root, &name, &stored).await?;
     let manifest = &stored.manifest;

@@ -142,7 +142,7 @@ async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupE
     let Some(manifest) = root.manifest(name).await? else { return Ok(false) };
     if !is_vacant(root, name, &manifest).await? {
         let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
-        return Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state }));
+        return Err(RepoError::Exists { name: name.to_string(), state }.into());
     }
     Ok(true)
 }
@@ -151,18 +151,13 @@ async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupE
 /// only for a short time.
 async fn claim(root: &Root, request: &PutRequest, taken: bool) -> Result<RunFolder, BackupError> {
     if taken && !free_if_vacant(root, &request.name).await? {
-        return Err(BackupError::Repo(RepoError::Exists {
-            name: request.name.to_string(),
-            state: "",
-        }));
+        return Err(RepoError::Exists { name: request.name.to_string(), state: "" }.into());
     }
     let mut name = request.name.clone();
     for _ in 0..GENERATED_NAMES {
         match RunFolder::claim(root, request, name, RunId::random()?).await {
-            Err(
-                BackupError::Repo(RepoError::Exists { .. })
-                | BackupError::Repo(RepoError::Running { .. }),
-            ) if request.generated => {}
+            Err(BackupError::Repo(RepoError::Exists { .. } | RepoError::Running { .. }))
+                if request.generated => {}
             outcome => return outcome,
         }
         // Random: runs that begin together would count up together.

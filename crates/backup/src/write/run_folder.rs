@@ -66,7 +66,7 @@ impl RunFolder {
         refuse_earlier(root, name, self.run, &found.packed, generated).await?;
         // A run that has ended by now is not alive, but may have committed.
         match generated && root.manifest(name).await?.is_some() {
-            true => Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state: "" })),
+            true => Err(RepoError::Exists { name: name.to_string(), state: "" }.into()),
             false => Ok(()),
         }
     }
@@ -223,7 +223,7 @@ async fn leftovers(
     // Check this only under the claim: a run that has finished since wrote its manifest before it
     // ended its claim.
     if root.manifest(name).await?.is_some() {
-        return Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state: "" }));
+        return Err(RepoError::Exists { name: name.to_string(), state: "" }.into());
     }
     let found = Contents::of(root, name).await?;
     match (found.classic.iter().map(|listed| listed.modified).max(), dead) {

@@ -99,10 +99,7 @@ async fn copy_one(
     match there {
         Some(there) if there.digest() == source.digest => report.was_there = true,
         Some(_) => {
-            return Err(BackupError::Repo(RepoError::Exists {
-                name: request.to.to_string(),
-                state: "",
-            }));
+            return Err(RepoError::Exists { name: request.to.to_string(), state: "" }.into());
         }
         None => {
             cancel.or(base_is_there(to, &source.manifest, request, resources.memory)).await?;

@@ -40,7 +40,7 @@ impl Source {
                 }
                 state => state,
             };
-            return Err(BackupError::Repo(RepoError::NotThere { name: name.to_string(), state }));
+            return Err(RepoError::NotThere { name: name.to_string(), state }.into());
         };
         let (manifest, original) = (stored.manifest.clone(), stored.digest());
         let Some(run) = manifest.run_id() else {
@@ -106,8 +106,8 @@ async fn raw(
     once_more(read).await
 }
 
-/// Explains why a proof does not count that was made without a key: anyone who can write to the store could
-/// have written it.
+/// Explains why a proof made without a key does not count: write access to the store is enough to forge
+/// one.
 fn refuse_proof_without_key(name: &BackupName, proof: &Proof) -> Result<(), BackupError> {
     if !proof.reaches(Level::Checksum) {
         return Ok(());

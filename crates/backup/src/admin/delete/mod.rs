@@ -56,7 +56,7 @@ async fn doomed_with(
     let mut doomed = plan(root, name).await?;
     doomed.how.unless_needed = unless_needed;
     if unless_needed && known.is_none() && doomed.manifest.is_some() {
-        return Err(BackupError::Repo(RepoError::Changed { name: doomed.name }));
+        return Err(RepoError::Changed { name: doomed.name }.into());
     }
     Ok((doomed, known))
 }
@@ -85,7 +85,7 @@ pub async fn delete_shown(session: &Session, shown: &DeletionPlan) -> Result<Del
     let find = doomed_with(&session.root, &name, unless_needed);
     let (doomed, known) = session.cancel.or(find).await?;
     if doomed != *shown {
-        return Err(BackupError::Repo(RepoError::Changed { name: shown.name.clone() }));
+        return Err(RepoError::Changed { name: shown.name.clone() }.into());
     }
     remove(session, doomed, known).await
 }
@@ -112,7 +112,7 @@ async fn remove(
     match (settled.kept.pop(), settled.gone.pop()) {
         (Some((_, why)), _) => Err(why),
         (None, Some(gone)) => cancel.or(gone.remove_objects()).await,
-        (None, None) => Err(BackupError::Repo(RepoError::Changed { name })),
+        (None, None) => Err(RepoError::Changed { name }.into()),
     }
 }
 

@@ -185,7 +185,7 @@ pub(super) async fn refuse_changed(
     if there == doomed.manifest.is_some() && digest == doomed.how.digest {
         return Ok(());
     }
-    Err(BackupError::Repo(RepoError::Changed { name: name.to_string() }))
+    Err(RepoError::Changed { name: name.to_string() }.into())
 }
 
 /// Reads the manifest, or returns whether it is unreadable. A manifest of a newer version is an

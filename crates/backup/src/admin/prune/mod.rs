@@ -119,10 +119,12 @@ async fn begin<'a>(
             // Another `prune` may be removing it.
             Err(
                 BackupError::Pinned { .. }
-                | BackupError::Repo(RepoError::Needed { .. })
-                | BackupError::Repo(RepoError::NotThere { .. })
-                | BackupError::Repo(RepoError::Unrecognised { .. })
-                | BackupError::Repo(RepoError::Changed { .. }),
+                | BackupError::Repo(
+                    RepoError::Needed { .. }
+                    | RepoError::NotThere { .. }
+                    | RepoError::Unrecognised { .. }
+                    | RepoError::Changed { .. },
+                ),
             ) => {}
             Err(error) if keeps(&error) => done(&verdict.name, Some(&error)),
             Err(error) => return (begun, Err(error)),
@@ -157,12 +159,14 @@ async fn begin_one(
 fn keeps(error: &BackupError) -> bool {
     matches!(
         error,
-        BackupError::Repo(RepoError::Running { .. })
-            | BackupError::Repo(RepoError::Foreign { .. })
-            | BackupError::Repo(RepoError::Linked { .. })
-            | BackupError::Repo(RepoError::Folder { .. })
-            | BackupError::Repo(RepoError::Unclear { .. })
-            | BackupError::Repo(RepoError::MayBeNeeded { .. })
+        BackupError::Repo(
+            RepoError::Running { .. }
+                | RepoError::Foreign { .. }
+                | RepoError::Linked { .. }
+                | RepoError::Folder { .. }
+                | RepoError::Unclear { .. }
+                | RepoError::MayBeNeeded { .. }
+        )
     )
 }
 
