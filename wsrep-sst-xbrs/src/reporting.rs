@@ -1,5 +1,5 @@
-//! The report of a transfer, for `report-dir=DIR` in `[sst]`: begun before the work, written after it,
-//! whatever happened.
+//! The report of a transfer as JSON, for `report-dir=DIR` in `[sst]`: begun before the work, written after
+//! it, whatever happened.
 
 use std::path::PathBuf;
 
@@ -56,14 +56,14 @@ pub(crate) fn end(context: &Context, error: Option<&SstError>) {
         meaning: meaning(status).to_owned(),
         error: error.map(|error| Cause { message: error.to_string(), hint: error.hint() }),
     };
-    if let Err(error) = write_whole(&path, &report.page(&end), Readers::Owner) {
+    if let Err(error) = write_whole(&path, &report.end(end).to_json(), Readers::Owner) {
         context.talk.warn(format_args!("cannot write the report {}: {error}", path.display()));
     }
 }
 
 /// A node that was a joiner may be a donor later: each role has a file of its own.
 fn path(context: &Context) -> Option<PathBuf> {
-    let name = format!("xbrs-{}.html", context.args.role.word());
+    let name = format!("xbrs-{}.json", context.args.role.word());
     context.settings.report_dir.as_ref().map(|dir| dir.join(name))
 }
 

@@ -3,11 +3,14 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use harness::{PROGRAM, STATE, Scene};
 use rustix::process::Signal;
+use serde_json::{Value, json};
+use xb_report::Document;
 use xb_testkit::daemon::{children, kill_9, process_name};
 
 /// Asserts the content of the joiner's directory after a transfer, apart from the old data.
@@ -124,38 +127,65 @@ fn what_cannot_be_used_is_refused_before_it_is_confirmed() {
     scene.assert_untouched();
 }
 
+const REPORT_PAGE: &str = include_str!("../../docs/reference/json/report.md");
+
+/// The names of all fields of a document.
+fn field_names(value: &Value) -> BTreeSet<String> {
+    match value {
+        Value::Array(all) => all.iter().flat_map(field_names).collect(),
+        Value::Object(fields) => {
+            let inner = fields.values().flat_map(field_names);
+            fields.keys().cloned().chain(inner).collect()
+        }
+        _ => BTreeSet::new(),
+    }
+}
+
 #[test]
 fn each_side_reports_what_it_did() {
     let scene = Scene::new();
     scene.options(&format!("report-dir={}\ncompress=zstd:1", scene.scratch.path().display()));
-    let page = |role: &str| {
-        let path = scene.scratch.join(format!("xbrs-{role}.html"));
+    let report = |role: &str| -> Value {
+        let path = scene.scratch.join(format!("xbrs-{role}.json"));
         let mode = path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "names of tables are not for everyone");
-        std::fs::read_to_string(path).unwrap()
+        let text = std::fs::read(path).unwrap();
+        Document::parse(&text).expect("`xbcloud-rs report` can draw it");
+        serde_json::from_slice(&text).unwrap()
     };
     let (joiner, donor) = scene.transfer();
     assert!(joiner.status.success() && donor.status.success(), "{}{}", joiner.log, donor.log);
-    let (sent, received) = (page("donor"), page("joiner"));
-    for part in [
-        "✓ succeeded",
-        "<bdi>shop.orders</bdi>",
-        "zstd:1",
-        "on the wire",
-        "from this node to 127.0.0.1:",
-    ] {
-        assert!(sent.contains(part), "{part}: {sent}");
-    }
-    assert!(!sent.contains("requests"), "there is no store: {sent}");
-    assert!(sent.contains("data-phase=\"sending\""), "{sent}");
+    let (sent, received) = (report("donor"), report("joiner"));
+    let place = sent["place"].as_str().unwrap();
+    assert!(place.starts_with("from this node to 127.0.0.1:"), "{sent}");
+    assert_eq!(
+        (&sent["format"], &sent["exit"], &sent["error"]),
+        (&json!(1), &json!(0), &json!(null))
+    );
+    let compress = json!({"name": "compress", "value": "zstd:1"});
+    assert!(sent["settings"].as_array().unwrap().contains(&compress), "{sent}");
+    let section = &sent["sections"][0];
+    assert_eq!(section["direction"], "send");
+    assert_eq!(section["stages"], json!(["back up", "compress", "seal", "send"]));
+    assert_eq!(section["phases"][0]["name"], "sending");
+    assert_eq!(section["counted"]["requests"], json!(null), "there is no store: {sent}");
+    let tables = section["tables"]["largest"].as_array().unwrap();
+    let orders = tables.iter().find(|table| table["table"] == "shop.orders").unwrap();
+    assert!(orders["raw"].as_u64() > orders["stored"].as_u64(), "{orders}");
+    let steps: Vec<&Value> =
+        received["stages"].as_array().unwrap().iter().map(|stage| &stage["name"]).collect();
     for step in ["receiving", "preparing", "exchanging"] {
-        assert!(received.contains(&format!("data-phase=\"{step}\"")), "{step}: {received}");
+        assert!(steps.iter().any(|name| *name == step), "{step}: {received}");
+    }
+    for name in field_names(&sent).union(&field_names(&received)) {
+        assert!(REPORT_PAGE.contains(&format!("`{name}`")), "docs/reference/json/report.md: {name}");
     }
     // A failure is reported, too, and takes the place of the last report.
     std::fs::write(scene.bin().join("fail"), "").unwrap();
     let _ = scene.transfer();
-    for page in [page("donor"), page("joiner")] {
-        assert!(page.contains("✗ failed") && page.contains("the server went away"), "{page}");
+    for report in [report("donor"), report("joiner")] {
+        let message = report["error"]["message"].as_str().unwrap();
+        assert!(report["exit"] != 0 && message.contains("the server went away"), "{report}");
     }
     // For lack of a report no transfer fails.
     std::fs::remove_file(scene.bin().join("fail")).unwrap();

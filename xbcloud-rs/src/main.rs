@@ -8,6 +8,7 @@ mod keys;
 mod limits;
 mod listing;
 mod owner;
+mod page;
 mod place;
 mod report;
 mod retries;

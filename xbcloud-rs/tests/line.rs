@@ -34,6 +34,10 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
         assert!(text.contains("--s3-endpoint") && text.contains("--azure-sas-token"), "{text}");
         assert!(text.lines().count() <= 75, "{command}: {}", text.lines().count());
     }
+    for help in ["-h", "--help"] {
+        let text = run(&["report", help], b"").expect(0).stdout_text().to_string();
+        assert!(text.lines().count() <= 30 && !text.contains("--help stores"), "{text}");
+    }
     let wrong = run(&["lsit"], b"").expect(2).stderr_text().to_string();
     assert!(wrong.contains("list"), "{wrong}");
     let version = run(&["--version"], b"").expect(0).stdout_text();

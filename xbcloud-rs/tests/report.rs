@@ -1,9 +1,11 @@
-//! `--report` beside a run: what it may and may not change.
+//! `--report` beside a run: what it may and may not change; and pages drawn from the report of a transfer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use xb_pipeline::Observer;
+use xb_report::{Cause, Direction, Document, End, Head, Report, SectionOptions, Traffic};
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::stream::small_backup;
 
@@ -96,4 +98,90 @@ fn secrets_are_not_in_the_page() {
     assert!(!ran.stderr_text().contains("topsecret"));
     let page = site.page("s.html");
     assert!(page.contains("s3://***@bucket/n") && !page.contains("topsecret"), "{page}");
+}
+
+/// The report of a donor.
+fn transfer(error: Option<Cause>) -> Document {
+    let report = Report::begin(Head {
+        what: "State transfer, donor".into(),
+        tool: "xbrs 1".into(),
+        place: "from this node to db2:4444".into(),
+        host: "db1".into(),
+        started: "2026-11-22T03:15:00Z".parse().unwrap(),
+    });
+    report.setting("compress", "zstd:1");
+    let observer = Observer::default();
+    let options = SectionOptions { direction: Direction::Send, encode: None, threads: 2 };
+    let watch = report.watch("transfer", options, &observer, Traffic::default);
+    observer.begin_phase("sending");
+    observer.add_bytes(9000);
+    let watcher = observer.watcher().unwrap();
+    watcher.file_bytes(b"shop/orders.ibd", 9000);
+    watcher.packed(Some(3000));
+    drop(watch);
+    report.end(End {
+        finished: "2026-11-22T03:15:13Z".parse().unwrap(),
+        exit: if error.is_some() { 22 } else { 0 },
+        meaning: "done".into(),
+        error,
+    })
+}
+
+fn draw(site: &Site, file: &str, more: &[&str]) -> Ran {
+    let file = site.path(file).display().to_string();
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "report", &file])
+        .args(more)
+        .run()
+}
+
+#[test]
+fn the_page_of_a_transfer_is_drawn_from_its_json() {
+    let site = Site::new();
+    std::fs::write(site.path("xbrs-donor.json"), transfer(None).to_json()).unwrap();
+    let shown = draw(&site, "xbrs-donor.json", &[]).expect(0).stdout_text().to_string();
+    for part in [
+        "✓ succeeded",
+        "<bdi>shop.orders</bdi>",
+        "zstd:1",
+        "on the wire",
+        "from this node to db2:4444",
+        "data-phase=\"sending\"",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("requests"), "there is no store: {shown}");
+    let page = site.path("donor.html").display().to_string();
+    let _ = draw(&site, "xbrs-donor.json", &["-o", &page]).expect(0);
+    assert_eq!(site.page("donor.html"), shown);
+    assert_eq!(site.path("donor.html").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    // After a failure.
+    let cause = Cause { message: "the server went away".into(), hint: None };
+    std::fs::write(site.path("xbrs-donor.json"), transfer(Some(cause)).to_json()).unwrap();
+    let shown = draw(&site, "xbrs-donor.json", &[]).expect(0).stdout_text().to_string();
+    assert!(shown.contains("✗ failed") && shown.contains("the server went away"), "{shown}");
+}
+
+#[test]
+fn what_is_no_report_is_refused() {
+    let site = Site::new();
+    let good = transfer(None).to_json();
+    let bad = [
+        ("", "EOF while parsing a value at line 1 column 0"),
+        ("{\"format\": 1, \"tool\": \"x\"}", "missing field `what`"),
+        ("{\"format\": 2}", "version 2 of the format, and this program reads version 1"),
+        (&good[..good.len() / 2], "EOF while parsing"),
+        (&good.replace("\"begin\":", "\"begin\":-1,\"x\":"), "-1 is not a duration in seconds"),
+    ];
+    for (text, why) in bad {
+        std::fs::write(site.path("bad.json"), text).unwrap();
+        let page = site.path("bad.html").display().to_string();
+        let ran = draw(&site, "bad.json", &["-o", &page]).expect(1);
+        let said = ran.stderr_text();
+        assert!(said.contains(why) && said.contains("bad.json: "), "{text}: {said}");
+        assert!(said.contains("hint: give a file that a state transfer wrote"), "{said}");
+        assert!(!site.path("bad.html").exists(), "{text}");
+    }
+    let said = draw(&site, "missing.json", &[]).expect(1).stderr_text().to_string();
+    assert!(said.contains("missing.json: No such file"), "{said}");
 }

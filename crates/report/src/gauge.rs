@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use xb_pipeline::{Observer, Wait, Work};
 
-use crate::lanes::Direction;
+use crate::direction::Direction;
 use crate::recorder::{LaneCount, MAX_LANES, Sample};
 
 /// Counters of the requests to a store at one moment.

@@ -1,17 +1,17 @@
-//! The report of one run: a self-contained page that says what was done, how fast each stage was,
-//! which stage held up the others, and how long everything took.
+//! The report of one run: what was done, how fast each stage was, which stage held up the others, and
+//! how long everything took.
 //!
 //! - [`Report`] collects facts during the run. [`Report::watch`] samples the counters of a pipeline
 //!   in bounded memory: a longer run has fewer samples per minute.
-//! - [`Report::page`] returns the page: HTML that contains its styles and pictures, loads nothing,
-//!   and has no script. Every name from outside is escaped.
+//! - [`Report::end`] returns the [`Document`], which is JSON for other programs. The page for people is
+//!   drawn from it elsewhere.
 //!
 //! The crate knows the pipeline's counters, but no files, no stores and no command lines: numbers of a store
 //! come through [`Traffic`].
 //!
 //! ```
 //! use xb_pipeline::Observer;
-//! use xb_report::{Direction, End, Head, Report, SectionOptions, Traffic};
+//! use xb_report::{Direction, Document, End, Head, Report, SectionOptions, Traffic};
 //!
 //! let report = Report::begin(Head {
 //!     what: "Backup".into(),
@@ -27,25 +27,27 @@
 //! drop(watch);
 //! let finished = "2026-11-22T03:15:13Z".parse()?;
 //! let end = End { finished, exit: 0, meaning: "done".into(), error: None };
-//! assert!(report.page(&end).contains("s3://bucket/shop"));
-//! # Ok::<(), jiff::Error>(())
+//! let document = report.end(end);
+//! assert_eq!(Document::parse(document.to_json().as_bytes())?, document);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod content;
+mod direction;
+mod document;
 mod gauge;
-mod lanes;
-mod page;
 mod recorder;
 mod report;
 mod sampler;
-mod section;
-mod state;
-mod timeline;
-mod units;
+mod seconds;
 
+pub use content::object_sizes::{Objects, SizeClass};
+pub use content::table_totals::{Sizes, Table, Tables};
+pub use direction::Direction;
+pub use document::{
+    Cause, Document, DocumentError, FORMAT, Phase, Retry, Section, Setting, Stage, StageEnd, Totals,
+};
 pub use gauge::Traffic;
-pub use lanes::Direction;
-pub use report::Report;
+pub use recorder::{LaneCount, MAX_LANES, Recorder, Sample};
+pub use report::{End, FIRST_RETRIES, Head, Report, SectionOptions};
 pub use sampler::Watch;
-pub use section::{SectionOptions, Totals};
-pub use state::{Cause, End, Head, StageEnd};

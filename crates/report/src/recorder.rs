@@ -2,36 +2,47 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::seconds;
+
 /// Number of stages in a section at most.
-pub(crate) const MAX_LANES: usize = 4;
+pub const MAX_LANES: usize = 4;
 
 /// Number of samples of a section at most.
-pub(crate) const MAX_SAMPLES: usize = 600;
+const MAX_SAMPLES: usize = 600;
 
 /// Time between two samples at first. It doubles whenever the samples are thinned out.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Counters of one stage since the begin of the section.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LaneCount {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneCount {
     /// Bytes that have passed.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Time for which this stage held up the others.
-    pub(crate) limiting: Duration,
+    #[serde(rename = "held_up", with = "seconds")]
+    pub limiting: Duration,
 }
 
 /// Counters of all stages at one moment. They only grow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
     /// Time since the begin of the section.
-    pub(crate) at: Duration,
-    pub(crate) lanes: [LaneCount; MAX_LANES],
-    pub(crate) retries: u64,
+    #[serde(with = "seconds")]
+    pub at: Duration,
+    /// Of each stage, in the order of the bytes. Those beyond the stages of the section are zero.
+    #[serde(rename = "stages")]
+    pub lanes: [LaneCount; MAX_LANES],
+    /// Tries that followed a failed one.
+    pub retries: u64,
 }
 
 /// Samples of one section. Because the counters are totals, leaving out samples loses only detail.
-#[derive(Debug)]
-pub(crate) struct Recorder {
+/// As JSON it is the list of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "Vec<Sample>", into = "Vec<Sample>")]
+pub struct Recorder {
     samples: Vec<Sample>,
     interval: Duration,
     max: usize,
@@ -43,6 +54,24 @@ impl Default for Recorder {
     }
 }
 
+impl From<Vec<Sample>> for Recorder {
+    fn from(samples: Vec<Sample>) -> Self {
+        Self { samples, ..Self::default() }
+    }
+}
+
+impl From<Recorder> for Vec<Sample> {
+    fn from(recorder: Recorder) -> Self {
+        recorder.samples
+    }
+}
+
+impl PartialEq for Recorder {
+    fn eq(&self, other: &Self) -> bool {
+        self.samples == other.samples
+    }
+}
+
 impl Recorder {
     /// Creates a recorder for at most `max` samples, at least 4. The first one is zero.
     pub(crate) fn new(max: usize) -> Self {
@@ -50,7 +79,7 @@ impl Recorder {
     }
 
     /// Adds a sample. Of a full list, every other sample is left out.
-    pub(crate) fn push(&mut self, sample: Sample) {
+    pub fn push(&mut self, sample: Sample) {
         if self.samples.len() >= self.max {
             let mut keep = false;
             self.samples.retain(|_| {
@@ -68,7 +97,8 @@ impl Recorder {
     }
 
     /// Returns the samples, oldest first.
-    pub(crate) fn samples(&self) -> &[Sample] {
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 }

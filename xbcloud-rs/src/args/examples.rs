@@ -51,6 +51,11 @@ Examples:
 
 To resume an interrupted restore, run the same command again.";
 
+pub(crate) const REPORT: &str = "\
+Examples:
+  xbcloud-rs report /var/log/mysql/xbrs-donor.json -o donor.html
+  ssh db2 cat /var/log/mysql/xbrs-joiner.json | xbcloud-rs report /dev/stdin > joiner.html";
+
 pub(crate) const LIST: &str = "\
 Examples:
   xbcloud-rs list s3://bucket/shop

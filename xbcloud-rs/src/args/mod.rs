@@ -99,6 +99,9 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Check the age of the newest backup and of the newest proof, as a Nagios plugin
     Monitor(MonitorArgs),
+    /// Draw the page about a state transfer from the JSON in its report-dir
+    #[command(after_help = examples::REPORT)]
+    Report(ReportArgs),
     /// Show what failed runs left in a store; --yes removes it
     #[command(after_help = examples::GC)]
     Gc(GcArgs),
@@ -214,6 +217,17 @@ pub(crate) struct InitArgs {
     pub(crate) retain: RetainOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// JSON file, such as xbrs-donor.json
+    pub(crate) file: PathBuf,
+    /// Write the page to this file [default: standard output]
+    #[arg(short, long, value_name = "PAGE.html")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
 }
 
 #[derive(Debug, Args)]
@@ -339,6 +353,7 @@ impl Command {
             Self::Check(a) => &a.common.run,
             Self::Init(a) => &a.common.run,
             Self::Monitor(a) => &a.common.run,
+            Self::Report(a) => &a.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,
             Self::List(a) => &a.common.run,

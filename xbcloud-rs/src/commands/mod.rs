@@ -108,6 +108,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Check(mut args) => context.check(&mut args),
         Command::Init(args) => context.init(&args),
         Command::Monitor(args) => context.monitor(&args),
+        Command::Report(args) => inspect::report::draw(&args),
         Command::Get(args) => context.get(&args),
         Command::Restore(args) => context.restore(&args),
         Command::List(args) => context.list(&args),

@@ -20,6 +20,7 @@ use xb_report::{
 use xb_uploader::StoreError;
 
 use crate::args::{Command, PutOptions};
+use crate::page::page;
 
 /// The report of this run, if one is wanted. Otherwise all calls do nothing. Clones refer to the same report.
 #[derive(Debug, Clone, Default)]
@@ -176,7 +177,7 @@ impl Reporting {
                 hint: failure.hint_text().map(str::to_owned),
             }),
         };
-        if let Err(error) = write_whole(path, &report.page(&end), Readers::Owner) {
+        if let Err(error) = write_whole(path, &page(&report.end(end)), Readers::Owner) {
             log.warn(format!(
                 "cannot write the report {}: {error}; make room there, or name another file with --report next time",
                 path.display()

@@ -58,12 +58,17 @@ impl WorkCounters {
     }
 }
 
-/// Receives what the counters cannot hold. Its methods are called by the threads of the pipeline,
-/// so they must return soon.
+/// Receives what the counters cannot hold: names of files and lengths, never bytes. Its methods are
+/// called by the threads of the pipeline, so they must return soon.
 pub trait Watcher: Send + Sync {
-    /// Bytes of the file `path` have passed: `plain` of its content as the producer wrote it, and
-    /// their share of the bytes `stored`. A file is reported many times.
-    fn file_bytes(&self, path: &[u8], plain: u64, stored: u64);
+    /// The next `len` bytes of content in the stream belong to the file `path`.
+    fn file_bytes(&self, path: &[u8], len: u64);
+
+    /// What has passed since the last call is stored in this many bytes; `None`: as it is.
+    fn packed(&self, stored: Option<u64>);
+
+    /// A file that is compressed or encrypted by itself is stored in this many more bytes.
+    fn transformed(&self, path: &[u8], stored: u64);
 
     /// The store has acknowledged a whole object of this size.
     fn object(&self, size: u64);

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use xb_reader::{ChunkHead, PieceCheck};
 
+use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::{Closed, Results};
 use crate::pack::encode::{Encoded, SlabContent, StreamEnd};
 use crate::pack::error::PackError;
-use crate::pack::file_shares::FileShares;
 use crate::pack::result::{PackOutput, PackResult};
 use crate::scan::scanner::{ChunkCheck, Entry, Step, StreamError};
 
@@ -44,13 +44,24 @@ pub(crate) trait ChunkSink {
     fn cause(self) -> PackError;
 }
 
-/// Passes all slabs to `sink` and compares the checksum of each chunk, in stream order.
+/// What becomes of a slab that is not a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlainSlabs {
+    /// Its bytes are stored as they are.
+    Stored,
+    /// A later stage transforms its files, and tells the watcher itself what it stores of them.
+    Transformed,
+}
+
+/// Passes all slabs to `sink` and compares the checksum of each chunk, in stream order. The
+/// observer's watcher learns the names of the files and the lengths of what passes.
 pub(crate) fn drive(
     encoded: Results<Encoded>,
-    mut shares: FileShares,
+    plain: PlainSlabs,
+    observer: &Observer,
     mut sink: impl ChunkSink,
 ) -> Result<PackResult, PackError> {
-    match take_all(encoded, &mut shares, &mut sink) {
+    match take_all(encoded, plain, observer, &mut sink) {
         Ok(StreamEnd { scanned, rest }) => {
             let output = sink.finish()?;
             drop(rest);
@@ -64,9 +75,11 @@ pub(crate) fn drive(
 
 fn take_all(
     mut encoded: Results<Encoded>,
-    shares: &mut FileShares,
+    plain: PlainSlabs,
+    observer: &Observer,
     sink: &mut impl ChunkSink,
 ) -> Result<StreamEnd, PackError> {
+    let watcher = observer.watcher();
     let mut check = ChunkCheck::default();
     sink.begin()?;
     while let Some(slab) = encoded.recv() {
@@ -74,12 +87,11 @@ fn take_all(
         let mut sums = slab.sums.iter();
         for step in slab.notes.steps {
             match &step {
-                Step::Head(head) => {
-                    shares.head(head);
-                    sink.head(head)?;
-                }
+                Step::Head(head) => sink.head(head)?,
                 Step::Piece(range) => {
-                    shares.piece(range.len());
+                    if let (Some(watcher), Some(path)) = (watcher, check.path()) {
+                        watcher.file_bytes(path.as_bytes(), range.len() as u64);
+                    }
                     // There is one checksum for each piece.
                     if let Some(sum) = sums.as_slice().first() {
                         sink.piece(slab.content.piece(range), *sum)?;
@@ -89,7 +101,13 @@ fn take_all(
             }
             check.step(step, &mut sums).map_err(StreamError::from)?;
         }
-        shares.slab_end(&slab.content);
+        if let Some(watcher) = watcher {
+            watcher.packed(match (&slab.content, plain) {
+                (SlabContent::Frame(frame), _) => Some(frame.stored.len() as u64),
+                (SlabContent::Plain(_), PlainSlabs::Stored) => None,
+                (SlabContent::Plain(_), PlainSlabs::Transformed) => Some(0),
+            });
+        }
         sink.slab_end(slab.content, &slab.notes.entries)?;
         if let Some(end) = slab.end {
             return Ok(*end);

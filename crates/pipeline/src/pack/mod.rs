@@ -17,7 +17,6 @@ pub(crate) mod chunk_sink;
 pub(crate) mod coalesce;
 pub(crate) mod encode;
 pub(crate) mod error;
-pub(crate) mod file_shares;
 pub(crate) mod frame_sink;
 pub(crate) mod layout;
 pub(crate) mod native_input;
@@ -38,10 +37,9 @@ use crate::flow::plan::{PackPlan, SLAB};
 use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
 use crate::pack::body::{Body, Sealed, Segment, ToSeal, cut, seal};
-use crate::pack::chunk_sink::drive;
+use crate::pack::chunk_sink::{PlainSlabs, drive};
 use crate::pack::encode::{Encoded, Encoding, ScannedSlab, SlabEncoder};
 use crate::pack::error::PackError;
-use crate::pack::file_shares::{FileShares, PlainSlabs};
 use crate::pack::frame_sink::FrameSink;
 use crate::pack::layout::{ClassicLayout, ClassicObjects, ObjectLayout};
 use crate::pack::packer::{Packer, PartSink, watched};
@@ -99,12 +97,14 @@ where
     })?;
 
     let plain = if transformed { PlainSlabs::Transformed } else { PlainSlabs::Stored };
-    let shares = FileShares::new(observer, plain);
+    let watching = observer.clone();
     let packer = match layout {
         // Frames, cut into objects directly.
         ObjectLayout::Packed { stream, .. } if stream.is_plain() => {
             let body = Body::direct(Packer::new(plan.object_size, plan.part_size), sink);
-            spawn("pack", move || drive(encoded, shares, FrameSink::new(stream.header, body)))
+            spawn("pack", move || {
+                drive(encoded, plain, &watching, FrameSink::new(stream.header, body))
+            })
         }
         // Frames, joined into segments, sealed, and cut into objects.
         ObjectLayout::Packed { stream, .. } => {
@@ -112,29 +112,31 @@ where
             let objects = Packer::new(plan.object_size, plan.part_size);
             let cutter = spawn("cut", move || cut(sealed, objects, sink))?;
             let body = Body::<S>::segmented((slabs, plan.memory), stream.sealer, segments, cutter);
-            spawn("pack", move || drive(encoded, shares, FrameSink::new(stream.header, body)))
+            spawn("pack", move || {
+                drive(encoded, plain, &watching, FrameSink::new(stream.header, body))
+            })
         }
         // Chunks by file, compressed and encrypted if requested, and cut into objects.
         ObjectLayout::Classic { files: ClassicLayout { objects, transform }, .. } => {
             match (objects, transform.zip(memory.transform)) {
                 (ClassicObjects::OnePerChunk, None) => {
                     let cutter = StreamCutter::new(plan.part_size, sink);
-                    spawn("pack", move || drive(encoded, shares, cutter))
+                    spawn("pack", move || drive(encoded, plain, &watching, cutter))
                 }
                 (ClassicObjects::OnePerChunk, Some((transform, memory))) => {
                     let cutter = ChunkAssembler::new(plan.part_size, memory.idle, sink);
                     let files = TransformStage::start(&transform, memory, observer, cutter)?;
-                    spawn("pack", move || drive(encoded, shares, files))
+                    spawn("pack", move || drive(encoded, plain, &watching, files))
                 }
                 (ClassicObjects::FixedSize, None) => {
                     let cutter = Untransformed::new(&plan, memory.slabs, sink)?;
-                    spawn("pack", move || drive(encoded, shares, cutter))
+                    spawn("pack", move || drive(encoded, plain, &watching, cutter))
                 }
                 (ClassicObjects::FixedSize, Some((transform, memory))) => {
                     let cutter =
                         FixedSizeCutter::new(Sizes::new(&plan, memory.idle), memory.idle, sink);
                     let files = TransformStage::start(&transform, memory, observer, cutter)?;
-                    spawn("pack", move || drive(encoded, shares, files))
+                    spawn("pack", move || drive(encoded, plain, &watching, files))
                 }
             }
         }

@@ -372,6 +372,11 @@ pub(crate) struct ChunkCheck {
 }
 
 impl ChunkCheck {
+    /// Returns the file to which the current chunk belongs.
+    pub(crate) fn path(&self) -> Option<&RelPath> {
+        self.current.as_ref().map(|(head, _)| &head.path)
+    }
+
     /// Processes the steps of the next slab with the checksums of its pieces; `on_head` sees each
     /// head.
     pub(crate) fn steps(

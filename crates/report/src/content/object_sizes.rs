@@ -1,30 +1,51 @@
 //! Sizes of the objects of a backup.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
 
 /// Number of different sizes that are kept exactly. Objects of one size need two: the last one is
 /// shorter.
 const MAX_EXACT: usize = 8;
 
-/// How many objects have which size.
+/// Objects by size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objects {
+    /// Number of objects.
+    pub objects: u64,
+    /// Bytes of all objects.
+    pub bytes: u64,
+    /// Size of the smallest one in bytes.
+    pub smallest: u64,
+    /// Size of the largest one in bytes.
+    pub largest: u64,
+    /// The smallest first: exact sizes if there are few, else powers of two, with the empty classes
+    /// in between.
+    pub sizes: Vec<SizeClass>,
+}
+
+/// Objects whose size is in a range.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeClass {
+    /// Smallest size of the class in bytes.
+    pub from: u64,
+    /// Largest size of the class in bytes.
+    pub to: u64,
+    /// Number of objects.
+    pub objects: u64,
+}
+
+/// Counts how many objects have which size.
 #[derive(Debug)]
 pub(crate) struct ObjectSizes {
-    pub(crate) objects: u64,
-    pub(crate) bytes: u64,
-    pub(crate) smallest: u64,
-    pub(crate) largest: u64,
+    objects: u64,
+    bytes: u64,
+    smallest: u64,
+    largest: u64,
     /// Exact sizes; `None` if there are too many.
     exact: Option<BTreeMap<u64, u64>>,
     /// Objects by the number of binary digits of their size.
     classes: [u64; 65],
-}
-
-/// Objects whose size is in a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Class {
-    pub(crate) sizes: RangeInclusive<u64>,
-    pub(crate) objects: u64,
 }
 
 impl Default for ObjectSizes {
@@ -64,12 +85,20 @@ impl ObjectSizes {
         self.exact.take_if(|exact| exact.len() > MAX_EXACT);
     }
 
-    /// Returns the objects by size, the smallest first: exact sizes if there are few, else powers
-    /// of two, with the empty classes in between.
-    pub(crate) fn histogram(&self) -> Vec<Class> {
+    /// Returns what was counted, if it is any object.
+    pub(crate) fn summary(&self) -> Option<Objects> {
+        let &Self { objects, bytes, smallest, largest, .. } = self;
+        let sizes = self.histogram();
+        (objects > 0).then_some(Objects { objects, bytes, smallest, largest, sizes })
+    }
+
+    fn histogram(&self) -> Vec<SizeClass> {
         if let Some(exact) = &self.exact {
-            let class =
-                |(size, objects): (&u64, &u64)| Class { sizes: *size..=*size, objects: *objects };
+            let class = |(size, objects): (&u64, &u64)| SizeClass {
+                from: *size,
+                to: *size,
+                objects: *objects,
+            };
             return exact.iter().map(class).collect();
         }
         let used = |(_, objects): &(usize, &u64)| **objects > 0;
@@ -79,8 +108,9 @@ impl ObjectSizes {
         };
         let last = last.map_or(first, |(last, _)| last);
         (first..=last)
-            .map(|digits| Class {
-                sizes: lowest(digits)..=highest(digits),
+            .map(|digits| SizeClass {
+                from: lowest(digits),
+                to: highest(digits),
                 objects: self.classes.get(digits).copied().unwrap_or_default(),
             })
             .collect()
@@ -111,7 +141,7 @@ mod tests {
         for size in [64, 64, 64, 13] {
             sizes.add(size);
         }
-        let class = |size, objects| Class { sizes: size..=size, objects };
+        let class = |size, objects| SizeClass { from: size, to: size, objects };
         assert_eq!(sizes.histogram(), [class(13, 1), class(64, 3)]);
         assert_eq!((sizes.smallest, sizes.largest, sizes.bytes), (13, 64, 205));
     }
@@ -122,7 +152,7 @@ mod tests {
         sizes.add_many(64, 3);
         sizes.add_many(13, 1);
         sizes.add_many(1, 0);
-        let class = |size, objects| Class { sizes: size..=size, objects };
+        let class = |size, objects| SizeClass { from: size, to: size, objects };
         assert_eq!(sizes.histogram(), [class(13, 1), class(64, 3)]);
         assert_eq!((sizes.smallest, sizes.objects, sizes.bytes), (13, 4, 205));
     }
@@ -135,13 +165,14 @@ mod tests {
         }
         let histogram = sizes.histogram();
         assert_eq!(histogram.len(), 65);
-        assert_eq!(histogram[0], Class { sizes: 0..=0, objects: 1 });
-        assert_eq!(histogram[3], Class { sizes: 4..=7, objects: 4 });
+        assert_eq!(histogram[0], SizeClass { from: 0, to: 0, objects: 1 });
+        assert_eq!(histogram[3], SizeClass { from: 4, to: 7, objects: 4 });
         assert_eq!(histogram.iter().map(|class| class.objects).sum::<u64>(), 22);
     }
 
     #[test]
     fn nothing_is_shown_of_nothing() {
         assert_eq!(ObjectSizes::default().histogram(), []);
+        assert_eq!(ObjectSizes::default().summary(), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Number of tables counted one by one at most. Beyond it, the smallest half is added up.
 const MAX_TABLES: usize = 8192;
 
@@ -9,13 +11,38 @@ const MAX_TABLES: usize = 8192;
 /// incremental backups.
 const SUFFIXES: [&str; 7] = [".zst", ".lz4", ".qp", ".xbcrypt", ".delta", ".meta", ".new"];
 
-/// Bytes of one table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sizes {
+/// Bytes of one table, or of several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
     /// As the producer wrote it.
-    pub(crate) plain: u64,
+    #[serde(rename = "raw")]
+    pub plain: u64,
     /// Share of the stored bytes.
-    pub(crate) stored: u64,
+    pub stored: u64,
+}
+
+/// One table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Schema and table: `shop.orders`; or the name of a file outside of any schema.
+    #[serde(rename = "table")]
+    pub name: String,
+    /// Its bytes.
+    #[serde(flatten)]
+    pub sizes: Sizes,
+}
+
+/// The largest tables, and the sum of all others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tables {
+    /// The largest tables, the largest first.
+    pub largest: Vec<Table>,
+    /// Bytes of all others.
+    pub rest: Sizes,
+    /// Number of the others. A table may count twice if there were very many.
+    pub rest_tables: u64,
+    /// Bytes of all tables.
+    pub all: Sizes,
 }
 
 /// Bytes of all tables.
@@ -25,16 +52,6 @@ pub(crate) struct TableTotals {
     rest: Sizes,
     rest_tables: u64,
     max: usize,
-}
-
-/// The largest tables, and the sum of all others.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Largest {
-    pub(crate) tables: Vec<(String, Sizes)>,
-    pub(crate) rest: Sizes,
-    /// Number of tables in the rest. A table may count twice if there were very many.
-    pub(crate) rest_tables: u64,
-    pub(crate) all: Sizes,
 }
 
 impl Default for TableTotals {
@@ -74,28 +91,24 @@ impl TableTotals {
         });
     }
 
-    /// Returns the `number` largest tables, the largest first.
-    pub(crate) fn largest(&self, number: usize) -> Largest {
-        let mut tables: Vec<(String, Sizes)> =
-            self.tables.iter().map(|(name, sizes)| (name.clone(), *sizes)).collect();
-        tables.sort_by(|a, b| b.1.plain.cmp(&a.1.plain).then_with(|| a.0.cmp(&b.0)));
-        let small = tables.split_off(number.min(tables.len()));
-        let mut found = Largest {
-            rest: self.rest,
-            rest_tables: self.rest_tables + small.len() as u64,
-            ..Largest::default()
-        };
-        for (_, sizes) in small {
-            found.rest.plain += sizes.plain;
-            found.rest.stored += sizes.stored;
+    /// Returns the `number` largest tables, if there is any.
+    pub(crate) fn largest(&self, number: usize) -> Option<Tables> {
+        let table = |(name, sizes): (&String, &Sizes)| Table { name: name.clone(), sizes: *sizes };
+        let mut largest: Vec<Table> = self.tables.iter().map(table).collect();
+        largest.sort_by(|a, b| b.sizes.plain.cmp(&a.sizes.plain).then_with(|| a.name.cmp(&b.name)));
+        let small = largest.split_off(number.min(largest.len()));
+        let mut rest = self.rest;
+        for table in &small {
+            rest.plain += table.sizes.plain;
+            rest.stored += table.sizes.stored;
         }
-        found.all = found.rest;
-        for (_, sizes) in &tables {
-            found.all.plain += sizes.plain;
-            found.all.stored += sizes.stored;
+        let mut all = rest;
+        for table in &largest {
+            all.plain += table.sizes.plain;
+            all.stored += table.sizes.stored;
         }
-        found.tables = tables;
-        found
+        let rest_tables = self.rest_tables + small.len() as u64;
+        (!largest.is_empty()).then_some(Tables { largest, rest, rest_tables, all })
     }
 }
 
@@ -164,10 +177,10 @@ mod tests {
         {
             totals.add(path.as_bytes(), plain, stored);
         }
-        let found = totals.largest(2);
-        let names: Vec<&str> = found.tables.iter().map(|(name, _)| name.as_str()).collect();
+        let found = totals.largest(2).unwrap();
+        let names: Vec<&str> = found.largest.iter().map(|table| table.name.as_str()).collect();
         assert_eq!(names, ["s.b", "s.a"]);
-        assert_eq!(found.tables[1].1, Sizes { plain: 11, stored: 6 });
+        assert_eq!(found.largest[1].sizes, Sizes { plain: 11, stored: 6 });
         assert_eq!((found.rest, found.rest_tables), (Sizes { plain: 2, stored: 2 }, 1));
         assert_eq!(found.all, Sizes { plain: 43, stored: 14 });
     }
@@ -182,7 +195,7 @@ mod tests {
                 plain += bytes;
                 prop_assert!(totals.tables.len() <= 20);
             }
-            prop_assert_eq!(totals.largest(5).all.plain, plain);
+            prop_assert_eq!(totals.largest(5).unwrap_or_default().all.plain, plain);
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Commands that only look: at backups, or at what one would take and cost.
+//! Commands that only look: at backups, at the report of a run, or at what a backup would take and cost.
 
 mod cost_report;
 pub(crate) mod list;
 pub(crate) mod plan;
 mod price_options;
+pub(crate) mod report;
 pub(crate) mod show;
 pub(crate) mod tune;
 mod tune_report;

@@ -34,7 +34,7 @@ pub(super) fn assemble(
         let transformed = transformed??;
         if let Some(watcher) = observer.watcher() {
             let stored = transformed.blocks.iter().map(|block| block.len() as u64).sum();
-            watcher.file_bytes(transformed.file.path.as_bytes(), 0, stored);
+            watcher.transformed(transformed.file.path.as_bytes(), stored);
         }
         for block in transformed.blocks {
             cutter.add(&transformed.file.path, block)?;

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use xb_cli::{format_rate as rate, format_size as size};
+use xb_report::{Document, Section};
+
 use crate::page::text::data;
-use crate::section::Section;
-use crate::state::State;
-use crate::units::{count, duration, grouped, rate, ratio, real, size};
+use crate::page::units::{count, duration, grouped, ratio, real};
 
 /// The section that the run is about: the one that packs if there is one, else the first.
-pub(crate) fn main_section(state: &State) -> Option<&Section> {
-    let up = state.sections.iter().find(|section| section.direction.packs());
-    up.or(state.sections.first())
+pub(crate) fn main_section(report: &Document) -> Option<&Section> {
+    let up = report.sections.iter().find(|section| section.direction.packs());
+    up.or(report.sections.first())
 }
 
 struct Tile {
@@ -19,15 +20,16 @@ struct Tile {
     note: String,
 }
 
-pub(crate) fn tiles(state: &State, length: Duration, failed: bool) -> String {
-    let Some(section) = main_section(state) else { return String::new() };
+pub(crate) fn tiles(report: &Document, length: Duration) -> String {
+    let Some(section) = main_section(report) else { return String::new() };
     let tile = |tile: Tile| {
         format!(
             "<div class=\"tile\"><span class=\"label\">{}</span><span class=\"value\">{}</span><span class=\"note\">{}</span></div>",
             tile.label, tile.value, tile.note
         )
     };
-    let tiles: String = all(section, length, failed).into_iter().map(tile).collect();
+    let tiles: String =
+        all(section, length, report.error.is_some()).into_iter().map(tile).collect();
     format!("<div class=\"tiles\">{tiles}</div>\n")
 }
 

@@ -1,4 +1,4 @@
-//! Numbers as text for people.
+//! Numbers as text for people: what a page shows otherwise than the log.
 
 use std::time::Duration;
 
@@ -8,23 +8,13 @@ const BINARY: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// Converts a count to a number that can be divided. Loses precision only beyond 2^53.
 #[allow(clippy::cast_precision_loss)]
-pub(crate) fn real(n: u64) -> f64 {
+pub(super) fn real(n: u64) -> f64 {
     n as f64
-}
-
-/// Formats a size: `12.3 GiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    scaled(real(bytes))
-}
-
-/// Formats a rate: `12.3 MiB/s`.
-pub(crate) fn rate(bytes_per_second: f64) -> String {
-    format!("{}/s", scaled(bytes_per_second.max(0.0)))
 }
 
 /// Returns the binary unit in which the number has at least one digit before the point: its name
 /// and size.
-pub(crate) fn unit(number: f64) -> (&'static str, f64) {
+pub(super) fn unit(number: f64) -> (&'static str, f64) {
     let (mut name, mut scale) = (BINARY[0], 1.0);
     for next in &BINARY[1..] {
         // 999.5 would be rounded to 1000, which has four digits.
@@ -36,20 +26,8 @@ pub(crate) fn unit(number: f64) -> (&'static str, f64) {
     (name, scale)
 }
 
-fn scaled(number: f64) -> String {
-    let (name, scale) = unit(number);
-    let value = number / scale;
-    let decimals = match value {
-        _ if scale < 2.0 => 0,
-        v if v < 9.995 => 2,
-        v if v < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {name}")
-}
-
 /// Formats a duration: `0.42 s`, `5.1 s`, `59 s`, `2m 05s`, `3h 07m`, `2d 04h`.
-pub(crate) fn duration(span: Duration) -> String {
+pub(super) fn duration(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
         0 => format!("{:.2} s", span.as_secs_f64()),
@@ -62,7 +40,7 @@ pub(crate) fn duration(span: Duration) -> String {
 }
 
 /// Formats a share of 1: `42 %`, and `under 1 %` for a small one that is not zero.
-pub(crate) fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     match share {
         s if s > 0.0 && s < 0.01 => "under 1 %".to_owned(),
         s => format!("{:.0} %", s * 100.0),
@@ -70,7 +48,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Formats how many times smaller something has become: `3.1×`; `–` if that has no meaning.
-pub(crate) fn ratio(plain: u64, stored: u64) -> String {
+pub(super) fn ratio(plain: u64, stored: u64) -> String {
     match (plain, stored) {
         (0, _) | (_, 0) => "–".to_owned(),
         (plain, stored) => match real(plain) / real(stored) {
@@ -81,7 +59,7 @@ pub(crate) fn ratio(plain: u64, stored: u64) -> String {
 }
 
 /// Formats a number with its digits in groups of three: `1 234 567`.
-pub(crate) fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -95,7 +73,7 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// Formats a number of things: `1 retry`, `2 retries`.
-pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     match number {
         1 => format!("1 {one}"),
         n => format!("{} {many}", grouped(n)),
@@ -103,13 +81,14 @@ pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
 }
 
 /// Formats a time: `2026-11-22 03:15:00 UTC`.
-pub(crate) fn time(at: Timestamp) -> String {
+pub(super) fn time(at: Timestamp) -> String {
     format!("{} UTC", at.strftime("%Y-%m-%d %H:%M:%S"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xb_cli::{format_rate as rate, format_size as size};
 
     #[test]
     fn numbers_are_short_and_have_units() {

@@ -4,11 +4,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use xb_cli::format_rate;
+use xb_report::{MAX_LANES, Section};
+
 use crate::page::axis::{place, rates, times};
+use crate::page::stages::name;
 use crate::page::text::escape;
-use crate::section::Section;
-use crate::timeline::{Bin, Timeline};
-use crate::units::{count, duration, rate};
+use crate::page::timeline::{Bin, Timeline};
+use crate::page::units::{count, duration};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 84.0;
@@ -29,7 +32,7 @@ pub(crate) fn chart(section: &Section, line: &Timeline) -> String {
     chart.grid(&mut svg);
     chart.lines(&mut svg);
     chart.retries(&mut svg);
-    if section.lanes.len() > 1 {
+    if section.stages.len() > 1 {
         chart.band(&mut svg);
     }
     chart.tips(&mut svg);
@@ -43,7 +46,7 @@ fn top(line: &Timeline) -> f64 {
 
 /// Stages whose bytes were counted. Others did not take part: a backup without a key is not sealed.
 pub(crate) fn used(section: &Section, line: &Timeline) -> Vec<usize> {
-    (0..section.direction.len()).filter(|lane| line.lanes[*lane].bytes > 0).collect()
+    (0..section.stages.len().min(MAX_LANES)).filter(|lane| line.lanes[*lane].bytes > 0).collect()
 }
 
 struct Chart<'a> {
@@ -102,7 +105,7 @@ impl Chart<'_> {
                     WIDTH - RIGHT,
                 );
             }
-            let name = escape(&self.section.lanes[lane].name);
+            let name = name(self.section, lane);
             let _ = write!(
                 svg,
                 "<polyline class=\"rate l{lane}\" data-stage=\"{name}\" points=\"{points}\"/>"
@@ -147,7 +150,7 @@ impl Chart<'_> {
         for (from, to, slowest) in self.line.stretches() {
             let Some(lane) = slowest else { continue };
             let (x, width) = (self.x(from), self.x(to) - self.x(from));
-            let name = escape(&self.section.lanes[lane].name);
+            let name = name(self.section, lane);
             let _ = write!(
                 svg,
                 "<rect class=\"l{lane}\" x=\"{x:.1}\" y=\"{top}\" width=\"{width:.1}\" height=\"{height}\"><title>{} to {}: {name} is the slowest stage</title></rect>",
@@ -174,8 +177,8 @@ impl Chart<'_> {
             let (from, to) = (self.x(bin.from), self.x(bin.to));
             let mut tip = format!("{} to {}", duration(bin.from), duration(bin.to));
             for lane in used(self.section, self.line) {
-                let name = escape(&self.section.lanes[lane].name);
-                let _ = write!(tip, "\n{name}: {}", rate(bin.rates[lane]));
+                let name = name(self.section, lane);
+                let _ = write!(tip, "\n{name}: {}", format_rate(bin.rates[lane]));
             }
             if bin.retries > 0 {
                 let _ = write!(tip, "\n{}", count(bin.retries, "retry", "retries"));

@@ -2,32 +2,28 @@
 
 use std::fmt::Write as _;
 
-use crate::content::table_totals::Sizes;
+use xb_cli::format_size as size;
+use xb_report::{Section, Sizes};
+
 use crate::page::axis::share;
 use crate::page::text::{card, escape};
-use crate::section::Section;
-use crate::units::{count, percent, ratio, size};
-
-/// Number of tables with a row of their own.
-const ROWS: usize = 50;
+use crate::page::units::{count, percent, ratio};
 
 /// Returns the card, or nothing if the run does not know the tables. A run that has `failed` may not have
 /// stored all of them.
 pub(crate) fn tables(section: &Section, failed: bool) -> String {
-    let largest = section.content.tables.largest(ROWS);
-    if largest.tables.is_empty() {
-        return String::new();
-    }
-    let most = largest.tables.first().map_or(0, |(_, sizes)| sizes.plain);
+    let Some(tables) = &section.tables else { return String::new() };
+    let most = tables.largest.first().map_or(0, |table| table.sizes.plain);
     let mut rows = String::new();
-    for (name, sizes) in &largest.tables {
-        row(&mut rows, "", &format!("<bdi>{}</bdi>", escape(name)), *sizes, largest.all, most);
+    for table in &tables.largest {
+        let name = format!("<bdi>{}</bdi>", escape(&table.name));
+        row(&mut rows, "", &name, table.sizes, tables.all, most);
     }
-    if largest.rest_tables > 0 {
-        let name = format!("{} more", count(largest.rest_tables, "table", "tables"));
-        row(&mut rows, "rest", &name, largest.rest, largest.all, most);
+    if tables.rest_tables > 0 {
+        let name = format!("{} more", count(tables.rest_tables, "table", "tables"));
+        row(&mut rows, "rest", &name, tables.rest, tables.all, most);
     }
-    row(&mut rows, "sum", "all tables", largest.all, largest.all, 0);
+    row(&mut rows, "sum", "all tables", tables.all, tables.all, 0);
     let (there, about) = match section.direction.has_store() {
         // What was encoded last may never have been sent.
         true if section.is_cut_off(failed) => {

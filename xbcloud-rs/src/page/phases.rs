@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use xb_report::{Document, Phase, Section, StageEnd};
+
 use crate::page::axis::{place, times};
 use crate::page::text::escape;
-use crate::section::Section;
-use crate::state::{StageEnd, State};
-use crate::units::{duration, percent};
+use crate::page::units::{duration, percent};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 150.0;
@@ -27,10 +27,10 @@ struct Row {
     to: Duration,
 }
 
-/// Returns the chart, or nothing if the run had no phases. If it has `failed`, it did so in the last
+/// Returns the chart, or nothing if the run had no phases. If it has failed, it did so in the last
 /// one.
-pub(crate) fn phases(state: &State, length: Duration, failed: bool) -> String {
-    let rows = rows(state, length, failed);
+pub(crate) fn phases(report: &Document, length: Duration) -> String {
+    let rows = rows(report, length);
     if rows.is_empty() {
         return String::new();
     }
@@ -92,36 +92,34 @@ fn bar(svg: &mut String, row: &Row, length: Duration, top: f64) {
     let _ = write!(svg, "<text x=\"{:.1}\" y=\"{:.1}\">{shown}</text></g>", to + 8.0, top + 17.0);
 }
 
-fn rows(state: &State, length: Duration, failed: bool) -> Vec<Row> {
-    if state.stages.is_empty() {
-        let rows = state.sections.iter().flat_map(|section| inner(state, section, false));
+fn rows(report: &Document, length: Duration) -> Vec<Row> {
+    if report.stages.is_empty() {
+        let rows = report.sections.iter().flat_map(|section| inner(section, false));
         let mut rows: Vec<Row> = rows.collect();
-        if let Some(last) = rows.last_mut().filter(|_| failed) {
+        if let Some(last) = rows.last_mut().filter(|_| report.error.is_some()) {
             last.end = StageEnd::Failed;
         }
         return rows;
     }
     let mut rows = Vec::new();
-    for stage in &state.stages {
+    for stage in &report.stages {
         // Skipped stages are listed when the run ends.
-        let (from, to) = match stage.end {
+        let (from, to) = match stage.status {
             StageEnd::Skipped => (Duration::ZERO, Duration::ZERO),
             _ => (stage.from, stage.to.min(length)),
         };
-        rows.push(Row { name: stage.name.clone(), inner: false, end: stage.end, from, to });
-        let own = state.sections.iter().filter(|section| section.name == stage.name);
-        rows.extend(own.flat_map(|section| inner(state, section, true)));
+        rows.push(Row { name: stage.name.clone(), inner: false, end: stage.status, from, to });
+        let own = report.sections.iter().filter(|section| section.name == stage.name);
+        rows.extend(own.flat_map(|section| inner(section, true)));
     }
     rows
 }
 
 /// The phases of a section, and what came before the first one.
-fn inner(state: &State, section: &Section, inner: bool) -> Vec<Row> {
-    let begin = section.begun.saturating_duration_since(state.begun);
+fn inner(section: &Section, inner: bool) -> Vec<Row> {
+    let begin = section.begin;
     let end = begin + section.length;
-    let at = |phase: &xb_pipeline::PhaseBegin| {
-        phase.at.saturating_duration_since(state.begun).clamp(begin, end)
-    };
+    let at = |phase: &Phase| phase.at.clamp(begin, end);
     let first = section.phases.first().map_or(end, at);
     let row =
         |name: &str, from, to| Row { name: name.to_owned(), inner, end: StageEnd::Ok, from, to };
@@ -131,7 +129,7 @@ fn inner(state: &State, section: &Section, inner: bool) -> Vec<Row> {
     }
     for (number, phase) in section.phases.iter().enumerate() {
         let to = section.phases.get(number + 1).map_or(end, at);
-        rows.push(row(phase.name, at(phase), to));
+        rows.push(row(&phase.name, at(phase), to));
     }
     rows
 }

@@ -2,22 +2,20 @@
 
 use std::fmt::Write as _;
 
+use xb_cli::format_size as size;
+use xb_report::Section;
+
 use crate::page::axis::share;
 use crate::page::text::{card, data};
-use crate::section::Section;
-use crate::units::{grouped, percent, real, size};
+use crate::page::units::{grouped, percent, real};
 
 /// Returns the card, or nothing if no object was stored or read.
 pub(crate) fn objects(section: &Section) -> String {
-    let sizes = &section.content.objects;
-    if sizes.objects == 0 {
-        return String::new();
-    }
-    let histogram = sizes.histogram();
-    let most = histogram.iter().map(|class| class.objects).max().unwrap_or_default();
+    let Some(sizes) = &section.objects else { return String::new() };
+    let most = sizes.sizes.iter().map(|class| class.objects).max().unwrap_or_default();
     let mut rows = String::new();
-    for class in &histogram {
-        let (from, to) = (*class.sizes.start(), *class.sizes.end());
+    for class in &sizes.sizes {
+        let (from, to) = (class.from, class.to);
         let range = match from == to {
             true if from < 1024 => size(from),
             true => format!("{} <small>({} bytes)</small>", size(from), grouped(from)),
@@ -31,7 +29,7 @@ pub(crate) fn objects(section: &Section) -> String {
             share(class.objects, most) * 100.0,
         );
     }
-    let mean = real(sizes.bytes) / real(sizes.objects);
+    let mean = real(sizes.bytes) / real(sizes.objects.max(1));
     // At most the largest size, so the conversion cannot fail.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let mean = mean as u64;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::recorder::{MAX_LANES, Sample};
-use crate::units::real;
+use xb_report::{MAX_LANES, Sample};
+
+use crate::page::units::real;
 
 /// Number of parts of a timeline at most. More would be narrower than a line.
 const MAX_BINS: u32 = 120;
@@ -135,7 +136,7 @@ fn total(lane: usize, last: &Sample, bins: &[Bin]) -> LaneTotal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::{LaneCount, Recorder};
+    use xb_report::{LaneCount, Recorder};
 
     fn sample(at: u64, bytes: [u64; 2], limiting: [u64; 2], retries: u64) -> Sample {
         let mut lanes = [LaneCount::default(); MAX_LANES];

@@ -2,22 +2,29 @@
 
 use std::fmt::Write as _;
 
+use xb_cli::{format_rate, format_size};
+use xb_report::Section;
+
+use crate::page::advice::advice;
 use crate::page::text::{data, escape};
-use crate::section::Section;
-use crate::timeline::Timeline;
-use crate::units::{percent, rate, size};
+use crate::page::timeline::Timeline;
+use crate::page::units::percent;
+
+/// Name of a stage, by its number.
+pub(crate) fn name(section: &Section, stage: usize) -> String {
+    section.stages.get(stage).map(|name| escape(name)).unwrap_or_default()
+}
 
 /// Which stage was the slowest, and what helps.
 pub(crate) fn verdict(section: &Section, line: &Timeline) -> String {
     let Some(slowest) = line.slowest else {
         return "<p class=\"verdict\">No stage held up the others for long.</p>".to_owned();
     };
-    let lane = &section.lanes[slowest];
     format!(
         "<p class=\"verdict\" data-slowest=\"{0}\"><span class=\"key l{slowest}\"></span><span><strong>{0}</strong> was the slowest stage for {1} of the time. {2}</span></p>",
-        escape(&lane.name),
+        name(section, slowest),
         percent(line.lanes[slowest].slowest),
-        with_options(lane.advice),
+        with_options(advice(section, slowest)),
     )
 }
 
@@ -37,7 +44,7 @@ fn with_options(text: &str) -> String {
 pub(crate) fn legend(section: &Section, line: &Timeline, used: &[usize]) -> String {
     let mut html = String::from("<ul class=\"legend\">");
     for lane in used {
-        let name = escape(&section.lanes[*lane].name);
+        let name = name(section, *lane);
         let _ = write!(html, "<li><span class=\"key l{lane}\"></span>{name}</li>");
     }
     if line.bins.iter().any(|bin| bin.retries > 0) {
@@ -50,14 +57,14 @@ pub(crate) fn legend(section: &Section, line: &Timeline, used: &[usize]) -> Stri
 pub(crate) fn table(section: &Section, line: &Timeline, used: &[usize]) -> String {
     let mut rows = String::new();
     for lane in used {
-        let (name, total) = (escape(&section.lanes[*lane].name), &line.lanes[*lane]);
+        let (name, total) = (name(section, *lane), &line.lanes[*lane]);
         let id = format!("{}-{lane}-bytes", escape(&section.name));
         let _ = write!(
             rows,
             "<tr><th scope=\"row\"><span class=\"key l{lane}\"></span>{name}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-            data(&id, total.bytes, &size(total.bytes)),
-            rate(total.mean),
-            rate(total.peak),
+            data(&id, total.bytes, &format_size(total.bytes)),
+            format_rate(total.mean),
+            format_rate(total.peak),
             percent(total.slowest),
         );
     }

@@ -1,5 +1,7 @@
-//! The page: HTML that needs nothing else.
+//! The page about a run, drawn from its report: HTML that contains its styles and pictures, loads
+//! nothing, and has no script. Every name from outside is escaped.
 
+mod advice;
 mod axis;
 mod chart;
 mod objects;
@@ -8,16 +10,17 @@ mod stages;
 mod tables;
 mod text;
 mod tiles;
+mod timeline;
+mod units;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::lanes::Direction;
+use xb_report::{Cause, Direction, Document, FIRST_RETRIES, Section, Setting};
+
 use crate::page::text::{card, escape};
-use crate::section::Section;
-use crate::state::{End, State};
-use crate::timeline::Timeline;
-use crate::units::{count, duration, time};
+use crate::page::timeline::Timeline;
+use crate::page::units::{count, duration, time};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -27,52 +30,51 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 /// Number of parts of a timeline below which a chart shows nothing.
 const MIN_BINS: usize = 3;
 
-/// Returns the page of a run that has ended.
-pub(crate) fn page(state: &State, end: &End) -> String {
-    let length = end.finished.duration_since(state.head.started);
+/// Returns the page of a run.
+pub(crate) fn page(report: &Document) -> String {
+    let length = report.finished.duration_since(report.started);
     let length = Duration::try_from(length).unwrap_or_default();
-    let title = title(state);
+    let title = title(report);
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
     );
-    html += &head(state, end, length, &title);
-    html += &failure(end);
-    html += &warnings(state);
-    html += &tiles::tiles(state, length, end.error.is_some());
-    for section in &state.sections {
+    html += &head(report, length, &title);
+    html += &failure(report.error.as_ref());
+    html += &warnings(report);
+    html += &tiles::tiles(report, length);
+    for section in &report.sections {
         html += &course(section);
     }
-    let bars = phases::phases(state, length, end.error.is_some());
+    let bars = phases::phases(report, length);
     if !bars.is_empty() {
         html += &card("phases", "Phases", "What the run did, and when.", &bars);
     }
-    if let Some(section) = tiles::main_section(state) {
+    if let Some(section) = tiles::main_section(report) {
         html += &objects::objects(section);
-        html += &tables::tables(section, end.error.is_some());
+        html += &tables::tables(section, report.error.is_some());
     }
-    html += &retries(state);
-    html += &settings(state);
+    html += &retries(report);
+    html += &settings(report);
     let _ = write!(
         html,
         "<footer>{} on {} · this page is complete in itself and loads nothing</footer>\n</main>\n</body>\n</html>\n",
-        escape(&state.head.tool),
-        escape(&state.head.host),
+        escape(&report.tool),
+        escape(&report.host),
     );
     html
 }
 
-fn title(state: &State) -> String {
-    let name = state.name.as_deref().unwrap_or_default();
+fn title(report: &Document) -> String {
+    let name = report.name.as_deref().unwrap_or_default();
     let joint = if name.is_empty() { "" } else { " " };
-    escape(&format!("{}{joint}{name}", state.head.what))
+    escape(&format!("{}{joint}{name}", report.what))
 }
 
-fn head(state: &State, end: &End, length: Duration, title: &str) -> String {
-    let (class, badge) = match end.error {
+fn head(report: &Document, length: Duration, title: &str) -> String {
+    let (class, badge) = match report.error {
         None => ("good", "✓ succeeded"),
         Some(_) => ("bad", "✗ failed"),
     };
-    let head = &state.head;
     format!(
         "<header>\n<div class=\"title\"><h1><bdi>{title}</bdi></h1><span class=\"badge {class}\" id=\"result\">{badge}</span></div>\n\
          <dl class=\"facts\">\n\
@@ -81,22 +83,22 @@ fn head(state: &State, end: &End, length: Duration, title: &str) -> String {
          <div><dt>to</dt><dd><time datetime=\"{}\">{}</time> ({})</dd></div>\n\
          <div><dt>exit status</dt><dd><data id=\"exit\" value=\"{}\">{}</data>: {}</dd></div>\n\
          <div><dt>program</dt><dd><bdi>{}</bdi> on <bdi>{}</bdi></dd></div>\n</dl>\n</header>\n",
-        escape(&head.place),
-        head.started,
-        time(head.started),
-        end.finished,
-        time(end.finished),
+        escape(&report.place),
+        report.started,
+        time(report.started),
+        report.finished,
+        time(report.finished),
         duration(length),
-        end.exit,
-        end.exit,
-        escape(&end.meaning),
-        escape(&head.tool),
-        escape(&head.host),
+        report.exit,
+        report.exit,
+        escape(&report.meaning),
+        escape(&report.tool),
+        escape(&report.host),
     )
 }
 
-fn failure(end: &End) -> String {
-    let Some(cause) = &end.error else { return String::new() };
+fn failure(cause: Option<&Cause>) -> String {
+    let Some(cause) = cause else { return String::new() };
     let hint = cause.hint.as_deref().map(|hint| {
         format!("<p class=\"hint\" id=\"hint\"><strong>Next step:</strong> {}</p>", escape(hint))
     });
@@ -107,12 +109,12 @@ fn failure(end: &End) -> String {
     )
 }
 
-fn warnings(state: &State) -> String {
-    if state.warnings.is_empty() {
+fn warnings(report: &Document) -> String {
+    if report.warnings.is_empty() {
         return String::new();
     }
     let item = |warning: &String| format!("<li>{}</li>", escape(warning));
-    let items: String = state.warnings.iter().map(item).collect();
+    let items: String = report.warnings.iter().map(item).collect();
     format!(
         "<section class=\"card notice\" id=\"warnings\">\n<h2>Warnings</h2>\n<ul>{items}</ul>\n</section>\n"
     )
@@ -120,7 +122,7 @@ fn warnings(state: &State) -> String {
 
 /// The course of one section: the slowest stage in a sentence, the chart, and the stages.
 fn course(section: &Section) -> String {
-    let line = Timeline::new(section.recorder.samples());
+    let line = Timeline::new(section.samples.samples());
     let used = chart::used(section, &line);
     if line.bins.is_empty() || used.is_empty() {
         return String::new();
@@ -137,7 +139,7 @@ fn course(section: &Section) -> String {
         return card(&id, &title, about, &table);
     }
     let (chart, legend) = (chart::chart(section, &line), stages::legend(section, &line, &used));
-    let (verdict, about) = match section.lanes.len() {
+    let (verdict, about) = match section.stages.len() {
         1 => (String::new(), "The rate over time."),
         _ => (
             stages::verdict(section, &line),
@@ -147,8 +149,8 @@ fn course(section: &Section) -> String {
     card(&id, &title, about, &format!("{verdict}{chart}{legend}{table}"))
 }
 
-fn retries(state: &State) -> String {
-    if state.retries.is_empty() {
+fn retries(report: &Document) -> String {
+    if report.retries.is_empty() {
         return String::new();
     }
     let row = |at: Duration, error: &str| {
@@ -159,9 +161,9 @@ fn retries(state: &State) -> String {
         )
     };
     let mut rows = String::new();
-    for (number, retry) in state.retries.iter().enumerate() {
-        if number == crate::state::FIRST_RETRIES && state.more_retries > 0 {
-            let more = count(state.more_retries, "more retry", "more retries");
+    for (number, retry) in report.retries.iter().enumerate() {
+        if number == FIRST_RETRIES && report.more_retries > 0 {
+            let more = count(report.more_retries, "more retry", "more retries");
             let _ = write!(rows, "<tr class=\"rest\"><td></td><td>{more}</td></tr>");
         }
         rows += &row(retry.at, &retry.error);
@@ -172,14 +174,14 @@ fn retries(state: &State) -> String {
     card("retries", "Retries", "Requests that failed and were sent again.", &table)
 }
 
-fn settings(state: &State) -> String {
-    if state.settings.is_empty() {
+fn settings(report: &Document) -> String {
+    if report.settings.is_empty() {
         return String::new();
     }
-    let row = |(name, value): &(String, String)| {
+    let row = |Setting { name, value }: &Setting| {
         format!("<div><dt>{}</dt><dd><bdi>{}</bdi></dd></div>", escape(name), escape(value))
     };
-    let rows: String = state.settings.iter().map(row).collect();
+    let rows: String = report.settings.iter().map(row).collect();
     let list = format!("<dl class=\"facts\">{rows}</dl>");
     card("settings", "Settings", "What the run worked with.", &list)
 }

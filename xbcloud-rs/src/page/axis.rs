@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::{real, unit};
+use crate::page::units::{real, unit};
 
 /// A line across the chart and its label.
 #[derive(Debug, Clone, PartialEq)]
