@@ -1,23 +1,18 @@
 //! Runs a child program until it ends.
 
 use std::ffi::OsString;
-use std::io::Read;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use xb_process::{Program, Running, how_it_ended, lines};
+use xb_process::{Exchange, Output, Program, RunError, Stop, how_it_ended};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
-/// Time to wait for the program's last messages after its end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
 /// Limit of an answer in bytes.
-const MAX_ANSWER: u64 = 64 << 20;
+const MAX_ANSWER: usize = 64 << 20;
 
 /// Called with each line that a program writes, without the line end.
 pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -34,13 +29,7 @@ pub(crate) async fn run(
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    let mut child = spawn(program, args)?;
-    let pipes: [Option<Box<dyn Read + Send>>; 2] =
-        [child.stdout().map(|p| Box::new(p) as _), child.stderr().map(|p| Box::new(p) as _)];
-    let listeners: Vec<_> = pipes.into_iter().flatten().map(|pipe| listen(pipe, talk)).collect();
-    let status = ended(&mut child, cancel).await;
-    drain_output(listeners.into_iter().flatten().collect()).await;
-    judge(program, status?)
+    exchange(program, args, talk, cancel, 0).await.map(drop)
 }
 
 /// Like [`run`], but returns the answer from the program's stdout, up to 64 MiB.
@@ -53,27 +42,66 @@ pub(crate) async fn ask(
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<String, BackupError> {
-    let mut child = spawn(program, args)?;
-    let listener = child.stderr().and_then(|pipe| listen(Box::new(pipe), talk));
-    let stdout = child.stdout();
-    let answer = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        // The exit status shows whether the read failed.
-        let _ = stdout.map(|pipe| pipe.take(MAX_ANSWER + 1).read_to_end(&mut text));
-        text
-    });
-    let status = ended(&mut child, cancel).await;
-    drain_output(listener.into_iter().collect()).await;
-    let status = status?;
-    let answer = answer
-        .join()
-        .map_err(|_| BackupError::Bug("the thread that reads the program's output panicked"))?;
-    if answer.len() as u64 > MAX_ANSWER {
-        let what = format!("its answer is longer than {} MiB", MAX_ANSWER >> 20);
-        return Err(BackupError::Program { program: file_name(program), what });
-    }
-    judge(program, status)?;
+    let answer = exchange(program, args, talk, cancel, MAX_ANSWER).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Runs a program in a thread for blocking work. Keeps up to `keep` bytes of its stdout; if that is 0,
+/// passes its lines to `talk`. Dropping the result ends the program.
+async fn exchange(
+    program: &Path,
+    args: &[OsString],
+    talk: &OnLine,
+    cancel: &CancelToken,
+    keep: usize,
+) -> Result<Vec<u8>, BackupError> {
+    let described = Program::new(program).args(args);
+    let (talk, cancel) = (Arc::clone(talk), cancel.clone());
+    let is_dropped = Arc::new(AtomicBool::new(false));
+    let _dropped = SetOnDrop(Arc::clone(&is_dropped));
+    let work = move || {
+        let each = |line: &[u8]| talk(line);
+        let mut answer = vec![0; keep];
+        let stdout = match keep {
+            0 => Output::Lines(&each),
+            _ => Output::Into(&mut answer),
+        };
+        let stop = || match cancel.signal() {
+            Some(signal) => Some(Stop::Signal(signal, signal)),
+            None => is_dropped.load(Ordering::Relaxed).then_some(Stop::Kill(0)),
+        };
+        let exchange = Exchange { input: None, stdout, stderr: Output::Lines(&each) };
+        let ended = xb_process::run(described, exchange, stop);
+        ended.map(|(status, stored)| {
+            answer.truncate(stored);
+            (status, answer)
+        })
+    };
+    let ended = tokio::task::spawn_blocking(work).await;
+    match ended.map_err(|_| BackupError::Bug("the thread that runs a program panicked"))? {
+        Ok((status, answer)) => judge(program, status).map(|()| answer),
+        Err(RunError::Stopped(signal)) => Err(BackupError::Interrupted(signal)),
+        Err(RunError::TooMuch(limit)) => {
+            let what = format!("its answer is longer than {} MiB", limit >> 20);
+            Err(BackupError::Program { program: file_name(program), what })
+        }
+        Err(RunError::Io(source)) => {
+            Err(BackupError::System { what: "cannot wait for a program", source })
+        }
+        Err(RunError::Start(error)) => Err(BackupError::NotStarted {
+            program: program.display().to_string(),
+            what: error.to_string(),
+        }),
+    }
+}
+
+/// Sets a flag when the future that holds it is dropped.
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Checks that at least one of these programs can be started, by its path or by its name on PATH.
@@ -95,46 +123,6 @@ pub(crate) fn find(programs: &[&Path]) -> Result<(), BackupError> {
     };
     let (program, what) = (first.display().to_string(), "no such program".to_owned());
     Err(BackupError::NotStarted { program, what })
-}
-
-fn spawn(program: &Path, args: &[OsString]) -> Result<Running, BackupError> {
-    let started =
-        Program::new(program).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).start();
-    started.map_err(|error| BackupError::NotStarted {
-        program: program.display().to_string(),
-        what: error.to_string(),
-    })
-}
-
-fn listen(pipe: Box<dyn Read + Send>, talk: &OnLine) -> Option<JoinHandle<()>> {
-    let talk = Arc::clone(talk);
-    let listener = move || lines(pipe, |line| talk(line.strip_suffix(b"\n").unwrap_or(line)));
-    std::thread::Builder::new().name("messages".into()).spawn(listener).ok()
-}
-
-async fn ended(child: &mut Running, cancel: &CancelToken) -> Result<ExitStatus, BackupError> {
-    let broken = |source| BackupError::System { what: "cannot wait for a program", source };
-    loop {
-        if let Some(status) = child.try_wait().map_err(broken)? {
-            return Ok(status);
-        }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(20)) => {}
-            signal = cancel.asked() => {
-                tokio::task::block_in_place(|| child.end(signal));
-                return Err(BackupError::Interrupted(signal));
-            }
-        }
-    }
-}
-
-/// Waits until the program's last lines have been forwarded, but not for a grandchild that keeps
-/// stderr open.
-async fn drain_output(listeners: Vec<JoinHandle<()>>) {
-    let begin = Instant::now();
-    while listeners.iter().any(|thread| !thread.is_finished()) && begin.elapsed() < LAST_WORDS {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 fn judge(program: &Path, status: ExitStatus) -> Result<(), BackupError> {

@@ -2,15 +2,12 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use xb_process::{Program, Running};
+use xb_process::{CaptureError, Program, capture};
 use zeroize::Zeroizing;
 
 /// Longest wrapped data key that a program may return, in bytes.
@@ -18,9 +15,6 @@ pub const MAX_WRAPPED: usize = 8192;
 
 /// Default time limit of a program.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Interval between checks of a program that has closed its output but still runs.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The operation of a key command, passed as the last argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,30 +69,18 @@ impl KeyCommand {
 
     /// Runs the program. The result has at most [`MAX_WRAPPED`] bytes.
     pub(crate) fn run(&self, verb: Verb, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CommandError> {
-        let deadline = Instant::now() + self.timeout;
-        let fault = |what| CommandError::new(self, verb, what);
-        let io = |source| fault(CommandFault::Io(source));
         let program = Program::new(&self.program)
             .args(&self.arguments)
             .args([verb.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             // The program may ask for a PIN.
             .in_our_group_at_a_terminal();
-        // Dropping it ends the program.
-        let mut program = program.start().map_err(|e| fault(CommandFault::Start(e)))?;
-        let output = exchange(&mut program, input, deadline, self.timeout).map_err(fault)?;
-        let status = loop {
-            match program.try_wait().map_err(io)? {
-                Some(status) => break status,
-                None if Instant::now() >= deadline => {
-                    return Err(fault(CommandFault::Timeout(self.timeout)));
-                }
-                None => thread::sleep(LOOK_AGAIN),
-            }
-        };
-        if status.success() { Ok(output) } else { Err(fault(CommandFault::Status(status))) }
+        // Allocated at full length: growing would leave copies of a key in memory.
+        let mut output = Zeroizing::new(vec![0; MAX_WRAPPED]);
+        let stored = capture(program, Some(input), &mut output, self.timeout);
+        let stored = stored.map_err(|error| CommandError::new(self, verb, error.into()))?;
+        output.truncate(stored);
+        Ok(output)
     }
 }
 
@@ -106,78 +88,6 @@ impl fmt::Debug for KeyCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyCommand").field("program", &self.program).finish_non_exhaustive()
     }
-}
-
-/// Writes and reads as soon as the program is ready, so that neither side blocks the other.
-fn exchange(
-    program: &mut Running,
-    mut input: &[u8],
-    deadline: Instant,
-    timeout: Duration,
-) -> Result<Zeroizing<Vec<u8>>, CommandFault> {
-    let mut stdin = program.stdin();
-    let no_pipe = || CommandFault::Io(io::ErrorKind::BrokenPipe.into());
-    let mut stdout = program.stdout().ok_or_else(no_pipe)?;
-    if let Some(pipe) = &stdin {
-        rustix::io::ioctl_fionbio(pipe, true).map_err(|e| CommandFault::Io(e.into()))?;
-    }
-    // Allocated at full length: growing would leave copies of a key in memory.
-    let mut output = Zeroizing::new(vec![0; MAX_WRAPPED + 1]);
-    let mut have = 0;
-    loop {
-        if input.is_empty() {
-            stdin = None;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(CommandFault::Timeout(timeout));
-        }
-        let (readable, writable) = ready(&stdout, stdin.as_ref(), left)?;
-        if let (true, Some(pipe)) = (writable, &mut stdin) {
-            match pipe.write(input) {
-                Ok(taken) => input = input.get(taken..).unwrap_or_default(),
-                Err(e) if is_transient(&e) => {}
-                // The program does not read its input: the check of its output shows whether that
-                // is correct.
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => input = &[],
-                Err(e) => return Err(CommandFault::Io(e)),
-            }
-        }
-        if readable {
-            match stdout.read(output.get_mut(have..).unwrap_or_default()) {
-                Ok(0) => break,
-                Ok(more) => have += more,
-                Err(e) if is_transient(&e) => {}
-                Err(e) => return Err(CommandFault::Io(e)),
-            }
-            if have > MAX_WRAPPED {
-                return Err(CommandFault::TooMuch);
-            }
-        }
-    }
-    output.truncate(have);
-    Ok(output)
-}
-
-fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
-}
-
-/// Returns which of the two pipes is ready.
-fn ready(
-    stdout: &impl AsFd,
-    stdin: Option<&impl AsFd>,
-    left: Duration,
-) -> Result<(bool, bool), CommandFault> {
-    let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
-    fds.extend(stdin.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
-    let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-    match poll(&mut fds, Some(&left)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(e) => return Err(CommandFault::Io(e.into())),
-    }
-    let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-    Ok((is_ready(0), is_ready(1)))
 }
 
 /// A failed key command. Contains the program's name, but nothing that it has read or written.
@@ -225,6 +135,19 @@ pub enum CommandFault {
     /// The output of `unwrap` does not have the length of a key.
     #[error("it wrote {0} bytes; a key has 32")]
     NotAKey(usize),
+}
+
+impl From<CaptureError> for CommandFault {
+    fn from(error: CaptureError) -> Self {
+        match error {
+            CaptureError::Start(error) => Self::Start(error),
+            CaptureError::Io(error) => Self::Io(error),
+            CaptureError::Timeout(limit) => Self::Timeout(limit),
+            CaptureError::TooMuch(_) => Self::TooMuch,
+            CaptureError::Failed(status) => Self::Status(status),
+            other => Self::Io(io::Error::other(other)),
+        }
+    }
 }
 
 #[cfg(test)]

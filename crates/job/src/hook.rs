@@ -1,18 +1,10 @@
 //! Programs of the operator that run before and after a backup.
 
 use std::ffi::OsString;
-use std::io::Write as _;
-use std::process::Stdio;
-use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use xb_process::{Program, how_it_ended, lines};
+use xb_process::{Exchange, Output, Program, RunError, Stop, how_it_ended, run};
 
-/// Interval at which the program's state is polled.
-const POLL: Duration = Duration::from_millis(20);
-/// Time to wait for the last lines of a program that has ended.
-const LAST_LINES: Duration = Duration::from_secs(2);
 const SIGTERM: i32 = 15;
 
 /// Errors of a hook.
@@ -63,7 +55,7 @@ pub fn run_hook(
     argv: &[OsString],
     input: &str,
     limit: Duration,
-    on_line: impl Fn(&str) + Send + Sync + 'static,
+    on_line: impl Fn(&str),
     interrupted: impl Fn() -> Option<i32>,
 ) -> Result<(), HookError> {
     let (first, args) = argv
@@ -71,96 +63,64 @@ pub fn run_hook(
         .map_or((OsString::new(), [].as_slice()), |(first, args)| (first.clone(), args));
     let program = first.to_string_lossy().into_owned();
     let not_started = |what: String| HookError::NotStarted { program: program.clone(), what };
-    let mut child = Program::new(&first)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .start()
-        .map_err(|error| not_started(error.to_string()))?;
-    if let Some(mut stdin) = child.stdin() {
-        let input = input.to_owned();
-        // On a thread of its own: the program may write before it reads.
-        thread::spawn(move || {
-            let _ = stdin.write_all(input.as_bytes());
-        });
-    }
-    let on_line: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(on_line);
-    let pass_on = || {
-        let on_line = Arc::clone(&on_line);
-        move |line: &[u8]| {
-            let line = line.strip_suffix(b"\n").unwrap_or(line);
-            on_line(&String::from_utf8_lossy(line));
-        }
+    let on_line = |line: &[u8]| on_line(&String::from_utf8_lossy(line));
+    let exchange = Exchange {
+        input: Some(input.as_bytes()),
+        stdout: Output::Lines(&on_line),
+        stderr: Output::Lines(&on_line),
     };
-    let mut readers = Vec::new();
-    if let Some(pipe) = child.stdout() {
-        let each = pass_on();
-        readers.push(thread::spawn(move || lines(pipe, each)));
-    }
-    if let Some(pipe) = child.stderr() {
-        let each = pass_on();
-        readers.push(thread::spawn(move || lines(pipe, each)));
-    }
     let begin = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(|error| not_started(error.to_string()))? {
-            break status;
+    let stop = || match interrupted() {
+        Some(signal) => {
+            Some(Stop::Signal(signal, HookError::Interrupted { program: program.clone(), signal }))
         }
-        if let Some(signal) = interrupted() {
-            child.end(signal);
-            return Err(HookError::Interrupted { program, signal });
-        }
-        if begin.elapsed() >= limit {
-            child.end(SIGTERM);
-            return Err(HookError::TooLong { program, seconds: limit.as_secs() });
-        }
-        thread::sleep(POLL);
+        None => (begin.elapsed() >= limit).then(|| {
+            let (program, seconds) = (program.clone(), limit.as_secs());
+            Stop::Signal(SIGTERM, HookError::TooLong { program, seconds })
+        }),
     };
-    let ended = Instant::now();
-    while readers.iter().any(|reader| !reader.is_finished()) && ended.elapsed() < LAST_LINES {
-        thread::sleep(Duration::from_millis(1));
-    }
-    match status.success() {
-        true => Ok(()),
-        false => Err(HookError::Failed { program, what: how_it_ended(status) }),
+    match run(Program::new(&first).args(args), exchange, stop) {
+        Ok((status, _)) if status.success() => Ok(()),
+        Ok((status, _)) => Err(HookError::Failed { what: how_it_ended(status), program }),
+        Err(RunError::Stopped(why)) => Err(why),
+        Err(RunError::Start(error) | RunError::Io(error)) => Err(not_started(error.to_string())),
+        Err(RunError::TooMuch(_)) => Err(not_started("it writes too much".to_owned())),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::cell::RefCell;
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn run(
+    fn hook(
         script: &str,
         limit: Duration,
         signal: Option<i32>,
     ) -> (Result<(), HookError>, Vec<String>) {
         let argv = ["sh", "-c", script].map(OsString::from);
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let lines = Arc::clone(&heard);
-        let on_line = move |line: &str| lines.lock().unwrap().push(line.to_owned());
+        let heard = RefCell::new(Vec::new());
+        let on_line = |line: &str| heard.borrow_mut().push(line.to_owned());
         let ended = run_hook(&argv, "{\"a\": 1}\n", limit, on_line, || signal);
-        let mut heard = heard.lock().unwrap().clone();
+        let mut heard = heard.into_inner();
         heard.sort();
         (ended, heard)
     }
 
     #[test]
     fn a_hook_reads_the_document_and_its_lines_are_passed_on() {
-        let (ended, lines) = run("cat; echo told >&2", LONG, None);
+        let (ended, lines) = hook("cat; echo told >&2", LONG, None);
         assert!(ended.is_ok());
         assert_eq!(lines, ["told", "{\"a\": 1}"]);
-        assert!(run("exit 0", LONG, None).0.is_ok(), "it need not read");
+        assert!(hook("exit 0", LONG, None).0.is_ok(), "it need not read");
     }
 
     #[test]
     fn every_end_but_success_is_an_error() {
-        let text = |script, limit, signal| run(script, limit, signal).0.unwrap_err().to_string();
+        let text = |script, limit, signal| hook(script, limit, signal).0.unwrap_err().to_string();
         assert_eq!(text("exit 7", LONG, None), "sh failed with exit status 7");
         assert_eq!(
             text("exec sleep 600", Duration::ZERO, None),

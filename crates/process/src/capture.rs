@@ -1,16 +1,12 @@
-//! Runs a short program and returns its output, within limits.
+//! Runs a short program and stores its output, within limits.
 
-use std::io::{self, Read as _};
-use std::process::{ExitStatus, Stdio};
+use std::io;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::messages::how_it_ended;
 use crate::program::Program;
-
-/// Interval between checks of a program that has closed its output but still runs.
-const INTERVAL: Duration = Duration::from_millis(5);
+use crate::run::{Exchange, Output, RunError, Stop, run};
 
 /// Reason why a program has no usable output. Never repeats what the program wrote.
 #[derive(Debug, thiserror::Error)]
@@ -19,9 +15,9 @@ pub enum CaptureError {
     /// The program cannot be started.
     #[error("cannot be started: {0}")]
     Start(#[source] io::Error),
-    /// Its pipe failed.
+    /// A pipe to it failed.
     #[error("cannot be read from: {0}")]
-    Read(#[source] io::Error),
+    Io(#[source] io::Error),
     /// It ran for too long, and was ended.
     #[error("was ended, because it did not finish within {} s", .0.as_secs_f32())]
     Timeout(Duration),
@@ -33,53 +29,29 @@ pub enum CaptureError {
     Failed(ExitStatus),
 }
 
-/// Runs `program`, whose standard output is replaced, and returns what it writes there: at most
-/// `largest` bytes, within `timeout`. A program that exceeds a limit is killed.
+/// Runs `program` within `timeout`, gives it `input` to read, and stores what it writes to its
+/// standard output in `output`, which must be large enough. Returns the number of bytes. A program
+/// that exceeds a limit is killed.
 ///
 /// # Errors
 /// [`CaptureError`], also if the exit status is not 0.
 pub fn capture(
     program: Program,
-    largest: usize,
+    input: Option<&[u8]>,
+    output: &mut [u8],
     timeout: Duration,
-) -> Result<Vec<u8>, CaptureError> {
-    let deadline = Instant::now() + timeout;
-    let left = || match deadline.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(CaptureError::Timeout(timeout)),
-        left => Ok(left),
-    };
-    // Dropping it kills the program.
-    let mut running = program.stdout(Stdio::piped()).start().map_err(CaptureError::Start)?;
-    let no_pipe = || CaptureError::Read(io::ErrorKind::BrokenPipe.into());
-    let mut pipe = running.stdout().ok_or_else(no_pipe)?;
-    // Allocated at full length: growing would leave copies of a secret in memory.
-    let mut output = vec![0; largest + 1];
-    let mut len = 0;
-    loop {
-        let wait = Timespec::try_from(left()?).ok();
-        match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], wait.as_ref()) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(error) => return Err(CaptureError::Read(error.into())),
-        }
-        match pipe.read(output.get_mut(len..).unwrap_or_default()) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(CaptureError::Read(error)),
-        }
-        if len > largest {
-            return Err(CaptureError::TooMuch(largest));
-        }
+) -> Result<usize, CaptureError> {
+    let begin = Instant::now();
+    let stop = || (begin.elapsed() >= timeout).then_some(Stop::Kill(()));
+    let exchange = Exchange { input, stdout: Output::Into(output), stderr: Output::AsDescribed };
+    match run(program, exchange, stop) {
+        Ok((status, stored)) if status.success() => Ok(stored),
+        Ok((status, _)) => Err(CaptureError::Failed(status)),
+        Err(RunError::Start(error)) => Err(CaptureError::Start(error)),
+        Err(RunError::Io(error)) => Err(CaptureError::Io(error)),
+        Err(RunError::TooMuch(limit)) => Err(CaptureError::TooMuch(limit)),
+        Err(RunError::Stopped(())) => Err(CaptureError::Timeout(timeout)),
     }
-    let status = loop {
-        match running.try_wait().map_err(CaptureError::Read)? {
-            Some(status) => break status,
-            None => std::thread::sleep(INTERVAL.min(left()?)),
-        }
-    };
-    output.truncate(len);
-    if status.success() { Ok(output) } else { Err(CaptureError::Failed(status)) }
 }
 
 #[cfg(test)]
@@ -87,7 +59,10 @@ mod tests {
     use super::*;
 
     fn run(script: &str, timeout: Duration) -> Result<Vec<u8>, CaptureError> {
-        capture(Program::new("sh").args(["-c", script]), 1000, timeout)
+        let mut output = vec![0; 1000];
+        let len = capture(Program::new("sh").args(["-c", script]), None, &mut output, timeout)?;
+        output.truncate(len);
+        Ok(output)
     }
 
     #[test]
@@ -103,7 +78,7 @@ mod tests {
         assert!(matches!(run("exec tail -f /dev/null", short), Err(CaptureError::Timeout(_))));
         let silent = "exec >/dev/null; exec tail -f /dev/null";
         assert!(matches!(run(silent, short), Err(CaptureError::Timeout(_))));
-        let none = capture(Program::new("/no/such/program"), 9, long);
+        let none = capture(Program::new("/no/such/program"), None, &mut [0; 9], long);
         assert!(matches!(none, Err(CaptureError::Start(_))));
     }
 }

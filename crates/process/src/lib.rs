@@ -6,7 +6,8 @@
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
 //! - [`can_confine`] tells whether programs can be kept from writing elsewhere.
-//! - [`capture`] returns the output of a short program, within limits.
+//! - [`run`] runs a program to its end and exchanges bytes with it; [`capture`] stores the output of a
+//!   short one, within limits.
 //!
 //! The caller decides when a program must end and what follows from its exit status.
 
@@ -18,6 +19,7 @@ mod lock_guard;
 mod lock_messages;
 mod messages;
 mod program;
+mod run;
 mod running;
 mod spool;
 
@@ -27,5 +29,6 @@ pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
 pub use lock_messages::{Change, change};
 pub use messages::{Messages, how_it_ended, lines};
 pub use program::Program;
+pub use run::{Exchange, Output, RunError, Stop, run};
 pub use running::{Running, Signaller};
 pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};

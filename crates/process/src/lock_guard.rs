@@ -86,6 +86,6 @@ fn pass_on(stderr: ChildStderr, switch: &LockSwitch, message: &mut impl FnMut(&[
             Some(Change::Unlocked) => switch.unlock(),
             None => {}
         }
-        message(line.strip_suffix(b"\n").unwrap_or(line));
+        message(line);
     });
 }

@@ -1,14 +1,14 @@
 //! Reading a program's standard error line by line, and describing how the program ended.
 
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{ErrorKind, Read};
 use std::process::ExitStatus;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time to wait for the last messages after the program has ended.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest piece of a message that is passed on at once, in bytes.
-const MAX_LINE: u64 = 64 << 10;
+const MAX_LINE: usize = 64 << 10;
 
 /// A thread that reads a program's messages.
 #[derive(Debug)]
@@ -31,16 +31,44 @@ impl Messages {
     }
 }
 
-/// Calls `each` with every line that a program writes, including the line end. A line longer than
-/// 64 KiB arrives in pieces. Returns at the end of the pipe, or when reading fails.
-pub fn lines(pipe: impl Read, mut each: impl FnMut(&[u8])) {
-    let mut lines = BufReader::new(pipe);
-    let mut line = Vec::new();
+/// Calls `each` with every line that a program writes, without its end. A line longer than 64 KiB
+/// arrives in pieces. Returns at the end of the pipe, or when reading fails.
+pub fn lines(mut pipe: impl Read, mut each: impl FnMut(&[u8])) {
+    let (mut lines, mut buffer) = (LineBuffer::default(), [0; 8 << 10]);
     loop {
-        line.clear();
-        match lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => each(&line),
+        match pipe.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => return lines.end(&mut each),
+            Ok(len) => lines.push(buffer.get(..len).unwrap_or_default(), &mut each),
+        }
+    }
+}
+
+/// Divides what a program writes into lines.
+#[derive(Debug, Default)]
+pub(crate) struct LineBuffer(Vec<u8>);
+
+impl LineBuffer {
+    /// Takes the next bytes; calls `each` with the lines that they complete.
+    pub(crate) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (piece, is_whole) = match piece.strip_suffix(b"\n") {
+                Some(line) => (line, true),
+                None => (piece, false),
+            };
+            self.0.extend_from_slice(piece);
+            if is_whole || self.0.len() >= MAX_LINE {
+                each(&self.0);
+                self.0.clear();
+            }
+        }
+    }
+
+    /// Ends the last line.
+    pub(crate) fn end(&mut self, mut each: impl FnMut(&[u8])) {
+        if !self.0.is_empty() {
+            each(&self.0);
+            self.0.clear();
         }
     }
 }

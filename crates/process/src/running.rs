@@ -10,7 +10,7 @@ use rustix::process::{
 };
 
 /// Time that a program may take to end after the signal, before it is killed.
-const KILL_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const KILL_AFTER: Duration = Duration::from_secs(30);
 /// Interval at which the program's state is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 

@@ -4,25 +4,25 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use xb_process::{
-    GuardedOutput, LockGuard, Messages, NOT_STARTED, Program, enlarged, guard, how_it_ended, lines,
+    Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError, Stop,
+    enlarged, guard, how_it_ended,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::contract::handed::VARIABLES;
 
+/// Signal by which a cancelled transfer ends a program.
+const SIGTERM: i32 = 15;
+
 /// Number of last message lines that are kept for the error.
 const LAST_LINES: usize = 20;
-
-/// Interval at which a program is observed.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Failure of a program.
 #[derive(Debug, thiserror::Error)]
@@ -70,11 +70,8 @@ impl Run<'_> {
         name.to_string_lossy().into_owned()
     }
 
-    /// Starts the program.
-    fn start(&self, stop: &CancelToken, stdout: Stdio) -> Result<Running, ChildError> {
-        stop.check()?;
-        let mut program =
-            Program::new(self.program).args(&self.args).stdout(stdout).stderr(Stdio::piped());
+    fn described(&self) -> Program {
+        let mut program = Program::new(self.program).args(&self.args);
         // What the server handed over is not for child programs.
         for name in VARIABLES {
             program = program.env_remove(name);
@@ -84,28 +81,20 @@ impl Run<'_> {
         for (name, value) in &self.env {
             program = program.env(name, value);
         }
-        let words = LastWords::new(self.log.as_deref());
-        let program = program.start().map_err(|source| ChildError::Start {
-            program: self.program.to_string_lossy().into_owned(),
-            source,
-        })?;
-        let signaller = program.signaller();
-        let hook = stop.on_stop(move || signaller.signal(Signal::TERM));
-        let (name, stop) = (self.name(), stop.clone());
-        Ok(Running { program, words, messages: None, name, stop, _hook: hook })
+        program
     }
 
-    /// Runs the program to its end; its stdout goes to the same place as its messages.
+    fn not_started(&self, source: io::Error) -> ChildError {
+        ChildError::Start { program: self.program.to_string_lossy().into_owned(), source }
+    }
+
+    /// Runs the program to its end; its stdout is discarded.
     ///
     /// # Errors
     /// [`ChildError`]; any exit status other than 0 is an error.
     pub fn to_end(&self, stop: &CancelToken) -> Result<(), ChildError> {
-        let mut running = self.start(stop, Stdio::null())?;
-        if let Some(stderr) = running.program.stderr() {
-            let words = running.words.clone();
-            lines(stderr, |line| words.add(line));
-        }
-        running.ended()
+        let terminate = || stop.why().map(|_| Stop::Signal(SIGTERM, None));
+        self.run(stop, Output::AsDescribed, terminate).map(drop)
     }
 
     /// Like [`Run::to_end`], but kills the program as soon as `fault` returns a reason, or the
@@ -118,64 +107,67 @@ impl Run<'_> {
         stop: &CancelToken,
         mut fault: impl FnMut() -> Option<String>,
     ) -> Result<(), ChildError> {
-        let mut running = self.start(stop, Stdio::null())?;
-        let reading = running.program.stderr().map(|stderr| {
-            let words = running.words.clone();
-            std::thread::spawn(move || lines(stderr, |line| words.add(line)))
-        });
-        let mut how = None;
-        while matches!(running.program.try_wait(), Ok(None)) {
-            how = fault();
-            if how.is_some() || stop.wait(POLL_INTERVAL).is_some() {
-                running.program.kill();
-                break;
-            }
-        }
-        if let Some(reading) = reading {
-            let _ = reading.join();
-        }
-        match how {
-            Some(how) => Err(running.failed(how)),
-            None => running.ended(),
-        }
+        let kill = || match fault() {
+            Some(how) => Some(Stop::Kill(Some(how))),
+            None => stop.why().map(|_| Stop::Kill(None)),
+        };
+        self.run(stop, Output::AsDescribed, kill).map(drop)
     }
 
     /// Runs the program to its end and returns its stdout, at most `limit` bytes.
     ///
     /// # Errors
-    /// As [`Run::to_end`].
-    pub fn output(&self, stop: &CancelToken, limit: u64) -> Result<Vec<u8>, ChildError> {
+    /// As [`Run::to_end`]; also if it writes more.
+    pub fn output(&self, stop: &CancelToken, limit: usize) -> Result<Vec<u8>, ChildError> {
         Ok(self.all_output(stop, limit)?.0)
     }
 
     /// Like [`Run::output`], with the last of its messages.
     ///
     /// # Errors
-    /// As [`Run::to_end`].
+    /// As [`Run::output`].
     pub fn all_output(
         &self,
         stop: &CancelToken,
-        limit: u64,
+        limit: usize,
     ) -> Result<(Vec<u8>, Vec<String>), ChildError> {
-        let mut running = self.start(stop, Stdio::piped())?;
-        let words = running.words.clone();
-        let stderr = running.program.stderr();
-        let reading = std::thread::spawn(move || {
-            if let Some(stderr) = stderr {
-                lines(stderr, |line| words.add(line));
+        let mut output = vec![0; limit];
+        let terminate = || stop.why().map(|_| Stop::Signal(SIGTERM, None));
+        let (len, words) = self.run(stop, Output::Into(&mut output), terminate)?;
+        output.truncate(len);
+        Ok((output, words))
+    }
+
+    /// Runs the program to its end, unless `early` returns a reason. Returns the number of bytes of its
+    /// output that were stored, and the last of its messages.
+    fn run(
+        &self,
+        stop: &CancelToken,
+        stdout: Output<'_>,
+        early: impl FnMut() -> Option<Stop<Option<String>>>,
+    ) -> Result<(usize, Vec<String>), ChildError> {
+        stop.check()?;
+        let words = LastWords::new(self.log.as_deref());
+        let each = |line: &[u8]| words.add(line);
+        let exchange = Exchange { input: None, stdout, stderr: Output::Lines(&each) };
+        let how = match xb_process::run(self.described(), exchange, early) {
+            Ok((status, len)) => {
+                stop.check()?;
+                judge(&self.name(), Ok(status), &words)?;
+                return Ok((len, words.get()));
             }
-        });
-        let mut output = Vec::new();
-        if let Some(stdout) = running.program.stdout() {
-            // A program that writes more than the limit is not the expected one; it ends with a
-            // broken pipe.
-            let _ = stdout.take(limit).read_to_end(&mut output);
-        }
-        // Before the exit status is evaluated: the last messages explain it.
-        let _ = reading.join();
-        let words = running.words.clone();
-        running.ended()?;
-        Ok((output, words.get()))
+            Err(RunError::Start(source)) => return Err(self.not_started(source)),
+            Err(RunError::Stopped(Some(how))) => how,
+            Err(RunError::Stopped(None)) => {
+                stop.check()?;
+                "was ended".to_owned()
+            }
+            Err(RunError::TooMuch(limit)) => format!("wrote more than {limit} bytes"),
+            Err(RunError::Io(error)) => {
+                return judge(&self.name(), Err(error), &words).map(|()| (0, Vec::new()));
+            }
+        };
+        Err(ChildError::Failed { program: self.name(), how, words: words.get() })
     }
 
     /// Starts the program as the producer of a stream, guarded as `locks` sets.
@@ -195,24 +187,27 @@ impl Run<'_> {
                 format!("cannot create a spool in {dir}: {source}"),
             ))
         })?;
-        let mut running = self.start(stop, Stdio::piped())?;
-        let (Some(stdout), Some(stderr)) = (running.program.stdout(), running.program.stderr())
-        else {
+        stop.check()?;
+        let words = LastWords::new(self.log.as_deref());
+        let described = self.described().stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = described.start().map_err(|source| self.not_started(source))?;
+        let signaller = program.signaller();
+        let hook = stop.on_stop(move || signaller.signal(Signal::TERM));
+        let (Some(stdout), Some(stderr)) = (program.stdout(), program.stderr()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
-        let words = running.words.clone();
-        let stop = stop.clone();
+        let (heard, stalled) = (words.clone(), stop.clone());
         let seconds = locks.lock_stall.unwrap_or_default().as_secs();
         let (output, messages) = guard(
             (enlarged(stdout), stderr),
             spool,
             locks,
-            move |line| words.add(line),
-            move || stop.ask(CancelReason::LockStall { seconds }),
+            move |line| heard.add(line),
+            move || stalled.ask(CancelReason::LockStall { seconds }),
         )
         .map_err(failed)?;
-        running.messages = Some(messages);
-        Ok((running, output))
+        let (name, stop) = (self.name(), stop.clone());
+        Ok((Running { program, words, messages, name, stop, _hook: hook }, output))
     }
 }
 
@@ -221,7 +216,7 @@ impl Run<'_> {
 pub struct Running {
     program: xb_process::Running,
     words: LastWords,
-    messages: Option<Messages>,
+    messages: Messages,
     name: String,
     stop: CancelToken,
     _hook: CancelHook,
@@ -234,26 +229,26 @@ impl Running {
     /// [`ChildError`]; any exit status other than 0 is an error.
     pub fn ended(mut self) -> Result<(), ChildError> {
         let status = self.program.wait();
-        if let Some(messages) = self.messages.take() {
-            messages.drain_output();
-        }
+        self.messages.drain_output();
         self.stop.check()?;
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) if status.code() == Some(NOT_STARTED.into()) => Err(ChildError::Start {
-                program: self.name.clone(),
-                source: io::Error::other(self.words.get().join(" / ")),
-            }),
-            Ok(status) => Err(self.failed(how_it_ended(status))),
-            Err(error) => {
-                Err(self.failed(format!("failed, because its exit status is unknown: {error}")))
-            }
-        }
+        judge(&self.name, status, &self.words)
     }
+}
 
-    fn failed(&self, how: String) -> ChildError {
-        ChildError::Failed { program: self.name.clone(), how, words: self.words.get() }
-    }
+/// Judges how a program has ended.
+fn judge(name: &str, status: io::Result<ExitStatus>, words: &LastWords) -> Result<(), ChildError> {
+    let (program, how) = match status {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) if status.code() == Some(NOT_STARTED.into()) => {
+            let source = io::Error::other(words.get().join(" / "));
+            return Err(ChildError::Start { program: name.to_owned(), source });
+        }
+        Ok(status) => (name.to_owned(), how_it_ended(status)),
+        Err(error) => {
+            (name.to_owned(), format!("failed, because its exit status is unknown: {error}"))
+        }
+    };
+    Err(ChildError::Failed { program, how, words: words.get() })
 }
 
 /// The last messages of a program, and a file with all of them.
@@ -274,7 +269,6 @@ impl LastWords {
     }
 
     fn add(&self, line: &[u8]) {
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &mut words.file {
             let _ = file.write_all(line).and_then(|()| file.write_all(b"\n"));
@@ -294,6 +288,9 @@ impl LastWords {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::time::Duration;
+
     use rustix::process::Pid;
 
     use super::*;

@@ -31,7 +31,7 @@ const SST_USER: &str = "'mysql.pxc.sst.user'@'localhost'";
 /// Code of the log line after which the server accepts connections. It has run its statements then.
 const READY: &str = "[MY-010931]";
 /// Longest text with a version that is read, in bytes.
-const MAX_VERSION: u64 = 4096;
+const MAX_VERSION: usize = 4096;
 
 /// Returns the program of this node's server, of the version that runs; `None` if this join needs no
 /// second start.

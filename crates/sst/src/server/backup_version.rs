@@ -8,7 +8,7 @@ use crate::run::Run;
 use crate::session::context::Context;
 
 /// Longest answer that is read, in bytes.
-const MAX: u64 = 4096;
+const MAX: usize = 4096;
 
 /// Asks the backup program for its version. Returns `None` if the answer cannot be parsed.
 ///

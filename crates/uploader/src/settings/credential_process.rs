@@ -106,8 +106,11 @@ fn fetch(words: &[String]) -> Result<Keys, ProcessError> {
     let failed = |cause| ProcessError::Program { program: program.clone(), cause };
     // Its messages are for the operator.
     let command = Program::new(program).args(args).stderr(Stdio::inherit());
-    let output = capture(command, LARGEST, TIMEOUT).map_err(failed)?;
-    parse(&output).map_err(|what| ProcessError::Output { program: program.clone(), what })
+    // At full length: growing would leave copies of a secret in memory.
+    let mut output = vec![0; LARGEST];
+    let len = capture(command, None, &mut output, TIMEOUT).map_err(failed)?;
+    parse(output.get(..len).unwrap_or_default())
+        .map_err(|what| ProcessError::Output { program: program.clone(), what })
 }
 
 /// Output of the program.
