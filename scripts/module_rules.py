@@ -5,13 +5,11 @@
   that defines a name it uses. A re-exported name counts as defined in its original file, so a
   re-export alone is not an arrow. Test modules are ignored, and method calls are not seen;
 - the rooms of a folder, its files and folders with all that is in them, do not import each other in a
-  circle either, besides the arrows listed in folder_circles.txt. That list may only shrink: an arrow
-  that is no longer part of a circle has to leave it;
+  circle either;
 - a file holds one idea. One of more than 800 lines says why it cannot be two, in a comment
   `// Long because ...` in its first ten lines.
 
-`module_rules.py --rooms` prints the arrows that are part of a circle of rooms, `module_rules.py --arrows CRATE...`
-the arrows between the files of these crates.
+`module_rules.py --arrows CRATE...` prints the arrows between the files of these crates.
 """
 
 import re
@@ -19,7 +17,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KNOWN = Path(__file__).resolve().parent / "folder_circles.txt"
 
 MAX_LINES = 800
 REASON = re.compile(r"//[/!]? *Long because \w")
@@ -43,33 +40,23 @@ PATH = re.compile(r"(?<![\w:.])(?:\w+::)+\w+")
 
 def main(args):
     named = {arg for arg in args if not arg.startswith("-")}
-    problems, rooms = [], set()
+    problems = []
     for manifest in sorted([*ROOT.glob("crates/*/Cargo.toml"), *ROOT.glob("*/Cargo.toml")]):
         folder = manifest.parent
         if not (folder / "src").is_dir() or folder.name in ("fuzz", "benches"):
             continue
         crate = Crate(folder)
         problems += crate.problems()
-        rooms |= crate.room_circles()
+        problems += [f"circle of rooms: {arrow}" for arrow in sorted(crate.room_circles())]
         if "--arrows" in args and folder.name in named:
             for source, target in sorted(crate.arrows):
                 names = ", ".join(sorted(crate.arrows[source, target]))
                 print(f"    {crate.shown(source)} -> {crate.shown(target)}: {names}")
-    if "--rooms" in args:
-        print("\n".join(sorted(rooms)))
-    known = known_circles()
-    problems += [f"new circle of rooms: {arrow}" for arrow in sorted(rooms - known)]
-    problems += [f"no longer in a circle, remove it from {KNOWN.name}: {arrow}" for arrow in sorted(known - rooms)]
     for problem in problems:
         print(f"    {problem}")
     if not problems:
-        print(f"    no circle of files; {len(known)} arrows between rooms still form circles")
+        print("    no circle of files or folders")
     return 1 if problems else 0
-
-
-def known_circles():
-    lines = (line.partition("#")[0].strip() for line in KNOWN.read_text().splitlines())
-    return {line for line in lines if line}
 
 
 class Crate:

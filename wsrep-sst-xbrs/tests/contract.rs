@@ -178,7 +178,10 @@ fn each_side_reports_what_it_did() {
         assert!(steps.iter().any(|name| *name == step), "{step}: {received}");
     }
     for name in field_names(&sent).union(&field_names(&received)) {
-        assert!(REPORT_PAGE.contains(&format!("`{name}`")), "docs/reference/json/report.md: {name}");
+        assert!(
+            REPORT_PAGE.contains(&format!("`{name}`")),
+            "docs/reference/json/report.md: {name}"
+        );
     }
     // A failure is reported, too, and takes the place of the last report.
     std::fs::write(scene.bin().join("fail"), "").unwrap();

@@ -11,7 +11,6 @@ mod owner;
 mod page;
 mod place;
 mod report;
-mod retries;
 mod settings;
 mod standard_stream;
 

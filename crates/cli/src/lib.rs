@@ -37,10 +37,15 @@
 //! ```
 
 mod args;
+mod closed;
+mod exit;
+mod failure;
 mod help;
 mod messages;
+mod personality;
 mod program;
 mod stdio;
+mod text;
 
 pub use args::argv::mysql_style;
 pub use args::defaults_options::defaults_args;
@@ -49,6 +54,8 @@ pub use args::secret::Secret;
 pub use args::sources::environment::env_first;
 pub use args::sources::{Repositories, Sources};
 pub use args::usage_error::UsageError;
+pub use exit::Exit;
+pub use failure::{Failure, OrFail};
 pub use help::HelpTopic;
 pub use help::manual::write_manual;
 pub use help::version::long_version;
@@ -57,14 +64,12 @@ pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptio
 pub use messages::size::{
     Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
 };
-pub use messages::text::printable;
-pub use program::exit::Exit;
-pub use program::failure::{Failure, OrFail};
+pub use personality::{Personality, program_name};
 pub use program::host::host_name;
 pub use program::output_file::{Readers, check_writable, write_whole};
-pub use program::personality::{Personality, program_name};
 pub use program::signals::{Signals, interrupted};
 pub use program::{Program, run};
 pub use stdio::input::{Input, UntilInterrupted};
 pub use stdio::{ask, refuse_closed_output, refuse_terminal_input, refuse_terminal_output};
+pub use text::printable;
 pub use xb_option_files::{FileOption, OptionFileError, OptionFilePaths, read_groups};

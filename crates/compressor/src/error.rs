@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use lz4_flex::block::DecompressError;
+
 /// A compressed format, as named in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -199,4 +201,19 @@ pub enum CodecError {
         /// The codec's own message.
         what: &'static str,
     },
+}
+
+/// Converts the error of an LZ4 block. `limit` is the length of the output that was allowed.
+pub(crate) fn lz4_error(place: ErrorLocation, error: &DecompressError, limit: usize) -> CodecError {
+    let what = match error {
+        DecompressError::OutputTooSmall { .. } => {
+            return CodecError::TooLong { place, expected: limit as u64 };
+        }
+        DecompressError::LiteralOutOfBounds => "literals extend past the end",
+        DecompressError::ExpectedAnotherByte => "the block ends inside a sequence",
+        DecompressError::OffsetZero => "a match with distance 0",
+        DecompressError::OffsetOutOfBounds => "a match refers to data before the start",
+        _ => "not an lz4 block",
+    };
+    CodecError::Damaged { place, what }
 }

@@ -83,13 +83,15 @@
 
 mod algorithm;
 mod block;
+mod block_codec;
 mod error;
 mod file_codec;
 mod level;
 mod zstd;
 
 pub use algorithm::{Algorithm, AlgorithmError, Compression};
-pub use block::{BlockCodec, BlockDecoder, BlockEncoder, MAX_BLOCK_PLAIN, RandomnessTest};
+pub use block::{BlockDecoder, BlockEncoder, RandomnessTest};
+pub use block_codec::{BlockCodec, MAX_BLOCK_PLAIN};
 pub use error::{CodecError, ErrorLocation, Format};
 pub use file_codec::{
     FileCodec, FileCodecLimits, FileDecoder, FileEncoder, FileTotals, Member, PIECE_PLAIN,

@@ -4,7 +4,7 @@
 use ::zstd::zstd_safe::{CCtx, CParameter, DCtx, get_error_name};
 
 use crate::ZstdLevel;
-use crate::block::MAX_BLOCK_PLAIN;
+use crate::block_codec::MAX_BLOCK_PLAIN;
 use crate::error::{CodecError, ErrorLocation, Format};
 
 pub(crate) const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();

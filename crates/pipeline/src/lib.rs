@@ -86,14 +86,15 @@ mod fifo;
 pub mod filter;
 mod flow;
 mod inspect;
+mod layout;
 mod pack;
 mod scan;
+mod start_pack;
 #[cfg(test)]
 mod testing;
 mod unpack;
 
 pub use auto_codec::{AutoCodec, AutoReport, FrameCompression, Limit, codec_memory};
-pub use classic::object::Cut;
 pub use classic::one_object_per_chunk::ChunkCutter;
 pub use classic::transform::{FileCipher, Transform};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
@@ -122,17 +123,16 @@ pub use inspect::{
     BadPageOf, BadRedo, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions,
     Inspected, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault,
 };
+pub use layout::{ClassicLayout, ClassicObjects, ObjectLayout};
 pub use pack::error::{CutError, PackError, TransformError};
-pub use pack::layout::{
-    ClassicLayout, ClassicObjects, Content, NativeStream, ObjectLayout, XbstreamInput,
-};
+pub use pack::input::{Content, NativeStream, XbstreamInput};
 pub use pack::native_input::start_pack_native;
 pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
-pub use pack::result::{PackHandle, PackOutput, PackResult};
-pub use pack::{PackSettings, start_pack};
+pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
 pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
 pub use scan::passthrough::{PassthroughError, relay};
 pub use scan::scanner::{REDO_LOGS, Scanned, StreamError};
+pub use start_pack::{PackSettings, start_pack};
 pub use unpack::error::UnpackError;
 pub use unpack::parts::{Body, BodyError, FRONT_LEN, unpack_parts};
 pub use unpack::{unpack, unpack_watched};

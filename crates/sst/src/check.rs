@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::context::Context;
 use crate::error::SstError;
 use crate::server::sql::Sql;
-use crate::session::context::Context;
 use crate::session::endpoint::listen;
 
 /// Longest wait for the server's answer.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use xb_pipeline::ExtractCause;
 
 use crate::cancel::{CancelReason, CancelToken};
+use crate::offer::OfferError;
 use crate::run::ChildError;
-use crate::session::offer::OfferError;
 use crate::swap::{OURS, SwapError};
 use xb_wire::{BindError, TransferError};
 

@@ -10,10 +10,12 @@
 
 mod cancel;
 mod check;
+mod context;
 mod contract;
 mod donor;
 mod error;
 mod joiner;
+mod offer;
 mod run;
 mod server;
 mod session;
@@ -21,6 +23,7 @@ pub mod swap;
 
 pub use cancel::{CancelHook, CancelReason, CancelToken};
 pub use check::{check_donor, check_joiner};
+pub use context::Context;
 pub use contract::args::{Args, ArgsError, Defaults, Family, Role};
 pub use contract::datadir::{Kind, KindDir, Layout};
 pub use contract::error_log::{ErrorLog, Level};
@@ -38,9 +41,8 @@ pub use error::{RoomShort, SstError};
 pub use joiner::datadir_lock::DatadirLock;
 pub use joiner::recover::{drop_old, drop_received, finish_interrupted, tidy};
 pub use joiner::{has_old, join};
+pub use offer::{Offer, OfferError, Places, What};
 pub use run::{ChildError, Run, Running};
-pub use session::context::Context;
-pub use session::offer::{Offer, OfferError, Places, What};
 
 /// Parsers of input from a server, for property tests and fuzzing. Not a stable interface.
 #[doc(hidden)]

@@ -4,6 +4,7 @@ pub(crate) mod admin;
 mod context;
 pub(crate) mod inspect;
 pub(crate) mod reporting;
+mod retries;
 pub(crate) mod transfer;
 pub(crate) mod unattended;
 
@@ -93,7 +94,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         }
         Err(failure) => return Err(failure),
     };
-    crate::retries::report(&log, reporting.clone());
+    retries::report(&log, reporting.clone());
     let warnings = log.clone();
     xb_uploader::report_warnings(move |warning| warnings.warn(warning));
     let context = Context { log, stock, reporting };

@@ -8,8 +8,8 @@ use indicatif::ProgressBar;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::messages::text::printable;
-use crate::program::failure::Failure;
+use crate::failure::Failure;
+use crate::text::printable;
 
 /// Verbosity of the log. Errors are written at every level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

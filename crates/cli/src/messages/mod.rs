@@ -3,4 +3,3 @@
 pub(crate) mod log;
 pub(crate) mod progress;
 pub(crate) mod size;
-pub(crate) mod text;

@@ -1,10 +1,7 @@
 //! Wrapper around `main`.
 
-pub(crate) mod exit;
-pub(crate) mod failure;
 pub(crate) mod host;
 pub(crate) mod output_file;
-pub(crate) mod personality;
 pub(crate) mod service;
 pub(crate) mod signals;
 
@@ -24,11 +21,11 @@ use xb_option_files::OptionFilePaths;
 use crate::args::expand::{Expanded, expand};
 use crate::args::hide;
 use crate::args::sources::Sources;
+use crate::exit::Exit;
+use crate::failure::Failure;
 use crate::help;
 use crate::messages::log::{Log, LogOptions};
-use crate::program::exit::Exit;
-use crate::program::failure::Failure;
-use crate::program::personality::{Personality, program_name};
+use crate::personality::{Personality, program_name};
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///

@@ -1,16 +1,15 @@
 //! Terminal rules: data never goes to or comes from a terminal; questions only go to a terminal.
 
-pub(crate) mod closed;
 pub(crate) mod input;
 
 use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 use std::os::fd::AsFd;
 
-use crate::messages::text::printable;
-use crate::program::failure::{Failure, OrFail as _};
+use crate::closed::{Stream, was_closed};
+use crate::failure::{Failure, OrFail as _};
 use crate::program::signals::{Signals, interrupted};
-use crate::stdio::closed::{Stream, was_closed};
 use crate::stdio::input::Input;
+use crate::text::printable;
 
 /// Returns an error if standard input, from which data will be read, is a terminal or closed.
 ///

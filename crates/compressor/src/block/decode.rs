@@ -3,10 +3,9 @@
 use std::fmt;
 
 use flate2::{Decompress, FlushDecompress, Status};
-use lz4_flex::block::DecompressError;
 
-use super::{BlockCodec, MAX_BLOCK_PLAIN};
-use crate::error::{CodecError, ErrorLocation, Format};
+use crate::block_codec::{BlockCodec, MAX_BLOCK_PLAIN};
+use crate::error::{CodecError, ErrorLocation, Format, lz4_error};
 use crate::zstd;
 
 /// Decodes blocks of any codec.
@@ -77,21 +76,6 @@ fn lz4(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
     let got = lz4_flex::block::decompress_into(stored, out)
         .map_err(|error| lz4_error(place, &error, out.len()))?;
     filled(place, out.len(), got)
-}
-
-/// Converts the error of an LZ4 block. `limit` is the length of the output that was allowed.
-pub(crate) fn lz4_error(place: ErrorLocation, error: &DecompressError, limit: usize) -> CodecError {
-    let what = match error {
-        DecompressError::OutputTooSmall { .. } => {
-            return CodecError::TooLong { place, expected: limit as u64 };
-        }
-        DecompressError::LiteralOutOfBounds => "literals extend past the end",
-        DecompressError::ExpectedAnotherByte => "the block ends inside a sequence",
-        DecompressError::OffsetZero => "a match with distance 0",
-        DecompressError::OffsetOutOfBounds => "a match refers to data before the start",
-        _ => "not an lz4 block",
-    };
-    CodecError::Damaged { place, what }
 }
 
 fn snappy(stored: &[u8], out: &mut [u8]) -> Result<(), CodecError> {

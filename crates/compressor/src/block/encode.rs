@@ -5,8 +5,8 @@ use std::fmt;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
-use super::MAX_BLOCK_PLAIN;
 use super::probe::RandomnessTest;
+use crate::block_codec::MAX_BLOCK_PLAIN;
 use crate::error::{CodecError, ErrorLocation, Format};
 use crate::zstd;
 use crate::{Algorithm, BlockCodec, ZstdLevel};

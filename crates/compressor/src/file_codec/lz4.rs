@@ -20,8 +20,7 @@ use super::lz4_frame::{
     BLOCK_CHECKSUM, CONTENT_CHECKSUM, CONTENT_SIZE, DICTIONARY, END_MARK, INDEPENDENT, MAGIC, RAW,
     RESERVED, SKIPPABLE, VERSION, VERSION_1, WINDOW, block_max, descriptor_sum,
 };
-use crate::block::lz4_error;
-use crate::error::{CodecError, ErrorLocation, Format};
+use crate::error::{CodecError, ErrorLocation, Format, lz4_error};
 
 pub(super) struct Decoder {
     part: Part,

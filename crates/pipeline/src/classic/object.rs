@@ -7,6 +7,7 @@ use xb_reader::RelPath;
 
 use crate::flow::budget::PAGE;
 use crate::pack::error::{CutError, PackError};
+use crate::pack::result::Cut;
 
 /// Maximum payload of the xbstream chunks that we write, in bytes. The stock tools use the same,
 /// and every reader can hold it in memory.
@@ -52,18 +53,6 @@ pub(crate) fn object_key_of(path: &RelPath, number: u64) -> Result<Arc<str>, Cut
 
 /// Folder of manifests, claims and records in a store.
 const CATALOGUE: &str = ".xb-catalog";
-
-/// Totals of the objects written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cut {
-    /// Number of objects.
-    pub objects: u64,
-    /// Bytes in all of them.
-    pub bytes: u64,
-    /// Number of short objects: less than the requested size, and not the last of their file,
-    /// because memory was short.
-    pub short: u64,
-}
 
 #[cfg(test)]
 mod tests {

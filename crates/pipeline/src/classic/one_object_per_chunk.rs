@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, RelPath};
 
-use crate::classic::object::{Cut, object_key_of};
+use crate::classic::object::object_key_of;
 use crate::flow::ordered_pool::Closed;
 use crate::pack::chunk_sink::ChunkSink;
 use crate::pack::encode::SlabContent;
 use crate::pack::error::{CutError, PackError};
 use crate::pack::packer::{Part, PartSink};
-use crate::pack::result::PackOutput;
+use crate::pack::result::{Cut, PackOutput};
 use crate::scan::scanner::Entry;
 
 /// Cuts a stream of unchanged chunks.

@@ -9,7 +9,7 @@ use super::open_file::{OpenFile, at};
 use super::piece::Content;
 use super::report::{ExtractCause, ExtractLog, OnFailure};
 use super::work::{Outcome, Step};
-use crate::extract::decode::DecodeWorkers;
+use crate::extract::decode_workers::DecodeWorkers;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
 

@@ -17,6 +17,7 @@
 //! feeder: the batch only states where it is, and the worker reads it ([`from_file`]).
 
 pub(crate) mod decode;
+mod decode_workers;
 pub(crate) mod extractor;
 mod finalize;
 pub(crate) mod from_file;

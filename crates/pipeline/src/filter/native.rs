@@ -23,12 +23,13 @@ use crate::flow::plan::{
     ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan,
 };
 use crate::flow::slab::SlabPool;
+use crate::layout::ObjectLayout;
 use crate::pack::error::PackError;
-use crate::pack::layout::{Content, NativeStream, ObjectLayout, XbstreamInput};
+use crate::pack::input::{Content, NativeStream, XbstreamInput};
 use crate::pack::packer::Part;
 use crate::pack::result::PackOutput;
-use crate::pack::{PackSettings, start_pack};
 use crate::scan::end_rule::EndRule;
+use crate::start_pack::{PackSettings, start_pack};
 use crate::unpack::error::UnpackError;
 use crate::unpack::unpack;
 

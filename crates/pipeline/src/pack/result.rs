@@ -4,7 +4,6 @@ use std::thread::JoinHandle;
 
 use xb_frame::{StreamHeader, Summary, Trailer};
 
-use crate::classic::object::Cut;
 use crate::flow::ordered_pool::WorkerDied;
 use crate::pack::error::PackError;
 use crate::pack::packer::Packed;
@@ -42,6 +41,18 @@ pub enum PackOutput {
     },
     /// Objects of the classic layout.
     Classic(Cut),
+}
+
+/// Totals of the objects of the classic layout.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Number of objects.
+    pub objects: u64,
+    /// Bytes in all of them.
+    pub bytes: u64,
+    /// Number of short objects: less than the requested size, and not the last of their file,
+    /// because memory was short.
+    pub short: u64,
 }
 
 /// Handle of a running pack operation.

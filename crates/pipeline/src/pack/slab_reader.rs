@@ -10,7 +10,7 @@ use crate::flow::plan::SLAB;
 use crate::flow::slab::SlabPool;
 use crate::pack::encode::{Encoded, ScannedSlab, StreamEnd};
 use crate::pack::error::PackError;
-use crate::pack::layout::{Content, XbstreamInput};
+use crate::pack::input::{Content, XbstreamInput};
 use crate::scan::end_rule::EndProof;
 use crate::scan::scanner::{Entry, Notes, Scanned, Scanner, StreamError};
 

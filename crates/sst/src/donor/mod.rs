@@ -18,16 +18,16 @@ use xb_reader::Dialect;
 use xb_report::Direction;
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
+use crate::context::Context;
 use crate::contract::args::Family;
 use crate::error::SstError;
+use crate::offer::{FORMAT, Offer, What, family_name};
 use crate::run::{ChildError, Run};
 use crate::server::backup_version;
 use crate::server::data_size::estimate;
 use crate::server::keep_replicating::ReplicationGuard;
 use crate::session::backup_program::{option, password, server_words};
-use crate::session::context::Context;
 use crate::session::endpoint;
-use crate::session::offer::{FORMAT, Offer, What, family_name};
 use crate::session::progress::Progress;
 use crate::session::temp_dir::WorkFolder;
 use xb_wire::{Counters, Outgoing, TransferError};

@@ -26,14 +26,14 @@ use self::prepare::prepare;
 use self::receive::receive;
 use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
 use self::room::{Amount, Room};
+use crate::context::Context;
 use crate::contract::datadir::{Layout, is_mounted};
 use crate::contract::position::Position;
 use crate::contract::settings::Old;
 use crate::error::SstError;
+use crate::offer::{Offer, What};
 use crate::server::{backup_version, data_size};
-use crate::session::context::Context;
 use crate::session::endpoint;
-use crate::session::offer::{Offer, What};
 use crate::session::progress::Progress;
 use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
 use xb_wire::{Offered, Receipt};
@@ -96,7 +96,7 @@ fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstErr
 
 /// Joins without a snapshot: the data is unchanged.
 fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Position, SstError> {
-    let position = offer.position().ok_or(crate::session::offer::OfferError::Damaged)?;
+    let position = offer.position().ok_or(crate::offer::OfferError::Damaged)?;
     let mut incoming = offered.accept(b"")?;
     while incoming.next_block()?.is_some() {}
     let _ = incoming.confirm()?;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use xb_pipeline::ExtractCause;
 use xb_reader::{RelPath, TargetDir, TargetError};
 
+use crate::context::Context;
 use crate::contract::args::Family;
 use crate::contract::datadir::Kind;
 use crate::error::SstError;
-use crate::session::context::Context;
 use crate::swap::{NEW, OURS};
 
 /// Suffixes of files that the backup program has compressed.

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use crate::context::Context;
 use crate::contract::args::Family;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::session::backup_program::server_words;
-use crate::session::context::Context;
 
 /// Prepares the backup in `new`, so that a server can start on it.
 pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {

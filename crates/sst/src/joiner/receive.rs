@@ -13,9 +13,9 @@ use xb_pipeline::{
 use xb_reader::TargetDir;
 
 use super::placed::{self, Folders};
+use crate::context::Context;
 use crate::contract::args::Family;
 use crate::error::{SstError, cannot_write};
-use crate::session::context::Context;
 use xb_wire::{Incoming, Refusal, TransferError};
 
 /// Memory for frames that are being decoded, in bytes.

@@ -8,11 +8,11 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::context::Context;
 use crate::contract::datadir::{Kind, Layout};
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
 use crate::joiner::binlog_state;
-use crate::session::context::Context;
 use crate::swap::{NEW, OURS, make_folders, remember, remove_tree};
 
 /// Files of a backup that do not belong to the server's data.

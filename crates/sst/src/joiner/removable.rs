@@ -10,8 +10,8 @@ use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
 use super::recover::all_folders;
+use crate::context::Context;
 use crate::error::SstError;
-use crate::session::context::Context;
 use crate::swap::OURS;
 
 /// Checks that this process can remove what earlier transfers have left, and rename the present

@@ -7,12 +7,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use super::placed;
+use crate::context::Context;
 use crate::contract::datadir::{Kind, Layout};
 use crate::contract::settings::Old;
 use crate::error::{RoomShort, SstError};
+use crate::offer::Places;
 use crate::server::data_size;
-use crate::session::context::Context;
-use crate::session::offer::Places;
 use crate::swap::{OLD, OURS};
 
 /// Space for what is not in the estimate, in bytes: the server's temporary tablespace of 12 MiB, and

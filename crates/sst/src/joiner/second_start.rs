@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use xb_server::{cause_in_log, end_of_log, private_args, socket_in};
 
+use crate::context::Context;
 use crate::contract::args::Args;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
 use crate::session::backup_program::option;
-use crate::session::context::Context;
 use crate::session::temp_dir::WorkFolder;
 use crate::swap::{NEW, OURS, START, make_dir, remove_tree};
 

@@ -3,9 +3,9 @@
 
 use std::ffi::OsString;
 
+use crate::context::Context;
 use crate::error::SstError;
 use crate::run::Run;
-use crate::session::context::Context;
 
 /// Longest answer that is read, in bytes.
 const MAX: usize = 4096;

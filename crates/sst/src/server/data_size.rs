@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::contract::datadir::{Kind, Layout};
 use crate::contract::link_file::read_link;
-use crate::session::offer::Places;
+use crate::offer::Places;
 use crate::swap::OURS;
 
 /// Approximate size of the data.

@@ -4,8 +4,8 @@
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+use crate::context::Context;
 use crate::server::sql::Sql;
-use crate::session::context::Context;
 
 const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_local_cached_downto', 'wsrep_last_committed')";
 

@@ -9,10 +9,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::context::Context;
 use crate::contract::args::Family;
 use crate::contract::error_log::ErrorLog;
 use crate::server::sql::Sql;
-use crate::session::context::Context;
 
 /// The method with which the server keeps replicating.
 const STOCK: &str = "mariabackup";

@@ -8,7 +8,7 @@ use xb_mysql::{Access, Client, ClientOptions, Row, Timeouts};
 use xb_option_files::{OptionFilePaths, Wanted, load};
 
 use crate::cancel::{CancelReason, CancelToken};
-use crate::session::context::Context;
+use crate::context::Context;
 
 /// Time limit of each step of a login.
 const PATIENCE: Duration = Duration::from_secs(2);

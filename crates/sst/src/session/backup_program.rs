@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::context::Context;
+use crate::context::Context;
 use crate::contract::args::Args;
 
 /// Formats an option as `NAME=VALUE`.

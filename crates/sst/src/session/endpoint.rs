@@ -5,11 +5,11 @@ use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Duration;
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
+use crate::context::Context;
 use crate::contract::args::{Args, Family, Role};
 use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
 use crate::server::backup_version;
-use crate::session::context::Context;
 use xb_wire::{
     Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,
     Listener, Observer, Outgoing, Security, TlsMode, connect as connect_to,

@@ -1,8 +1,6 @@
-//! State and helpers of both roles: context, connection, offer, progress, temporary directory.
+//! Helpers of both roles: connection, progress, temporary directory.
 
 pub(crate) mod backup_program;
-pub(crate) mod context;
 pub(crate) mod endpoint;
-pub(crate) mod offer;
 pub(crate) mod progress;
 pub(crate) mod temp_dir;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use xb_pipeline::{Observer, Wait};
 
 use crate::cancel::{CancelReason, CancelToken};
+use crate::context::Context;
 use crate::contract::args::Role;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::server_lines::Server;
 use crate::server::gcache::Gcache;
 use crate::server::systemd_notify::Notifier;
-use crate::session::context::Context;
 
 /// Interval at which the counters are read.
 const TICK: Duration = Duration::from_secs(1);

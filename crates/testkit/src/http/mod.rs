@@ -4,6 +4,10 @@ pub mod fault;
 pub mod reply;
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 
 /// Maximum length of a head; longer ones are rejected.
 const MAX_HEAD: u64 = 64 * 1024;
@@ -185,6 +189,12 @@ pub(crate) fn read_body(from: &mut impl BufRead, body: Body) -> io::Result<Vec<u
         out.extend_from_slice(piece);
         rest = after.get(2..).unwrap_or_default();
     }
+}
+
+/// Formats a time as the `Date` header of HTTP.
+pub(crate) fn date(time: SystemTime) -> String {
+    let time = Timestamp::try_from(time).expect("a time of today");
+    rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).expect("a time of today")
 }
 
 #[cfg(test)]

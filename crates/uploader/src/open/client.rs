@@ -6,10 +6,10 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use object_store::{Attribute, AttributeValue, Attributes, ClientOptions, RetryConfig};
 
+use crate::policy::Policy;
 use crate::request::http::{Connector, Traffic};
 use crate::request::rate::RateLimit;
 use crate::request::watch::Limits;
-use crate::retry::policy::Policy;
 use crate::settings::HttpSettings;
 use crate::settings::tags::Tags;
 

@@ -4,13 +4,13 @@
 //! counts only if it has the right root element, says whether more pages follow and where, and
 //! names nothing outside the prefix of the request.
 
+use std::borrow::Cow;
+
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde::Deserialize;
-
-use crate::retry::message::element;
 
 /// A response that is no page of the listing that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -250,6 +250,14 @@ impl Blobs {
 pub fn check_page(uri: &str, body: &[u8]) -> Option<Result<(), String>> {
     let request = PageRequest::of(&Method::GET, &uri.parse().ok()?)?;
     Some(request.check(body).map_err(|error| error.to_string()))
+}
+
+/// Text of the first XML element of this name.
+pub(crate) fn element<'t>(raw: &'t str, name: &str) -> Option<Cow<'t, str>> {
+    let (_, rest) = raw.split_once(&format!("<{name}>"))?;
+    let (inside, _) = rest.split_once(&format!("</{name}>"))?;
+    let inside = inside.trim();
+    Some(quick_xml::escape::unescape(inside).unwrap_or(Cow::Borrowed(inside)))
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use http_body::{Body, Frame, SizeHint};
 use object_store::client::{HttpError, HttpErrorKind, HttpRequestBody, HttpResponseBody};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::policy::Policy;
 use crate::request::answer::ANSWER;
 use crate::request::bounds::{BodyBounds, Excess, SLOWEST};
 use crate::request::rate::{RateLimit, SLICE};
-use crate::retry::policy::Policy;
 
 /// Reason why the watchdog ended a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

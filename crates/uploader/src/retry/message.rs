@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::request::answer::Answer;
+use crate::request::listing::element;
 
 /// Maximum length of a quoted response, in characters.
 const MOST: usize = 200;
@@ -59,14 +60,6 @@ fn named_bucket(raw: &str) -> Option<String> {
     let bucket = element(raw, "BucketName").or_else(|| element(raw, "Resource"))?;
     let bucket = bucket.trim_start_matches('/').split('/').next().unwrap_or_default();
     Some(shortened(bucket)).filter(|bucket| !bucket.is_empty())
-}
-
-/// Text of the first XML element of this name.
-pub(crate) fn element<'t>(raw: &'t str, name: &str) -> Option<Cow<'t, str>> {
-    let (_, rest) = raw.split_once(&format!("<{name}>"))?;
-    let (inside, _) = rest.split_once(&format!("</{name}>"))?;
-    let inside = inside.trim();
-    Some(quick_xml::escape::unescape(inside).unwrap_or(Cow::Borrowed(inside)))
 }
 
 /// Body of a response that is no S3 error: JSON, plain text, or a page of a proxy without its tags.

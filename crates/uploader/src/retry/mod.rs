@@ -2,18 +2,17 @@
 
 pub(crate) mod message;
 pub(crate) mod notice;
-pub(crate) mod policy;
 
 use std::borrow::Cow;
 
 use object_store::Error;
 
 use crate::error::{StoreErrorKind, root_message};
+use crate::policy::Policy;
 use crate::request::answer::Answer;
 use crate::request::bounds::is_excess;
 use crate::request::transport::curl;
 use crate::retry::message::describe;
-use crate::retry::policy::Policy;
 
 /// Classification of one failed try.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
+use crate::policy::Policy;
 use crate::retry::notice;
-use crate::retry::policy::Policy;
 use crate::store::Store;
 use crate::store::retry_loop::jitter;
 

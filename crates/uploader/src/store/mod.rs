@@ -25,11 +25,11 @@ use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
+use crate::policy::Policy;
 use crate::request::clock;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
 use crate::request::raw_request::Direct;
-use crate::retry::policy::Policy;
 use crate::settings::provider::StoreLimits;
 use crate::store::faults::Faults;
 use crate::store::gate::Gate;

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use crate::error::StoreError;
 use crate::operation::Operation;
+use crate::policy::Policy;
 use crate::request::answer::{ANSWER, Answer};
 use crate::request::clock;
-use crate::retry::policy::Policy;
 use crate::retry::{RetryContext, judge, notice};
 use crate::store::gate::Change;
 use crate::store::{Store, faults};

@@ -44,10 +44,11 @@ use xb_reader::{ChunkWriter, PieceCheck, RelPath};
 pub(crate) use chunk_plan::{MIN_OBJECT, Sizes};
 pub(crate) use untransformed::{Untransformed, idle_limit};
 
-use crate::classic::object::{Cut, FileCutter, object_key_of, oversized_chunk, page_rounded};
+use crate::classic::object::{FileCutter, object_key_of, oversized_chunk, page_rounded};
 use crate::flow::budget::Budget;
 use crate::pack::error::PackError;
 use crate::pack::packer::{Part, PartSink};
+use crate::pack::result::Cut;
 use chunk_plan::{Fill, Heads};
 use queue::Queue;
 

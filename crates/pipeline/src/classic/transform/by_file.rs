@@ -12,7 +12,7 @@ use super::chunks::assemble;
 use super::worker::{Job, TransformWorker};
 use super::{BLOCK, File, MemorySplit, Transform};
 use crate::classic::chunk_cursor::ChunkCursor;
-use crate::classic::object::{Cut, FileCutter};
+use crate::classic::object::FileCutter;
 use crate::extract::decode::{Names, Plan};
 use crate::flow::budget::{Budget, Permit};
 use crate::flow::hold_ups::Wait;
@@ -22,7 +22,7 @@ use crate::flow::slab::{Slab, SlabPool};
 use crate::flow::work::Work;
 use crate::pack::chunk_sink::ChunkSink;
 use crate::pack::error::{PackError, TransformError};
-use crate::pack::result::PackOutput;
+use crate::pack::result::{Cut, PackOutput};
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, ChunkWriter, PieceCheck, RelPath};
 
 use super::worker::TransformOutput;
-use crate::classic::object::{Cut, FileCutter, MAX_XBSTREAM_CHUNK, oversized_chunk, page_rounded};
+use crate::classic::object::{FileCutter, MAX_XBSTREAM_CHUNK, oversized_chunk, page_rounded};
 use crate::classic::one_object_per_chunk::ChunkCutter;
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
 use crate::pack::error::PackError;
 use crate::pack::packer::PartSink;
+use crate::pack::result::Cut;
 
 /// Bytes that a file has yet to send.
 #[derive(Default)]

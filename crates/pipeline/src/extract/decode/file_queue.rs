@@ -13,42 +13,42 @@ use crate::flow::budget::Permit;
 /// A file with layers: the bytes that arrived for it and are not yet decoded.
 pub(crate) struct Member {
     /// Name in the stream.
-    pub(super) stored: RelPath,
-    pub(super) layers: Vec<Layer>,
-    pub(super) queue: Mutex<Queue>,
-    pub(super) work: Mutex<Option<Work>>,
+    pub(crate) stored: RelPath,
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) queue: Mutex<Queue>,
+    pub(crate) work: Mutex<Option<Work>>,
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
-    pub(super) items: VecDeque<Item>,
+pub(crate) struct Queue {
+    pub(crate) items: VecDeque<Item>,
     /// Whether a thread works on the file or will take it.
-    pub(super) scheduled: bool,
+    pub(crate) scheduled: bool,
 }
 
-pub(super) enum Item {
+pub(crate) enum Item {
     Piece { bytes: Bytes, position: u64, _flight: Option<Arc<Permit>> },
     End { name: RelPath, position: u64 },
     Discard,
 }
 
 /// Decoding state of a file.
-pub(super) struct Work {
-    pub(super) chain: CodecChain,
+pub(crate) struct Work {
+    pub(crate) chain: CodecChain,
     /// Permit for the memory that the chain holds.
-    pub(super) permit: Permit,
+    pub(crate) permit: Permit,
     /// Number of plain bytes so far.
-    pub(super) plain: u64,
+    pub(crate) plain: u64,
     /// Checksum of the plain bytes, if it is logged.
-    pub(super) sum: PieceCheck,
-    pub(super) parked: Option<SpilledFile>,
-    pub(super) may_have_holes: bool,
+    pub(crate) sum: PieceCheck,
+    pub(crate) parked: Option<SpilledFile>,
+    pub(crate) may_have_holes: bool,
 }
 
 /// Stored bytes that wait on disk.
-pub(super) struct SpilledFile {
-    pub(super) spool: PartialFile,
-    pub(super) len: u64,
+pub(crate) struct SpilledFile {
+    pub(crate) spool: PartialFile,
+    pub(crate) len: u64,
 }
 
 impl Member {
@@ -57,7 +57,7 @@ impl Member {
         Self { stored, layers: plan.layers.clone(), queue, work }
     }
 
-    pub(super) fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         self.layers.contains(&Layer::Xbcrypt)
     }
 }

@@ -30,7 +30,6 @@ mod sparse_write;
 mod suffixes;
 #[cfg(test)]
 mod tests;
-mod workers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,10 +39,9 @@ use xb_encryptor::xbcrypt::{Cipher, XbcryptError};
 use xb_reader::{PathError, RelPath};
 
 pub(crate) use codec_chain::{CodecChain, Flow, Want};
-pub(crate) use file_queue::Member;
+pub(crate) use file_queue::{Item, Member, SpilledFile, Work};
 pub(crate) use sparse_write::{may_have_holes, write_with_holes};
 pub(crate) use suffixes::{Layer, Names, Plan};
-pub(crate) use workers::DecodeWorkers;
 
 use crate::flow::plan::SLAB;
 
@@ -86,7 +84,7 @@ impl Undo {
     }
 
     /// Division of the memory.
-    fn shares(&self) -> Shares {
+    pub(crate) fn shares(&self) -> Shares {
         let memory = self.memory.max(Self::MIN_MEMORY);
         let flight = (memory / 8).max(4 * SLAB as u64);
         let states = memory / 4;
@@ -106,11 +104,12 @@ impl Default for Undo {
     }
 }
 
+/// Division of the memory, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct Shares {
-    flight: u64,
-    states: u64,
-    seat: u64,
+pub(crate) struct Shares {
+    pub(crate) flight: u64,
+    pub(crate) states: u64,
+    pub(crate) seat: u64,
 }
 
 impl fmt::Debug for Decrypt {

@@ -21,7 +21,8 @@ use super::report::{
     PartialFileState, Stopped, Truncated, cannot_undo,
 };
 use super::work::{Outcome, Step, WorkOptions, Worker};
-use crate::extract::decode::{DecodeWorkers, FileDecodeError, Names, may_have_holes};
+use crate::extract::decode::{FileDecodeError, Names, may_have_holes};
+use crate::extract::decode_workers::DecodeWorkers;
 use crate::flow::budget::{Budget, Permit};
 use crate::flow::hold_ups::Wait;
 use crate::flow::ordered_pool::{Submit, WorkerDied, ordered_by};

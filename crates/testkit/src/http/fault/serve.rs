@@ -9,8 +9,7 @@ use crate::http::fault::refusal::{coded_answer, error_answer};
 use crate::http::fault::rule::Action;
 use crate::http::fault::shared::{Seen, Shared};
 use crate::http::fault::slow::Slow;
-use crate::http::{Body, Head, copy_body, read_body};
-use crate::stores::s3::sign::date;
+use crate::http::{Body, Head, copy_body, date, read_body};
 
 /// Serves one client connection.
 pub(super) fn serve(shared: &Shared, client: &TcpStream, server: &TcpStream) -> io::Result<()> {

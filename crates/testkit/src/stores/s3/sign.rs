@@ -1,11 +1,8 @@
 //! AWS Signature Version 4 for S3, from the algorithm's public description.
 
-use std::time::SystemTime;
-
 pub(super) use base16ct::lower::encode_string as hex;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::Timestamp;
-use jiff::fmt::rfc2822;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest as _, Sha256};
 
@@ -69,12 +66,6 @@ fn stamp(time: Timestamp) -> String {
     time.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-/// Formats a time as the `Date` header of HTTP.
-pub(crate) fn date(time: SystemTime) -> String {
-    let time = Timestamp::try_from(time).expect("a time of today");
-    rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).expect("a time of today")
-}
-
 /// Computes HMAC-SHA-256.
 pub(crate) fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
     let mut code = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
@@ -85,6 +76,7 @@ pub(crate) fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::date;
 
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     const KEYS: (&str, &str) = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");

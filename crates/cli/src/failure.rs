@@ -5,8 +5,8 @@ use std::error::Error;
 use std::fmt;
 
 use crate::args::usage_error::UsageError;
-use crate::messages::text::printable;
-use crate::program::exit::Exit;
+use crate::exit::Exit;
+use crate::text::printable;
 
 /// First cause of a failed run, as shown to the user: stage, message, source chain, hint.
 ///

@@ -10,10 +10,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use xb_encryptor::xbcrypt::Cipher;
 use xb_reader::{PieceCheck, RelPath, TargetDir, TargetError};
 
-use super::codec_chain::{CodecChain, Flow, Want};
-use super::file_queue::{Item, Member, SpilledFile, Work};
-use super::sparse_write::{may_have_holes, write_with_holes};
-use super::{Decrypt, FileDecodeError, Undo};
+use crate::extract::decode::{
+    CodecChain, Decrypt, FileDecodeError, Flow, Item, Member, SpilledFile, Undo, Want, Work,
+    may_have_holes, write_with_holes,
+};
 use crate::extract::open_file::OpenFile;
 use crate::extract::report::{ExtractCause, ExtractLog, OnFailure};
 use crate::flow::budget::{Budget, Permit};

@@ -1,6 +1,6 @@
 //! Exit codes.
 
-use crate::program::personality::Personality;
+use crate::personality::Personality;
 
 /// End of a run. These are all the exit codes, apart from 101 for a panic.
 ///

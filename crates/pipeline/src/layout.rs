@@ -1,18 +1,12 @@
-//! Input of packing, and its layout in objects.
+//! Layout of a stream in objects.
 
-use xb_compressor::Algorithm;
-use xb_encryptor::Sealer;
-use xb_frame::StreamHeader;
-use xb_reader::Dialect;
-
-use crate::auto_codec::FrameCompression;
 use crate::classic::fixed_size::idle_limit;
 use crate::classic::transform::{MemorySplit, Transform};
 use crate::flow::budget::Budget;
 use crate::flow::hold_ups::Wait;
 use crate::flow::plan::{PackPlan, PlanError};
 use crate::pack::encode::Encoding;
-use crate::scan::end_rule::EndRule;
+use crate::pack::input::{Content, NativeStream, XbstreamInput};
 
 /// Layout of a stream in objects.
 #[derive(Debug)]
@@ -49,48 +43,6 @@ pub enum ClassicObjects {
     OnePerChunk,
     /// As many chunks of one file as fill exactly the plan's object size.
     FixedSize,
-}
-
-/// Kind of input.
-#[derive(Debug, Clone)]
-pub enum Content {
-    /// An xbstream: every chunk is checked, and the index lists every file.
-    Xbstream(XbstreamInput),
-    /// Any bytes, up to the end of the input. Whether the input is complete cannot be checked, and
-    /// there are no files to index.
-    Raw,
-}
-
-/// How to read an xbstream.
-#[derive(Debug, Clone)]
-pub struct XbstreamInput {
-    /// Rule by which the stream counts as complete.
-    pub rule: EndRule,
-    /// Meaning of the chunk type `S`.
-    pub dialect: Dialect,
-}
-
-/// Properties of the native stream to create.
-#[derive(Debug)]
-pub struct NativeStream {
-    /// Stream header. It must declare a seal exactly if there is a sealer.
-    pub header: StreamHeader,
-    /// Codec of the frames. A frame that does not shrink is stored uncompressed.
-    pub compress: FrameCompression,
-    /// Seals the body.
-    pub sealer: Option<Sealer>,
-}
-
-impl NativeStream {
-    /// Creates a stream that is neither compressed nor sealed.
-    #[must_use]
-    pub fn plain(header: StreamHeader) -> Self {
-        Self { header, compress: Algorithm::None.into(), sealer: None }
-    }
-
-    pub(crate) fn is_plain(&self) -> bool {
-        self.compress.is_none() && self.sealer.is_none()
-    }
 }
 
 /// Division of a run's memory.
