@@ -13,12 +13,14 @@ use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
 /// The tables to copy.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Order {
     /// The tables, and the schema and name that each of them gets.
     pub(super) tables: Vec<(Chosen, (String, String))>,
     /// Whether names have a schema; without one, a dump can be read into any.
     pub(super) with_schema: bool,
+    /// Whether a table that exists under a new name is replaced.
+    pub(super) replace: bool,
     /// Whether a schema that does not exist is created.
     pub(super) create_schema: bool,
     /// Condition that the rows must meet.
@@ -85,11 +87,20 @@ pub(super) fn copy(
     observer: &Observer,
     cancel: &CancelToken,
 ) -> Result<Copied, BackupError> {
-    let outcome = Copier { order, private, sink, observer, cancel }.run();
+    let mut copier = Copier { order, private, sink, observer, cancel, named: Vec::new() };
+    let outcome = copier.run();
+    let named = copier.named;
     let Err(error) = outcome else { return outcome };
     sink.clean()?;
-    // A connection that was closed because of the signal is no failure of a server.
-    Err(cancel.signal().map_or(error, BackupError::Interrupted))
+    match (error, cancel.signal()) {
+        (BackupError::Rescue { table, what }, _) if !named.is_empty() => Err(BackupError::Rescue {
+            table,
+            what: format!("{what}; these tables have their names and all their rows: {}", named.join(", ")),
+        }),
+        // A connection that was closed because of the signal is no failure of a server.
+        (_, Some(signal)) => Err(BackupError::Interrupted(signal)),
+        (error, None) => Err(error),
+    }
 }
 
 struct Copier<'a> {
@@ -98,6 +109,8 @@ struct Copier<'a> {
     sink: &'a mut Sink,
     observer: &'a Observer,
     cancel: &'a CancelToken,
+    /// Tables that have their new names.
+    named: Vec<String>,
 }
 
 impl Copier<'_> {
@@ -121,10 +134,7 @@ impl Copier<'_> {
         }
         // After all names: a foreign key may refer to another of these tables.
         for source in sources.iter().filter(|source| source.same_place) {
-            self.complete(source).map_err(|what| {
-                let what = format!("{} has all rows and its name, but {what}", source.to.name());
-                failed(&source.shown, what)
-            })?;
+            self.complete(source).map_err(|what| failed(&source.shown, what))?;
             if let (Sink::Server(_), keys @ 1..) =
                 (&*self.sink, source.definition.foreign_keys.len())
             {
@@ -359,10 +369,10 @@ impl Copier<'_> {
     fn name(&mut self, source: &Source) -> Result<(), String> {
         let (unfinished, to) = (source.unfinished.name(), source.to.name());
         let mut old = None;
-        if let (Sink::Server(live), Some(schema)) = (&mut *self.sink, &source.to.schema)
+        if let (Sink::Server(live), Some(schema), true) =
+            (&mut *self.sink, &source.to.schema, self.order.replace)
             && live.has(schema, &source.to.table).map_err(|error| format!("the server: {error}"))?
         {
-            // That it may be replaced was checked at the start.
             old = Some(source.to.beside(format!("{}_old", source.unfinished.table)).name());
         }
         self.enter(&source.to)?;
@@ -374,9 +384,10 @@ impl Copier<'_> {
         if let Sink::Server(live) = &mut *self.sink {
             live.unfinished.retain(|name| *name != unfinished);
         }
+        self.named.push(shown(source.to.schema.as_deref(), &source.to.table));
         if let Some(old) = old {
             self.sink.run(format!("DROP TABLE {old}").as_bytes()).map_err(|error| {
-                format!("it is replaced, but the old table {old} cannot be dropped: {error}")
+                format!("the table that was replaced cannot be dropped: {error}; drop {old}")
             })?;
         }
         Ok(())
@@ -389,13 +400,16 @@ impl Copier<'_> {
         for key in &source.definition.foreign_keys {
             let add = [format!("ALTER TABLE {table} ADD ").as_bytes(), &key[..]].concat();
             self.sink.run(&add).map_err(|error| {
-                format!("not its foreign key {}: {error}", String::from_utf8_lossy(key))
+                format!(
+                    "its foreign key cannot be added: {error} ({})",
+                    Printable::new(key)
+                )
             })?;
         }
         for Trigger { name, statement, settings } in &source.triggers {
             let settings = settings.each_ref().map(String::as_str);
             self.sink.create_trigger(statement, settings).map_err(|error| {
-                format!("not its trigger {}: {error}", Printable::new(name.as_bytes()))
+                format!("its trigger {} cannot be created: {error}", Printable::new(name.as_bytes()))
             })?;
         }
         Ok(())

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_mysql::{Client, HangUp, Timeouts};
-use xb_pipeline::Durability;
-use xb_process::Remover;
+use xb_pipeline::{Durability, logical_name};
+use xb_process::{Remover, can_confine};
 use xb_repo::names::BackupName;
 
 pub use self::copy::Rescued;
@@ -136,6 +136,7 @@ pub async fn rescue(
             Some(live)
         }
     };
+    refuse_links(files.iter().map(|file| &file.path[..]))?;
     let scratch = Scratch::new(request.scratch_dir.as_deref())?;
     request.server.look(scratch.path())?;
     observer.expect_phases(3);
@@ -154,10 +155,14 @@ pub async fn rescue(
     if let Some(why) = server.unconfined() {
         remarks.push(format!("the private server was not confined: {why}"));
     }
-    let about = format!("backup {}", request.name);
     let copied = copied(
         &server,
-        order(&chosen, names, new_names.schema().is_some(), live.is_some(), request.filter, about)?,
+        Order {
+            filter: request.filter,
+            replace: request.replace,
+            about: format!("backup {}", request.name),
+            ..order(&chosen, names, new_names.schema().is_some(), live.is_some())?
+        },
         match live {
             Some(live) => Sink::Server(Box::new(live)),
             None => Sink::Dump(Box::new(dump)),
@@ -175,13 +180,12 @@ pub async fn rescue(
     Ok(RescueReport { tables, views, restored, remarks })
 }
 
+/// The tables with their new names.
 fn order(
     chosen: &[Chosen],
     names: Vec<(String, String)>,
     named_schema: bool,
     on_server: bool,
-    filter: Option<String>,
-    about: String,
 ) -> Result<Order, BackupError> {
     let mut run = [0; 4];
     getrandom::fill(&mut run)?;
@@ -190,9 +194,8 @@ fn order(
         tables: chosen.iter().cloned().zip(names).collect(),
         with_schema: on_server || named_schema || several,
         create_schema: named_schema || !on_server && several,
-        filter,
-        about,
         run: base16ct::lower::encode_string(&run),
+        ..Order::default()
     })
 }
 
@@ -204,6 +207,21 @@ fn refuse_mysql(tool: Option<&str>) -> Result<(), BackupError> {
         )),
         _ => Ok(()),
     }
+}
+
+/// The dictionary names the places of tablespaces outside the data directory. On the host of the origin,
+/// only confinement keeps the private server from its live files.
+fn refuse_links<'a>(mut files: impl Iterator<Item = &'a str>) -> Result<(), BackupError> {
+    let Err(why) = can_confine() else { return Ok(()) };
+    let link = files.find(|file| logical_name(file.as_bytes()).ends_with(b".isl"));
+    link.map_or(Ok(()), |link| {
+        Err(BackupError::Rescue {
+            table: link.to_owned(),
+            what: format!(
+                "its tablespace was outside the data directory, where the private server could change a live one: {why}; rescue it on another host"
+            ),
+        })
+    })
 }
 
 /// Restores the selected files of a chain into `data` and prepares them. If they do not belong together,
@@ -270,7 +288,12 @@ async fn copied(
     };
     let (observer, token) = (observer.clone(), cancel.clone());
     let mut copying = tokio::task::spawn_blocking(move || {
-        copy(&order, &mut private, &mut sink, &observer, &token)
+        let outcome = copy(&order, &mut private, &mut sink, &observer, &token);
+        if let Sink::Server(live) = sink {
+            // What it answers changes nothing.
+            let _ = live.client.quit();
+        }
+        outcome
     });
     let panicked = |_| BackupError::Bug("the thread that copies tables panicked");
     tokio::select! {

@@ -155,7 +155,7 @@ impl Sink {
         let timeouts = Timeouts { login: LOGIN, reply: Some(LOGIN) };
         let dropped = Client::connect(&live.access.target, &live.access.account, timeouts)
             .and_then(|mut client| {
-                client.run("SET foreign_key_checks = 0, lock_wait_timeout = 50")?;
+                client.run("SET foreign_key_checks = 0, lock_wait_timeout = 20")?;
                 client.run(format!("DROP TABLE IF EXISTS {names}"))
             });
         dropped.map_err(|error| BackupError::Rescue {
