@@ -196,6 +196,14 @@ pub enum BackupError {
         /// The failure, with file and offset.
         what: String,
     },
+    /// Tables could not be rescued.
+    #[error("cannot rescue {table}: {what}")]
+    Rescue {
+        /// The table, or where it was to go.
+        table: String,
+        /// The failure, and what to do.
+        what: String,
+    },
     /// A signal cancelled the command.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
@@ -281,6 +289,7 @@ impl BackupError {
             Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
+            Self::Rescue { .. } => "rescue",
             Self::Program { .. } => "prepare",
             Self::NoPosition { .. } | Self::Donor { .. } | Self::NoDonor { .. } => "galera",
             Self::Interrupted(_) => "interrupted",

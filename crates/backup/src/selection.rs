@@ -20,6 +20,8 @@ const NEW: &[u8] = b".new";
 /// Suffixes of files that tell `prepare` of a table renamed, dropped or damaged during the backup.
 /// xtrabackup names these after the tablespace's number, in the folder of its schema or outside.
 const CHANGES: [&str; 3] = [".ren", ".del", ".crpt"];
+/// Suffix of the file that names a tablespace outside the data directory.
+const LINK: &[u8] = b".isl";
 /// Suffixes of table files. A table's `.frm` file lies beside the table file.
 const TABLES: [&str; 7] = [".ibd", ".MYD", ".MYI", ".MAD", ".MAI", ".CSV", ".MRG"];
 
@@ -29,6 +31,8 @@ pub struct Selection {
     exact: BTreeSet<String>,
     globs: Globs,
     patterns: Vec<String>,
+    /// Tables, as `SCHEMA/TABLE` in the encoding of file names.
+    tables: BTreeSet<String>,
     for_prepare: bool,
 }
 
@@ -57,6 +61,15 @@ impl Selection {
         Ok(Self { globs: Globs::new(patterns)?, patterns: patterns.to_vec(), ..Self::default() })
     }
 
+    /// Selects all files of these tables, named as `SCHEMA/TABLE` in the encoding of file names, and
+    /// everything that prepare and a server need to read them: also the triggers and the settings of
+    /// their schemas. Links to tablespaces outside the data directory are left out. A table need not
+    /// have files.
+    #[must_use]
+    pub(crate) fn tables(names: impl IntoIterator<Item = String>) -> Self {
+        Self { tables: names.into_iter().collect(), for_prepare: true, ..Self::default() }
+    }
+
     /// Also selects everything that `prepare` needs: all files that belong to no schema (system and
     /// undo tablespaces, redo log, files that describe the backup) and the `.frm` files of the
     /// selected tables.
@@ -75,13 +88,14 @@ impl Selection {
     /// Whether all files are selected.
     #[must_use]
     pub fn is_all(&self) -> bool {
-        self.exact.is_empty() && self.globs.is_empty()
+        self.exact.is_empty() && self.globs.is_empty() && self.tables.is_empty()
     }
 
     /// Canonical text: equal selections have equal texts.
     pub(crate) fn text(&self) -> String {
         match self.is_all() {
             true => String::new(),
+            false if !self.tables.is_empty() => format!("tables {:?}", self.tables),
             false => format!("{:?} {:?} {}", self.exact, self.patterns, self.for_prepare),
         }
     }
@@ -105,6 +119,8 @@ impl Selection {
             matched.globs.insert(number);
             asked = true;
         }
+        asked |= table_of(name).is_some_and(|table| self.tables.contains(table))
+            && !name.ends_with(LINK);
         match asked {
             true => Some(Why::Asked),
             false if self.for_prepare && self.is_needed(name) => Some(Why::Needed),
@@ -120,11 +136,25 @@ impl Selection {
         if std::str::from_utf8(name).is_ok_and(change) {
             return true;
         }
+        if self.is_of_schema(name) {
+            return true;
+        }
         let Some(table) = name.strip_suffix(b".frm") else { return false };
         TABLES.iter().any(|suffix| {
             let file = [table, suffix.as_bytes()].concat();
             self.globs.is_match(as_path(&file))
         })
+    }
+
+    /// Whether a file belongs to the schema of a selected table, and to no table.
+    fn is_of_schema(&self, name: &[u8]) -> bool {
+        let Some((schema, file)) = std::str::from_utf8(name).ok().and_then(|n| n.split_once('/'))
+        else {
+            return false;
+        };
+        let of_schema =
+            |table: &String| table.split_once('/').is_some_and(|(other, _)| other == schema);
+        (file == "db.opt" || file.ends_with(".TRN")) && self.tables.iter().any(of_schema)
     }
 
     /// Refuses names and patterns that matched no file.
@@ -175,6 +205,15 @@ fn encoded(pattern: &str) -> Option<String> {
 pub(crate) struct Matched {
     exact: BTreeSet<String>,
     globs: BTreeSet<usize>,
+}
+
+/// The table that a file belongs to, as `SCHEMA/TABLE` in the encoding of file names, which has no
+/// dots, and `#` only before the name of a partition.
+pub(crate) fn table_of(name: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(name).ok()?;
+    let (schema, file) = name.split_once('/')?;
+    let end = file.find(['.', '#'])?;
+    (end > 0 && !file.contains('/')).then(|| &name[..schema.len() + 1 + end])
 }
 
 fn as_path(name: &[u8]) -> &Path {
@@ -317,6 +356,32 @@ mod tests {
         ] {
             assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
         }
+    }
+
+    #[test]
+    fn a_table_is_all_its_files_and_what_its_schema_and_prepare_need() {
+        let selection = Selection::tables(["shop/a@002eb".to_owned()]);
+        let mut matched = Matched::default();
+        let (asked, needed) = (Some(Why::Asked), Some(Why::Needed));
+        for (name, why) in [
+            ("shop/a@002eb.ibd.zst", asked),
+            ("shop/a@002eb.frm", asked),
+            ("shop/a@002eb#P#p0#SP#s.ibd.delta", asked),
+            ("shop/a@002eb.new", asked),
+            ("shop/a@002eb.TRG", asked),
+            ("shop/a@002eb.isl", None),
+            ("shop/a@002ebc.ibd", None),
+            ("shop/a@002e.ibd", None),
+            ("other/a@002eb.ibd", None),
+            ("shop/t.TRN", needed),
+            ("shop/db.opt", needed),
+            ("other/db.opt", None),
+            ("ibdata1", needed),
+        ] {
+            assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
+        }
+        assert!(!selection.is_all());
+        selection.check(&matched).unwrap();
     }
 
     #[test]

@@ -12,23 +12,21 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::io::{self, PipeWriter, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use nix::sys::signal::{SigSet, Signal as Raised};
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, Signal, getpgrp, getpid, getppid, kill_process, kill_process_group,
     set_parent_process_death_signal,
 };
 
 use crate::confine::{confine, is_supported};
+use crate::line::{SELF, is_available, make_available, open_line, with_line};
+use crate::remover::{REMOVE, remove};
 
 /// Prefix of the first argument that makes this executable a guardian; the descriptor of the line
 /// follows.
@@ -38,15 +36,8 @@ const GUARD: &str = "--as-guardian-on=";
 const CHILD: &str = "--as-child-of=";
 /// Prefix of the arguments after that one that name places to which the program is confined.
 const WRITES: &str = "--writing-below=";
-/// This executable, even if its file has been replaced since the start.
-const SELF: &str = "/proc/self/exe";
 /// Exit status of a guardian whose program could not be started, as in shells.
 pub const NOT_STARTED: u8 = 127;
-
-/// Whether this program calls [`serve_as_guardian`].
-static IS_AVAILABLE: AtomicBool = AtomicBool::new(false);
-/// Held while a child process could inherit the line.
-static STARTING: Mutex<()> = Mutex::new(());
 
 /// Serves as a guardian if this process was started as one, and then returns the exit status with
 /// which the process must end. Otherwise every [`Program`](crate::Program) that this process starts
@@ -58,7 +49,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 pub fn serve_as_guardian() -> Option<ExitCode> {
     match serve(std::env::args_os().skip(1)) {
         None => {
-            IS_AVAILABLE.store(true, Ordering::Relaxed);
+            make_available();
             None
         }
         Some(Ok(status)) => Some(status.into()),
@@ -75,12 +66,11 @@ fn serve(mut args: impl Iterator<Item = OsString>) -> Option<io::Result<u8>> {
     if let Some(number) = first.strip_prefix(GUARD) {
         return Some(number.parse().map_err(io::Error::other).and_then(|line| guard(line, args)));
     }
+    if let Some(number) = first.strip_prefix(REMOVE) {
+        return Some(number.parse().map_err(io::Error::other).and_then(|line| remove(line, args)));
+    }
     let guardian = first.strip_prefix(CHILD)?.parse().ok()?;
     Some(Err(become_child(guardian, args)))
-}
-
-pub(crate) fn is_available() -> bool {
-    IS_AVAILABLE.load(Ordering::Relaxed)
 }
 
 /// Returns whether the programs that this process starts can be confined
@@ -103,31 +93,21 @@ pub(crate) fn start_guarded(
     writable: &[PathBuf],
     start: impl FnOnce(Command) -> io::Result<Child>,
 ) -> io::Result<(Child, PipeWriter)> {
-    let (theirs, ours): (PipeReader, PipeWriter) = io::pipe()?;
-    let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    // Inheritable only for this moment, so that no other child gets the descriptor. A child started
-    // elsewhere may still inherit it: it could read from the line, but not keep it open.
-    fcntl_setfd(&theirs, FdFlags::empty())?;
-    let mut command = Command::new(SELF);
-    command.arg(format!("{GUARD}{}", theirs.as_raw_fd()));
-    for place in writable {
-        let mut word = OsString::from(WRITES);
-        word.push(place);
-        command.arg(word);
-    }
-    command.arg(program);
-    let child = start(command);
-    drop(theirs);
-    drop(starting);
-    Ok((child?, ours))
+    with_line(GUARD, |mut command| {
+        for place in writable {
+            let mut word = OsString::from(WRITES);
+            word.push(place);
+            command.arg(word);
+        }
+        command.arg(program);
+        start(command)
+    })
 }
 
 fn guard(line: i32, words: impl Iterator<Item = OsString>) -> io::Result<u8> {
     // Signals to the group are meant for the program: the guardian must outlive it.
     SigSet::all().thread_block()?;
-    // Opened again, so that the inherited descriptor can be closed and is not inherited further.
-    let mut inherited = File::open(format!("/proc/self/fd/{line}"))?;
-    nix::unistd::close(line)?;
+    let mut inherited = open_line(line)?;
     let mut child =
         Command::new(SELF).arg(format!("{CHILD}{}", std::process::id())).args(words).spawn()?;
     // The guardian must not keep the program's streams open after the program has closed them.

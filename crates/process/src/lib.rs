@@ -2,7 +2,8 @@
 //!
 //! - [`Program`] describes what to start and how, [`Running`] is a running program, [`Signaller`]
 //!   signals it from another thread.
-//! - [`serve_as_guardian`] lets this executable guard its children.
+//! - [`serve_as_guardian`] lets this executable guard its children, and be a [`Remover`] of a
+//!   directory that must not outlive this process.
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
 //! - [`can_confine`] tells whether programs can be kept from writing elsewhere.
@@ -15,10 +16,12 @@ mod capture;
 mod confine;
 mod environment;
 mod guardian;
+mod line;
 mod lock_guard;
 mod lock_messages;
 mod messages;
 mod program;
+mod remover;
 mod run;
 mod running;
 mod spool;
@@ -29,6 +32,7 @@ pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
 pub use lock_messages::{Change, change};
 pub use messages::{Messages, how_it_ended, lines};
 pub use program::Program;
+pub use remover::Remover;
 pub use run::{Exchange, Output, RunError, Stop, run};
 pub use running::{Running, Signaller};
 pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};

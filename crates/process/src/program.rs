@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Access, access};
 
 use crate::environment::secrets;
-use crate::guardian;
+use crate::guardian::start_guarded;
+use crate::line::is_available;
 use crate::running::Running;
 
 /// Which process group a program belongs to.
@@ -141,7 +142,7 @@ impl Program {
     /// finds out later that the program cannot run, it ends with
     /// [`NOT_STARTED`](crate::NOT_STARTED) and writes the reason to its standard error.
     pub fn start(self) -> io::Result<Running> {
-        let guarded = self.is_guarded && guardian::is_available();
+        let guarded = self.is_guarded && is_available();
         if !guarded && !self.writable.is_empty() {
             return Err(io::Error::other("without a guardian, it cannot be confined"));
         }
@@ -166,7 +167,7 @@ impl Program {
             command.spawn()
         };
         let (child, line) = if guarded {
-            let (child, line) = guardian::start_guarded(&self.program, &self.writable, start)?;
+            let (child, line) = start_guarded(&self.program, &self.writable, start)?;
             (child, Some(line))
         } else {
             (start(Command::new(&self.program))?, None)

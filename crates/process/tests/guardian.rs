@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use xb_process::{NOT_STARTED, Program, serve_as_guardian};
+use xb_process::{NOT_STARTED, Program, Remover, serve_as_guardian};
 
 /// Prefix of the first argument that makes this test the program to be killed; the file for process
 /// ids follows.
@@ -22,7 +22,10 @@ fn main() -> ExitCode {
     if let Some(file) =
         std::env::args().nth(1).and_then(|word| Some(word.strip_prefix(VICTIM)?.to_owned()))
     {
-        return victim(&file, std::env::args().nth(2).as_deref() == Some("ours"));
+        return match std::env::args().nth(2).as_deref() {
+            Some("directory") => victim_with_directory(&file),
+            group => victim(&file, group == Some("ours")),
+        };
     }
     let dir = tempfile::tempdir().unwrap();
     a_killed_program_takes_its_children_and_theirs_along(dir.path());
@@ -32,7 +35,8 @@ fn main() -> ExitCode {
     what_cannot_be_started_is_an_error_at_once();
     what_cannot_be_run_says_so_by_its_status(dir.path());
     nothing_else_is_inherited();
-    println!("7 tests of the guardian passed");
+    a_killed_program_leaves_no_directory(dir.path());
+    println!("8 tests of the guardian passed");
     ExitCode::SUCCESS
 }
 
@@ -43,6 +47,36 @@ fn victim(file: &str, in_our_group: bool) -> ExitCode {
     let program = if in_our_group { program.in_our_group() } else { program };
     let _ = program.start().unwrap().wait();
     ExitCode::SUCCESS
+}
+
+/// Creates a directory that must not outlive this process, and waits in a program that writes into it.
+fn victim_with_directory(dir: &str) -> ExitCode {
+    std::fs::create_dir(dir).unwrap();
+    let _remover = Remover::start(Path::new(dir)).unwrap().unwrap();
+    let script =
+        format!("while echo x >{dir}/new; do echo $$ >{dir}.new; mv {dir}.new {dir}.pid; done");
+    let _ = shell(&script).stderr(Stdio::null()).start().unwrap().wait();
+    ExitCode::SUCCESS
+}
+
+fn a_killed_program_leaves_no_directory(parent: &Path) {
+    let dir = parent.join("scratch");
+    let mut victim = Command::new("/proc/self/exe")
+        .arg(format!("{VICTIM}{}", dir.display()))
+        .arg("directory")
+        .spawn()
+        .unwrap();
+    let pids = pids(&parent.join("scratch.pid"));
+    victim.kill().unwrap();
+    let _ = victim.wait().unwrap();
+    until_gone(pids[0]);
+    while dir.exists() {
+        std::thread::yield_now();
+    }
+    // Without a kill, it is gone when the value is.
+    std::fs::create_dir_all(dir.join("below")).unwrap();
+    drop(Remover::start(&dir).unwrap());
+    assert!(!dir.exists());
 }
 
 fn shell(script: &str) -> Program {

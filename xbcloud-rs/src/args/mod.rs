@@ -5,6 +5,7 @@ pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
 mod examples;
 pub(crate) mod plan;
+pub(crate) mod rescue;
 pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
@@ -29,6 +30,7 @@ use crate::args::catalogue::{
     ServerOptions, ShowArgs, UnpinArgs, VerifyArgs,
 };
 use crate::args::copy_destination::Destination;
+use crate::args::rescue::RescueArgs;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
 
 /// Store MySQL and MariaDB backups in an object store, and restore them
@@ -56,6 +58,9 @@ pub(crate) enum Command {
     /// Restore backup NAME into a directory
     #[command(after_long_help = examples::RESTORE)]
     Restore(RestoreArgs),
+    /// Rescue single tables of backup NAME, as a dump or into a running server
+    #[command(after_long_help = examples::RESCUE)]
+    Rescue(Box<RescueArgs>),
     /// List the backups in a store and their verification state
     #[command(after_help = examples::LIST)]
     List(ListArgs),
@@ -356,6 +361,7 @@ impl Command {
             Self::Report(a) => &a.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,
+            Self::Rescue(a) => &a.common.run,
             Self::List(a) => &a.common.run,
             Self::Show(a) => &a.common.run,
             Self::Verify(a) => &a.common.run,

@@ -17,7 +17,7 @@ use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
 /// Options that the help of a command shows only on request.
-const TOPICS: [HelpTopic; 7] = [
+const TOPICS: [HelpTopic; 8] = [
     HelpTopic {
         name: "backup",
         headings: &["Backup", "Keys of the run"],
@@ -37,6 +37,11 @@ const TOPICS: [HelpTopic; 7] = [
         name: "trial",
         headings: &["Trial restore"],
         about: "the trial restore of level `restore`",
+    },
+    HelpTopic {
+        name: "server",
+        headings: &["Private server"],
+        about: "the private server that reads the tables",
     },
     HelpTopic {
         name: "stores",
@@ -112,6 +117,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Report(args) => inspect::report::draw(&args),
         Command::Get(args) => context.get(&args),
         Command::Restore(args) => context.restore(&args),
+        Command::Rescue(args) => context.rescue(&args),
         Command::List(args) => context.list(&args),
         Command::Show(args) => context.show(&args),
         Command::Verify(args) => context.verify(&args),

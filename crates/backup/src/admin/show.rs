@@ -105,6 +105,26 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
     Ok(Shown { listing, content, why_not })
 }
 
+/// The files of a backup that may be read: with its key, if it is sealed.
+///
+/// # Errors
+/// [`BackupError::Selection`] if its files cannot be determined; those of reading its index.
+pub(crate) async fn files_of(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+    key: Option<&DataKey>,
+) -> Result<Vec<FileEntry>, BackupError> {
+    let (content, why_not) = match manifest.filter(|stated| stated.layout == Layout::Packed) {
+        Some(manifest) => packed(root, name, manifest, key).await?,
+        None => (Some(classic(root, name).await?), None),
+    };
+    content.ok_or_else(|| {
+        let why = why_not.unwrap_or("its files are not known");
+        BackupError::Selection(format!("{name} has no list of files: {why}"))
+    })
+}
+
 /// The manifest names the key slots as they were at first; `rewrap` changes only the keys object.
 async fn slots_of_today(
     root: &Root,

@@ -147,7 +147,7 @@ impl Donor {
 }
 
 /// The options of a client for this address.
-fn place(address: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn place(address: &str) -> Vec<(&'static str, String)> {
     let tcp = |host: &str| {
         vec![
             ("host", host.trim_start_matches('[').trim_end_matches(']').to_owned()),

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use xb_encryptor::DataKey;
 use xb_repo::chain::{Link, chain_of};
 use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
@@ -136,7 +137,7 @@ pub async fn restore_ready(
 }
 
 /// Fetches the backups of a chain, the full one first. Returns their reports and directories.
-async fn fetch(
+pub(crate) async fn fetch(
     session: &Session,
     request: &mut GetRequest,
     links: &[Wanted],
@@ -196,8 +197,8 @@ fn done_before(links: &[Wanted], Totals { files, bytes }: Totals) -> Vec<(String
 }
 
 /// One backup of the chain to restore.
-struct Wanted {
-    name: BackupName,
+pub(crate) struct Wanted {
+    pub(crate) name: BackupName,
     manifest: Option<Box<Manifest>>,
     /// `None` for a stock backup, which is checked once its objects are listed.
     unlocked: Option<Unlocked>,
@@ -210,8 +211,18 @@ impl Wanted {
     }
 
     /// The program that took the backup, if the manifest names it.
-    fn tool(&self) -> Option<&str> {
+    pub(crate) fn tool(&self) -> Option<&str> {
         self.manifest.as_ref()?.source.tool_name.as_deref()
+    }
+
+    /// The manifest, if there is one.
+    pub(crate) fn manifest(&self) -> Option<&Manifest> {
+        self.manifest.as_deref()
+    }
+
+    /// The key that opens it; `None` if it is not sealed, or no key was needed.
+    pub(crate) fn key(&self) -> Option<&DataKey> {
+        self.unlocked.as_ref()?.key.as_deref()
     }
 
     /// Checks whether a backup of the chain may be read.
@@ -229,7 +240,7 @@ impl Wanted {
 
 /// Backups to restore, the full one first. All of them are checked against the given keys before a
 /// file of the first one is created.
-async fn links(
+pub(crate) async fn links(
     session: &Session,
     request: &GetRequest,
     ready: &Ready,
@@ -260,7 +271,7 @@ async fn links(
 }
 
 /// Looks for the program that prepares, if a manifest names it: before hours of reading.
-fn look_for_program(ready: &Ready, links: &[Wanted]) -> Result<(), BackupError> {
+pub(crate) fn look_for_program(ready: &Ready, links: &[Wanted]) -> Result<(), BackupError> {
     let tool = links.iter().find_map(Wanted::tool);
     ready.prepare.as_ref().map_or(Ok(()), |options| options.look(tool))
 }

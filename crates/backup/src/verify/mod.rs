@@ -25,7 +25,7 @@ use xb_repo::root::Root;
 use xb_repo::verification::{Level, PageReport, Problem, VerifyReport};
 
 pub use request::VerifyRequest;
-pub use trial::{ServerOptions, Trial, verify_by_restore};
+pub use trial::{Trial, verify_by_restore};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;

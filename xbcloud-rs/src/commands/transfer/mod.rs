@@ -3,4 +3,5 @@
 pub(crate) mod get;
 pub(crate) mod producer;
 pub(crate) mod put;
-pub(crate) mod restore;
+pub(crate) mod rescue;
+mod restore;

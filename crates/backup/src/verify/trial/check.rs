@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::answers::{Answer, Kind, Listed, answers};
 use super::held::{Holdings, Place};
 use super::outcome::Outcome;
-use super::server::Server;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::server::private::Server;
 
 /// Number of tables in one CHECK TABLE. If the server exits, each of them is checked alone.
 const TOGETHER: usize = 50;

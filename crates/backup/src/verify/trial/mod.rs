@@ -5,14 +5,12 @@ mod answers;
 mod check;
 mod held;
 mod outcome;
-mod server;
 
 use std::path::{Path, PathBuf};
 
 use check::{check_all, revive};
 use held::Holdings;
 use outcome::Outcome;
-use server::Server;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
 use xb_repo::chain::{Link, chain};
@@ -20,8 +18,6 @@ use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::records::{self, VerifyResult};
 use xb_repo::root::Root;
-
-pub use server::ServerOptions;
 
 use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
@@ -36,6 +32,7 @@ use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::{RestoreOptions, check_room};
 use crate::selection::Selection;
+use crate::server::private::{Server, ServerOptions, remove_links};
 use crate::session::Session;
 
 /// Options of a trial restore.
@@ -262,20 +259,6 @@ async fn try_out(
     Ok(found)
 }
 
-/// Removes `.isl` files: they name tablespaces elsewhere, possibly those of a running server.
-fn remove_links(data: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(data)? {
-        let entry = entry?;
-        let path = entry.path();
-        if entry.file_type()?.is_dir() {
-            remove_links(&path)?;
-        } else if path.extension().is_some_and(|extension| extension == "isl") {
-            std::fs::remove_file(&path)?;
-        }
-    }
-    Ok(())
-}
-
 async fn check(
     server: &mut Server,
     holdings: Holdings,
@@ -314,17 +297,5 @@ mod tests {
         let (name, what) = ("n".to_owned(), "x".to_owned());
         settle(&mut report, Err(BackupError::Damaged { name, what })).unwrap();
         assert_eq!(report.problems.len(), 1);
-    }
-
-    #[test]
-    fn links_to_live_files_are_gone_before_a_server_starts() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("shop")).unwrap();
-        for name in ["shop/t.isl", "shop/t.ibd", "u.isl"] {
-            std::fs::write(dir.path().join(name), "/var/lib/live/t.ibd").unwrap();
-        }
-        remove_links(dir.path()).unwrap();
-        let left = |name: &str| dir.path().join(name).exists();
-        assert_eq!([left("shop/t.isl"), left("shop/t.ibd"), left("u.isl")], [false, true, false]);
     }
 }

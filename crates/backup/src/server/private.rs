@@ -1,9 +1,9 @@
-//! The server on the restored backup: started, asked, and started again if it ends.
+//! A private server on a restored backup: started, asked, and started again if it ends.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use xb_mysql::Row;
+use xb_mysql::{Access, Row};
 use xb_server::{ServerError, Setup, socket_in};
 
 use crate::cancel::CancelToken;
@@ -46,7 +46,7 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Checks that a server is installed and can run with files in `scratch`.
-    pub(super) fn look(&self, scratch: &Path) -> Result<(), BackupError> {
+    pub(crate) fn look(&self, scratch: &Path) -> Result<(), BackupError> {
         if socket_in(scratch).is_none() {
             return Err(too_deep(scratch));
         }
@@ -76,7 +76,7 @@ fn too_deep(scratch: &Path) -> BackupError {
 }
 
 /// A running server; it is ended when dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     server: xb_server::Server,
     session: Option<Session>,
     version: String,
@@ -87,7 +87,7 @@ impl Server {
     ///
     /// # Errors
     /// [`BackupError::Program`] with the end of the server's log if it fails.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         data: &Path,
         scratch: &Path,
         options: &ServerOptions,
@@ -115,32 +115,37 @@ impl Server {
     ///
     /// # Errors
     /// Those of [`Server::start`].
-    pub(super) async fn restart(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
+    pub(crate) async fn restart(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         tokio::task::block_in_place(|| self.server.restart()).map_err(failed)?;
         self.wait(cancel).await
     }
 
-    pub(super) fn version(&self) -> &str {
+    /// Where the server is, and its account.
+    pub(crate) fn access(&self) -> &Access {
+        self.server.access()
+    }
+
+    pub(crate) fn version(&self) -> &str {
         &self.version
     }
 
     /// Why the server could write anywhere; `None` if it could not.
-    pub(super) fn unconfined(&self) -> Option<&'static str> {
+    pub(crate) fn unconfined(&self) -> Option<&'static str> {
         self.server.unconfined()
     }
 
     /// Whether the server has ended by itself.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.server.has_ended()
     }
 
     /// Lines of the server's log that tell why it ended.
-    pub(super) fn cause(&self) -> String {
+    pub(crate) fn cause(&self) -> String {
         self.server.cause()
     }
 
     /// The last lines of the server's log.
-    pub(super) fn last_lines(&self) -> String {
+    pub(crate) fn last_lines(&self) -> String {
         self.server.last_lines()
     }
 
@@ -168,7 +173,7 @@ impl Server {
     /// Runs a statement; returns its rows, of `N` columns without NULL. The inner error is the
     /// server's, or says that the connection broke: then the server has ended, or it can be asked
     /// again.
-    pub(super) async fn rows<const N: usize>(
+    pub(crate) async fn rows<const N: usize>(
         &mut self,
         statement: &str,
         cancel: &CancelToken,
@@ -184,7 +189,7 @@ impl Server {
     }
 
     /// Like [`rows`](Self::rows), but drops the rows.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &mut self,
         statements: &str,
         cancel: &CancelToken,
@@ -198,7 +203,7 @@ impl Server {
 
     /// Like [`run`](Self::run), in a session of its own: what statements before have set there does
     /// not count.
-    pub(super) async fn run_anew(
+    pub(crate) async fn run_anew(
         &mut self,
         statements: &str,
         cancel: &CancelToken,
@@ -245,7 +250,7 @@ impl Server {
     ///
     /// # Errors
     /// Why it did not cancel cleanly.
-    pub(super) fn end(self, cancel: &CancelToken) -> Result<(), String> {
+    pub(crate) fn end(self, cancel: &CancelToken) -> Result<(), String> {
         drop(self.session);
         let stopped = self.server.stop(|| cancel.signal().is_some());
         stopped.map_err(|error| error.to_string())
@@ -287,4 +292,35 @@ fn bring(files: &[PathBuf], data: &Path) -> Result<(), BackupError> {
         })?;
     }
     Ok(())
+}
+
+/// Removes `.isl` files: they name tablespaces elsewhere, possibly those of a running server.
+pub(crate) fn remove_links(data: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(data)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            remove_links(&path)?;
+        } else if path.extension().is_some_and(|extension| extension == "isl") {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_live_files_are_gone_before_a_server_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("shop")).unwrap();
+        for name in ["shop/t.isl", "shop/t.ibd", "u.isl"] {
+            std::fs::write(dir.path().join(name), "/var/lib/live/t.ibd").unwrap();
+        }
+        remove_links(dir.path()).unwrap();
+        let left = |name: &str| dir.path().join(name).exists();
+        assert_eq!([left("shop/t.isl"), left("shop/t.ibd"), left("u.isl")], [false, true, false]);
+    }
 }

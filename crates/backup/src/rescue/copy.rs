@@ -1,0 +1,500 @@
+//! Copies tables from the private server to where they go. A table gets its name when all tables are
+//! complete, and on a server proven to be equal.
+
+use xb_mysql::{Client, Error, Event, Row};
+use xb_pipeline::Observer;
+use xb_reader::Printable;
+
+use super::definition::Definition;
+use super::names::Chosen;
+use super::rows::{Layout, Pass, SESSION, Sum, is_table, literal, sql};
+use super::sink::{PREFIX, Place, Sink};
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+
+/// The tables to copy.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// The tables, and the schema and name that each of them gets.
+    pub(super) tables: Vec<(Chosen, (String, String))>,
+    /// Whether names have a schema; without one, a dump can be read into any.
+    pub(super) with_schema: bool,
+    /// Whether a table that exists under a new name is replaced.
+    pub(super) replace: bool,
+    /// Whether a schema that does not exist is created.
+    pub(super) create_schema: bool,
+    /// Condition that the rows must meet.
+    pub(super) filter: Option<String>,
+    /// What a dump says about its origin.
+    pub(super) about: String,
+    /// Distinguishes the unfinished tables of this run.
+    pub(super) run: String,
+}
+
+/// A rescued table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rescued {
+    /// Its name in the backup.
+    pub table: String,
+    /// Its name now.
+    pub new_name: String,
+    /// Number of its rows, history included.
+    pub rows: u64,
+    /// What the new table does not have, such as foreign keys; empty if it has all.
+    pub left_out: Vec<String>,
+}
+
+/// What was copied.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    pub(super) tables: Vec<Rescued>,
+    /// Views that a pattern matched.
+    pub(super) views: Vec<String>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// A table that is known to be there, before the first one is copied.
+struct Source {
+    /// Its name for people.
+    shown: String,
+    /// Its name for SQL on the private server.
+    from: String,
+    to: Place,
+    unfinished: Place,
+    definition: Definition,
+    layout: Layout,
+    triggers: Vec<Trigger>,
+    /// Whether it gets the schema and name that it had.
+    same_place: bool,
+}
+
+struct Trigger {
+    name: String,
+    statement: Vec<u8>,
+    /// `sql_mode`, character set and collation of the session that made it.
+    settings: [String; 3],
+}
+
+/// Copies all tables. What is half-made is removed if it fails.
+///
+/// # Errors
+/// [`BackupError::Rescue`] with the table; [`BackupError::Interrupted`].
+pub(super) fn copy(
+    order: &Order,
+    private: &mut Client,
+    sink: &mut Sink,
+    observer: &Observer,
+    cancel: &CancelToken,
+) -> Result<Copied, BackupError> {
+    let mut copier = Copier { order, private, sink, observer, cancel, named: Vec::new() };
+    let outcome = copier.run();
+    let named = copier.named;
+    let Err(error) = outcome else { return outcome };
+    sink.clean()?;
+    match (error, cancel.signal()) {
+        (BackupError::Rescue { table, what }, _) if !named.is_empty() => Err(BackupError::Rescue {
+            table,
+            what: format!("{what}; these tables have their names and all their rows: {}", named.join(", ")),
+        }),
+        // A connection that was closed because of the signal is no failure of a server.
+        (_, Some(signal)) => Err(BackupError::Interrupted(signal)),
+        (error, None) => Err(error),
+    }
+}
+
+struct Copier<'a> {
+    order: &'a Order,
+    private: &'a mut Client,
+    sink: &'a mut Sink,
+    observer: &'a Observer,
+    cancel: &'a CancelToken,
+    /// Tables that have their new names.
+    named: Vec<String>,
+}
+
+impl Copier<'_> {
+    fn run(&mut self) -> Result<Copied, BackupError> {
+        let of_all = |error| of_private("the tables", &error);
+        self.private.run(SESSION).map_err(of_all)?;
+        let mut copied = Copied::default();
+        let sources = self.sources(&mut copied)?;
+        self.sink.begin(&self.order.about).map_err(|error| failed("the tables", error))?;
+        for source in &sources {
+            let rows = self.fill(source).map_err(|what| failed(&source.shown, what))?;
+            copied.tables.push(Rescued {
+                table: source.shown.clone(),
+                new_name: shown(source.to.schema.as_deref(), &source.to.table),
+                rows,
+                left_out: source.left_out(),
+            });
+        }
+        for source in &sources {
+            self.name(source).map_err(|what| failed(&source.shown, what))?;
+        }
+        // After all names: a foreign key may refer to another of these tables.
+        for source in sources.iter().filter(|source| source.same_place) {
+            self.complete(source).map_err(|what| failed(&source.shown, what))?;
+            if let (Sink::Server(_), keys @ 1..) =
+                (&*self.sink, source.definition.foreign_keys.len())
+            {
+                copied.remarks.push(format!(
+                    "{}: its foreign keys ({keys}) are in force, but rows that refer to rows which are gone were not looked for",
+                    source.shown
+                ));
+            }
+        }
+        let rows = copied.tables.iter().map(|table| table.rows).sum();
+        self.sink.end(copied.tables.len(), rows).map_err(|error| failed("the tables", error))?;
+        Ok(copied)
+    }
+
+    /// Reads what all tables are, before anything is written.
+    fn sources(&mut self, copied: &mut Copied) -> Result<Vec<Source>, BackupError> {
+        let mut sources = Vec::new();
+        for (number, (chosen, new)) in self.order.tables.iter().enumerate() {
+            let source = self.source(number, chosen, new);
+            match source.map_err(|what| failed(&chosen.held.to_string(), what))? {
+                Some(source) => sources.push(source),
+                None => copied.views.push(chosen.held.to_string()),
+            }
+        }
+        match sources.is_empty() {
+            false => Ok(sources),
+            true => Err(BackupError::Selection(
+                "only views have these names; a rescue restores the rows of tables".to_owned(),
+            )),
+        }
+    }
+
+    /// `None`: a view that a pattern matched.
+    fn source(
+        &mut self,
+        number: usize,
+        Chosen { held, by_name }: &Chosen,
+        (schema, table): &(String, String),
+    ) -> Result<Option<Source>, String> {
+        let ours = |error: Error| format!("the server on the backup: {error}");
+        let found = self.private.rows(format!(
+            "SELECT table_type, COALESCE(table_comment, '') FROM information_schema.tables WHERE {}",
+            is_table(&held.schema, &held.table)
+        ));
+        let found = found.map_err(ours)?;
+        let Some([kind, comment]) = found.first().map(Row::texts).transpose().map_err(ours)? else {
+            return Err("the server on the backup does not list it; its definition may be damaged"
+                .to_owned());
+        };
+        if kind == "VIEW" {
+            return match by_name {
+                true => Err(format!(
+                    "it is a view, which has no rows of its own ({})",
+                    Printable::new(comment.as_bytes())
+                )),
+                false => Ok(None),
+            };
+        }
+        let from = format!("{}.{}", sql(&held.schema), sql(&held.table));
+        let text = self.private.rows(format!("SHOW CREATE TABLE {from}")).map_err(ours)?;
+        let definition = text
+            .first()
+            .and_then(|row| Definition::read(row.get(1)?, &held.table))
+            .ok_or("its definition has a form that is not known")?;
+        let name = (&held.schema[..], &held.table[..]);
+        let layout =
+            Layout::read(self.private, name, kind == "SYSTEM VERSIONED").map_err(ours)??;
+        let triggers = self.triggers(name).map_err(ours)?;
+        let to =
+            Place { schema: self.order.with_schema.then(|| schema.clone()), table: table.clone() };
+        let same_place =
+            *table == held.table && (!self.order.with_schema || *schema == held.schema);
+        if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
+            for trigger in &triggers {
+                let owner = live.owner_of_trigger(schema, &trigger.name);
+                if let Some(owner) =
+                    owner.map_err(|e| e.to_string())?.filter(|owner| owner != table)
+                {
+                    return Err(format!(
+                        "table {} of the server has a trigger of the name {}, which this table needs; drop it, or give another name with --as",
+                        Printable::new(owner.as_bytes()),
+                        Printable::new(trigger.name.as_bytes())
+                    ));
+                }
+            }
+        }
+        Ok(Some(Source {
+            shown: held.to_string(),
+            from,
+            unfinished: to.beside(format!("{PREFIX}{}_{number}", self.order.run)),
+            to,
+            definition,
+            layout,
+            triggers,
+            same_place,
+        }))
+    }
+
+    fn triggers(&mut self, (schema, table): (&str, &str)) -> Result<Vec<Trigger>, Error> {
+        let (schema_text, table_text) = (literal(schema), literal(table));
+        let names = self.private.rows(format!(
+            "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = {schema_text} AND \
+             CAST(event_object_schema AS BINARY) = CAST({schema_text} AS BINARY) AND \
+             CAST(event_object_table AS BINARY) = CAST({table_text} AS BINARY) \
+             ORDER BY event_manipulation, action_timing, action_order"
+        ))?;
+        let mut triggers = Vec::new();
+        for row in &names {
+            let [name] = row.texts()?;
+            let found =
+                self.private.rows(format!("SHOW CREATE TRIGGER {}.{}", sql(schema), sql(&name)))?;
+            let row = found.first().ok_or(Error::Unexpected)?;
+            let text = |column| {
+                let text = row.get(column).and_then(|text| std::str::from_utf8(text).ok());
+                text.map(str::to_owned).ok_or(Error::Unexpected)
+            };
+            let settings = [text(1)?, text(3)?, text(4)?];
+            // They become words of a statement.
+            let plain =
+                |word: &String| word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            if !settings[1..].iter().all(plain) {
+                return Err(Error::Unexpected);
+            }
+            let statement = row.get(2).ok_or(Error::Unexpected)?.to_vec();
+            triggers.push(Trigger { name, statement, settings });
+        }
+        Ok(triggers)
+    }
+
+    /// Creates the unfinished table, fills it, and compares it. Returns the number of rows.
+    fn fill(&mut self, source: &Source) -> Result<u64, String> {
+        self.enter(&source.to)?;
+        if source.layout.has_history() {
+            let allow = b"SET system_versioning_insert_history = 1";
+            self.sink.run(allow).map_err(|error| {
+                format!(
+                    "{error}; only MariaDB 10.11 and later takes the history of a versioned table"
+                )
+            })?;
+        }
+        let name = source.unfinished.name();
+        let create = source.definition.create(&name);
+        self.sink.create(&source.unfinished, &create).map_err(|e| e.to_string())?;
+        let mut sum = Sum::default();
+        for pass in source.layout.passes() {
+            self.pour(source, &pass, &mut sum)?;
+        }
+        if source.layout.has_history() {
+            let count = source.layout.count(&source.from, self.order.filter.as_deref());
+            let found = self
+                .private
+                .rows(count)
+                .and_then(|rows| rows.first().map(Row::texts::<1>).transpose());
+            let found = found.map_err(|error| format!("the server on the backup: {error}"))?;
+            let found = found.map(|[count]| count).unwrap_or_default();
+            if found != sum.rows.to_string() {
+                return Err(format!(
+                    "it has {found} rows with history, and {} of them are current or ended before 2038",
+                    sum.rows
+                ));
+            }
+        }
+        if let Sink::Server(live) = &mut *self.sink {
+            let mut written = Sum::default();
+            for pass in source.layout.passes() {
+                let select = pass.select(&name, None);
+                each_row(&mut live.client, &select, pass.width(), |row| {
+                    written.add(row);
+                    stopped(self.cancel)
+                })
+                .map_err(|error| format!("the server: {error}"))?;
+            }
+            if written != sum {
+                return Err(format!(
+                    "the table on the server is not equal to that of the backup: {} rows were written, {} were read back, and their digests differ",
+                    sum.rows, written.rows
+                ));
+            }
+        }
+        Ok(sum.rows)
+    }
+
+    /// Copies the rows of one reading.
+    fn pour(&mut self, source: &Source, pass: &Pass, sum: &mut Sum) -> Result<(), String> {
+        let name = source.unfinished.name();
+        let select = pass.select(&source.from, self.order.filter.as_deref());
+        let (batch, longest) = (self.sink.batch(), self.sink.longest());
+        // Holds a statement, or only its values.
+        let (mut statement, mut values, mut lenient) = (Vec::new(), Vec::new(), false);
+        let (sink, observer, cancel) = (&mut *self.sink, self.observer, self.cancel);
+        let mut flush = |statement: &mut Vec<u8>| {
+            if statement.is_empty() {
+                return Ok(());
+            }
+            if statement.len() > longest {
+                return Err(Stop::Told(format!(
+                    "a row takes {} bytes as a statement, and the server takes {longest}; raise its max_allowed_packet",
+                    statement.len()
+                )));
+            }
+            sink.run(statement).map_err(|error| Stop::Told(error.to_string()))?;
+            observer.add_bytes(statement.len() as u64);
+            statement.clear();
+            // A long row must not keep its memory.
+            statement.shrink_to(batch);
+            stopped(cancel)
+        };
+        let poured = each_row(self.private, &select, pass.width(), |row| {
+            sum.add(row);
+            values.clear();
+            values.shrink_to(batch);
+            pass.write(row, &mut values);
+            let next = pass.is_lenient(row);
+            if next != lenient || statement.len() + values.len() + 2 > batch {
+                flush(&mut statement)?;
+                lenient = next;
+            }
+            match statement.is_empty() {
+                true => statement = pass.insert(&name, lenient),
+                false => statement.extend(b",\n"),
+            }
+            statement.extend(&values);
+            Ok(())
+        });
+        poured.and_then(|()| flush(&mut statement)).map_err(|stop| match stop {
+            Stop::Told(what) => what,
+            Stop::Server(error) => format!("the server on the backup: {error}"),
+        })
+    }
+
+    /// Gives a complete table its name, in place of an existing one if that was asked for.
+    fn name(&mut self, source: &Source) -> Result<(), String> {
+        let (unfinished, to) = (source.unfinished.name(), source.to.name());
+        let mut old = None;
+        if let (Sink::Server(live), Some(schema), true) =
+            (&mut *self.sink, &source.to.schema, self.order.replace)
+            && live.has(schema, &source.to.table).map_err(|error| format!("the server: {error}"))?
+        {
+            old = Some(source.to.beside(format!("{}_old", source.unfinished.table)).name());
+        }
+        self.enter(&source.to)?;
+        let rename = match &old {
+            None => format!("RENAME TABLE {unfinished} TO {to}"),
+            Some(old) => format!("RENAME TABLE {to} TO {old}, {unfinished} TO {to}"),
+        };
+        self.sink.run(rename.as_bytes()).map_err(|e| e.to_string())?;
+        if let Sink::Server(live) = &mut *self.sink {
+            live.unfinished.retain(|name| *name != unfinished);
+        }
+        self.named.push(shown(source.to.schema.as_deref(), &source.to.table));
+        if let Some(old) = old {
+            self.sink.run(format!("DROP TABLE {old}").as_bytes()).map_err(|error| {
+                format!("the table that was replaced cannot be dropped: {error}; drop {old}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds what belongs to a table under its old name.
+    fn complete(&mut self, source: &Source) -> Result<(), String> {
+        self.enter(&source.to)?;
+        let table = source.to.name();
+        for key in &source.definition.foreign_keys {
+            let add = [format!("ALTER TABLE {table} ADD ").as_bytes(), &key[..]].concat();
+            self.sink.run(&add).map_err(|error| {
+                format!(
+                    "its foreign key cannot be added: {error} ({})",
+                    Printable::new(key)
+                )
+            })?;
+        }
+        for Trigger { name, statement, settings } in &source.triggers {
+            let settings = settings.each_ref().map(String::as_str);
+            self.sink.create_trigger(statement, settings).map_err(|error| {
+                format!("its trigger {} cannot be created: {error}", Printable::new(name.as_bytes()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the schema the default: names without one in a definition refer to it.
+    fn enter(&mut self, place: &Place) -> Result<(), String> {
+        let Some(schema) = &place.schema else { return Ok(()) };
+        let run =
+            |sink: &mut Sink, text: String| sink.run(text.as_bytes()).map_err(|e| e.to_string());
+        if self.order.create_schema {
+            run(self.sink, format!("CREATE DATABASE IF NOT EXISTS {}", sql(schema)))?;
+        }
+        run(self.sink, format!("USE {}", sql(schema)))
+    }
+}
+
+impl Source {
+    fn left_out(&self) -> Vec<String> {
+        let mut left_out = Vec::new();
+        if self.same_place {
+            return left_out;
+        }
+        if let keys @ 1.. = self.definition.foreign_keys.len() {
+            left_out.push(format!("foreign keys ({keys})"));
+        }
+        if let triggers @ 1.. = self.triggers.len() {
+            left_out.push(format!("triggers ({triggers})"));
+        }
+        left_out
+    }
+}
+
+/// Why rows are read no further.
+enum Stop {
+    /// The server from which they are read.
+    Server(Error),
+    Told(String),
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Server(error) => error.fmt(f),
+            Self::Told(what) => f.write_str(what),
+        }
+    }
+}
+
+fn stopped(cancel: &CancelToken) -> Result<(), Stop> {
+    match cancel.signal() {
+        None => Ok(()),
+        Some(_) => Err(Stop::Told("interrupted".to_owned())),
+    }
+}
+
+/// Reads all rows of a statement, each of `width` values.
+fn each_row(
+    client: &mut Client,
+    select: &str,
+    width: usize,
+    mut take: impl FnMut(&Row) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let mut results = client.query(select).map_err(Stop::Server)?;
+    while let Some(event) = results.next().map_err(Stop::Server)? {
+        match event {
+            Event::Columns(columns) if columns.len() != width => {
+                return Err(Stop::Server(Error::Unexpected));
+            }
+            Event::Row(row) => take(&row)?,
+            Event::Columns(_) | Event::Complete(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn shown(schema: Option<&str>, table: &str) -> String {
+    let name = schema.map_or_else(|| table.to_owned(), |schema| format!("{schema}.{table}"));
+    Printable::new(name.as_bytes()).to_string()
+}
+
+fn failed(table: &str, what: impl ToString) -> BackupError {
+    BackupError::Rescue { table: table.to_owned(), what: what.to_string() }
+}
+
+fn of_private(table: &str, error: &Error) -> BackupError {
+    failed(table, format!("the server on the backup: {error}"))
+}

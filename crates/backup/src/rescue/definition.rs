@@ -1,0 +1,133 @@
+//! The statement that creates a table, as SHOW CREATE TABLE prints it: under another name, and without
+//! its foreign keys.
+
+/// A table's definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Definition {
+    /// Columns, keys and checks.
+    parts: Vec<Vec<u8>>,
+    /// Foreign keys, each as `[CONSTRAINT NAME ]FOREIGN KEY …`.
+    pub(super) foreign_keys: Vec<Vec<u8>>,
+    /// From the parenthesis that closes the parts.
+    options: Vec<u8>,
+}
+
+impl Definition {
+    /// Reads the answer to SHOW CREATE TABLE for `table`, printed with an empty `sql_mode`; `None` if
+    /// it has not the form of a table.
+    pub(super) fn read(text: &[u8], table: &str) -> Option<Self> {
+        let begin = [b"CREATE TABLE ", &quoted(table)[..], b" ("].concat();
+        let text = text.strip_prefix(&begin[..])?;
+        let (mut parts, mut foreign_keys) = (Vec::new(), Vec::new());
+        let (mut depth, mut start, mut at) = (0_u32, 0, 0);
+        let end = loop {
+            let byte = *text.get(at)?;
+            match byte {
+                b'\'' | b'`' | b'"' => at = past_quotes(text, at)?,
+                b'(' => depth += 1,
+                b')' if depth == 0 => break at,
+                b')' => depth -= 1,
+                b',' if depth == 0 => {
+                    sort_in(&text[start..at], &mut parts, &mut foreign_keys);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        };
+        sort_in(&text[start..end], &mut parts, &mut foreign_keys);
+        Some(Self { parts, foreign_keys, options: text[end..].to_vec() })
+    }
+
+    /// The statement that creates the table under this name, quoted for SQL, without its foreign
+    /// keys.
+    pub(super) fn create(&self, name: &str) -> Vec<u8> {
+        let mut text = format!("CREATE TABLE {name} (\n  ").into_bytes();
+        text.extend(self.parts.join(&b",\n  "[..]));
+        text.push(b'\n');
+        text.extend(&self.options);
+        text
+    }
+}
+
+/// A name for SQL.
+pub(super) fn quoted(name: &str) -> Vec<u8> {
+    format!("`{}`", name.replace('`', "``")).into_bytes()
+}
+
+fn sort_in(part: &[u8], parts: &mut Vec<Vec<u8>>, foreign_keys: &mut Vec<Vec<u8>>) {
+    let part = part.trim_ascii();
+    match is_foreign_key(part) {
+        true => foreign_keys.push(part.to_vec()),
+        false => parts.push(part.to_vec()),
+    }
+}
+
+fn is_foreign_key(part: &[u8]) -> bool {
+    let rest = match part.strip_prefix(b"CONSTRAINT ") {
+        Some(named) => past_name(named).unwrap_or_default(),
+        None => part,
+    };
+    rest.trim_ascii_start().starts_with(b"FOREIGN KEY ")
+}
+
+/// What follows the quoted name that the text begins with.
+fn past_name(text: &[u8]) -> Option<&[u8]> {
+    let mut end = 0;
+    while text.get(end) == Some(&b'`') {
+        end = past_quotes(text, end)? + 1;
+    }
+    text.get(end..)
+}
+
+/// The last byte of the quoted text that begins at `at`. A doubled quote begins another one, which
+/// makes no difference here. Strings have escapes, names have not.
+fn past_quotes(text: &[u8], at: usize) -> Option<usize> {
+    let quote = *text.get(at)?;
+    let mut end = at + 1;
+    loop {
+        match *text.get(end)? {
+            byte if byte == quote => return Some(end),
+            b'\\' if quote != b'`' => end += 2,
+            _ => end += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORDERS: &str = "CREATE TABLE `or``ders` (\n  `id` int(11) NOT NULL,\n  \
+         `d` decimal(10,2) GENERATED ALWAYS AS (`total` * 2) STORED,\n  \
+         `c` varchar(10) DEFAULT 'a\\',\\'(' COMMENT 'x\\n  CONSTRAINT `y` FOREIGN KEY ('',',\n  \
+         PRIMARY KEY (`id`),\n  CONSTRAINT `of ``(),x` FOREIGN KEY (`a`,`b`) REFERENCES `p` (`a`,`b`) ON DELETE CASCADE,\n  \
+         CONSTRAINT `FOREIGN KEY ` CHECK (`d` > 0)\n) ENGINE=InnoDB COMMENT=')'\n PARTITION BY HASH (`id`)";
+
+    #[test]
+    fn foreign_keys_are_told_from_all_that_looks_like_them() {
+        let found = Definition::read(ORDERS.as_bytes(), "or`ders").unwrap();
+        let keys: Vec<_> =
+            found.foreign_keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+        assert_eq!(
+            keys,
+            [
+                "CONSTRAINT `of ``(),x` FOREIGN KEY (`a`,`b`) REFERENCES `p` (`a`,`b`) ON DELETE CASCADE"
+            ]
+        );
+        assert_eq!(found.parts.len(), 5);
+        let key = format!("  {},\n", keys[0]);
+        let expected = ORDERS.replace("`or``ders`", "`s`.`n`").replace(&key, "");
+        assert_eq!(String::from_utf8(found.create("`s`.`n`")).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_no_table_or_not_whole_is_refused() {
+        let read = |text: &str, name: &str| Definition::read(text.as_bytes(), name);
+        assert_eq!(read(ORDERS, "orders"), None);
+        assert_eq!(read("CREATE VIEW `v` AS SELECT 1", "v"), None);
+        for end in 0..ORDERS.find("ENGINE").unwrap() - 2 {
+            assert_eq!(read(&ORDERS[..end], "or`ders"), None, "{end}");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Names of tables: as the user gives them, as a backup holds them, and where they go.
+
+use std::collections::BTreeSet;
+
+use xb_pipeline::logical_name;
+use xb_reader::Printable;
+
+use super::file_names::decode;
+use crate::error::BackupError;
+use crate::selection::table_of;
+
+/// Maximum length of a table's name, in characters.
+const MAX_NAME: usize = 64;
+/// Maximum number of near names in an error.
+const MAX_NEAR: usize = 5;
+/// Schemas that a pattern matches only by their exact name.
+const SYSTEM: [&str; 4] = ["mysql", "sys", "performance_schema", "information_schema"];
+
+/// A table that a backup holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Held {
+    pub(super) schema: String,
+    pub(super) table: String,
+    /// `SCHEMA/TABLE` in the encoding of file names.
+    pub(super) files: String,
+}
+
+/// A table to rescue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) held: Held,
+    /// Whether it was named exactly, not by a pattern.
+    pub(super) by_name: bool,
+}
+
+/// The name for people.
+impl std::fmt::Display for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Printable::new(format!("{}.{}", self.schema, self.table).as_bytes()).fmt(f)
+    }
+}
+
+/// The tables and views among the files of a backup: those with a definition.
+pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<Held> {
+    let mut held = BTreeSet::new();
+    for file in files {
+        let Ok(file) = std::str::from_utf8(logical_name(file.as_bytes())) else { continue };
+        let (true, Some(files)) = (file.ends_with(".frm"), table_of(file.as_bytes())) else {
+            continue;
+        };
+        let names = files.split_once('/').and_then(|(s, t)| Some((decode(s)?, decode(t)?)));
+        if let Some((schema, table)) = names {
+            held.insert(Held { schema, table, files: files.to_owned() });
+        }
+    }
+    held.into_iter().collect()
+}
+
+/// The tables that the user asks for.
+///
+/// # Errors
+/// [`BackupError::Selection`] for a name that has not the right form, and for one that matches
+/// nothing.
+pub(super) fn choose(held: &[Held], asked: &[String]) -> Result<Vec<Chosen>, BackupError> {
+    let mut chosen: Vec<Chosen> = Vec::new();
+    for text in asked {
+        let pattern = Pattern::parse(text).map_err(BackupError::Selection)?;
+        let found: Vec<&Held> = held.iter().filter(|held| pattern.matches(held)).collect();
+        if found.is_empty() {
+            return Err(BackupError::Selection(nothing(held, text, &pattern)));
+        }
+        for table in found {
+            match chosen.iter_mut().find(|chosen| chosen.held == *table) {
+                Some(before) => before.by_name |= pattern.is_exact(),
+                None => {
+                    chosen.push(Chosen { held: table.clone(), by_name: pattern.is_exact() });
+                }
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// One character of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Is(char),
+    /// `?`
+    Any,
+    /// `*`
+    Many,
+}
+
+/// `SCHEMA.TABLE`, in which `*` and `?` stand for others unless they are in backquotes.
+#[derive(Debug, PartialEq, Eq)]
+struct Pattern {
+    schema: Vec<Token>,
+    table: Vec<Token>,
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            Err(format!(
+                "{}: {why}; give SCHEMA.TABLE, and put a name that contains a dot, a star or a question mark into backquotes",
+                Printable::new(text.as_bytes())
+            ))
+        };
+        let mut parts = dotted(text)?;
+        match (parts.pop(), parts.pop(), parts.pop()) {
+            (Some(table), Some(schema), None) if !table.is_empty() && !schema.is_empty() => {
+                Ok(Self { schema, table })
+            }
+            (Some(_), None, None) => wrong("the schema is missing"),
+            (_, _, Some(_)) => wrong("more than one dot"),
+            _ => wrong("a name is empty"),
+        }
+    }
+
+    fn matches(&self, held: &Held) -> bool {
+        let system = SYSTEM.contains(&held.schema.as_str()) && plain(&self.schema).is_none();
+        !system && matches(&self.schema, &held.schema) && matches(&self.table, &held.table)
+    }
+
+    fn is_exact(&self) -> bool {
+        plain(&self.schema).is_some() && plain(&self.table).is_some()
+    }
+}
+
+/// Divides a name at the dots outside backquotes.
+fn dotted(text: &str) -> Result<Vec<Vec<Token>>, String> {
+    let (mut parts, mut quoted) = (vec![Vec::new()], false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let token = match c {
+            '`' if quoted && chars.peek() == Some(&'`') => {
+                chars.next();
+                Token::Is('`')
+            }
+            '`' => {
+                quoted = !quoted;
+                continue;
+            }
+            '.' if !quoted => {
+                parts.push(Vec::new());
+                continue;
+            }
+            '*' if !quoted => Token::Many,
+            '?' if !quoted => Token::Any,
+            c => Token::Is(c),
+        };
+        if let Some(part) = parts.last_mut() {
+            part.push(token);
+        }
+    }
+    match quoted {
+        true => Err(format!("{}: a backquote is not closed", Printable::new(text.as_bytes()))),
+        false => Ok(parts),
+    }
+}
+
+/// The text of a pattern that matches only itself.
+fn plain(tokens: &[Token]) -> Option<String> {
+    tokens.iter().map(|token| if let Token::Is(c) = token { Some(*c) } else { None }).collect()
+}
+
+fn matches(pattern: &[Token], name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    let (mut p, mut n) = (0, 0);
+    // Where the last star is, and how much of the name it takes so far.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(Token::Many) => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(Token::Any) => (p, n) = (p + 1, n + 1),
+            Some(Token::Is(c)) if *c == name[n] => (p, n) = (p + 1, n + 1),
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    (p, n) = (at + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|token| *token == Token::Many)
+}
+
+fn nothing(held: &[Held], text: &str, pattern: &Pattern) -> String {
+    let shown = Printable::new(text.as_bytes());
+    let wanted = plain(&pattern.table).unwrap_or_default().to_lowercase();
+    let full = text.to_lowercase();
+    let mut near: Vec<(usize, &Held)> = held
+        .iter()
+        .map(|held| {
+            let name = format!("{}.{}", held.schema, held.table).to_lowercase();
+            let same = held.table.to_lowercase() == wanted;
+            (if same { 0 } else { distance(&full, &name) }, held)
+        })
+        .filter(|(distance, _)| *distance <= 1 + full.chars().count() / 4)
+        .collect();
+    near.sort();
+    let near: Vec<String> = near.iter().take(MAX_NEAR).map(|(_, held)| held.to_string()).collect();
+    match near.is_empty() {
+        true => format!(
+            "the backup has no table {shown}, and none with a similar name; `show` lists its files"
+        ),
+        false => format!("the backup has no table {shown}; it has {}", near.join(", ")),
+    }
+}
+
+/// Number of characters to insert, remove or replace to make one text the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let changed = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Names of the rescued tables, from a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NewNames {
+    schema: Option<String>,
+    table: String,
+}
+
+impl NewNames {
+    /// Parses `[SCHEMA.]TABLE`, in which `{table}` stands for the name in the backup and `{date}` for
+    /// the day of the backup. Backquotes work as in the names of tables.
+    pub(super) fn parse(template: &str) -> Result<Self, BackupError> {
+        let wrong = |why: &str| {
+            BackupError::Selection(format!(
+                "--as={}: {why}; give a name, or SCHEMA.NAME, with {{table}} for the name in the backup",
+                Printable::new(template.as_bytes())
+            ))
+        };
+        let parts = dotted(template).map_err(BackupError::Selection)?;
+        let text = |tokens: &Vec<Token>| {
+            let c = |token: &Token| match token {
+                Token::Is(c) => *c,
+                Token::Any => '?',
+                Token::Many => '*',
+            };
+            tokens.iter().map(c).collect::<String>()
+        };
+        let (schema, table) = match &parts[..] {
+            [table] => (None, text(table)),
+            [schema, table] => (Some(text(schema)), text(table)),
+            _ => return Err(wrong("more than one dot")),
+        };
+        match table.is_empty() || schema.as_ref().is_some_and(String::is_empty) {
+            true => Err(wrong("a name is empty")),
+            false => Ok(Self { schema, table }),
+        }
+    }
+
+    /// The schema that the template names.
+    pub(super) fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    /// The schema and table that each table gets.
+    ///
+    /// # Errors
+    /// [`BackupError::Selection`] if a name is too long, or two tables get the same one.
+    pub(super) fn of(
+        &self,
+        tables: &[Chosen],
+        date: &str,
+    ) -> Result<Vec<(String, String)>, BackupError> {
+        let mut names = Vec::with_capacity(tables.len());
+        for Chosen { held, .. } in tables {
+            let table = self.table.replace("{date}", date).replace("{table}", &held.table);
+            if table.chars().count() > MAX_NAME {
+                let what = format!(
+                    "{held}: the name {} is longer than {MAX_NAME} characters; give a shorter one with --as",
+                    Printable::new(table.as_bytes())
+                );
+                return Err(BackupError::Selection(what));
+            }
+            let name = (self.schema.clone().unwrap_or_else(|| held.schema.clone()), table);
+            if names.contains(&name) {
+                let what = format!(
+                    "{held} and another table would both be called {}; use {{table}} in --as, or rescue them one by one",
+                    Printable::new(format!("{}.{}", name.0, name.1).as_bytes())
+                );
+                return Err(BackupError::Selection(what));
+            }
+            names.push(name);
+        }
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Held> {
+        held(
+            [
+                "shop/orders.frm",
+                "shop/orders.ibd.delta.zst",
+                "shop/order_lines.frm.qp",
+                "shop/a_view.frm",
+                "shop/a@002eb.frm",
+                "sh@002dop/t@0kble.frm",
+                "mysql/user.frm",
+                "shop/#sql-1.frm",
+                "ibdata1",
+            ]
+            .into_iter(),
+        )
+    }
+
+    fn chosen(asked: &[&str]) -> Result<Vec<String>, String> {
+        let asked: Vec<String> = asked.iter().map(|text| (*text).to_owned()).collect();
+        let chosen = choose(&all(), &asked).map_err(|error| error.to_string())?;
+        Ok(chosen
+            .into_iter()
+            .map(|c| format!("{}{}", c.held, if c.by_name { "!" } else { "" }))
+            .collect())
+    }
+
+    #[test]
+    fn tables_are_found_by_their_names_in_sql() {
+        assert_eq!(chosen(&["shop.orders"]).unwrap(), ["shop.orders!"]);
+        assert_eq!(
+            chosen(&["shop.ord*", "shop.orders"]).unwrap(),
+            ["shop.order_lines", "shop.orders!"]
+        );
+        assert_eq!(chosen(&["sh-op.t\u{e4}ble"]).unwrap().len(), 1);
+        assert_eq!(chosen(&["shop.`a.b`"]).unwrap(), ["shop.a.b!"]);
+        assert_eq!(chosen(&["*.*"]).unwrap().len(), 5, "not those of the server itself");
+        assert_eq!(chosen(&["mysql.us?r"]).unwrap(), ["mysql.user"]);
+    }
+
+    #[test]
+    fn what_matches_nothing_is_an_error_with_near_names() {
+        let error = chosen(&["shop.ordres"]).unwrap_err();
+        assert!(error.contains("no table shop.ordres; it has shop.orders"), "{error}");
+        assert!(chosen(&["old.orders"]).unwrap_err().contains("it has shop.orders"));
+        assert!(chosen(&["SHOP.ORDERS"]).unwrap_err().contains("it has shop.orders"));
+        assert!(chosen(&["x.nothing_like_it"]).unwrap_err().contains("none with a similar name"));
+        assert!(chosen(&["shop.`ord*`"]).unwrap_err().contains("no table"));
+        assert!(chosen(&["orders"]).unwrap_err().contains("the schema is missing"));
+        assert!(chosen(&["shop.a.b"]).unwrap_err().contains("more than one dot"));
+        assert!(chosen(&["shop."]).unwrap_err().contains("a name is empty"));
+        assert!(chosen(&["shop.`x"]).unwrap_err().contains("not closed"));
+    }
+
+    #[test]
+    fn a_star_takes_any_number_of_characters() {
+        let of = |pattern: &str, name: &str| matches(&dotted(pattern).unwrap()[0], name);
+        for (pattern, name) in
+            [("*", ""), ("a*b*c", "aXbYbZc"), ("a?c", "abc"), ("*a", "aa"), ("", "")]
+        {
+            assert!(of(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a*b", "abc"), ("?", ""), ("a", "A"), ("*ab*", "aXb")] {
+            assert!(!of(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn new_names_follow_the_template() {
+        let chosen = choose(&all(), &["shop.ord*".to_owned()]).unwrap();
+        let names = |template: &str| NewNames::parse(template)?.of(&chosen, "20261120");
+        let pair = |schema: &str, table: &str| (schema.to_owned(), table.to_owned());
+        assert_eq!(
+            names("{table}_rescued_{date}").unwrap()[1],
+            pair("shop", "orders_rescued_20261120")
+        );
+        assert_eq!(names("old.`{table}.x`").unwrap()[1], pair("old", "orders.x"));
+        assert!(names("one").is_err() && names("").is_err() && names("a.b.c").is_err());
+        assert!(
+            names(&"x".repeat(64)).is_err()
+                && names(&format!("{{table}}{}", "x".repeat(60))).is_err()
+        );
+    }
+}

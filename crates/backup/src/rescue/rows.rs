@@ -1,0 +1,369 @@
+//! The rows of a table: how they are read, written as SQL, and compared.
+
+use sha2::{Digest as _, Sha256};
+use xb_mysql::{Client, Error, Row};
+
+use super::definition::quoted;
+
+/// Settings of a session that reads or writes rows: no value is changed, converted or refused that the
+/// source held. Statements are UTF-8; values of a result come as they are stored.
+pub(super) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NULL, \
+    sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', \
+    time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
+    sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
+    net_read_timeout = 31536000, net_write_timeout = 31536000";
+/// The end of a row that is current, or of one that ended later than any server counts: all history is
+/// before it.
+const END_OF_TIME: &str = "'2038-01-19 03:14:07.999999'";
+
+/// How the values of a column are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Digits, as they are.
+    Number,
+    /// In quotes if all bytes are printable ASCII.
+    Plain,
+    /// Text in UTF-8: in quotes if it is valid.
+    Utf8,
+    /// Label of an ENUM, in quotes if all bytes are printable ASCII. An empty one is also what a
+    /// server stores for a wrong value.
+    Label,
+    /// Hexadecimal, whatever the bytes are.
+    Binary,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Column {
+    /// Quoted for SQL.
+    name: String,
+    /// The expression that reads it.
+    read: String,
+    kind: Kind,
+}
+
+/// Columns of a table that hold data of their own, and its history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layout {
+    columns: Vec<Column>,
+    history: Option<History>,
+}
+
+/// The columns of a versioned table that say when a row was current, quoted for SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct History {
+    start: String,
+    end: String,
+}
+
+/// One reading of a table: all its rows, its current ones, or its history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pass {
+    columns: Vec<Column>,
+    /// What follows the name of the table in SELECT.
+    rest: String,
+}
+
+impl Layout {
+    /// Reads the columns of a table. The inner error says why its rows cannot be carried over.
+    pub(super) fn read(
+        client: &mut Client,
+        (schema, table): (&str, &str),
+        is_versioned: bool,
+    ) -> Result<Result<Self, String>, Error> {
+        let rows = client.rows(format!(
+            "SELECT column_name, data_type, COALESCE(character_set_name, ''), is_generated, COALESCE(generation_expression, '') \
+             FROM information_schema.columns WHERE {} ORDER BY ordinal_position",
+            is_table(schema, table)
+        ))?;
+        let rows: Vec<[String; 5]> = rows.iter().map(Row::texts).collect::<Result<_, _>>()?;
+        Ok(Self::of(&rows, is_versioned))
+    }
+
+    fn of(rows: &[[String; 5]], is_versioned: bool) -> Result<Self, String> {
+        let mut columns = Vec::new();
+        let (mut start, mut end) = ("`row_start`".to_owned(), "`row_end`".to_owned());
+        for [name, kind, charset, generated, expression] in rows {
+            let name = sql(name);
+            let period = match expression.to_ascii_uppercase().as_str() {
+                "ROW START" => &mut start,
+                "ROW END" => &mut end,
+                _ if generated == "ALWAYS" => continue,
+                _ => {
+                    columns.push(Column::new(name, kind, charset));
+                    continue;
+                }
+            };
+            if kind != "timestamp" {
+                return Err("its history counts transactions, which are numbered differently on every server; restore the whole backup instead".to_owned());
+            }
+            *period = name;
+        }
+        if columns.is_empty() {
+            return Err("it has no column with data of its own".to_owned());
+        }
+        Ok(Self { columns, history: is_versioned.then_some(History { start, end }) })
+    }
+
+    /// The readings that give every row once. A row that is current gets its end from the server on
+    /// which it is written, since servers differ in it.
+    pub(super) fn passes(&self) -> Vec<Pass> {
+        let Some(History { start, end }) = &self.history else {
+            return vec![Pass { columns: self.columns.clone(), rest: String::new() }];
+        };
+        let with = |times: &[&String]| {
+            let time = |name: &&String| Column {
+                name: (*name).clone(),
+                read: (*name).clone(),
+                kind: Kind::Plain,
+            };
+            self.columns.iter().cloned().chain(times.iter().map(time)).collect()
+        };
+        vec![
+            Pass {
+                columns: with(&[start, end]),
+                rest: format!(" FOR SYSTEM_TIME ALL WHERE {end} < {END_OF_TIME}"),
+            },
+            Pass { columns: with(&[start]), rest: String::new() },
+        ]
+    }
+
+    /// The statement that counts the rows of all readings.
+    pub(super) fn count(&self, table: &str, filter: Option<&str>) -> String {
+        let all = if self.history.is_some() { " FOR SYSTEM_TIME ALL" } else { "" };
+        let filter = filter.map_or_else(String::new, |filter| format!(" WHERE ({filter})"));
+        format!("SELECT COUNT(*) FROM {table}{all}{filter}")
+    }
+
+    pub(super) fn has_history(&self) -> bool {
+        self.history.is_some()
+    }
+}
+
+impl Column {
+    fn new(name: String, kind: &str, charset: &str) -> Self {
+        let written = match kind {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" => Kind::Number,
+            "bit" => Kind::Binary,
+            "enum" => Kind::Label,
+            _ if kind.ends_with("blob") || kind.ends_with("binary") => Kind::Binary,
+            _ => match charset {
+                "" => Kind::Plain,
+                "utf8" | "utf8mb3" | "utf8mb4" => Kind::Utf8,
+                // Of the same meaning in every character set of which ASCII is a part.
+                "ascii" | "latin1" => Kind::Plain,
+                _ => Kind::Binary,
+            },
+        };
+        let written = match (written, charset) {
+            (Kind::Label, "utf8" | "utf8mb3" | "utf8mb4" | "ascii" | "latin1" | "")
+            | (Kind::Number | Kind::Plain | Kind::Utf8 | Kind::Binary, _) => written,
+            (Kind::Label, _) => Kind::Binary,
+        };
+        // A server prints only 6 digits of a FLOAT, and all of a DOUBLE.
+        let read = match kind {
+            "float" => format!("CAST({name} AS DOUBLE)"),
+            _ => name.clone(),
+        };
+        Self { name, read, kind: written }
+    }
+}
+
+impl Pass {
+    /// The statement that reads the rows of a table, given by its name for SQL.
+    pub(super) fn select(&self, table: &str, filter: Option<&str>) -> String {
+        let columns: Vec<&str> = self.columns.iter().map(|column| &column.read[..]).collect();
+        let filter = match (filter, self.rest.is_empty()) {
+            (None, _) => String::new(),
+            (Some(filter), true) => format!(" WHERE ({filter})"),
+            (Some(filter), false) => format!(" AND ({filter})"),
+        };
+        format!("SELECT {} FROM {table}{}{filter}", columns.join(", "), self.rest)
+    }
+
+    /// The beginning of the statement that writes rows. With `lenient`, the server stores an ENUM
+    /// that has none of its values, as the source did.
+    pub(super) fn insert(&self, table: &str, lenient: bool) -> Vec<u8> {
+        let columns: Vec<&str> = self.columns.iter().map(|column| &column.name[..]).collect();
+        let ignore = if lenient { "IGNORE " } else { "" };
+        format!("INSERT {ignore}INTO {table} ({}) VALUES\n", columns.join(", ")).into_bytes()
+    }
+
+    /// Whether a row must be written leniently.
+    pub(super) fn is_lenient(&self, row: &Row) -> bool {
+        let mut values = self.columns.iter().zip(row.iter());
+        values.any(|(column, value)| column.kind == Kind::Label && value == Some(b""))
+    }
+
+    /// Appends a row, as `(VALUE,…)`.
+    pub(super) fn write(&self, row: &Row, out: &mut Vec<u8>) {
+        out.push(b'(');
+        for (number, (column, value)) in self.columns.iter().zip(row.iter()).enumerate() {
+            if number > 0 {
+                out.push(b',');
+            }
+            match value {
+                None => out.extend(b"NULL"),
+                Some(value) => write_value(column.kind, value, out),
+            }
+        }
+        out.push(b')');
+    }
+
+    /// Number of values in a row.
+    pub(super) fn width(&self) -> usize {
+        self.columns.len()
+    }
+}
+
+fn write_value(kind: Kind, value: &[u8], out: &mut Vec<u8>) {
+    let is_plain = || value.iter().all(|b| (b' '..=b'~').contains(b));
+    let in_quotes = match kind {
+        Kind::Number if is_number(value) => {
+            out.extend(value);
+            return;
+        }
+        Kind::Utf8 => std::str::from_utf8(value).is_ok(),
+        Kind::Number | Kind::Plain | Kind::Label => is_plain(),
+        Kind::Binary => value.is_empty(),
+    };
+    if !in_quotes {
+        out.extend(b"X'");
+        for byte in value {
+            out.extend([byte >> 4, byte & 15].map(|half| b"0123456789ABCDEF"[usize::from(half)]));
+        }
+        out.push(b'\'');
+        return;
+    }
+    out.push(b'\'');
+    for byte in value {
+        match byte {
+            b'\'' | b'\\' => out.extend([b'\\', *byte]),
+            0 => out.extend(b"\\0"),
+            b'\n' => out.extend(b"\\n"),
+            b'\r' => out.extend(b"\\r"),
+            // Ends the input of a client on some systems.
+            0x1a => out.extend(b"\\Z"),
+            byte => out.push(*byte),
+        }
+    }
+    out.push(b'\'');
+}
+
+fn is_number(value: &[u8]) -> bool {
+    let digits = value.strip_prefix(b"-").unwrap_or(value);
+    digits.first().is_some_and(u8::is_ascii_digit)
+        && digits.iter().all(|b| b.is_ascii_digit() || *b == b'.')
+}
+
+/// A number of rows and their digest, whatever their order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) rows: u64,
+    /// Sum of the SHA-256 of each row: equal rows count as often as they are there.
+    digests: [u64; 4],
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, row: &Row) {
+        let mut hash = Sha256::new();
+        for value in row.iter() {
+            match value {
+                None => hash.update([0]),
+                Some(value) => {
+                    hash.update([1]);
+                    hash.update((value.len() as u64).to_le_bytes());
+                    hash.update(value);
+                }
+            }
+        }
+        self.rows += 1;
+        for (sum, part) in self.digests.iter_mut().zip(hash.finalize().chunks_exact(8)) {
+            let part = part.iter().fold(0, |part: u64, byte| part << 8 | u64::from(*byte));
+            *sum = sum.wrapping_add(part);
+        }
+    }
+}
+
+/// The condition that picks one table out of a table of `information_schema`. Names there compare
+/// without case and accents; the plain comparison lets the server look up only that table.
+pub(super) fn is_table(schema: &str, table: &str) -> String {
+    let (schema, table) = (literal(schema), literal(table));
+    format!(
+        "table_schema = {schema} AND table_name = {table} AND CAST(table_schema AS BINARY) = CAST({schema} AS BINARY) AND CAST(table_name AS BINARY) = CAST({table} AS BINARY)"
+    )
+}
+
+/// A text for SQL.
+pub(super) fn literal(text: &str) -> String {
+    let mut out = Vec::new();
+    write_value(Kind::Utf8, text.as_bytes(), &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A name for SQL, as text.
+pub(super) fn sql(name: &str) -> String {
+    String::from_utf8_lossy(&quoted(name)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(kind: Kind, value: &[u8]) -> String {
+        let mut out = Vec::new();
+        write_value(kind, value, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_value_is_written_so_that_no_server_reads_it_otherwise() {
+        for (kind, value, expected) in [
+            (Kind::Number, &b"-12.50"[..], "-12.50"),
+            (Kind::Number, b"1e5", "'1e5'"),
+            (Kind::Number, b"1,2", "'1,2'"),
+            (Kind::Number, b"", "''"),
+            (Kind::Plain, b"2020-01-01", "'2020-01-01'"),
+            (Kind::Plain, "\u{e4}".as_bytes(), "X'C3A4'"),
+            (Kind::Utf8, "\u{e4}'\\\n\0\u{1a}\r\"".as_bytes(), "'\u{e4}\\'\\\\\\n\\0\\Z\\r\"'"),
+            (Kind::Utf8, b"\xff'", "X'FF27'"),
+            (Kind::Binary, b"abc", "X'616263'"),
+            (Kind::Binary, b"", "''"),
+        ] {
+            assert_eq!(written(kind, value), expected, "{kind:?} {value:?}");
+        }
+    }
+
+    #[test]
+    fn only_columns_with_data_of_their_own_are_read_and_history_by_time() {
+        let row = |texts: [&str; 5]| texts.map(str::to_owned);
+        let rows = [
+            row(["id", "int", "", "NEVER", ""]),
+            row(["twice", "int", "", "ALWAYS", "`id` * 2"]),
+            row(["f", "float", "", "NEVER", ""]),
+            row(["t", "varchar", "sjis", "NEVER", ""]),
+        ];
+        let layout = Layout::of(&rows, false).unwrap();
+        let [pass] = &layout.passes()[..] else { panic!() };
+        assert_eq!(
+            pass.select("`s`.`t`", Some("id = 1 OR 1")),
+            "SELECT `id`, CAST(`f` AS DOUBLE), `t` FROM `s`.`t` WHERE (id = 1 OR 1)"
+        );
+        assert_eq!(pass.columns[2].kind, Kind::Binary);
+        let rows = [
+            row(["id", "int", "", "NEVER", ""]),
+            row(["a", "timestamp", "", "ALWAYS", "ROW START"]),
+            row(["b", "timestamp", "", "ALWAYS", "ROW END"]),
+        ];
+        let passes = Layout::of(&rows, true).unwrap().passes();
+        assert_eq!(
+            passes[0].select("t", Some("x")),
+            format!(
+                "SELECT `id`, `a`, `b` FROM t FOR SYSTEM_TIME ALL WHERE `b` < {END_OF_TIME} AND (x)"
+            )
+        );
+        assert_eq!(passes[1].select("t", None), "SELECT `id`, `a` FROM t");
+        let by_transaction = [row(["a", "bigint", "", "ALWAYS", "ROW START"])];
+        assert!(Layout::of(&by_transaction, true).is_err());
+        assert!(Layout::of(&[], false).is_err());
+    }
+}

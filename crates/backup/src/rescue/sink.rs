@@ -1,0 +1,193 @@
+//! Where rescued tables go: a dump, or a running server.
+
+use std::io::Write;
+use std::time::Duration;
+
+use xb_mysql::{Access, Client, Error, Timeouts};
+use xb_reader::Printable;
+
+use super::rows::{SESSION, is_table, literal, sql};
+use crate::error::BackupError;
+
+/// Time limit of each step of a login.
+pub(super) const LOGIN: Duration = Duration::from_secs(30);
+/// Prefix of unfinished tables.
+pub(super) const PREFIX: &str = "xb_rescue_";
+/// Maximum length of a statement with several rows, in bytes.
+const BATCH: usize = 1 << 20;
+/// Part of a server's `max_allowed_packet` that is left for the packet itself, in bytes.
+const MARGIN: usize = 1024;
+
+/// A table's place, quoted for SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Not given in a dump that is to be read into any schema.
+    pub(super) schema: Option<String>,
+    pub(super) table: String,
+}
+
+impl Place {
+    /// The name for SQL.
+    pub(super) fn name(&self) -> String {
+        match &self.schema {
+            Some(schema) => format!("{}.{}", sql(schema), sql(&self.table)),
+            None => sql(&self.table),
+        }
+    }
+
+    /// The place of another table beside this one.
+    pub(super) fn beside(&self, table: String) -> Self {
+        Self { schema: self.schema.clone(), table }
+    }
+}
+
+/// Receives statements.
+pub(super) enum Sink {
+    /// Writes them as text, for the stock client.
+    Dump(Box<dyn Write + Send>),
+    /// Runs them.
+    Server(Box<Live>),
+}
+
+/// A running server, and what is half-made on it.
+pub(super) struct Live {
+    pub(super) client: Client,
+    pub(super) access: Access,
+    /// `max_allowed_packet` in bytes.
+    pub(super) max_packet: usize,
+    /// Unfinished tables, as names for SQL.
+    pub(super) unfinished: Vec<String>,
+}
+
+/// Why a statement was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SinkError {
+    #[error("cannot write the dump: {0}")]
+    Dump(#[from] std::io::Error),
+    #[error("the server: {0}")]
+    Server(#[from] Error),
+}
+
+impl Sink {
+    /// Begins the session.
+    pub(super) fn begin(&mut self, about: &str) -> Result<(), SinkError> {
+        if let Self::Dump(out) = self {
+            // A comment ends with its line.
+            writeln!(out, "-- Rescued by xbcloud-rs from {}", Printable::new(about.as_bytes()))?;
+        }
+        self.run(SESSION.as_bytes())
+    }
+
+    /// Runs one statement.
+    pub(super) fn run(&mut self, statement: &[u8]) -> Result<(), SinkError> {
+        match self {
+            Self::Dump(out) => {
+                out.write_all(statement)?;
+                Ok(out.write_all(b";\n")?)
+            }
+            Self::Server(live) => Ok(live.client.run(statement)?),
+        }
+    }
+
+    /// Creates an unfinished table.
+    pub(super) fn create(&mut self, place: &Place, statement: &[u8]) -> Result<(), SinkError> {
+        if let Self::Server(live) = self {
+            live.unfinished.push(place.name());
+        }
+        self.run(statement)
+    }
+
+    /// Creates a trigger, with the settings of the session that made it: `sql_mode`, character set and
+    /// collation.
+    pub(super) fn create_trigger(
+        &mut self,
+        statement: &[u8],
+        [mode, charset, collation]: [&str; 3],
+    ) -> Result<(), SinkError> {
+        let settings = format!(
+            "SET sql_mode = {}, character_set_client = {charset}, collation_connection = {collation}",
+            literal(mode)
+        );
+        self.run(settings.as_bytes())?;
+        match self {
+            Self::Dump(out) => {
+                // Its body may hold semicolons.
+                out.write_all(b"DELIMITER ;;\n")?;
+                out.write_all(statement)?;
+                out.write_all(b";;\nDELIMITER ;\n")?;
+            }
+            Self::Server(live) => live.client.run(statement)?,
+        }
+        self.run(SESSION.as_bytes())
+    }
+
+    /// Length that a statement with several rows should not exceed, in bytes.
+    pub(super) fn batch(&self) -> usize {
+        BATCH.min(self.longest())
+    }
+
+    /// Length that no statement may exceed, in bytes.
+    pub(super) fn longest(&self) -> usize {
+        match self {
+            Self::Dump(_) => usize::MAX,
+            Self::Server(live) => live.max_packet.saturating_sub(MARGIN),
+        }
+    }
+
+    /// Ends the session: everything is written.
+    pub(super) fn end(&mut self, tables: usize, rows: u64) -> Result<(), SinkError> {
+        match self {
+            Self::Dump(out) => {
+                writeln!(out, "-- Complete. Tables: {tables}, rows: {rows}")?;
+                Ok(out.flush()?)
+            }
+            Self::Server(_) => Ok(()),
+        }
+    }
+
+    /// Drops what is unfinished. Needs no connection that still works.
+    pub(super) fn clean(&mut self) -> Result<(), BackupError> {
+        let Self::Server(live) = self else { return Ok(()) };
+        if live.unfinished.is_empty() {
+            return Ok(());
+        }
+        let names = live.unfinished.join(", ");
+        let timeouts = Timeouts { login: LOGIN, reply: Some(LOGIN) };
+        let dropped = Client::connect(&live.access.target, &live.access.account, timeouts)
+            .and_then(|mut client| {
+                client.run("SET foreign_key_checks = 0, lock_wait_timeout = 20")?;
+                client.run(format!("DROP TABLE IF EXISTS {names}"))
+            });
+        dropped.map_err(|error| BackupError::Rescue {
+            table: names.clone(),
+            what: format!(
+                "this unfinished table stays on the server, since it cannot be dropped: {error}; drop it"
+            ),
+        })
+    }
+}
+
+impl Live {
+    /// Whether a trigger of this name belongs to another table; its name.
+    pub(super) fn owner_of_trigger(
+        &mut self,
+        schema: &str,
+        trigger: &str,
+    ) -> Result<Option<String>, Error> {
+        let rows = self.client.rows(format!(
+            "SELECT event_object_table FROM information_schema.triggers WHERE trigger_schema = {} AND trigger_name = {}",
+            literal(schema),
+            literal(trigger)
+        ))?;
+        rows.first().map(|row| row.texts().map(|[table]| table)).transpose()
+    }
+
+    /// Whether a table is there.
+    pub(super) fn has(&mut self, schema: &str, table: &str) -> Result<bool, Error> {
+        let rows = self.client.rows(format!(
+            "SELECT table_type FROM information_schema.tables WHERE {}",
+            is_table(schema, table)
+        ))?;
+        Ok(!rows.is_empty())
+    }
+}

@@ -1,0 +1,206 @@
+//! The running server that rescued tables go to: where it is, and whether it can take them.
+
+use std::ffi::OsStr;
+
+use xb_mysql::{Access, Client, Row, Timeouts};
+use xb_reader::Printable;
+
+use super::rows::{SESSION, is_table, literal, sql};
+use super::sink::{LOGIN, Live, PREFIX};
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+use crate::restore::galera::place;
+use crate::server::login::usual_access;
+
+/// Reads the address of a server: the path of a socket, `HOST[:PORT]` or `mysql://[USER@]HOST[:PORT]`.
+/// All else comes from the option files of the stock clients.
+///
+/// # Errors
+/// [`BackupError::Selection`], [`BackupError::Input`].
+pub(super) fn access(address: &str) -> Result<Access, BackupError> {
+    let url = ["mysql://", "mariadb://"].iter().find_map(|scheme| address.strip_prefix(scheme));
+    let (user, host) = match url {
+        None => (None, address),
+        Some(rest) => {
+            let rest = rest.strip_suffix('/').unwrap_or(rest);
+            let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(u, h)| (Some(u), h));
+            let plain = !host.is_empty() && !host.contains(['/', '?']);
+            if !plain || user.is_some_and(|user| user.contains(':')) {
+                return Err(BackupError::Selection("--into takes mysql://[USER@]HOST[:PORT], without a password and a schema; put the password into the group [client] of ~/.my.cnf, and the schema into --as".to_owned()));
+            }
+            (user, host)
+        }
+    };
+    let access = usual_access(|options| {
+        if let Some(user) = user {
+            options.take("user", Some(OsStr::new(user)));
+        }
+        // As for the stock clients, this is the usual socket.
+        if host != "localhost" {
+            for (name, value) in place(host) {
+                options.take(name, Some(OsStr::new(&value)));
+            }
+        }
+    });
+    access.map_err(|error| BackupError::Input(format!("--into={address}: {error}")))
+}
+
+/// What the server is asked to take.
+pub(super) struct Wish<'a> {
+    /// Schema and name of each table.
+    pub(super) names: &'a [(String, String)],
+    /// An existing table may be replaced.
+    pub(super) replace: bool,
+    /// A missing schema may be created.
+    pub(super) create_schema: bool,
+}
+
+/// Logs in, and checks that the server can take the tables under these names. Returns the server, and
+/// remarks.
+///
+/// # Errors
+/// [`BackupError::Rescue`], [`BackupError::Interrupted`].
+pub(super) async fn open(
+    address: &str,
+    wish: &Wish<'_>,
+    cancel: &CancelToken,
+) -> Result<(Live, Vec<String>), BackupError> {
+    let failed = |what: String| BackupError::Rescue { table: "into the server".to_owned(), what };
+    let access = access(address)?;
+    let (target, account) = (access.target.clone(), access.account.clone());
+    let connecting = tokio::task::spawn_blocking(move || {
+        Client::connect(&target, &account, Timeouts { login: LOGIN, reply: None })
+    });
+    // Its time limit ends a connect that is left behind.
+    let client = tokio::select! {
+        done = connecting => done.map_err(|_| BackupError::Bug("the thread that logs in panicked"))?,
+        signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+    };
+    let client = client.map_err(|error| {
+        failed(format!(
+            "{address}: {error}; check the address, and put user and password into the group [client] of ~/.my.cnf"
+        ))
+    })?;
+    let mut live = Live { client, access, max_packet: 0, unfinished: Vec::new() };
+    let remarks = tokio::task::block_in_place(|| look(&mut live, wish, address))?;
+    Ok((live, remarks))
+}
+
+fn look(live: &mut Live, wish: &Wish<'_>, address: &str) -> Result<Vec<String>, BackupError> {
+    let failed = |table: &str, what: String| BackupError::Rescue {
+        table: Printable::new(table.as_bytes()).to_string(),
+        what,
+    };
+    let asked = |error: xb_mysql::Error| failed("into the server", format!("{address}: {error}"));
+    let version = live.client.greeting().version.clone();
+    if !version.contains("MariaDB") {
+        let what = format!(
+            "{address} is MySQL {version}, and the tables are of MariaDB; write a dump instead, without --into"
+        );
+        return Err(failed("into the server", what));
+    }
+    live.client.run(SESSION).map_err(asked)?;
+    let packet = live.client.rows("SELECT CAST(@@max_allowed_packet AS CHAR)").map_err(asked)?;
+    let packet = packet.first().map(Row::texts::<1>).transpose().map_err(asked)?;
+    live.max_packet = packet.and_then(|[text]| text.parse().ok()).unwrap_or(1 << 20);
+    let mut remarks = Vec::new();
+    let mut schemas: Vec<&String> = wish.names.iter().map(|(schema, _)| schema).collect();
+    schemas.sort_unstable();
+    schemas.dedup();
+    for schema in schemas {
+        let found = live.client.rows(format!(
+            "SELECT 1 FROM information_schema.schemata WHERE schema_name = {0} AND CAST(schema_name AS BINARY) = CAST({0} AS BINARY)",
+            literal(schema)
+        ));
+        if found.map_err(asked)?.is_empty() {
+            if !wish.create_schema {
+                let what = "the server has no such schema; create it, or name another one with --as='SCHEMA.{table}'".to_owned();
+                return Err(failed(schema, what));
+            }
+            continue;
+        }
+        let left = live.client.rows(format!(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = {} AND table_name LIKE '{}%'",
+            literal(schema),
+            PREFIX.replace('_', "\\\\_")
+        ));
+        let left: Vec<String> = left
+            .map_err(asked)?
+            .iter()
+            .filter_map(|row| {
+                row.texts().ok().map(|[table]| format!("{}.{}", sql(schema), sql(&table)))
+            })
+            .collect();
+        if !left.is_empty() {
+            remarks.push(format!(
+                "{}: left by a rescue that was killed, or by one that still runs; drop it if none runs",
+                left.join(", ")
+            ));
+        }
+    }
+    for (schema, table) in wish.names {
+        let name = format!("{schema}.{table}");
+        let found = live
+            .client
+            .rows(format!(
+                "SELECT table_type FROM information_schema.tables WHERE {}",
+                is_table(schema, table)
+            ))
+            .map_err(asked)?;
+        let Some([kind]) = found.first().map(Row::texts::<1>).transpose().map_err(asked)? else {
+            continue;
+        };
+        if kind == "VIEW" {
+            return Err(failed(
+                &name,
+                "a view has this name; give another one with --as".to_owned(),
+            ));
+        }
+        if !wish.replace {
+            let what = "the table exists; give another name with --as, or add --replace".to_owned();
+            return Err(failed(&name, what));
+        }
+        let children = live
+            .client
+            .rows(format!(
+                "SELECT CONCAT(constraint_schema, '.', table_name) FROM information_schema.referential_constraints \
+                 WHERE unique_constraint_schema = {0} AND referenced_table_name = {1} AND NOT (constraint_schema = {0} AND table_name = {1})",
+                literal(schema),
+                literal(table)
+            ))
+            .map_err(asked)?;
+        if let Some([child]) = children.first().map(Row::texts::<1>).transpose().map_err(asked)? {
+            let what = format!(
+                "foreign keys of {} refer to the existing table, and would follow it instead of the new one; rescue it under another name, and exchange the rows",
+                Printable::new(child.as_bytes())
+            );
+            return Err(failed(&name, what));
+        }
+    }
+    Ok(remarks)
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_mysql::Target;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_socket_a_host_or_a_url() {
+        let tcp = |address: &str| match access(address).unwrap() {
+            Access { target: Target::Tcp { host, port, .. }, account } => {
+                (host, port, String::from_utf8(account.user).unwrap())
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(access("/run/s").unwrap().target, Target::Socket("/run/s".into()));
+        assert!(matches!(access("localhost").unwrap().target, Target::Socket(_)));
+        assert_eq!(tcp("db:3307").1, 3307);
+        assert_eq!(tcp("mysql://me@db:3307"), ("db".to_owned(), 3307, "me".to_owned()));
+        for bad in ["mysql://me:secret@db", "mysql://db/shop", "mysql://", "mariadb://u@"] {
+            let error = access(bad).unwrap_err().to_string();
+            assert!(error.contains("without a password") && !error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `rescue`: single tables of a backup, as a dump or into a running server.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use xb_backup::{OnLine, PrepareOptions, RescueReport, RescueRequest, ServerOptions};
+use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count};
+
+use crate::args::rescue::RescueArgs;
+use crate::commands::context::{Context, resources};
+use crate::report;
+
+/// Buffer of a dump, in bytes.
+const BUFFER: usize = 1 << 20;
+
+impl Context {
+    pub(crate) fn rescue(&self, args: &RescueArgs) -> Result<(), Failure> {
+        if args.into.is_none() {
+            xb_cli::refuse_terminal_output(
+                "redirect it: xbcloud-rs rescue ... > dump.sql, or name a server with --into",
+            )?;
+        }
+        let (root, name) = self.which(&args.source, &args.common)?;
+        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
+        let keyed = !keys.is_empty();
+        let options = &args.server;
+        let request = RescueRequest {
+            name,
+            keys,
+            accept: args.unsealed.accept(&args.opening),
+            tables: args.tables.clone(),
+            new_name: args.new_name.clone(),
+            filter: args.filter.clone(),
+            into: args.into.clone(),
+            replace: args.replace,
+            scratch_dir: options.scratch_dir.clone(),
+            prepare: PrepareOptions {
+                program: options.prepare_program.clone(),
+                options: options.prepare_opts.clone(),
+                ..PrepareOptions::default()
+            },
+            server: ServerOptions {
+                program: options.mysqld.clone(),
+                options: options.mysqld_opts.clone(),
+                files: options.datadir_file.clone(),
+                writable: options.mysqld_writes.clone(),
+            },
+        };
+        let talk: OnLine = {
+            let log = self.log.clone();
+            Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)))
+        };
+        let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;
+        let dump = BufWriter::with_capacity(BUFFER, File::from(stdout));
+        let run = &args.common.run;
+        let (found, end) =
+            self.with_session("rescue", run, (root, resources(run)), |session| async move {
+                xb_backup::rescue(&session, request, dump, &talk).await
+            })?;
+        rescued(&self.log, args, &found, &end);
+        for (name, restored) in &found.restored {
+            report::unsealed(&self.log, keyed, name, &restored.get);
+        }
+        Ok(())
+    }
+}
+
+fn rescued(log: &Log, args: &RescueArgs, found: &RescueReport, end: &ProgressEnd) {
+    for table in &found.tables {
+        log.event(
+            "rescued",
+            &serde_json::json!({
+                "table": table.table, "new_name": table.new_name, "rows": table.rows, "left_out": table.left_out,
+            }),
+        );
+        let proof = if args.into.is_some() { ", compared with the backup" } else { "" };
+        let without = match table.left_out.is_empty() {
+            true => String::new(),
+            false => format!("; without its {}", table.left_out.join(" and ")),
+        };
+        log.info(format!(
+            "{} is now {}: {}{proof}{without}",
+            table.table,
+            table.new_name,
+            format_count(table.rows, "row")
+        ));
+    }
+    if !found.views.is_empty() {
+        log.info(format!("views are left out: {}", found.views.join(", ")));
+    }
+    found.remarks.iter().for_each(|remark| log.warn(remark));
+    let files = found.restored.iter().map(|(_, restored)| restored.files).sum();
+    log.info(format!(
+        "rescued {} in {:.1} s; {} of the backup restored for that",
+        format_count(found.tables.len() as u64, "table"),
+        end.elapsed.as_secs_f64(),
+        format_count(files, "file")
+    ));
+}

@@ -1,0 +1,434 @@
+//! Single tables of a real MariaDB server, rescued from its backups: as a dump, and into a running
+//! server.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::mariadb::MariaDb;
+use xb_testkit::store::Store;
+
+/// Tables of every kind that a dump can get wrong.
+const TABLES: &str = include_str!("live_support/tables.sql");
+/// A name with a newline, a dot, quotes and a comment in it.
+const ODD: &str = "100% ä.x\nDROP \"line\" \\! it's";
+/// The tables without the views, each with what orders its rows.
+const NAMES: [&str; 17] = [
+    "customers",
+    "orders",
+    "audit",
+    "kinds",
+    "parts",
+    "versioned",
+    "explicitv",
+    "history_parts",
+    "seq1",
+    "my_isam",
+    "an_aria",
+    "select",
+    "nokey",
+    "con",
+    "empty",
+    "latin",
+    ODD,
+];
+
+struct Shop {
+    store: Store,
+    server: MariaDb,
+    scratch: Scratch,
+}
+
+impl Shop {
+    fn new(options: &[&str]) -> Self {
+        let server = MariaDb::start_with(options);
+        server.sql(TABLES);
+        Self { store: Store::folder(), server, scratch: Scratch::new() }
+    }
+
+    fn back_up(&self, name: &str, options: &[&str]) -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["backup", "--quiet", &self.store.url(name), "--chunk-size=4M", "--server=a"])
+            .arg(format!("--state-dir={}", self.scratch.join("state").display()))
+            .args(self.store.options())
+            .args(options)
+            .arg("--")
+            .args(self.server.backup_command())
+            .run()
+            .expect(0)
+    }
+
+    /// The directory that holds the scratch directories of all rescues.
+    fn room(&self) -> PathBuf {
+        let room = self.scratch.join("room");
+        std::fs::create_dir_all(&room).unwrap();
+        room
+    }
+
+    fn rescue(&self, name: &str, args: &[&str]) -> Cmd {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg("rescue")
+            .args(self.store.options())
+            .arg(format!("--scratch-dir={}", self.room().display()))
+            .arg(self.store.url(name))
+            .args(args)
+    }
+
+    fn rescue_into(&self, server: &MariaDb, name: &str, args: &[&str]) -> Cmd {
+        self.rescue(name, args).arg(format!("--into={}", server.socket().display()))
+    }
+
+    #[track_caller]
+    fn assert_tidy(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.room()).unwrap().collect();
+        assert!(left.is_empty(), "scratch directories are left: {left:?}");
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// All rows of a table, or of a copy of it, with their history, and all that they are, in whatever
+/// order.
+fn rows(server: &MariaDb, (schema, table): (&str, &str), original: &str) -> Vec<String> {
+    let (more, history) = match original {
+        "versioned" | "history_parts" => (", row_start, row_end", " FOR SYSTEM_TIME ALL"),
+        "explicitv" => ("", " FOR SYSTEM_TIME ALL"),
+        "orders" => (", hidden", ""),
+        "kinds" => (", CAST(f AS DOUBLE), HEX(sj), HEX(g), e2 + 0, HEX(b)", ""),
+        _ => ("", ""),
+    };
+    let name = format!("{}.{}", quoted(schema), quoted(table));
+    let text = server.sql(&format!("SELECT *{more} FROM {name}{history}"));
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// The definition of a table, under any name. The file of a table holds the last number that it gave
+/// out; only the running server knows those that it has reserved beyond that.
+fn definition(server: &MariaDb, schema: &str, table: &str) -> String {
+    let text = server.sql(&format!("SHOW CREATE TABLE {}.{}", quoted(schema), quoted(table)));
+    let text = text.split_once("CREATE TABLE").unwrap().1.split_once(" (").unwrap().1;
+    match text.split_once("AUTO_INCREMENT=") {
+        Some((begin, rest)) => {
+            format!("{begin}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        None => text.to_owned(),
+    }
+}
+
+#[track_caller]
+fn assert_equal(found: &MariaDb, copy: (&str, &str), server: &MariaDb, original: &str) {
+    let (found, expected) =
+        (rows(found, copy, original), rows(server, ("shop", original), original));
+    let differ = || found.iter().zip(&expected).find(|(a, b)| a != b);
+    assert!(
+        found == expected,
+        "{copy:?}: {} rows, {}: {:?}",
+        found.len(),
+        expected.len(),
+        differ()
+    );
+}
+
+/// A dump of all tables makes an empty server equal, from a full backup and from a chain.
+#[test]
+fn a_dump_of_all_tables_makes_an_empty_server_equal() {
+    let shop = Shop::new(&[]);
+    let _ = shop.back_up("full", &["--compress=zstd"]);
+    let dump = shop.scratch.join("dump.sql");
+    let ran = shop.rescue("full", &["shop.*"]).stdout_file(&dump).run().expect(0).stderr_text();
+    assert!(ran.contains("views are left out: shop.a_view"), "{ran}");
+    assert!(ran.contains("shop.kinds is now kinds: 5 rows"), "{ran}");
+    let load = |dump: &Path, schema: &str| {
+        let copy = MariaDb::start();
+        copy.sql(&format!("CREATE DATABASE `{schema}`"));
+        let _ = load_into(&copy, schema, dump).expect(0);
+        copy
+    };
+    let copy = load(&dump, "other");
+    for table in NAMES {
+        assert_equal(&copy, ("other", table), &shop.server, table);
+        let [new, old] = [(&copy, "other"), (&shop.server, "shop")]
+            .map(|(s, schema)| definition(s, schema, table));
+        assert_eq!(new, old, "{table}");
+    }
+    let triggers = "SELECT trigger_name, action_statement, sql_mode FROM information_schema.triggers WHERE trigger_schema";
+    assert_eq!(
+        copy.sql(&format!("{triggers} = 'other'")),
+        shop.server.sql(&format!("{triggers} = 'shop'"))
+    );
+    assert_eq!(
+        copy.sql("SELECT NEXTVAL(other.seq1)"),
+        shop.server.sql("SELECT NEXTVAL(shop.seq1)")
+    );
+    assert_eq!(copy.sql("SHOW TABLES FROM other LIKE 'xb%'"), "");
+    // Nothing is replaced, and what failed has no name.
+    let refused = load_into(&copy, "other", &dump).expect_failure().stderr_text();
+    assert!(refused.contains("already exists"), "{refused}");
+    drop(copy);
+
+    // A chain of two increments: changes, DDL, and a table that took another's name.
+    let state = ["--incremental-from=latest"];
+    shop.server.sql(
+        "USE shop; UPDATE orders SET note = 'changed' WHERE id % 3 = 0; DELETE FROM parts WHERE id < 50;
+         CREATE TABLE orders_new LIKE nokey; INSERT INTO orders_new VALUES (1, 2); UPDATE versioned SET v = 'x' WHERE id = 3;",
+    );
+    let _ = shop.back_up("one", &state);
+    shop.server.sql(
+        "USE shop; RENAME TABLE nokey TO nokey_old, orders_new TO nokey; INSERT INTO my_isam VALUES (7, 'seven');
+         INSERT INTO orders (customer, note) SELECT 5, seq FROM seq_1_to_1000; INSERT INTO kinds (id) VALUES (99);",
+    );
+    let _ = shop.back_up("two", &state);
+    let chain = shop.scratch.join("chain.sql");
+    // Tables that every backup of the chain has under one name are restored alone.
+    let stable = ["shop.orders", "shop.parts", "shop.kinds", "shop.my_isam", "shop.versioned"];
+    let said = shop.rescue("two", &stable).stdout_file(&chain).run().expect(0).stderr_text();
+    let copy = load(&chain, "chain");
+    for table in stable.map(|name| name.strip_prefix("shop.").unwrap()) {
+        assert_equal(&copy, ("chain", table), &shop.server, table);
+    }
+    assert!(!said.contains("xb-rescue"), "{said}");
+    // These two changed their names: half of their pages is under another one.
+    let renamed = ["shop.nokey*"];
+    let _ = shop.rescue("two", &renamed).stdout_file(&chain).run().expect(0);
+    let copy = load(&chain, "renamed");
+    for table in ["nokey", "nokey_old"] {
+        assert_equal(&copy, ("renamed", table), &shop.server, table);
+    }
+    shop.assert_tidy();
+}
+
+fn load_into(server: &MariaDb, schema: &str, dump: &Path) -> Ran {
+    Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", schema])
+        .arg(format!("--socket={}", server.socket().display()))
+        .stdin_file(dump)
+        .run()
+}
+
+/// Tables go into the live server under new names, and under the old ones where that is asked for.
+#[test]
+fn tables_go_into_a_running_server() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    let _ = shop.back_up("full", &[]);
+    let into = |args: &[&str]| shop.rescue_into(server, "full", args).run();
+    let day = server.sql("SELECT DATE_FORMAT(UTC_DATE(), '%Y%m%d')").trim().to_owned();
+
+    // Every table, beside the one that is there.
+    let said = into(&["shop.*"]).expect(0).stderr_text();
+    let new = format!("orders_rescued_{day}");
+    let line = format!(
+        "shop.orders is now shop.{new}: 20000 rows, compared with the backup; without its foreign keys (1) and triggers (1)"
+    );
+    assert!(said.contains(&line), "{said}");
+    for table in NAMES {
+        assert_equal(server, ("shop", &format!("{table}_rescued_{day}")), server, table);
+    }
+    let children = "SELECT COUNT(*) FROM information_schema.referential_constraints WHERE constraint_schema = 'shop'";
+    assert_eq!(server.sql(children), "1\n", "a copy must not hold on to the customers");
+
+    // Somebody dropped a table.
+    let expected = rows(server, ("shop", "orders"), "orders");
+    let keys = definition(server, "shop", "orders");
+    server.sql("DROP TABLE shop.orders");
+    let _ = into(&["shop.orders", "--as={table}"]).expect(0);
+    assert!(rows(server, ("shop", "orders"), "orders") == expected);
+    assert_eq!(definition(server, "shop", "orders"), keys);
+    server.sql("INSERT INTO shop.orders (customer) VALUES (1)");
+    assert_eq!(server.sql("SELECT COUNT(*) FROM shop.audit"), "1\n", "the trigger is back");
+    let refused = "INSERT INTO shop.orders (customer) VALUES (1000)";
+    let _ = client(server, refused).expect_failure();
+
+    // What exists stays, but for --replace.
+    let refused = into(&["shop.orders", "--as=orders"]).expect(1).stderr_text();
+    assert!(
+        refused.contains(
+            "shop.orders: the table exists; give another name with --as, or add --replace"
+        ),
+        "{refused}"
+    );
+    assert_eq!(server.sql("SELECT COUNT(*) FROM shop.orders"), "20001\n");
+    let _ = into(&["shop.orders", "shop.seq1", "--as={table}", "--replace"]).expect(0);
+    assert!(rows(server, ("shop", "orders"), "orders") == expected);
+    assert_eq!(definition(server, "shop", "orders"), keys);
+    let refused = into(&["shop.customers", "--as={table}", "--replace"]).expect(1).stderr_text();
+    assert!(
+        refused.contains("foreign keys of shop.orders refer to the existing table"),
+        "{refused}"
+    );
+
+    // Some rows, in another schema.
+    let some = ["shop.orders", "--where=id <= 10 OR id = 20000", "--as=old.some"];
+    let said = into(&some).expect(0).stderr_text();
+    assert!(said.contains("11 rows"), "{said}");
+    assert_eq!(server.sql("SELECT COUNT(*), MAX(id) FROM old.some"), "11\t20000\n");
+    let refused = into(&["shop.orders", "--where=no_such = 1", "--as=x"]).expect(1).stderr_text();
+    assert!(refused.contains("no_such"), "{refused}");
+
+    // Names.
+    for (args, expected) in [
+        (&["shop.ordres"][..], "the backup has no table shop.ordres; it has shop.orders"),
+        (&["shop.a_view"], "it is a view"),
+        (&["tx.byt", "--as=x"], "transactions, which are numbered differently"),
+        (&["orders"], "the schema is missing"),
+        (&["shop.orders", "--as=gone.`{table}`x.y"], "more than one dot"),
+        (&["shop.*", "--as=one"], "would both be called shop.one"),
+        (&["shop.orders", "--as=customers", "--replace"], "refer to the existing table"),
+        (&["shop.orders", "--as=a_view", "--replace"], "a view has this name"),
+    ] {
+        let refused = into(args).expect(1).stderr_text();
+        assert!(refused.contains(expected), "{args:?}: {refused}");
+    }
+    server.sql("DROP DATABASE IF EXISTS nowhere");
+    let other = MariaDb::start();
+    let refused = shop.rescue_into(&other, "full", &["shop.orders"]).run().expect(1).stderr_text();
+    assert!(refused.contains("the server has no such schema"), "{refused}");
+    let dead = shop.rescue("full", &["shop.orders", "--into=/no/such/socket"]).run().expect(1);
+    assert!(dead.stderr_text().contains("/no/such/socket"), "{}", dead.stderr_text());
+
+    // A row that the server does not take, after others that it took.
+    other.sql("CREATE DATABASE shop; SET GLOBAL max_allowed_packet = 16384");
+    let refused =
+        shop.rescue_into(&other, "full", &["shop.long_rows"]).run().expect(1).stderr_text();
+    assert!(refused.contains("raise its max_allowed_packet"), "{refused}");
+    assert_eq!(other.sql("SHOW TABLES FROM shop"), "", "nothing half-made stays");
+    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+    shop.assert_tidy();
+}
+
+/// Sealed and classic backups, and a table whose files are outside the data directory of a server that
+/// still runs there.
+#[test]
+fn sealed_and_classic_backups_give_their_tables_too() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    let key = shop.scratch.join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let key = format!("--encrypt-key-file={}", key.display());
+    server.sql(&format!(
+        "USE shop; CREATE TABLE away (id INT PRIMARY KEY, v CHAR(32)) ENGINE=InnoDB DATA DIRECTORY='{}';
+         INSERT INTO away SELECT seq, MD5(seq) FROM seq_1_to_5000",
+        shop.scratch.dir("elsewhere").display()
+    ));
+    let _ = shop.back_up("sealed", &["--compress=zstd", &key]);
+    let _ =
+        shop.back_up("classic", &["--layout=classic", "--compress=lz4", "--encrypt=AES256", &key]);
+    let before = rows(server, ("shop", "away"), "away");
+    server.sql("UPDATE shop.away SET v = 'live'; SET GLOBAL innodb_log_checkpoint_now = ON");
+    for name in ["sealed", "classic"] {
+        let new_name = format!("--as={name}_{{table}}");
+        let args =
+            ["shop.away", "shop.parts", "shop.versioned", &new_name, &key, "--accept-unsealed"];
+        let _ = shop.rescue_into(server, name, &args).run().expect(0);
+        assert!(rows(server, ("shop", &format!("{name}_away")), "away") == before, "{name}");
+        for table in ["parts", "versioned"] {
+            assert_equal(server, ("shop", &format!("{name}_{table}")), server, table);
+        }
+    }
+    let live = "SELECT COUNT(*) FROM shop.away WHERE v = 'live'";
+    assert_eq!(server.sql(live), "5000\n");
+    let checked = server.sql("CHECK TABLE shop.away EXTENDED");
+    assert!(checked.ends_with("status\tOK\n"), "{checked}");
+    let refused = shop.rescue("sealed", &["shop.away"]).stdout_file(shop.scratch.join("x")).run();
+    let refused = refused.expect(4).stderr_text();
+    assert!(refused.contains("key"), "{refused}");
+    shop.assert_tidy();
+}
+
+fn client(server: &MariaDb, sql: &str) -> Ran {
+    Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--execute", sql])
+        .arg(format!("--socket={}", server.socket().display()))
+        .run()
+}
+
+/// What a killed rescue leaves: no scratch directory, no server, and no table under its new name.
+#[test]
+fn a_rescue_that_is_killed_leaves_nothing() {
+    let shop = Shop::new(&[]);
+    let _ = shop.back_up("full", &[]);
+    let room = shop.room();
+    let files = || std::fs::read_dir(&room).unwrap().flatten().map(|entry| entry.path());
+    let servers = || {
+        let ours = |entry: &std::fs::DirEntry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(&format!("--datadir={}", room.display()))
+        };
+        std::fs::read_dir("/proc").unwrap().flatten().filter(ours).count()
+    };
+    let unfinished = || shop.server.sql("SHOW TABLES FROM shop LIKE 'xb%'").trim().to_owned();
+    // The private server takes 200 s for that.
+    let slow = ["shop.orders", "--where=SLEEP(0.01) = 0", "--as=again"];
+    for signal in [Signal::TERM, Signal::KILL] {
+        let mut run = shop.rescue("full", &slow).stdout_file(shop.scratch.join("half.sql")).spawn();
+        run.until("its server answers", || files().any(|dir| dir.join("s").exists()));
+        run.signal(signal);
+        assert_ne!(run.wait().code(), 0);
+        while servers() > 0 || files().count() > 0 {
+            std::thread::yield_now();
+        }
+        let mut run = shop.rescue_into(&shop.server, "full", &slow).spawn();
+        run.until("the table is begun", || !unfinished().is_empty());
+        run.signal(signal);
+        assert_ne!(run.wait().code(), 0);
+        while servers() > 0 || files().count() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(shop.server.sql("SHOW TABLES FROM shop LIKE 'again'"), "");
+        let left = unfinished();
+        if signal == Signal::TERM {
+            assert_eq!(left, "");
+            continue;
+        }
+        // After a kill, the next rescue names what could not be dropped.
+        assert!(left.starts_with("xb_rescue_"), "{left}");
+        let next =
+            shop.rescue_into(&shop.server, "full", &["shop.con", "--as=con2"]).run().expect(0);
+        assert!(next.stderr_text().contains(&left), "{}", next.stderr_text());
+    }
+}
+
+/// The rows of a table that goes into a server with a binary log reach its replica.
+#[test]
+fn a_rescued_table_is_replicated() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = format!("--port={port}");
+    let shop = Shop::new(&[
+        "--log-bin=log",
+        "--server-id=1",
+        "--skip-networking=0",
+        "--bind-address=127.0.0.1",
+        &port,
+    ]);
+    let primary = &shop.server;
+    primary.sql("CREATE USER r@'%' IDENTIFIED BY 'r'; GRANT REPLICATION SLAVE ON *.* TO r@'%'");
+    let replica = MariaDb::start_with(&["--server-id=2"]);
+    let port = port.trim_start_matches("--port=");
+    replica.sql(&format!(
+        "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='r', MASTER_PASSWORD='r', MASTER_USE_GTID=slave_pos;
+         START SLAVE"
+    ));
+    let _ = shop.back_up("full", &[]);
+    primary.sql("DROP TABLE shop.orders; DROP TABLE shop.versioned; DROP SEQUENCE shop.seq1");
+    let tables = ["shop.orders", "shop.versioned", "shop.seq1", "shop.kinds"];
+    let _ = shop
+        .rescue_into(primary, "full", &[&tables[..], &["--as={table}", "--replace"]].concat())
+        .run()
+        .expect(0);
+    primary.sql("INSERT INTO shop.orders (customer) VALUES (1)");
+    let position = primary.sql("SELECT @@gtid_binlog_pos");
+    let waited = replica.sql(&format!("SELECT MASTER_GTID_WAIT('{}', 60)", position.trim()));
+    let status = replica.sql("SHOW ALL SLAVES STATUS");
+    assert_eq!(waited, "0\n", "{status}");
+    for table in tables {
+        let table = table.strip_prefix("shop.").unwrap();
+        assert_equal(&replica, ("shop", table), primary, table);
+    }
+}
