@@ -58,6 +58,7 @@ pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};
+pub use server::checkpoint::{Checkpoint, checkpoint};
 pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
 pub use verify::{ServerOptions, Trial, VerifyRequest, verify, verify_by_restore};

@@ -15,7 +15,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::Size;
 use xb_keyring::{IdentityOptions, KeyOptions};
 
-pub(crate) use self::backup::{BackupOptions, ProducerOptions, PutOptions, StreamOptions};
+pub(crate) use self::backup::{
+    BackupOptions, CheckpointArg, ProducerOptions, PutOptions, StreamOptions,
+};
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
 pub(crate) use self::shared::{
