@@ -54,7 +54,7 @@ pub use read::unlock::Accept;
 pub use restore::galera::{Donor, Ist};
 pub use restore::journal::head::is_unfinished;
 pub use restore::owner::Owner;
-pub use restore::prepare::{PrepareOptions, PrepareTool, prepare};
+pub use restore::prepare::{PrepareOptions, PrepareSync, PrepareTool};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};

@@ -367,7 +367,7 @@ fn self_verify(
         accept: xb_backup::Accept::default(),
         record: Some(TOOL.to_owned()),
     };
-    let (found, _) = context.verify_backup(root, request, &args.server, run)?;
+    let (found, end) = context.verify_backup(root, request, &args.server, run)?;
     remarks(&context.log, &found);
     let reached = found.reached.map(|level| level.to_string());
     context.log.info(format!(
@@ -379,7 +379,10 @@ fn self_verify(
         context.log.warn(format!("{}: {}", problem.level, problem.what));
     }
     judged(&found)?;
-    Ok(json!({ "level": found.level, "reached": reached, "objects": found.objects }))
+    let phases = crate::report::phases(&end);
+    Ok(json!({
+        "level": found.level, "reached": reached, "objects": found.objects, "phases": phases,
+    }))
 }
 
 fn self_copy(
