@@ -1,6 +1,7 @@
 //! Reports for users and programs at the end of a run.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use xb_backup::{
     BackupError, CopyReport, DeletionPlan, GetReport, Leftovers, PutReport, ReadyReport, Resumed,
@@ -75,7 +76,7 @@ pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &Progress
         "chosen": report.chosen.map(|c| serde_json::json!({
             "files": c.files, "bytes": c.bytes, "needed_files": c.needed_files, "needed_bytes": c.needed_bytes,
         })),
-        "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
+        "seconds": end.elapsed.as_secs_f64(), "phases": phases(end), "peak_memory": peak_memory(),
     }));
     if let Some(chosen) = report.chosen {
         let needed = match chosen.needed_files {
@@ -139,7 +140,7 @@ pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, 
         );
     }
     if args.ready.prepare || args.ready.export {
-        log.info("prepared: a server can start on these files");
+        log.info(format!("prepared: a server can start on these files{}", phases_text(end)));
     }
     if let (Some(position), true) = (&report.position, args.ready.galera) {
         log.info(format!("wrote grastate.dat with position {position}"));
@@ -150,6 +151,23 @@ pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, 
             format_count(behind, "write set")
         ));
     }
+}
+
+/// Seconds of each phase, by name. A phase that came several times has one sum.
+pub(crate) fn phases(end: &ProgressEnd) -> serde_json::Value {
+    let mut sums = serde_json::Map::new();
+    for (name, time) in &end.phases {
+        let before = sums.get(*name).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        sums.insert((*name).to_owned(), (before + time.as_secs_f64()).into());
+    }
+    sums.into()
+}
+
+/// The phases for people, as the end of a line.
+fn phases_text(end: &ProgressEnd) -> String {
+    let phase = |(name, time): &(&str, Duration)| format!("{name} {}", format_duration(*time));
+    let phases: Vec<String> = end.phases.iter().map(phase).collect();
+    if phases.is_empty() { String::new() } else { format!(" ({})", phases.join(", ")) }
 }
 
 fn pace(bytes: u64, end: &ProgressEnd) -> String {

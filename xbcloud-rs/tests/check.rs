@@ -104,6 +104,10 @@ fn everything_that_a_backup_needs_is_tried() {
         assert_eq!(state(&lines, what), "ok", "{what}: {lines:?}");
     }
     assert_eq!(state(&lines, "keys"), "warning", "not sealed");
+    assert_eq!(state(&lines, "checkpoint"), "warning", "no SUPER");
+    assert_eq!(state(&site.check(&["--checkpoint=no"], 0), "checkpoint"), "absent");
+    site.server("10.11.6-MariaDB", "GRANT RELOAD, PROCESS, SUPER ON *.* TO b");
+    assert_eq!(state(&site.check(&[], 0), "checkpoint"), "ok");
     assert!(lines.iter().all(|line| line.1 == "ok" || !line.2.is_empty()), "{lines:?}");
     // Nothing is left in the repository.
     let table = site.run(&["list"]).expect(0).stdout_text().to_string();

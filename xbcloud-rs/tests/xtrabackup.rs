@@ -125,7 +125,9 @@ fn every_option_reaches_every_call() {
     let target = format!("--target-dir={}", scene.scratch.join("data").display());
     let ran = scene.run("restore", &["--prepare", &target], &KEYRINGS).expect(0);
     let all = KEYRINGS.join(" ");
-    assert_eq!(scene.calls(), [format!("--prepare --target-dir=data {all}")]);
+    // Its redo log is empty: the least memory.
+    let memory = "--use-memory=134217728";
+    assert_eq!(scene.calls(), [format!("--prepare --target-dir=data {memory} {all}")]);
     assert!(!ran.stderr_text().contains("secret"), "{ran:?}");
     // The trial server comes after preparing; here it cannot start.
     let trial = format!("--scratch-dir={}", scene.scratch.dir("trial").display());
@@ -146,7 +148,7 @@ fn a_new_master_key_takes_one_more_call() {
     let _ = scene.run("restore", &["--prepare", &target], &given).expect(0);
     let keys = "--transition-key=secret --keyring-file-data=/k";
     let expected = [
-        format!("--prepare --target-dir=data {keys}"),
+        format!("--prepare --target-dir=data --use-memory=134217728 {keys}"),
         format!(
             "--no-defaults --move-back --target-dir=data/.xb-prepared --datadir=data \
              --force-non-empty-directories {keys} --generate-new-master-key"

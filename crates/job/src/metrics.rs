@@ -71,6 +71,11 @@ pub fn metrics(result: &RunResult, old: Option<&str>) -> String {
             "Whether the last backup is much smaller than usual and not accepted.",
             u8::from(stage.details["shrunk"].is_string()),
         );
+        text.one(
+            "xbcloud_backup_stuck_lsn",
+            "Whether the last backup is an increment that ends at the LSN of its base.",
+            u8::from(stage.details["stuck_lsn"].is_u64()),
+        );
     }
     if let Some((stage, finished)) = result.succeeded("verify").zip(result.finished) {
         let level = stage.details["reached"].as_str().unwrap_or("none");

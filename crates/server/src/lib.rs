@@ -10,13 +10,17 @@
 //!   at which recovery ended, and [`Server::stop`] proves that the server stopped cleanly.
 //!
 //! A server that is dropped is killed.
+//!
+//! [`recovery_memory`] is the memory with which a recovery of given files is fast.
 
 mod log;
 mod origin;
 mod private;
+mod recovery;
 mod server;
 
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
 pub use origin::origin_settings;
 pub use private::{private_args, socket_in};
+pub use recovery::recovery_memory;
 pub use server::{Server, ServerError, Setup};

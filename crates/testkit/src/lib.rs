@@ -7,7 +7,8 @@
 //! - [`mariadb`], [`mysql`], [`galera`] and [`s3`] start *real* servers on this machine; only what they say
 //!   in a cluster is played by [`scripted`]. [`store`] handles a
 //!   bucket and a folder alike, [`files`] compares results, and [`fault`] puts a proxy with
-//!   scripted failures in front of a server; [`flood`] plays strangers at a joiner's port. [`daemon`] ensures that no server and no scratch
+//!   scripted failures in front of a server; [`flood`] plays strangers at a joiner's port, and
+//!   [`short_disk`] is a disk that fails. [`daemon`] ensures that no server and no scratch
 //!   folder outlives the test process.
 //!
 //! A helper that fails panics with the reason: in a test, that is the right way to fail. A missing
@@ -37,7 +38,7 @@ mod stores;
 
 pub use contents::{data, files, stream, vectors};
 pub use http::{fault, reply};
-pub use process::{command, daemon, flood, tools};
+pub use process::{command, daemon, flood, short_disk, tools};
 pub use servers::{galera, mariadb, mysql, scripted};
 pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

@@ -66,6 +66,22 @@ pub(crate) struct ProducerOptions {
     /// 0: no limit
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
+    /// Checkpoint of a MariaDB server before the backup: auto, unless it would have to write more than
+    /// 512 MiB; or no
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN",
+        hide_possible_values = true
+    )]
+    pub(crate) checkpoint: CheckpointArg,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckpointArg {
+    Auto,
+    No,
 }
 
 #[derive(Debug, Args)]

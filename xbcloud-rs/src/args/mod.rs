@@ -16,7 +16,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use xb_cli::Size;
 use xb_keyring::{IdentityOptions, KeyOptions};
 
-pub(crate) use self::backup::{BackupOptions, ProducerOptions, PutOptions, StreamOptions};
+pub(crate) use self::backup::{
+    BackupOptions, CheckpointArg, ProducerOptions, PutOptions, StreamOptions,
+};
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
 pub(crate) use self::shared::{
@@ -305,9 +307,12 @@ pub(crate) struct ReadyOptions {
     /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) prepare_opts: Vec<String>,
-    /// Memory for --prepare [default: the program's own]
+    /// Memory for --prepare [default: by the size of the redo log, at most half of what is available]
     #[arg(long, value_name = "SIZE")]
     pub(crate) use_memory: Option<Size>,
+    /// When --prepare syncs: once at the end where that is safe (MariaDB), or as the program does it
+    #[arg(hide_short_help = true, long, value_enum, default_value = "end", value_name = "WHEN")]
+    pub(crate) prepare_sync: PrepareSyncArg,
     /// Restore only the files of the incremental backup itself, without its chain
     #[arg(hide_short_help = true, long, conflicts_with_all = ["prepare", "export"])]
     pub(crate) alone: bool,
@@ -320,6 +325,12 @@ pub(crate) struct ReadyOptions {
     /// Fail if this donor's gcache no longer covers the backup
     #[arg(long, value_name = "HOST|SOCKET")]
     pub(crate) check_donor: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrepareSyncArg {
+    End,
+    Program,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -117,7 +117,7 @@ impl Context {
             .enable_all()
             .build()
             .stage("run")?;
-        let drawn = observer.clone();
+        let (drawn, timed) = (observer.clone(), observer.clone());
         let options = ProgressOptions {
             enabled: traffic.is_some() && !run.no_progress && !run.quiet,
             ..ProgressOptions::default()
@@ -128,7 +128,8 @@ impl Context {
             Progress::start(&self.log, what, options, move || snapshot(&drawn, &traffic))
                 .stage("run")?;
         let outcome = runtime.block_on(command(observer, cancel));
-        let end = progress.finish();
+        let mut end = progress.finish();
+        end.phases = timed.phase_times();
         drop(watch);
         // One of our threads may still wait for a stalled producer; it ends with the process.
         runtime.shutdown_background();

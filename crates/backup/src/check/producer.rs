@@ -14,9 +14,16 @@ use crate::server::watch::ServerWatch;
 /// Privileges without which a backup fails, and those that include them.
 const GRANTS: [(&str, &[&str]); 2] =
     [("RELOAD", &["RELOAD", "ALL PRIVILEGES"]), ("PROCESS", &["PROCESS", "ALL PRIVILEGES"])];
+/// Privileges of which one is needed for a checkpoint of MariaDB.
+const CHECKPOINT: [&str; 2] = ["SUPER", "ALL PRIVILEGES"];
+
 /// Checks a producer and its server. Only known backup programs are asked; of any other, only its
-/// presence is checked.
-pub async fn check_producer(argv: &[OsString], cancel: &CancelToken) -> Vec<CheckLine> {
+/// presence is checked. `checkpoint`: whether a backup begins with a checkpoint of the server.
+pub async fn check_producer(
+    argv: &[OsString],
+    checkpoint: bool,
+    cancel: &CancelToken,
+) -> Vec<CheckLine> {
     let Some(program) = argv.first() else { return Vec::new() };
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Err(error) = crate::child::find(&[Path::new(program)]) {
@@ -54,6 +61,9 @@ pub async fn check_producer(argv: &[OsString], cancel: &CancelToken) -> Vec<Chec
     match server_facts(family, argv, cancel).await {
         Ok(facts) => {
             lines.extend(facts.judge(&name, own.as_deref()));
+            if checkpoint && family == Family::MariaDb {
+                lines.push(facts.checkpoint());
+            }
             lines.push(check_history(argv, cancel).await);
             lines.extend(check_galera(&facts.variables, &defaults_words(argv), cancel).await);
         }
@@ -139,8 +149,7 @@ impl Facts {
             ),
             _ => CheckLine::ok("server", found),
         };
-        let is_global = |grant: &&String| grant.contains(" ON *.* ");
-        let global: String = self.grants.iter().filter(is_global).cloned().collect();
+        let global = self.global_grants();
         let missing: Vec<&str> = GRANTS
             .iter()
             .filter(|(_, any)| !any.iter().any(|grant| global.contains(grant)))
@@ -156,6 +165,24 @@ impl Facts {
             ),
         };
         [version, grants]
+    }
+
+    /// Judges whether the login may have the server write a checkpoint.
+    fn checkpoint(&self) -> CheckLine {
+        let global = self.global_grants();
+        match CHECKPOINT.iter().any(|grant| global.contains(grant)) {
+            true => CheckLine::ok("checkpoint", "a backup begins with a checkpoint of the server"),
+            false => CheckLine::warning(
+                "checkpoint",
+                "SUPER is not granted to the login: the increments of a quiet server carry earlier changes again",
+                "GRANT SUPER ON *.* TO the backup's user, or accept that with --checkpoint=no",
+            ),
+        }
+    }
+
+    /// The grants that are not for one schema, as one text.
+    fn global_grants(&self) -> String {
+        self.grants.iter().filter(|grant| grant.contains(" ON *.* ")).cloned().collect()
     }
 }
 
@@ -190,7 +217,14 @@ mod tests {
         let grants = [&*own.replace("RELOAD, ", "")];
         assert_eq!(states(version, &grants, "10.11.6"), [Ok, Warning]);
         assert_eq!(states(version, &[&own.replace("*.*", "`y`.*")], "10.11.6"), [Ok, Warning]);
+        let checkpoint = |grant: &str| {
+            let facts = Facts { grants: vec![grant.to_owned()], ..Facts::default() };
+            facts.checkpoint().state
+        };
+        assert_eq!(checkpoint(own), Warning);
+        assert_eq!(checkpoint("GRANT RELOAD, PROCESS, SUPER ON *.* TO `b`@`localhost`"), Ok);
         let all = ["GRANT ALL PRIVILEGES ON *.* TO x"];
+        assert_eq!(checkpoint(all[0]), Ok);
         assert_eq!(states("10.11.6", &all, "10.11.6"), [Ok, Ok]);
     }
 

@@ -1,5 +1,6 @@
 //! `restore`: writes a backup from the store directly into files, in one pass.
 
+mod export_log;
 pub(crate) mod finished;
 pub(crate) mod galera;
 pub(crate) mod journal;
@@ -7,6 +8,7 @@ mod new_master_key;
 pub(crate) mod owner;
 pub(crate) mod prepare;
 pub(crate) mod restore_and_prepare;
+mod write_back;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +48,8 @@ pub struct RestoreOptions {
     /// Refuse at once if the target's file system has less free space than the stream has bytes.
     /// Sparse files need less space than that.
     pub check_room: bool,
+    /// Bytes that later steps write beside the files of the stream, for that check.
+    pub room_beside: u64,
 }
 
 /// Result of a successful restore.
@@ -140,7 +144,7 @@ async fn attempt(
         return Err(failed(RAW.into()));
     }
     if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
-        check_room(target, bytes).map_err(failed)?;
+        check_room(target, bytes.saturating_add(how.room_beside)).map_err(failed)?;
     }
     // Without a manifest, the next run might find another backup under this name. A native stream
     // has not been inspected, so it may not contain files at all.

@@ -3,21 +3,47 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use xb_option_files::{Loaded, OptionFilePaths, load};
+use xb_server::recovery_memory;
+
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
+use crate::restore::export_log::SmallLog;
+use crate::restore::write_back::WriteBack;
+use crate::server::login::{GROUPS, about_files};
+use crate::session::Session;
 use crate::small_file::read_small;
 
 /// Option for a new master key. Preparing makes none: see [`crate::restore::new_master_key`].
 pub(super) const NEW_MASTER_KEY: &str = "--generate-new-master-key";
+/// Options for the memory of the recovery.
+const MEMORY: [&str; 2] = ["--use-memory", "--use-free-memory-pct"];
+/// Option for how the recovery syncs its files, and its value for not at all (MariaDB).
+const FLUSH_METHOD: &str = "--innodb-flush-method";
+const NO_SYNC: &str = "nosync";
+
+/// How the files are synced while a backup is prepared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PrepareSync {
+    /// All at once when it is prepared, if the program and the file systems allow for that: an error
+    /// of a disk in between is an error of the sync. Otherwise, as the program does it.
+    #[default]
+    End,
+    /// As the program does it, file by file.
+    Program,
+}
 
 /// Options for preparing a restored backup.
 #[derive(Debug, Clone, Default)]
 pub struct PrepareOptions {
     /// The program; if not given, it is searched for on PATH by its usual names.
     pub program: Option<PathBuf>,
-    /// Memory for the recovery in bytes; if not given, the program's own default.
+    /// Memory for the recovery in bytes; if not given, by the size of the redo log and the memory that
+    /// is available.
     pub use_memory: Option<u64>,
+    /// How the files are synced.
+    pub sync: PrepareSync,
     /// Also writes the files needed to import single tables elsewhere.
     pub export: bool,
     /// Further arguments of every call, such as those of a keyring. `--generate-new-master-key` makes
@@ -88,24 +114,72 @@ impl PrepareTool {
 }
 
 /// Prepares the full backup in `dir`, then applies each backup of `increments` to it, in order. The
-/// output of the program goes to `talk`, line by line.
+/// output of the program goes to `talk`, line by line. With `durable`, the prepared files are on their
+/// disks when this returns.
 ///
 /// # Errors
 /// [`BackupError::NotStarted`] if the program is not installed, [`BackupError::Program`] if it
 /// fails, [`BackupError::Interrupted`] on cancellation, [`BackupError::Restore`] if the directory
-/// does not show which program is needed.
-pub async fn prepare(
-    dir: &Path,
-    increments: &[PathBuf],
+/// does not show which program is needed, or a disk did not take what was written.
+pub(crate) async fn prepare(
+    session: &Session,
+    (dir, increments): (&Path, &[PathBuf]),
     options: &PrepareOptions,
+    durable: bool,
     talk: &OnLine,
-    cancel: &CancelToken,
 ) -> Result<(), BackupError> {
+    let Session { observer, cancel, .. } = session;
     let tool = tool_of(dir, options)?;
-    for step in steps(tool, dir, increments, options) {
-        run_first(tool, options, &step, talk, cancel).await?;
+    let syncs_itself = !durable || options.sync == PrepareSync::Program;
+    let at_end = match syncs_itself || is_set(options, &[FLUSH_METHOD]) {
+        true => None,
+        false => sync_at_end(tool, dir, options, cancel).await,
+    };
+    let has_memory = options.use_memory.is_some() || is_set(options, &MEMORY);
+    for number in 0..=increments.len() {
+        let increment = number.checked_sub(1).and_then(|n| increments.get(n)).map(PathBuf::as_path);
+        let step = Step {
+            dir,
+            increment,
+            last: number == increments.len(),
+            memory: match has_memory {
+                true => options.use_memory,
+                // Looked at for each step: its log, and the memory that is available now, differ.
+                false => Some(recovery_memory(dir, increment.unwrap_or(dir))),
+            },
+            syncs: at_end.is_none(),
+        };
+        let is_export = options.export && step.last && tool == PrepareTool::MariaDbBackup;
+        let small = if is_export { SmallLog::set(dir)? } else { None };
+        run_first(tool, options, &step.arguments(tool, options), talk, cancel).await?;
+        small.map_or(Ok(()), SmallLog::undo)?;
+    }
+    if let Some(at_end) = at_end {
+        observer.begin_phase("sync");
+        tokio::task::block_in_place(|| at_end.sync())?;
     }
     Ok(())
+}
+
+/// Watches the file systems, so that the program need not sync: only if it can do without, and no
+/// error would be lost.
+async fn sync_at_end(
+    tool: PrepareTool,
+    dir: &Path,
+    options: &PrepareOptions,
+    cancel: &CancelToken,
+) -> Option<WriteBack> {
+    if tool != PrepareTool::MariaDbBackup {
+        return None;
+    }
+    let program = options.program.clone().or_else(|| {
+        let mut programs = tool.programs().iter().map(Path::new);
+        programs.find(|program| child::find(&[program]).is_ok()).map(Path::to_owned)
+    })?;
+    let quiet: OnLine = std::sync::Arc::new(|_| {});
+    let words = ["--no-defaults", "--help"].map(OsString::from);
+    let help = child::ask(&program, &words, &quiet, cancel).await.ok()?;
+    help.contains(NO_SYNC).then(|| WriteBack::watch(dir))?
 }
 
 /// The tool that took the backup in `dir`.
@@ -120,36 +194,57 @@ pub(super) fn tool_of(dir: &Path, options: &PrepareOptions) -> Result<PrepareToo
     })
 }
 
-/// Arguments of each call, in order.
-fn steps(
-    tool: PrepareTool,
-    dir: &Path,
-    increments: &[PathBuf],
-    options: &PrepareOptions,
-) -> Vec<Vec<OsString>> {
-    let mut steps = Vec::new();
-    for number in 0..=increments.len() {
-        let last = number == increments.len();
+/// One call of the program.
+struct Step<'a> {
+    dir: &'a Path,
+    /// The increment to apply; `None` for the full backup.
+    increment: Option<&'a Path>,
+    /// Whether no increment follows.
+    last: bool,
+    /// Memory in bytes; `None` if the operator's options say it.
+    memory: Option<u64>,
+    /// Whether the program syncs its files.
+    syncs: bool,
+}
+
+impl Step<'_> {
+    fn arguments(&self, tool: PrepareTool, options: &PrepareOptions) -> Vec<OsString> {
         let (mut args, rest) = first_and_rest(options);
-        args.extend([OsString::from("--prepare"), with_path("--target-dir=", dir)]);
-        if let Some(increment) = number.checked_sub(1).and_then(|n| increments.get(n)) {
+        args.extend([OsString::from("--prepare"), with_path("--target-dir=", self.dir)]);
+        if let Some(increment) = self.increment {
             args.push(with_path("--incremental-dir=", increment));
         }
-        if let Some(memory) = options.use_memory {
+        if let Some(memory) = self.memory {
             args.push(format!("--use-memory={memory}").into());
+        }
+        if !self.syncs {
+            args.push(format!("{FLUSH_METHOD}={NO_SYNC}").into());
         }
         // Without this option, xtrabackup rolls back transactions that the next increment
         // continues. mariadb-backup (10.2 and later) never does that, and has no such option.
-        if tool == PrepareTool::XtraBackup && !last {
+        if tool == PrepareTool::XtraBackup && !self.last {
             args.push("--apply-log-only".into());
         }
-        if options.export && last {
+        if options.export && self.last {
             args.push("--export".into());
         }
         args.extend(rest);
-        steps.push(args);
+        args
     }
-    steps
+}
+
+/// Whether the operator sets one of these options: among those of the program, or in an option file
+/// that they name. One that cannot be read may: the program will report it.
+fn is_set(options: &PrepareOptions, names: &[&str]) -> bool {
+    if options.options.iter().any(|option| is_option(option, names)) {
+        return true;
+    }
+    let (first, _) = first_and_rest(options);
+    let is_among = |loaded: Loaded| {
+        loaded.options.iter().any(|option| is_option(&format!("--{}", option.key), names))
+    };
+    !first.is_empty()
+        && load(&OptionFilePaths::usual(), &about_files(&first), &GROUPS).map_or(true, is_among)
 }
 
 /// Divides the options that go through to the program into those that name option files, which count
@@ -241,37 +336,59 @@ mod tests {
             options: given.map(str::to_owned).to_vec(),
             ..PrepareOptions::default()
         };
-        let steps = steps(PrepareTool::XtraBackup, Path::new("/t"), &["/i/1".into()], &options);
-        assert_eq!(steps.len(), 2);
-        for step in steps.iter().map(|step| words(step)) {
+        for increment in [None, Some(Path::new("/i/1"))] {
+            let step = Step { increment, ..step(increment.is_some()) };
+            let step = words(&step.arguments(PrepareTool::XtraBackup, &options));
             assert_eq!(step[..2], ["--defaults-extra-file=/etc/keys.cnf", "--prepare"]);
             assert_eq!(step.last().unwrap(), "--keyring-file-data=/k");
         }
     }
 
     #[test]
-    fn only_xtrabackup_is_told_to_keep_transactions_open_and_not_at_the_end() {
-        let options = PrepareOptions {
-            export: true,
-            use_memory: Some(64 << 20),
-            ..PrepareOptions::default()
+    fn the_operators_own_memory_wins_wherever_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("own.cnf");
+        std::fs::write(&file, "[mysqld]\nuse_memory=1G\n[mariadb-backup]\nuse_memory=2G\n")
+            .unwrap();
+        let named = format!("--defaults-file={}", file.display());
+        let is_set = |words: &[&str], names: &[&str]| {
+            let options = words.iter().map(|word| (*word).to_owned()).collect();
+            is_set(&PrepareOptions { options, ..PrepareOptions::default() }, names)
         };
-        let increments = [PathBuf::from("/i/1"), PathBuf::from("/i/2")];
+        for words in [
+            &["--use_memory=1G"][..],
+            &["--use-free-memory-pct=50"],
+            &[&named],
+            &["--defaults-file=/no/such"],
+        ] {
+            assert!(is_set(words, &MEMORY), "{words:?}");
+        }
+        for words in [&[][..], &["--innodb-flush-method=fsync"], &["--no-defaults"]] {
+            assert!(!is_set(words, &MEMORY), "{words:?}");
+        }
+        assert!(is_set(&["--innodb_flush_method=fsync"], &[FLUSH_METHOD]));
+        assert!(!is_set(&[&named], &[FLUSH_METHOD]));
+    }
+
+    fn step(last: bool) -> Step<'static> {
+        Step { dir: Path::new("/t"), increment: None, last, memory: Some(64 << 20), syncs: true }
+    }
+
+    #[test]
+    fn only_xtrabackup_is_told_to_keep_transactions_open_and_not_at_the_end() {
+        let options = PrepareOptions { export: true, ..PrepareOptions::default() };
         for tool in [PrepareTool::MariaDbBackup, PrepareTool::XtraBackup] {
-            let steps: Vec<_> = steps(tool, Path::new("/t"), &increments, &options)
-                .iter()
-                .map(|s| words(s))
-                .collect();
-            assert_eq!(steps.len(), 3);
-            for (n, step) in steps.iter().enumerate() {
-                assert_eq!(step[..2], ["--prepare", "--target-dir=/t"]);
-                assert_eq!(step.contains(&"--export".to_owned()), n == 2);
-                let keep = step.contains(&"--apply-log-only".to_owned());
-                assert_eq!(keep, tool == PrepareTool::XtraBackup && n < 2);
-                let dir = format!("--incremental-dir=/i/{n}");
-                assert_eq!(step.contains(&dir), n > 0, "{step:?}");
-                assert!(step.contains(&"--use-memory=67108864".to_owned()));
+            for last in [false, true] {
+                let given = words(&step(last).arguments(tool, &options));
+                assert_eq!(given[..3], ["--prepare", "--target-dir=/t", "--use-memory=67108864"]);
+                assert_eq!(given.contains(&"--export".to_owned()), last);
+                let keep = given.contains(&"--apply-log-only".to_owned());
+                assert_eq!(keep, tool == PrepareTool::XtraBackup && !last);
             }
         }
+        let increment = Some(Path::new("/i/1"));
+        let step = Step { increment, syncs: false, memory: None, ..step(true) };
+        let given = words(&step.arguments(PrepareTool::MariaDbBackup, &PrepareOptions::default()));
+        assert_eq!(given[2..], ["--incremental-dir=/i/1", "--innodb-flush-method=nosync"]);
     }
 }

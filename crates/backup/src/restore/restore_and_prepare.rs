@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use xb_encryptor::DataKey;
+use xb_pipeline::Durability;
 use xb_repo::chain::{Link, chain_of};
 use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
@@ -14,6 +15,7 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
+use crate::restore::export_log::EXPORT_LOG;
 use crate::restore::finished::{Finished, Totals};
 use crate::restore::galera::{Donor, Ist, read_position, write_position};
 use crate::restore::journal::head::About;
@@ -85,7 +87,11 @@ pub async fn restore_ready(
     }
     look_for_program(ready, &links)?;
     observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
+    let is_export = ready.prepare.as_ref().is_some_and(|options| options.export);
+    let room_beside = how.room_beside + if is_export { EXPORT_LOG } else { 0 };
+    let how = RestoreOptions { room_beside, ..how };
     let (restored, mut folders) = fetch(session, &mut request, &links, (target, how)).await?;
+    let durable = how.durability != Durability::None;
     let wants_position = ready.galera || ready.donor.is_some();
     if wants_position {
         // The last directory's position is where the chain ends.
@@ -109,7 +115,8 @@ pub async fn restore_ready(
     folders.iter().try_for_each(|folder| forget(folder))?;
     if let Some(options) = &ready.prepare {
         observer.begin_phase("prepare");
-        prepare(target, &folders.split_off(1), options, talk, cancel).await?;
+        let increments = folders.split_off(1);
+        prepare(session, (target, &increments), options, durable, talk).await?;
         new_master_key::make_if_wanted(target, options, talk, cancel).await?;
     }
     if wants_position && position.is_none() {

@@ -14,7 +14,7 @@ use crate::child::{OnLine, ask, file_name, find};
 use crate::server::session::{Session, SessionError};
 
 /// Groups of option files that a producer reads, and the stock clients do not.
-const GROUPS: [&str; 3] = ["mariadb-backup", "mariabackup", "xtrabackup"];
+pub(crate) const GROUPS: [&str; 3] = ["mariadb-backup", "mariabackup", "xtrabackup"];
 /// Program that prints the options in a group. Of MySQL, it also reads the login file, which is
 /// encrypted.
 const PRINT_DEFAULTS: &str = "my_print_defaults";

@@ -74,6 +74,26 @@ impl Session {
         }
     }
 
+    /// Like [`run`](Self::run), but hangs up after `limit`; returns whether the statement has ended.
+    pub(crate) async fn run_within(
+        &mut self,
+        sql: &str,
+        limit: Duration,
+        cancel: &CancelToken,
+    ) -> Result<bool, SessionError> {
+        let hang_up = self.client.as_ref().ok_or(Error::Unusable)?.hang_up()?;
+        let mut running = std::pin::pin!(self.run(sql, cancel));
+        tokio::select! {
+            outcome = &mut running => return outcome.map(|()| true),
+            () = tokio::time::sleep(limit) => hang_up.now(),
+        }
+        // The connection is gone, so the end of the statement can no longer be known.
+        match running.await {
+            Err(SessionError::Own(error)) => Err(error.into()),
+            _ => Ok(false),
+        }
+    }
+
     async fn with<T: Send + 'static>(
         &mut self,
         sql: &str,

@@ -209,7 +209,12 @@ fn get_returns_the_content_or_an_error() {
 }
 
 fn restore(root: &Root, target: &Path) -> Result<u64, BackupError> {
-    let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
+    let how = RestoreOptions {
+        durability: Durability::None,
+        decompress: true,
+        check_room: true,
+        room_beside: 0,
+    };
     let request = request("n");
     let in_session = session(root);
     let done = xb_backup::restore(&in_session, &request, target, how);

@@ -176,6 +176,17 @@ impl Observer {
         self.phases().begun.clone()
     }
 
+    /// Returns the duration of each phase so far; the last one lasts until now.
+    #[must_use]
+    pub fn phase_times(&self) -> Vec<(&'static str, Duration)> {
+        let begun = self.phases_begun();
+        let ends = begun.iter().skip(1).map(|next| next.at).chain([Instant::now()]);
+        let time = |(phase, end): (&PhaseBegin, Instant)| {
+            (phase.name, end.saturating_duration_since(phase.at))
+        };
+        begun.iter().zip(ends).map(time).collect()
+    }
+
     fn phases(&self) -> MutexGuard<'_, Phases> {
         // Every change is a single assignment, so a panic elsewhere leaves nothing inconsistent.
         self.0.phases.lock().unwrap_or_else(PoisonError::into_inner)
@@ -359,6 +370,9 @@ mod tests {
             observer.begin_phase("fetch");
         }
         assert_eq!(observer.phases_begun().len(), MAX_PHASES);
+        let (begun, times) = (observer.phases_begun(), observer.phase_times());
+        assert_eq!((times.len(), times[0].0), (MAX_PHASES, "fetch"));
+        assert_eq!(begun[0].at + times[0].1, begun[1].at);
     }
 
     #[test]

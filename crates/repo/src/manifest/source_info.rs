@@ -48,10 +48,21 @@ pub struct SourceInfo {
     pub galera: Option<String>,
 }
 
+/// Bytes of redo log that a server writes without any change, with a margin.
+const IDLE_REDO: u64 = 1024;
+
 /// Length limit of one value, in bytes.
 const MAX_VALUE: usize = 4096;
 
 impl SourceInfo {
+    /// The log sequence number of an increment that ends where its base ends, although its server was
+    /// changed: the server has written no checkpoint since.
+    #[must_use]
+    pub fn stuck_lsn(&self) -> Option<u64> {
+        let (from, to, last) = (self.from_lsn?, self.to_lsn?, self.last_lsn?);
+        (from > 0 && from == to && last.saturating_sub(to) > IDLE_REDO).then_some(to)
+    }
+
     /// Extracts the facts from captured files: name to content.
     #[must_use]
     pub fn from_files(files: &BTreeMap<String, Vec<u8>>) -> Self {

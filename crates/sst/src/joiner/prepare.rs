@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use xb_server::recovery_memory;
+
 use crate::context::Context;
 use crate::contract::args::Family;
 use crate::error::SstError;
@@ -30,9 +32,11 @@ pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     };
     words.push("--prepare".into());
     words.push(option("--target-dir=", new.as_os_str()));
-    if let Some(memory) = &settings.use_memory {
-        words.push(option("--use-memory=", memory));
-    }
+    // Options of the operator's come later, and the last one counts.
+    words.push(match &settings.use_memory {
+        Some(memory) => option("--use-memory=", memory),
+        None => format!("--use-memory={}", recovery_memory(new, new)).into(),
+    });
     words.extend(settings.apply_opts.iter().cloned());
     if args.family == Family::MariaDb {
         words.extend(key_words(args));

@@ -4,4 +4,5 @@ pub mod command;
 pub mod daemon;
 pub mod flood;
 mod ran;
+pub mod short_disk;
 pub mod tools;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, CancelToken, IncrementalBase, Keys, LocalRunLog, LockGuard, Producer, PutLayout,
-    PutReport, PutRequest, Resources, ServerWatch, Session, SinceRequest,
+    BackupError, CancelToken, Checkpoint, IncrementalBase, Keys, LocalRunLog, LockGuard, Producer,
+    PutLayout, PutReport, PutRequest, Resources, ServerWatch, Session, SinceRequest,
 };
-use xb_cli::{Failure, Log, OrFail as _, host_name};
+use xb_cli::{Failure, Log, OrFail as _, format_duration, format_size, host_name};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{
@@ -24,8 +24,8 @@ use xb_repo::root::Root;
 use xb_uploader::Lock;
 
 use crate::args::{
-    BackupArgs, BackupOptions, LayoutArg, ProducerOptions, PutArgs, PutOptions, RunOptions,
-    StreamOptions,
+    BackupArgs, BackupOptions, CheckpointArg, LayoutArg, ProducerOptions, PutArgs, PutOptions,
+    RunOptions, StreamOptions,
 };
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
 use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
@@ -160,6 +160,9 @@ impl Context {
             if let Some(since) = &request.since {
                 producer.push(format!("--incremental-lsn={}", since.lsn).into());
             }
+            if args.producer_options.checkpoint == CheckpointArg::Auto {
+                self.say_checkpoint(&xb_backup::checkpoint(&producer, cancel).await?);
+            }
             let start = || Producer::start(&producer, fifos, &guard, talk);
             let report = xb_backup::backup(&session, &request, start).await?;
             // The backup is complete; without this note, only `--incremental-from` may need a
@@ -179,7 +182,24 @@ impl Context {
         self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref(), None);
+        if let Some(warning) = stuck(&report) {
+            self.unusual(&warning);
+        }
         Ok(report)
+    }
+
+    fn say_checkpoint(&self, checkpoint: &Checkpoint) {
+        match checkpoint {
+            Checkpoint::Done { dirty, took } => self.log.verbose(format!(
+                "the server wrote a checkpoint: {} in {}",
+                format_size(*dirty),
+                format_duration(*took)
+            )),
+            Checkpoint::Skipped(why) => {
+                self.log.info(format!("no checkpoint before the backup: {why}"));
+            }
+            Checkpoint::NotNeeded => {}
+        }
     }
 
     /// Finds the base of an increment. `None` if no backup fits, and a full backup is to be taken
@@ -343,6 +363,15 @@ impl Context {
         let wanted = codec.is_some() || encrypt.is_some();
         Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
     }
+}
+
+/// Warns about an increment that ends where its base ends.
+pub(crate) fn stuck(report: &PutReport) -> Option<String> {
+    let lsn = report.manifest.source.stuck_lsn()?;
+    Some(format!(
+        "{} ends at LSN {lsn} like its base, because the server has written no checkpoint since: it carries all changes since then, and so will the next increment; let backups begin with a checkpoint (--checkpoint=auto, SUPER for the login)",
+        report.manifest.name
+    ))
 }
 
 /// Refuses, before anything is stored, a store in which the objects could not be locked.

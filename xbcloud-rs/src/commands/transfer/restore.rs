@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use xb_backup::{GetRequest, OnLine, Owner, PrepareOptions, Ready, RestoreOptions};
+use xb_backup::{GetRequest, OnLine, Owner, PrepareOptions, PrepareSync, Ready, RestoreOptions};
 use xb_cli::Failure;
 use xb_pipeline::Durability;
 
-use crate::args::{RestoreArgs, Sync};
+use crate::args::{PrepareSyncArg, RestoreArgs, Sync};
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::{get_request, selection};
 use crate::report;
@@ -32,6 +32,7 @@ impl Context {
             },
             decompress: !args.no_decompress,
             check_room: !args.no_space_check,
+            room_beside: 0,
         };
         let talk: OnLine = {
             let log = self.log.clone();
@@ -63,6 +64,10 @@ fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
         true => Some(PrepareOptions {
             program: options.prepare_program.clone(),
             use_memory: options.use_memory.map(|size| size.bytes()),
+            sync: match options.prepare_sync {
+                PrepareSyncArg::End => PrepareSync::End,
+                PrepareSyncArg::Program => PrepareSync::Program,
+            },
             export: options.export,
             options: options.prepare_opts.clone(),
         }),

@@ -6,7 +6,7 @@ use std::path::Path;
 use xb_backup::{CancelToken, CheckLine, CheckState, check_keys, check_producer, check_store};
 use xb_cli::{Exit, Failure, format_size};
 
-use crate::args::{BackupOptions, CheckArgs, ProducerOptions, RunOptions};
+use crate::args::{BackupOptions, CheckArgs, CheckpointArg, ProducerOptions, RunOptions};
 use crate::commands::context::Context;
 use crate::commands::transfer::producer::{producer_command, state_dir};
 use crate::commands::transfer::put::lock_guard;
@@ -78,8 +78,10 @@ impl Context {
                 return Ok(vec![CheckLine::warning("program", failure.line(), fix)]);
             }
         };
-        let check =
-            |_, cancel: CancelToken| async move { Ok(check_producer(&argv, &cancel).await) };
+        let checkpoint = args.producer_options.checkpoint == CheckpointArg::Auto;
+        let check = |_, cancel: CancelToken| async move {
+            Ok(check_producer(&argv, checkpoint, &cancel).await)
+        };
         Ok(self.with_progress("check", run, None, check)?.0)
     }
 }

@@ -21,6 +21,7 @@ use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
+use crate::commands::transfer::put::stuck;
 use crate::place::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
@@ -107,11 +108,13 @@ impl Job<'_> {
         }
         let hooks = std::mem::take(&mut self.hooks.before);
         self.hooks("before", &hooks)?;
+        let mut stuck_warning = None;
         self.stage("backup", || {
             let producer = installed_producer(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
             let new = NewPlace { root, name: asked, generated };
             let report = context.back_up(new, producer, &args.backup, &common.run)?;
+            stuck_warning = stuck(&report);
             let manifest = &report.manifest;
             name =
                 BackupName::new(&manifest.name).map_err(|error| Failure::new(error.to_string()))?;
@@ -119,10 +122,11 @@ impl Job<'_> {
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
-                "tables": manifest.tables, "shrunk": null,
+                "tables": manifest.tables, "shrunk": null, "stuck_lsn": manifest.source.stuck_lsn(),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
+        self.result.warnings.extend(stuck_warning);
         if self.generated {
             place = match folder(&place).0 {
                 Some(folder) => format!("{folder}/{name}"),
@@ -363,7 +367,7 @@ fn self_verify(
         accept: xb_backup::Accept::default(),
         record: Some(TOOL.to_owned()),
     };
-    let (found, _) = context.verify_backup(root, request, &args.server, run)?;
+    let (found, end) = context.verify_backup(root, request, &args.server, run)?;
     remarks(&context.log, &found);
     let reached = found.reached.map(|level| level.to_string());
     context.log.info(format!(
@@ -375,7 +379,10 @@ fn self_verify(
         context.log.warn(format!("{}: {}", problem.level, problem.what));
     }
     judged(&found)?;
-    Ok(json!({ "level": found.level, "reached": reached, "objects": found.objects }))
+    let phases = crate::report::phases(&end);
+    Ok(json!({
+        "level": found.level, "reached": reached, "objects": found.objects, "phases": phases,
+    }))
 }
 
 fn self_copy(

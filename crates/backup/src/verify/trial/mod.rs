@@ -237,7 +237,12 @@ async fn try_out(
 ) -> Result<Outcome, BackupError> {
     let Session { observer, cancel, .. } = session;
     let data = scratch.join("data");
-    let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
+    let how = RestoreOptions {
+        durability: Durability::None,
+        decompress: true,
+        check_room: true,
+        room_beside: 0,
+    };
     let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
     restore_ready(session, request, &data, how, &ready, talk).await?;
     remove_links(&data).map_err(|error| BackupError::Restore {

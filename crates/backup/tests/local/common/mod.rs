@@ -75,7 +75,12 @@ impl Store {
             &session(&self.root),
             &request(name),
             target,
-            RestoreOptions { durability: Durability::None, decompress: true, check_room: true },
+            RestoreOptions {
+                durability: Durability::None,
+                decompress: true,
+                check_room: true,
+                room_beside: 0,
+            },
         ))?;
         Ok(done.files)
     }

@@ -45,6 +45,8 @@ pub struct ProgressEnd {
     pub last: Snapshot,
     /// Time from start to finish.
     pub elapsed: Duration,
+    /// Durations of the phases of the run, in order, as far as whoever finished it knows them.
+    pub phases: Vec<(&'static str, Duration)>,
 }
 
 /// Shows counters until it is finished or dropped. No thread stays behind.
@@ -80,7 +82,7 @@ impl Progress {
                 let reading = meter.read(elapsed, &now);
                 if ended {
                     show.end(&reading);
-                    return ProgressEnd { last: now, elapsed };
+                    return ProgressEnd { last: now, elapsed, phases: Vec::new() };
                 }
                 show.tick(&reading);
             }
@@ -92,7 +94,12 @@ impl Progress {
     /// Stops the display, removes the bar, and returns the current counters. If `poll` panicked,
     /// the counters are zero.
     pub fn finish(mut self) -> ProgressEnd {
-        self.join().unwrap_or(ProgressEnd { last: Snapshot::default(), elapsed: Duration::ZERO })
+        let none = || ProgressEnd {
+            last: Snapshot::default(),
+            elapsed: Duration::ZERO,
+            phases: Vec::new(),
+        };
+        self.join().unwrap_or_else(none)
     }
 
     fn join(&mut self) -> Option<ProgressEnd> {

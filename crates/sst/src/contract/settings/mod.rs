@@ -66,7 +66,8 @@ pub struct Settings {
     pub backup_opts: Vec<OsString>,
     /// Extra options for `--prepare`.
     pub apply_opts: Vec<OsString>,
-    /// Memory for `--prepare`, as written in the option file.
+    /// Memory for `--prepare`, as written in the option file; if not, by the size of the redo log and
+    /// the memory that is available.
     pub use_memory: Option<OsString>,
     /// Lines of an option file for `--prepare`: where this node has the keys of encrypted tables.
     /// They may hold secrets.
@@ -146,7 +147,6 @@ impl Settings {
             apply_opts: read.words("inno-apply-opts")?,
             use_memory: files
                 .any("use-memory")
-                .or_else(|| read.server("innodb-buffer-pool-size"))
                 .filter(|value| !value.is_empty())
                 .map(OsStr::to_owned),
             key_options: KeyOptions::of(files),

@@ -52,7 +52,9 @@ fn stock_options_are_mapped() {
     assert_eq!(settings.compress.to_string(), "zstd:3");
     assert_eq!(read(&[("compress", "auto")]).unwrap().compress, xb_compressor::Compression::Auto);
     assert_eq!(settings.backup_opts, ["--galera-info", "--tables=a b"]);
-    assert_eq!(settings.use_memory, Some("512M".into()));
+    // The memory of a server says nothing about what preparing needs.
+    assert_eq!(settings.use_memory, None);
+    assert_eq!(read(&[("use-memory", "512M")]).unwrap().use_memory, Some("512M".into()));
     assert_eq!((settings.extra_port, settings.rlimit), (Some(3307), Some(50 << 20)));
     assert_eq!(settings.old, Old::Removed);
     assert_eq!(settings.progress_every, Duration::from_secs(5));

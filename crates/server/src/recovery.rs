@@ -1,0 +1,232 @@
+//! Memory that InnoDB needs to apply a redo log, and the memory that this machine can spare.
+//!
+//! Recovery reads the log in batches as large as its memory. A batch that does not fit touches the
+//! same pages again: with little memory, the data is read and written once per batch. Memory beyond
+//! the log and the pages that it touches brings nothing, and memory that the machine does not have
+//! brings the recovery to a stop.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+const MIB: u64 = 1 << 20;
+/// Memory for a log that is almost empty. The programs' own default is a little less.
+const LEAST: u64 = 128 * MIB;
+/// Memory for a log that does not fit. Up to what would hold it, more is no faster.
+const IN_BATCHES: u64 = 512 * MIB;
+/// Memory on a machine that has almost none left: the programs need about as much to start.
+const BARE: u64 = 64 * MIB;
+/// The redo log of a backup: of MariaDB, and of MySQL.
+const REDO_LOGS: [&str; 2] = ["ib_logfile0", "xtrabackup_logfile"];
+/// Magic numbers of file systems in memory, as `statfs` returns them: tmpfs, ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Memory in bytes for applying the redo log in `redo` to the data files below `data`. The two may be
+/// one directory; an increment has its own log.
+///
+/// At most half of the memory that is available now, except that less than 64 MiB is never returned.
+/// Files that cannot be looked at count as empty.
+#[must_use]
+pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
+    let log = REDO_LOGS.iter().find_map(|name| std::fs::metadata(redo.join(name)).ok());
+    let files = Sizes::below(data);
+    let available = Available::read(Path::new("/")).map(|available| {
+        // Filling a hole takes memory from the recovery itself.
+        available.saturating_sub(if is_in_memory(data) { files.holes } else { 0 })
+    });
+    memory(log.map_or(0, |log| log.len()), files.bytes, available)
+}
+
+/// The memory for a log of `redo` bytes and files of `data` bytes, if `available` bytes are free.
+fn memory(redo: u64, data: u64, available: Option<u64>) -> u64 {
+    let pages = data.min(redo.saturating_mul(2));
+    let want = redo.saturating_add(redo / 10 * 3).saturating_add(pages).max(LEAST);
+    let most = available.map_or(LEAST, |available| available / 2);
+    let memory = if want <= most { want } else { most.min(IN_BATCHES) };
+    // A whole number of MiB, which the programs would round to anyway.
+    (memory / MIB * MIB).max(BARE)
+}
+
+/// Lengths of files, and what of that takes no space yet, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Sizes {
+    bytes: u64,
+    holes: u64,
+}
+
+impl Sizes {
+    /// Of all files below `dir`. Symbolic links to directories are not followed.
+    fn below(dir: &Path) -> Self {
+        let (mut sizes, mut dirs) = (Self::default(), vec![dir.to_owned()]);
+        while let Some(dir) = dirs.pop() {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            for (path, meta) in entries.filter_map(|e| Some((e.path(), e.metadata().ok()?))) {
+                if meta.is_dir() {
+                    dirs.push(path);
+                } else if meta.is_file() {
+                    sizes.bytes = sizes.bytes.saturating_add(meta.len());
+                    let hole = meta.len().saturating_sub(meta.blocks().saturating_mul(512));
+                    sizes.holes = sizes.holes.saturating_add(hole);
+                }
+            }
+        }
+        sizes
+    }
+}
+
+fn is_in_memory(dir: &Path) -> bool {
+    let kind = rustix::fs::statfs(dir).map(|stat| stat.f_type);
+    kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|kind| IN_MEMORY.contains(&kind)))
+}
+
+/// Memory that can be taken without another program losing its own.
+struct Available;
+
+impl Available {
+    /// In bytes: of the machine, or of the control groups of this process if they allow less. `root`
+    /// is where `proc` and `sys` are mounted. `None` if the system does not say.
+    fn read(root: &Path) -> Option<u64> {
+        let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+        let machine = kib_of(&text("proc/meminfo")?, "MemAvailable:")?;
+        let groups = text("proc/self/cgroup").unwrap_or_default();
+        let in_groups = groups.lines().filter_map(|line| Group::of_line(root, line));
+        Some(in_groups.filter_map(|group| group.available()).fold(machine, u64::min))
+    }
+}
+
+/// The control group of this process in one hierarchy.
+struct Group {
+    /// Where the hierarchy is mounted.
+    mount: PathBuf,
+    /// The group in it, without a leading slash.
+    path: PathBuf,
+    /// Names of the files that hold the limit and the use, and of the counters of memory that the
+    /// kernel takes back when it is needed.
+    files: [&'static str; 2],
+    reclaimable: [&'static str; 2],
+}
+
+impl Group {
+    /// Parses a line of `/proc/self/cgroup`: number, controllers and path. `None` if the hierarchy
+    /// does not limit memory.
+    fn of_line(root: &Path, line: &str) -> Option<Self> {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let path = PathBuf::from(path.trim_start_matches('/'));
+        if controllers.is_empty() {
+            let files = ["memory.max", "memory.current"];
+            let reclaimable = ["active_file", "inactive_file"];
+            return Some(Self { mount: root.join("sys/fs/cgroup"), path, files, reclaimable });
+        }
+        controllers.split(',').any(|name| name == "memory").then(|| Self {
+            mount: root.join("sys/fs/cgroup/memory"),
+            path,
+            files: ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+            reclaimable: ["total_active_file", "total_inactive_file"],
+        })
+    }
+
+    /// Bytes that this group and those above it leave. `None` if none of them has a limit.
+    fn available(&self) -> Option<u64> {
+        self.path.ancestors().filter_map(|path| self.left_in(&self.mount.join(path))).min()
+    }
+
+    fn left_in(&self, group: &Path) -> Option<u64> {
+        let text = |name: &str| std::fs::read_to_string(group.join(name)).ok();
+        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+        let [limit, used] = self.files.map(number);
+        let stat = text("memory.stat").unwrap_or_default();
+        let counter = |name: &str| {
+            let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
+            let value = lines.find(|(key, _)| *key == name).map(|(_, value)| value);
+            value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
+        };
+        let reclaimable = self.reclaimable.map(counter).into_iter().fold(0, u64::saturating_add);
+        Some(limit?.saturating_sub(used?.saturating_sub(reclaimable)))
+    }
+}
+
+fn kib_of(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_follows_the_log_and_is_capped_by_what_is_free() {
+        let mib = |redo: u64, data: u64, free: u64| {
+            memory(redo * MIB, data * MIB, Some(free * MIB)) / MIB
+        };
+        // Nothing to apply, a scattered log, one that touches every page of small data.
+        assert_eq!(
+            [mib(0, 9000, 9000), mib(330, 9000, 9000), mib(330, 200, 9000)],
+            [128, 1089, 629]
+        );
+        // It just fits, and it does not: then more memory is no better.
+        assert_eq!(
+            [mib(330, 9000, 2180), mib(330, 9000, 2170), mib(9000, 99_000, 9000)],
+            [1089, 512, 512]
+        );
+        assert_eq!([mib(330, 9000, 600), mib(330, 9000, 200), mib(330, 9000, 10)], [300, 100, 64]);
+        // An empty log is no reason to take more than half.
+        assert_eq!(mib(0, 9000, 200), 100);
+        assert_eq!(memory(u64::MAX, u64::MAX, Some(u64::MAX)), IN_BATCHES);
+        assert_eq!(memory(u64::MAX, u64::MAX, None), LEAST);
+    }
+
+    #[test]
+    fn the_log_of_an_increment_counts_and_holes_do_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, length: u64| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::File::create(path).unwrap().set_len(length).unwrap();
+        };
+        file("shop/t.ibd", 300 * MIB);
+        file("i/ib_logfile0", 100 * MIB);
+        file("m/xtrabackup_logfile", 100 * MIB);
+        let below = |name: &str| dir.path().join(name);
+        assert_eq!(Sizes::below(&below("shop")), Sizes { bytes: 300 * MIB, holes: 300 * MIB });
+        let available = Available::read(Path::new("/"));
+        for redo in ["i", "m"] {
+            let expected = memory(100 * MIB, 300 * MIB, available);
+            assert_eq!(recovery_memory(&below("shop"), &below(redo)), expected, "{redo}");
+        }
+        assert_eq!(
+            recovery_memory(&below("shop"), &below("shop")),
+            memory(0, 300 * MIB, available)
+        );
+    }
+
+    #[test]
+    fn the_smallest_limit_above_this_process_counts_without_its_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let read = || Available::read(dir.path());
+        assert_eq!(read(), None);
+        write("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:   8000 kB\n");
+        assert_eq!(read(), Some(8000 << 10));
+        write("proc/self/cgroup", "4:cpu:/x\n0::/a/b\n");
+        write("sys/fs/cgroup/a/memory.max", "5000000\n");
+        write("sys/fs/cgroup/a/memory.current", "4000000\n");
+        write("sys/fs/cgroup/a/memory.stat", "anon 1\nactive_file 500000\ninactive_file 250000\n");
+        write("sys/fs/cgroup/a/b/memory.max", "max\n");
+        write("sys/fs/cgroup/a/b/memory.current", "100\n");
+        assert_eq!(read(), Some(1_750_000));
+        // In a container, its group is the root.
+        write("proc/self/cgroup", "0::/\n");
+        write("sys/fs/cgroup/memory.max", "6000000");
+        write("sys/fs/cgroup/memory.current", "7000000");
+        assert_eq!(read(), Some(0));
+        write("proc/self/cgroup", "7:cpuacct,memory:/d\n");
+        write("sys/fs/cgroup/memory/d/memory.limit_in_bytes", "3000000");
+        write("sys/fs/cgroup/memory/d/memory.usage_in_bytes", "1000000");
+        assert_eq!(read(), Some(2_000_000));
+    }
+}
