@@ -208,7 +208,7 @@ impl Run<'_> {
             spool,
             locks,
             move |line| words.add(line),
-            move || stop.ask(CancelReason::LockStall { seconds }),
+            move |_| stop.ask(CancelReason::LockStall { seconds }),
         )
         .map_err(failed)?;
         running.messages = Some(messages);
