@@ -10,7 +10,7 @@ use xb_pipeline::object_key;
 use xb_uploader::Listed;
 
 use crate::catalogue::Catalogue;
-use crate::claim::{DEAD, claims, standing};
+use crate::claim::{DEAD, claims, is_of_dead_process, standing};
 use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
@@ -690,10 +690,15 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, RepoEr
     let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
     let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
     let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
+    let mut packed_alive = false;
+    for claim in found.packed.iter().filter(is_claim).filter(|claim| fresh(claim.modified)) {
+        let key = root.key(&format!("{name}/{}", claim.key));
+        packed_alive = packed_alive || !is_of_dead_process(root, &key).await?;
+    }
     let classic = !found.classic.is_empty();
     let state = match packed_claim {
         _ if classic_claim.alive.is_some() => State::Running,
-        _ if packed_claim.is_some_and(fresh) => State::Running,
+        _ if packed_alive => State::Running,
         _ if found.is_folder() => State::Folder,
         None if classic && !classic_claim.may_own(&found.classic) => State::StockUnproven,
         _ if classic || !found.packed.is_empty() => State::Abandoned,
