@@ -520,16 +520,27 @@ pub async fn remove_pin(
     name: &BackupName,
     manifest: Option<&str>,
 ) -> Result<Option<Pin>, RepoError> {
-    let key = root.key(&pin_key(name));
+    let look = pinned(root, name, manifest);
+    remove_seen(root, &pin_key(name), look, || pin_of(name)).await
+}
+
+/// Removes the record at `key` and returns what `look` finds in it. One that was changed since stays.
+async fn remove_seen<T>(
+    root: &Root,
+    key: &str,
+    look: impl Future<Output = Result<Option<T>, RepoError>>,
+    what: impl Fn() -> String,
+) -> Result<Option<T>, RepoError> {
+    let key = root.key(key);
     let was = root.store().get(&key).await.ok();
-    let found = pinned(root, name, manifest).await?;
+    let found = look.await?;
     let is_it = |there: There<'_>| match there {
         There::Content(bytes) => was.as_ref().is_none_or(|was| was == bytes),
         There::Unreadable => was.is_none(),
         There::Nothing => false,
     };
     match root.store().delete_expected(&key, is_it).await? {
-        Guarded::Other if found.is_some() => Err(RepoError::Concurrent { what: pin_of(name) }),
+        Guarded::Other if found.is_some() => Err(RepoError::Concurrent { what: what() }),
         _ => Ok(found),
     }
 }
@@ -575,8 +586,25 @@ pub async fn write_acceptance(
         since: Timestamp::now(),
     };
     let bytes = encode(&acceptance, None)?;
-    let what = || format!("the acceptance of {name}");
+    let what = || acceptance_of(name);
     change(root, &accepted_key(name), what, |_| Ok(bytes.clone())).await
+}
+
+fn acceptance_of(name: &BackupName) -> String {
+    format!("the acceptance of {name}")
+}
+
+/// Removes the acceptance of the backup with this manifest, and returns it.
+///
+/// # Errors
+/// [`RepoError::Concurrent`] if another command replaces it; [`RepoError::Store`].
+pub async fn remove_acceptance(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+) -> Result<Option<Acceptance>, RepoError> {
+    let look = accepted(root, name, manifest);
+    remove_seen(root, &accepted_key(name), look, || acceptance_of(name)).await
 }
 
 #[cfg(test)]
