@@ -242,7 +242,9 @@ async fn try_out(
     let data = scratch.join("data");
     let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
     let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
-    restore_ready(session, request, &data, how, &ready, talk).await?;
+    let restored = restore_ready(session, request, &data, how, &ready, talk).await;
+    let key_plugin = xb_server::key_plugin(&data);
+    restored.map_err(|error| with_keys(error, key_plugin))?;
     remove_links(&data).map_err(|error| BackupError::Restore {
         target: data.display().to_string(),
         what: format!("cannot remove a link to a tablespace: {error}"),
@@ -253,13 +255,28 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
-    let mut server = Server::start(&data, scratch, &trial.server, cancel).await?;
+    let started = Server::start(&data, scratch, &trial.server, cancel).await;
+    let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     let mut found = check(&mut server, holdings, trial, cancel).await?;
+    found.key_plugin = key_plugin;
     found.unconfined = server.unconfined();
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
     }
     Ok(found)
+}
+
+/// Names the plugin of whose keys the failed program may have none.
+fn with_keys(error: BackupError, plugin: Option<&'static str>) -> BackupError {
+    match (error, plugin) {
+        (BackupError::Program { program, what }, Some(plugin)) => {
+            let what = format!(
+                "{what}; the backup is of a server with {plugin}: give its keys with --prepare-opts and --mysqld-opts"
+            );
+            BackupError::Program { program, what }
+        }
+        (error, _) => error,
+    }
 }
 
 /// Removes `.isl` files: they name tablespaces elsewhere, possibly those of a running server.
