@@ -14,7 +14,7 @@ use crate::claim::{DEAD, claims, is_of_dead_process, standing};
 use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
-use crate::manifest::{Base, End, Layout, Manifest, StoredManifest};
+use crate::manifest::{Base, End, Layout, Manifest, StoredManifest, WithoutTablespace};
 use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
 use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
@@ -87,6 +87,8 @@ pub struct Listing {
     pub files: Option<u64>,
     /// Tables of users in the stream.
     pub tables: Option<u64>,
+    /// Tables of InnoDB whose definition is in the stream, and whose tablespace is not.
+    pub without_tablespace: Option<WithoutTablespace>,
     /// Full or incremental, if the producer reported it.
     pub kind: Option<BackupKind>,
     /// Base of an incremental backup.
@@ -601,6 +603,7 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     listing.files = known.then_some(manifest.files);
     listing.tables = manifest.tables;
+    listing.without_tablespace = manifest.without_tablespace;
     listing.raw = manifest.end == End::Raw;
     if !known {
         listing.problem = Some("content not inspected".to_owned());
@@ -634,6 +637,7 @@ fn empty(name: &str, state: State) -> Listing {
         objects: None,
         files: None,
         tables: None,
+        without_tablespace: None,
         kind: None,
         base: None,
         server: None,

@@ -119,7 +119,7 @@ impl Job<'_> {
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
-                "tables": manifest.tables, "shrunk": null,
+                "tables": manifest.tables, "without_tablespace": manifest.without_tablespace, "shrunk": null,
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
