@@ -119,8 +119,8 @@ pub use flow::received::{BlockSums, Received};
 pub use flow::slab::{Slab, SlabPool};
 pub use flow::work::{Done, Watcher, Work};
 pub use inspect::{
-    BadPageOf, BadRedo, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions,
-    Inspected, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault,
+    BadPageOf, BadRedo, BadTable, Disagreement, IndexProof, IndexWatch, InspectError,
+    InspectOptions, Inspected, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault, TableFault,
 };
 pub use pack::error::{CutError, PackError, TransformError};
 pub use pack::layout::{

@@ -46,6 +46,9 @@ pub struct VerifyResult {
     /// Number of problems found.
     #[serde(default)]
     pub problems: u64,
+    /// Bytes of the files once they are restored, if files are compressed one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpacked_bytes: Option<u64>,
     /// Result for the pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<PageReport>,
@@ -67,7 +70,8 @@ impl VerifyResult {
             finished: report.finished,
             tool: tool.to_owned(),
             problems: report.problems.len() as u64 + report.more_problems,
-            pages: report.pages,
+            unpacked_bytes: report.unpacked_bytes,
+            pages: report.pages.clone(),
             restore: report.restore.clone(),
         }
     }
@@ -620,6 +624,7 @@ mod tests {
             finished: Timestamp::from_second(at).unwrap(),
             tool: "test".into(),
             problems: u64::from(!ok),
+            unpacked_bytes: None,
             pages: None,
             restore: None,
         }

@@ -32,9 +32,10 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
+use crate::restore::RestoreOptions;
 use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
-use crate::restore::{RestoreOptions, check_room};
+use crate::restore::room::{check_room, unpacked};
 use crate::selection::Selection;
 use crate::session::Session;
 
@@ -89,7 +90,12 @@ pub async fn verify_by_restore(
             keys,
             accept: request.accept,
         };
-        let outcome = try_out(session, get, trial, scratch.path(), talk).await;
+        // Now it is known what the files take once they are decompressed.
+        let room = report.unpacked_bytes.map_or(Ok(()), |bytes| check_room(scratch.path(), bytes));
+        let outcome = match room {
+            Ok(()) => try_out(session, get, trial, scratch.path(), talk).await,
+            Err(what) => Err(no_room(scratch.path(), what)),
+        };
         // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
         if let Err(error) = settle(&mut report, outcome) {
@@ -169,7 +175,8 @@ async fn record_of(
 ) {
     let Some(tool) = &request.record else { return };
     // Its pages were not checked one by one.
-    let result = VerifyResult { pages: None, ..VerifyResult::of(report, tool) };
+    let result =
+        VerifyResult { pages: None, unpacked_bytes: None, ..VerifyResult::of(report, tool) };
     let adding = records::add(root, &base.name, &base.manifest, result, base.mac.as_ref());
     if let Err(error) = adding.await {
         let warning = format!("cannot store the result for {}: {error}", base.name);
@@ -203,12 +210,16 @@ async fn can_try(
     let Ok(Some(manifest)) = cancel.or(root.manifest(&request.name)).await else { return Ok(()) };
     trial.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = cancel.or(chain(root, &request.name)).await.unwrap_or_default();
-    let others = links.iter().filter(|link| link.name != request.name);
-    let needed = others.fold(manifest.stream_bytes, |sum, link| {
-        sum.saturating_add(link.stored.manifest.stream_bytes)
-    });
-    check_room(scratch, needed)
-        .map_err(|what| BackupError::Restore { target: scratch.display().to_string(), what })
+    let mut needed = cancel.or(unpacked(root, &request.name, &manifest)).await?;
+    for link in links.iter().filter(|link| link.name != request.name) {
+        let more = cancel.or(unpacked(root, &link.name, &link.stored.manifest)).await?;
+        needed = needed.saturating_add(more);
+    }
+    check_room(scratch, needed).map_err(|what| no_room(scratch, what))
+}
+
+fn no_room(scratch: &Path, what: String) -> BackupError {
+    BackupError::Restore { target: scratch.display().to_string(), what }
 }
 
 fn settle(
