@@ -113,17 +113,23 @@ pub(crate) fn split(name: &str, store: &StoreOptions) -> Result<(Location, Strin
         Some((root, last)) => (root.to_owned(), last.to_owned()),
         None => (String::new(), location.path.clone()),
     };
-    if location.place == Place::Local && is_unfinished_file(&last) {
+    location.path = root;
+    refuse_local(&location, &last, name)?;
+    Ok((location, last))
+}
+
+/// Refuses places that a local directory cannot hold: `last` below ROOT, as in the place `name`.
+fn refuse_local(root: &Location, last: &str, name: &str) -> Result<(), Failure> {
+    if root.place == Place::Local && is_unfinished_file(last) {
         return Err(Failure::usage(format!("`{last}` cannot be a name in a local directory")).hint(
             "names that end in # and digits are reserved for unfinished files; choose another name",
         ));
     }
-    if location.place == Place::Local && root.is_empty() {
+    if root.place == Place::Local && root.path.is_empty() {
         return Err(Failure::usage(format!("`{name}` would put backups into the root directory"))
             .hint("write file:///DIR/NAME"));
     }
-    location.path = root;
-    Ok((location, last))
+    Ok(())
 }
 
 /// Whether a local store would take an object of this name for an unfinished file.
@@ -173,9 +179,16 @@ fn parse_copy_place(
     (source, destination): (&StoreOptions, &Destination),
 ) -> Result<(Location, bool, bool, BackupName), Failure> {
     let keeps_name = to.is_empty() || to.ends_with('/');
-    let named = if keeps_name { format!("{to}{name}") } else { to.to_owned() };
     let (source, _) = split(from, source)?;
-    let (target, last) = split(&named, &destination.store)?;
+    let (target, last) = match keeps_name {
+        true => {
+            // As it is: in a URL, `%` and `#` would be read as escapes.
+            let (root, last) = (locate(to, &destination.store)?, name.to_string());
+            refuse_local(&root, &last, to)?;
+            (root, last)
+        }
+        false => split(to, &destination.store)?,
+    };
     let to_name = BackupName::new(&last).map_err(|error| {
         Failure::usage(error.to_string())
             .hint("the last component of the URL is the name of the copy; end the URL with a slash to keep the name")

@@ -34,7 +34,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     let short = manifest.classic.as_ref().map(|classic| classic.short_objects);
     log.event("done", &serde_json::json!({
         "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
-        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "short_objects": short, "requests": report.requests, "retries": report.retries,
+        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "short_objects": short, "requests": report.requests, "retries": report.retries,
         "protection": report.protection, "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
     if let Some(short) = short.filter(|short| *short > 0) {
@@ -60,6 +60,11 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
         pace(manifest.stream_bytes, end),
         extras(report.requests, report.retries),
     ));
+    if let Some(lone) = &manifest.without_tablespace {
+        log.info(format!(
+            "note: InnoDB has no .ibd file in the stream for {lone}. Such a table is in the system tablespace, was discarded, or was lost by the producer: `verify --level=restore` decides"
+        ));
+    }
     if let Some(compression) = &report.compression {
         log.info(format!("compress=auto: {compression}"));
     }
@@ -384,6 +389,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     );
     add("started", l.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()));
     add("stream", l.stream_bytes.map(format_size));
+    add("no .ibd file", l.without_tablespace.as_ref().map(ToString::to_string));
     add("server", l.server.clone());
     add("lsn", l.to_lsn.map(|to| format!("{} to {to}", l.from_lsn.unwrap_or(0))));
     add("binlog", l.binlog_pos.clone().map(String::from));

@@ -395,3 +395,18 @@ fn a_lock_reaches_down_the_chain() {
     assert!(done.stderr_text().contains("not all locked"), "{done:?}");
     assert!(!has_manifest(&alone, "full"));
 }
+
+/// A name is no URL: what looks like an escape in it is kept.
+#[test]
+fn a_copy_into_a_directory_keeps_its_name_as_it_is() {
+    let (from, to) = (Store::bucket(), Store::folder());
+    let stream = small_backup(5, MIB);
+    let _ = put_bytes(&from, "a%41#x", &[], &stream);
+    let source = options("", &in_bucket(&from).endpoint(), READ_KEY);
+    let _ = copy(&source, &from.url("a%41#x"), &format!("{}/", to.root_url())).run().expect(0);
+    let copied = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["get", "--quiet", &format!("{}/a%2541%23x", to.root_url())])
+        .run()
+        .expect(0);
+    assert_eq!(copied.stdout, stream);
+}

@@ -390,8 +390,15 @@ fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
     let listed = site.run(&["list", "@shop"]).expect(0).stdout_text();
     assert!(listed.contains("much smaller than usual"), "{listed}");
     // From the accepted one on, its size is the usual one.
-    let _ = site.run(&["accept", "@shop/n7", "--reason=archived"]).expect(0);
+    let accept = || site.run(&["accept", "@shop/n7", "--reason=archived"]).expect(0);
+    let _ = accept();
     let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    for said in ["no longer accepted", "it was not accepted"] {
+        let undone = site.run(&["accept", "@shop/n7", "--undo"]).expect(0);
+        assert!(undone.stderr_text().contains(said), "{}", undone.stderr_text());
+        let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(1);
+    }
+    let _ = accept();
     let _ = night("n8", 500);
     assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("0"));
     assert_eq!(["n3", "n6", "n7", "n8"].map(there), [false, false, true, true]);
@@ -485,7 +492,7 @@ fn what_was_not_inspected_or_was_imported_is_not_the_newest_backup() {
     };
     let import = |uuid: &str| {
         let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
-        let _ = out.file("db/t.MYD", &[1; 9000], 1 << 20);
+        let _ = out.file("db/t.CSV", &[1; 9000], 1 << 20);
         let info = format!("uuid = {uuid}\ntool_name = mariadb-backup\n");
         let _ = out.file("xtrabackup_info", info.as_bytes(), 1 << 20);
         out.finish()

@@ -53,6 +53,7 @@ fn failure(error: &CreateError) -> Failure {
         CreateError::NotRegular { .. } => {
             "give files only; list the files of a directory one by one"
         }
+        CreateError::Shrunk { .. } => "create the stream again when nothing changes the file",
         CreateError::Twice { .. } => "give it only once",
         CreateError::Name { .. } => "rename it; the stream format cannot hold this name",
         _ => "check the disk and the system log",

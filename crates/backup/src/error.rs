@@ -172,6 +172,18 @@ pub enum BackupError {
         /// Maximum total time for which the producer may wait while it blocks commits, in seconds.
         seconds: u64,
     },
+    /// As [`LockStall`](Self::LockStall), because the spool could not be written.
+    #[error(
+        "{program} was ended so that the server continues: it blocked commits, and waited {seconds} s because its output could not be written to the spool: {what}"
+    )]
+    SpoolDisk {
+        /// The program.
+        program: String,
+        /// Maximum total time for which the producer may wait while it blocks commits, in seconds.
+        seconds: u64,
+        /// The system's error.
+        what: String,
+    },
     /// The spool cannot be created.
     #[error("cannot create a spool in {dir}: {source}")]
     Spool {
@@ -286,7 +298,10 @@ impl BackupError {
             | Self::Unsealed { .. }
             | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
-            Self::NotStarted { .. } | Self::Producer { .. } | Self::LockStall { .. } => "producer",
+            Self::NotStarted { .. }
+            | Self::Producer { .. }
+            | Self::LockStall { .. }
+            | Self::SpoolDisk { .. } => "producer",
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Rescue { .. } => "rescue",
@@ -336,6 +351,9 @@ impl BackupError {
             Self::Keys(what) => Some(keys_hint(what)),
             Self::LockStall { .. } => Some(
                 "find out why the store was slow or stalled, and take a new backup: none was made. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
+            ),
+            Self::SpoolDisk { .. } => Some(
+                "make room for --spool-size in the directory of the spool, or choose another --spool-dir; then take a new backup: none was made",
             ),
             Self::Unvouched { .. } => Some(
                 "if the backup was stored that way, add --accept-unvouched, and check what it contains",

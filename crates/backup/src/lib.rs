@@ -38,7 +38,7 @@ pub use admin::object_lock::{Locked, lock};
 pub use admin::prune::candidate::Candidate;
 pub use admin::prune::plan::{Keep, plan_prune};
 pub use admin::prune::verdict::{Verdict, Why};
-pub use admin::prune::{prune, prune_known};
+pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
 pub use cancel::{CancelToken, Canceller, cancellation};

@@ -88,11 +88,11 @@ fn words(words: &[&str]) -> Result<(), Failure> {
 
 fn wait_for_first_signal() -> Signals {
     let (send, receive) = std::sync::mpsc::channel();
-    let signals = Signals::catch(move |signal| {
+    let caught = move |signal| {
         println!("caught {signal}");
         let _ = send.send(());
-    })
-    .unwrap();
+    };
+    let signals = Signals::catch_and_tell(caught, |signal| println!("ends by {signal}")).unwrap();
     println!("ready");
     std::io::stdout().flush().unwrap();
     receive.recv().unwrap();
@@ -228,6 +228,8 @@ fn a_later_signal_ends_at_once() {
     };
     assert!(start.elapsed() >= Duration::from_millis(400), "{:?}", start.elapsed());
     assert_eq!((status.code(), status.signal()), (Some(143), None));
+    // What is left behind can be named first.
+    wait_for(&mut out, "ends by 15");
 }
 
 #[test]

@@ -69,6 +69,8 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         stream_bytes: 9,
         files: 1,
         tables: None,
+        compressed_files: None,
+        without_tablespace: None,
         packed: Some(PackedFacts {
             chunk_size: 1 << 20,
             root: "0".repeat(64),

@@ -1,4 +1,4 @@
-//! Checks the checksums of InnoDB pages, in a stream and without a server.
+//! Checks the checksums of InnoDB's and Aria's pages, in a stream and without a server.
 //!
 //! No I/O: the bytes of a tablespace go in, in order and in pieces of any size, and the faults of
 //! its pages come out. The first page of the tablespace states page size and kind of checksum. If
@@ -22,6 +22,9 @@
 //! be empty. In a backup of a running server, recovery may still write a page that is missing:
 //! [`BadPage::missing_since`] and [`RedoStart`] tell the two apart.
 //!
+//! Of a MyISAM or Aria table, [`TableFileChecker`] takes one file at a time, and [`TableHead`] says
+//! how long both must be; Aria's pages have checksums, too.
+//!
 //! ```
 //! use xb_pages::PageChecker;
 //!
@@ -41,9 +44,13 @@ mod page;
 mod recognise;
 mod redo;
 mod space;
+mod table_file;
+mod table_head;
 mod tablespace;
 
 pub use format::{Format, Kind, MAX_PAGE};
 pub use page::{BadPage, Fault};
 pub use redo::{REDO_HEAD, RedoHeader, RedoStart};
+pub use table_file::{TableFileChecked, TableFileChecker, TableFileName, TablePart};
+pub use table_head::{AriaPages, HeadFault, TABLE_HEAD, TableEngine, TableHead};
 pub use tablespace::{FileChecked, PageChecker, PageCounts, SystemFile};

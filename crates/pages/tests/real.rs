@@ -3,7 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_pages::{BadPage, Format, Kind, PageChecker, PageCounts};
+use xb_pages::{
+    BadPage, Format, Kind, PageChecker, PageCounts, TableFileChecked, TableFileChecker,
+    TableFileName, TableHead,
+};
 use xb_testkit::mariadb::MariaDb;
 
 /// Creates tables of all row formats that the page size allows, with several levels of an index.
@@ -130,4 +133,93 @@ fn tempfile_with_keys() -> xb_testkit::daemon::Scratch {
     let line = format!("1;{}\n", "0123456789abcdef".repeat(4));
     std::fs::write(folder.join("keys"), line).unwrap();
     folder
+}
+
+fn table_file(path: &Path, bytes: &[u8], piece: usize) -> TableFileChecked {
+    let name = TableFileName::of(path.to_str().unwrap().as_bytes()).unwrap();
+    let mut checker = TableFileChecker::new(name.engine, name.part);
+    bytes.chunks(piece).for_each(|piece| checker.feed(piece));
+    checker.finish()
+}
+
+/// Files of MyISAM and Aria tables of a server that was shut down have the lengths that their heads
+/// state, and Aria's pages match their checksums. A byte changed in a used page is found.
+#[test]
+fn tables_of_myisam_and_aria() {
+    let keys = tempfile_with_keys();
+    let server = MariaDb::start_with(&[
+        "--plugin-load-add=file_key_management",
+        &format!("--file-key-management-filename={}", keys.path().join("keys").display()),
+    ]);
+    let rows = "SELECT seq, REPEAT(SHA1(seq), 1 + seq MOD 4), IF(seq MOD 99, NULL, REPEAT('b', 50000)) FROM seq_1_to_3000";
+    let columns = "(id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB, KEY(v))";
+    let mut sql = "CREATE DATABASE t; USE t;".to_owned();
+    for (name, options) in [
+        ("page", "Aria"),
+        ("page_plain", "Aria TRANSACTIONAL=0 ROW_FORMAT=PAGE"),
+        ("no_sums", "Aria PAGE_CHECKSUM=0"),
+        ("dynamic", "Aria TRANSACTIONAL=0 ROW_FORMAT=DYNAMIC"),
+        ("myisam", "MyISAM"),
+        ("packed", "MyISAM CHECKSUM=1 PACK_KEYS=1"),
+    ] {
+        sql +=
+            &format!("CREATE TABLE {name} {columns} ENGINE={options}; INSERT INTO {name} {rows};");
+        sql += &format!(
+            "DELETE FROM {name} WHERE id MOD 3 = 0; UPDATE {name} SET v = UUID() WHERE id MOD 7 = 0;"
+        );
+    }
+    sql += "CREATE TABLE places (id INT PRIMARY KEY, g POINT NOT NULL, SPATIAL INDEX(g)) ENGINE=Aria;
+        INSERT INTO places SELECT seq, POINT(seq, seq) FROM seq_1_to_2000;
+        CREATE TABLE words (id INT PRIMARY KEY, v TEXT, FULLTEXT(v)) ENGINE=Aria; INSERT INTO words SELECT seq, SHA1(seq) FROM seq_1_to_2000;
+        SET GLOBAL aria_encrypt_tables = 1; CREATE TABLE secret LIKE page; INSERT INTO secret SELECT * FROM page;";
+    server.sql(&sql);
+    let files = server.shut_down();
+    let data = files.join("data");
+    let mut sum = PageCounts::default();
+    let mut tables = 0;
+    for folder in ["mysql", "t"] {
+        for entry in std::fs::read_dir(data.join(folder)).unwrap() {
+            let index = entry.unwrap().path();
+            let extension = index.extension().unwrap_or_default().to_str().unwrap();
+            let rows = match extension {
+                "MAI" => index.with_extension("MAD"),
+                "MYI" => index.with_extension("MYD"),
+                _ => continue,
+            };
+            let shown = index.display();
+            let bytes = std::fs::read(&index).unwrap();
+            let checked = table_file(&index, &bytes, 4000);
+            let head: TableHead = checked.head.unwrap().unwrap();
+            let row_bytes = std::fs::read(&rows).unwrap();
+            let row_checked = table_file(&rows, &row_bytes, 20_000);
+            assert!(!head.in_use, "{shown}");
+            assert_eq!((checked.len, row_checked.len), (head.index_len, head.data_len), "{shown}");
+            assert_eq!(
+                head.pages.is_none(),
+                extension == "MYI" || shown.to_string().contains("secret"),
+                "{shown}"
+            );
+            let Some(pages) = head.pages else { continue };
+            assert_eq!((&checked.bad, checked.more_bad), (&vec![], 0), "{shown}");
+            sum.add(&checked.counts);
+            tables += 1;
+            if !pages.rows {
+                continue;
+            }
+            assert_eq!((&row_checked.bad, row_checked.more_bad), (&vec![], 0), "{shown}");
+            sum.add(&row_checked.counts);
+            if shown.to_string().contains("t/page") {
+                for (path, mut bytes) in [(&index, bytes), (&rows, row_bytes)] {
+                    bytes[2 * 8192 + 60] ^= 1;
+                    let bad = table_file(path, &bytes, 9000).bad;
+                    assert_eq!(
+                        bad.iter().map(|bad| (bad.page, bad.offset)).collect::<Vec<_>>(),
+                        [(2, 16384)],
+                        "{shown}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(tables > 25 && sum.good > 300 && sum.no_checksum > 100, "{tables} {sum:?}");
 }

@@ -97,6 +97,16 @@ pub enum CreateError {
         /// System error.
         source: io::Error,
     },
+    /// The file became shorter while it was read, so its content is unknown.
+    #[error("{name}: it shrank while it was read, from {stated} to {len} bytes")]
+    Shrunk {
+        /// The name as given.
+        name: Printable,
+        /// Length in bytes when it was opened.
+        stated: u64,
+        /// Bytes that were read.
+        len: u64,
+    },
     /// The stream cannot be written to the output.
     #[error("cannot write the stream: {0}")]
     Write(#[source] io::Error),
@@ -187,7 +197,7 @@ struct Creator<'a, W> {
 impl<W: Write> Creator<'_, W> {
     /// Writes one file and returns its length in bytes.
     fn add(&mut self, planned: &Planned<'_>) -> Result<u64, CreateError> {
-        let mut file = open_regular(&planned.path, planned.given)?;
+        let (mut file, stated) = open_regular(&planned.path, planned.given)?;
         let mut offset = 0;
         loop {
             let read = || read_full(&mut file, &mut self.buffer);
@@ -204,6 +214,10 @@ impl<W: Write> Creator<'_, W> {
                 break;
             }
         }
+        if offset < stated {
+            let name = printable(planned.given);
+            return Err(CreateError::Shrunk { name, stated, len: offset });
+        }
         self.writer.end(&planned.stored).map_err(CreateError::Write)?;
         Ok(offset)
     }
@@ -214,7 +228,7 @@ impl<W: Write> Creator<'_, W> {
         let begun = match error {
             // The reader has closed the output, or writing is impossible.
             CreateError::Write(_) => return,
-            CreateError::Read { offset, .. } => *offset > 0,
+            CreateError::Read { offset: len, .. } | CreateError::Shrunk { len, .. } => *len > 0,
             _ => false,
         };
         // If this fails, the stream is cut off, which readers detect, too.
@@ -228,18 +242,20 @@ fn printable(name: &OsStr) -> Printable {
     Printable::new(name.as_bytes())
 }
 
-fn open_regular(path: &Path, given: &OsStr) -> Result<File, CreateError> {
+/// Opens a file, and returns its length in bytes.
+fn open_regular(path: &Path, given: &OsStr) -> Result<(File, u64), CreateError> {
     let failed = |source| CreateError::Open { name: printable(given), source };
     // Without this flag, opening a FIFO would block before its type is known. Regular files ignore
     // it.
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
         return Err(CreateError::NotRegular { name: printable(given) });
     }
     // Only a hint, so a failure does not matter.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
-    Ok(file)
+    Ok((file, metadata.len()))
 }
 
 /// Fills the buffer, or reads to the end of the input.
@@ -389,6 +405,51 @@ mod tests {
             error.to_string(),
             "the stream is truncated: 1 file has no end chunk: proc/self/mem (at 0)"
         );
+    }
+
+    /// Cuts a file at the first write, which is when its beginning was read.
+    struct Cutter {
+        stream: Vec<u8>,
+        file: Option<PathBuf>,
+        to: u64,
+    }
+
+    impl Write for Cutter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if let Some(path) = self.file.take() {
+                OpenOptions::new().write(true).open(path)?.set_len(self.to)?;
+            }
+            self.stream.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrinks_leaves_a_stream_that_no_reader_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        let len = 2 * CHUNK as u64 + 7;
+        for to in [CHUNK as u64 + 1, CHUNK as u64, 0] {
+            std::fs::write(dir.path().join("t.ibd"), vec![1; 2 * CHUNK + 7]).unwrap();
+            let file = Some(dir.path().join("t.ibd"));
+            let mut output = Cutter { stream: Vec::new(), file, to };
+            let options = CreateOptions { dir: dir.path().into(), ..CreateOptions::default() };
+            let error = create(&mut output, &["t.ibd".into()], &options, |_| ()).unwrap_err();
+            assert!(
+                matches!(error, CreateError::Shrunk { stated, .. } if stated == len),
+                "{error}"
+            );
+            let mut reader = ChunkReader::new(&output.stream[..], Dialect::Auto, Limits::default());
+            let error = loop {
+                match reader.next() {
+                    Ok(item) => assert!(item.is_some(), "accepted as complete"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(error.to_string().contains("no end chunk: t.ibd"), "{error}");
+        }
     }
 
     #[test]

@@ -120,8 +120,8 @@ pub use flow::received::{BlockSums, Received};
 pub use flow::slab::{Slab, SlabPool};
 pub use flow::work::{Done, Watcher, Work};
 pub use inspect::{
-    BadPageOf, BadRedo, Disagreement, IndexProof, IndexWatch, InspectError, InspectOptions,
-    Inspected, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault,
+    BadPageOf, BadRedo, BadTable, Disagreement, IndexProof, IndexWatch, InspectError,
+    InspectOptions, Inspected, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault, TableFault,
 };
 pub use layout::{ClassicLayout, ClassicObjects, ObjectLayout};
 pub use pack::error::{CutError, PackError, TransformError};
@@ -129,6 +129,8 @@ pub use pack::input::{Content, NativeStream, XbstreamInput};
 pub use pack::native_input::start_pack_native;
 pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
 pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
+pub use pack::{PackSettings, start_pack};
+pub use scan::definitions::WithoutTablespace;
 pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
 pub use scan::passthrough::{PassthroughError, relay};
 pub use scan::scanner::{REDO_LOGS, Scanned, StreamError};

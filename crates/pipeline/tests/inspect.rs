@@ -297,6 +297,83 @@ fn a_redo_log_that_recovery_cannot_read_is_damage() {
     assert_eq!(of(&[9; 20_000], 1304), None);
 }
 
+/// The head of an index file of Aria: `flags` are the number of open handles, `transactional`, and
+/// the lengths of both files.
+fn aria_head(open: u8, transactional: u8, lengths: [u64; 2]) -> Vec<u8> {
+    let mut head = vec![0; 8192];
+    head[..4].copy_from_slice(&[0xfe, 0xfe, 9, 3]);
+    (head[7], head[13], head[22], head[25]) = (200, 200, 3, open);
+    head[89..97].copy_from_slice(&lengths[0].to_be_bytes());
+    head[97..105].copy_from_slice(&lengths[1].to_be_bytes());
+    (head[200 + 22], head[200 + 106]) = (0x20, transactional);
+    head
+}
+
+#[test]
+fn a_table_of_another_engine_is_judged_by_its_index_file() {
+    use xb_pipeline::TableFault;
+    // One page that does not match its checksum.
+    let rows = vec![7; 8192];
+    let of = |files: &[(&str, &[u8])]| {
+        let found = pages_of(files, 5);
+        let faults: Vec<_> =
+            found.tables.iter().map(|bad| (bad.path.to_string(), bad.fault)).collect();
+        let counts = (found.files, found.counts.damaged, found.bad.len(), found.in_use);
+        (counts, faults, found)
+    };
+    for order in [["d/t.MAI", "d/t.MAD"], ["d/t.MAD", "d/t.MAI"]] {
+        let both = |head: Vec<u8>| {
+            of(&order.map(|name| (name, if name.ends_with('I') { &head[..] } else { &rows[..] })))
+        };
+        let (counts, faults, _) = both(aria_head(0, 1, [8192, 8192]));
+        assert_eq!((counts, faults.len()), ((2, 1, 1, 0), 0));
+        // The server may have been writing it.
+        assert_eq!(both(aria_head(1, 1, [8192, 8192])).0, (2, 0, 0, 1));
+        // Lengths count only where no log repairs them, and nothing is open.
+        for (open, transactional) in [(0, 1), (1, 0), (1, 1)] {
+            assert!(both(aria_head(open, transactional, [8192, 99_999])).1.is_empty());
+        }
+        let short = TableFault::Short { len: 8192, stated: 99_999 };
+        assert_eq!(both(aria_head(0, 0, [8192, 99_999])).1, [("d/t.MAD".to_owned(), short)]);
+        // Rows that are not in pages.
+        let mut dynamic = aria_head(0, 0, [8192, 8192]);
+        dynamic[22] = 1;
+        let (counts, _, found) = both(dynamic);
+        assert_eq!((counts, found.lengths_only["Aria"]), ((1, 0, 0, 0), 1));
+        // Formats that are not known are not checked.
+        for (at, value) in [(3, 4), (200 + 22, 0x10), (200 + 91, 1), (200 + 106, 2)] {
+            let mut other = aria_head(0, 1, [8192, 8192]);
+            other[at] = value;
+            let (counts, faults, found) = both(other);
+            assert_eq!(
+                (counts, faults.len(), found.not_checked["Aria"]),
+                ((0, 0, 0, 0), 0, 2),
+                "{at}"
+            );
+        }
+        assert_eq!(both(vec![0xfe; 2]).1, [("d/t.MAI".to_owned(), TableFault::HeadCut)]);
+        assert!(matches!(both(vec![9; 9000]).1[..], [(_, TableFault::NotAnIndex(_))]));
+        assert!(matches!(both(vec![]).1[..], [(_, TableFault::NotAnIndex(_))]));
+    }
+    for (name, other) in
+        [("d/t.MYI", ".MYD"), ("d/t.MYD", ".MYI"), ("d/t.MAI", ".MAD"), ("d/t.MAD", ".MAI")]
+    {
+        let faults = of(&[(name, &rows)]).1;
+        assert_eq!(faults, [(name.to_owned(), TableFault::Missing(other))]);
+    }
+    assert!(of(&[("d/#sql-1.MYI", &rows)]).1.is_empty());
+    let (_, _, found) = of(&[
+        ("d/c.CSV", b"1"),
+        ("d/c.CSM", b"1"),
+        ("d/a.ARZ", b"1"),
+        ("#rocksdb/1.sst", b"1"),
+        ("aria_log_control", b"1"),
+        ("d/t.frm", b"1"),
+    ]);
+    let named: Vec<_> = found.not_checked.into_iter().collect();
+    assert_eq!(named, [("ARCHIVE", 1), ("Aria (log)", 1), ("CSV", 2), ("RocksDB", 1)]);
+}
+
 #[test]
 fn holes_of_sparse_chunks_are_zeros() {
     let plain = tablespace(4);
@@ -418,6 +495,21 @@ proptest! {
         let whole = inspect(&stream, stream.len(), options(true)).unwrap();
         prop_assert_eq!(found.pages.bad, whole.pages.bad);
         prop_assert_eq!(found.records, whole.records);
+    }
+
+    /// Whatever the files of a table hold, it is judged without a panic, in any pieces.
+    #[test]
+    fn any_content_of_a_table_is_judged(
+        mut head in prop::collection::vec(any::<u8>(), 0..600), magic in prop::sample::select(vec![[0xfe, 0xfe, 7, 1], [0xfe, 0xfe, 9, 3]]),
+        zeros in 0_usize..20_000, rows in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        head.splice(..head.len().min(4), magic);
+        head.resize(head.len() + zeros, 0);
+        let rows = rows.repeat(60);
+        for (index, data) in [("d/t.MYI", "d/t.MYD"), ("d/t.MAI", "d/t.MAD")] {
+            let found = pages_of(&[(index, &head), (data, &rows)], 5);
+            prop_assert!(found.tables.len() <= 3);
+        }
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub fn enlarged(output: ChildStdout) -> ChildStdout {
 ///
 /// `spool` is the file that [`LockGuard::spool`] created. `message` gets every line of the
 /// producer's stderr, without the line end. `on_stall` is called once if the producer blocked
-/// commits for too long while its output could not be stored; it should end the producer. The output then
+/// commits for too long while its output could not be stored, with the error of the spool's disk if
+/// that was the cause; it should end the producer. The output then
 /// returns an error.
 ///
 /// # Errors
@@ -64,7 +65,7 @@ pub fn guard<R: Read + Send + 'static>(
     spool: Option<std::fs::File>,
     how: &LockGuard,
     mut message: impl FnMut(&[u8]) + Send + 'static,
-    on_stall: impl FnOnce() + Send + 'static,
+    on_stall: impl FnOnce(Option<io::Error>) + Send + 'static,
 ) -> io::Result<(GuardedOutput<R>, Messages)> {
     let settings = SpoolSettings {
         file: spool.map(|file| (file, how.spool_size)),

@@ -119,14 +119,15 @@ struct State {
 
 /// Wraps `source` in a reader, and returns the reader and its switch. `on_stall` is called once,
 /// from a separate thread, if the server was blocked for longer than the settings allow; the reader
-/// then returns an error.
+/// then returns an error. It gets the error of the spool's disk if that, and not the spool's size, left
+/// no room.
 ///
 /// # Errors
 /// If the system cannot start a thread.
 pub fn spooled<R: Read + Send + 'static>(
     source: R,
     settings: SpoolSettings,
-    on_stall: impl FnOnce() + Send + 'static,
+    on_stall: impl FnOnce(Option<io::Error>) + Send + 'static,
 ) -> io::Result<(SpoolReader<R>, LockSwitch)> {
     let SpoolSettings { file, patience, stall } = settings;
     let shared = Arc::new(Shared {
@@ -146,8 +147,8 @@ pub fn spooled<R: Read + Send + 'static>(
     let source = Arc::new(Mutex::new(source));
     let drain = Drain { source: Arc::clone(&source), shared: Arc::clone(&shared), patience, stall };
     std::thread::Builder::new().name("spool".into()).spawn(move || {
-        if drain.run().is_err() {
-            on_stall();
+        if let Err(Stalled { disk }) = drain.run() {
+            on_stall(disk);
         }
     })?;
     Ok((SpoolReader { source, shared: Arc::clone(&shared) }, LockSwitch(shared)))
@@ -202,7 +203,10 @@ impl<R> Drop for SpoolReader<R> {
 }
 
 /// The server was blocked for too long.
-struct Stalled;
+struct Stalled {
+    /// Why the spool could not be written.
+    disk: Option<io::Error>,
+}
 
 struct Drain<R> {
     source: Arc<Mutex<R>>,
@@ -256,6 +260,7 @@ impl<R: Read> Drain<R> {
     /// Moves bytes into the ring, and waits for room. Returns false if the reader is gone.
     fn store(&self, mut bytes: &[u8]) -> Result<bool, Stalled> {
         let mut state = self.shared.state();
+        let mut disk = None;
         while !bytes.is_empty() {
             if state.over {
                 return Ok(false);
@@ -267,13 +272,17 @@ impl<R: Read> Drain<R> {
                 drop(state);
                 let stored = self.shared.ring.write(&bytes[..len], at);
                 state = self.shared.state();
-                if let Ok(len) = stored {
-                    bytes = &bytes[len..];
-                    state.written += len as u64;
-                    self.shared.changed.notify_all();
-                    continue;
+                match stored {
+                    Ok(len) => {
+                        bytes = &bytes[len..];
+                        state.written += len as u64;
+                        disk = None;
+                        self.shared.changed.notify_all();
+                        continue;
+                    }
+                    // A full disk counts as a full spool.
+                    Err(error) => disk = Some(error),
                 }
-                // A full disk counts as a full spool.
             }
             let left = match (self.stall, state.locked_since) {
                 (Some(limit), Some(_)) => limit.saturating_sub(state.held_up),
@@ -283,7 +292,7 @@ impl<R: Read> Drain<R> {
                 let error = io::Error::new(io::ErrorKind::TimedOut, "held up for too long");
                 state.ended = Some(Err(error));
                 self.shared.changed.notify_all();
-                return Err(Stalled);
+                return Err(Stalled { disk });
             }
             let begin = Instant::now();
             let locked = state.locked_since;
@@ -385,7 +394,7 @@ mod tests {
     fn a_locked_source_ends_although_nobody_takes_anything() {
         let len = 3 << 20;
         let (pipe, producer) = source(len);
-        let (mut reader, switch) = spooled(pipe, settings(Some(4 << 20), Some(1)), || {}).unwrap();
+        let (mut reader, switch) = spooled(pipe, settings(Some(4 << 20), Some(1)), |_| {}).unwrap();
         let mut first = [0; 1000];
         reader.read_exact(&mut first).unwrap();
         switch.lock();
@@ -401,7 +410,7 @@ mod tests {
         for file in [Some(1), Some(300_000), Some(1 << 20), None] {
             let len = 3_000_000;
             let (pipe, producer) = source(len);
-            let (mut reader, switch) = spooled(pipe, settings(file, None), || {}).unwrap();
+            let (mut reader, switch) = spooled(pipe, settings(file, None), |_| {}).unwrap();
             switch.lock();
             let mut all = Vec::new();
             // Small rings take many steps: those of one byte are tested on a prefix only.
@@ -420,7 +429,7 @@ mod tests {
         for _ in 0..300 {
             let len = 2 << 20;
             let (pipe, producer) = source(len);
-            let (mut reader, switch) = spooled(pipe, settings(None, None), || {}).unwrap();
+            let (mut reader, switch) = spooled(pipe, settings(None, None), |_| {}).unwrap();
             let locker = std::thread::spawn(move || switch.lock());
             let mut all = Vec::new();
             let mut piece = [0; 64 << 10];
@@ -433,12 +442,37 @@ mod tests {
         }
     }
 
+    /// Every write to this device fails as on a full disk.
+    #[test]
+    fn a_full_disk_under_the_spool_is_told_from_a_full_spool() {
+        let (pipe, producer) = source(8 << 20);
+        let (told, stalled) = mpsc::channel();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let settings = SpoolSettings { file: Some((full, 16 << 20)), ..settings(None, Some(20)) };
+        let on_stall = move |disk: Option<io::Error>| told.send(disk).unwrap();
+        let (reader, switch) = spooled(pipe, settings, on_stall).unwrap();
+        switch.lock();
+        let disk = stalled.recv().unwrap().map(|error| error.kind());
+        assert_eq!(disk, Some(io::ErrorKind::StorageFull));
+        drop(reader);
+        let _ = producer.join().unwrap();
+        // A spool that is too small has no such error.
+        let (pipe, producer) = source(8 << 20);
+        let (told, stalled) = mpsc::channel();
+        let on_stall = move |disk: Option<io::Error>| told.send(disk.is_none()).unwrap();
+        let (reader, switch) = spooled(pipe, self::settings(Some(9), Some(20)), on_stall).unwrap();
+        switch.lock();
+        assert!(stalled.recv().unwrap());
+        drop(reader);
+        let _ = producer.join().unwrap();
+    }
+
     #[test]
     fn whoever_holds_up_the_server_for_too_long_is_told_on() {
         for file in [Some(100_000), None] {
             let (pipe, producer) = source(8 << 20);
             let (told, stalled) = mpsc::channel();
-            let on_stall = move || told.send(()).unwrap();
+            let on_stall = move |_| told.send(()).unwrap();
             let (mut reader, switch) = spooled(pipe, settings(file, Some(20)), on_stall).unwrap();
             switch.lock();
             stalled.recv().unwrap();
@@ -458,7 +492,7 @@ mod tests {
     fn a_slow_pipeline_is_a_stall_too() {
         let (pipe, producer) = source(8 << 20);
         let (told, stalled) = mpsc::channel();
-        let on_stall = move || told.send(()).unwrap();
+        let on_stall = move |_| told.send(()).unwrap();
         let (mut reader, switch) =
             spooled(pipe, settings(Some(100_000), Some(30)), on_stall).unwrap();
         switch.lock();
@@ -484,7 +518,7 @@ mod tests {
     fn without_a_lock_a_source_may_wait_for_ever() {
         let (pipe, producer) = source(2 << 20);
         let settings = settings(Some(100_000), Some(0));
-        let (mut reader, switch) = spooled(pipe, settings, || panic!("nobody waits")).unwrap();
+        let (mut reader, switch) = spooled(pipe, settings, |_| panic!("nobody waits")).unwrap();
         switch.unlock();
         let mut all = Vec::new();
         reader.read_to_end(&mut all).unwrap();

@@ -9,11 +9,11 @@ use xb_binlog::NotedPosition;
 use xb_uploader::Listed;
 
 use crate::catalogue::Catalogue;
-use crate::claim::{DEAD, claims, standing};
+use crate::claim::{DEAD, claims, is_of_dead_process, standing};
 use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
-use crate::manifest::{Base, End, Layout, Manifest, StoredManifest};
+use crate::manifest::{Base, End, Layout, Manifest, StoredManifest, WithoutTablespace};
 use crate::names::{BackupName, CATALOG, CLAIM};
 use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
@@ -86,6 +86,8 @@ pub struct Listing {
     pub files: Option<u64>,
     /// Tables of users in the stream.
     pub tables: Option<u64>,
+    /// Tables of InnoDB whose definition is in the stream, and whose tablespace is not.
+    pub without_tablespace: Option<WithoutTablespace>,
     /// Full or incremental, if the producer reported it.
     pub kind: Option<BackupKind>,
     /// Base of an incremental backup.
@@ -600,6 +602,7 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     listing.files = known.then_some(manifest.files);
     listing.tables = manifest.tables;
+    listing.without_tablespace = manifest.without_tablespace;
     listing.raw = manifest.end == End::Raw;
     if !known {
         listing.problem = Some("content not inspected".to_owned());
@@ -633,6 +636,7 @@ fn empty(name: &str, state: State) -> Listing {
         objects: None,
         files: None,
         tables: None,
+        without_tablespace: None,
         kind: None,
         base: None,
         server: None,
@@ -689,10 +693,15 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, RepoEr
     let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
     let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
     let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
+    let mut packed_alive = false;
+    for claim in found.packed.iter().filter(is_claim).filter(|claim| fresh(claim.modified)) {
+        let key = root.key(&format!("{name}/{}", claim.key));
+        packed_alive = packed_alive || !is_of_dead_process(root, &key).await?;
+    }
     let classic = !found.classic.is_empty();
     let state = match packed_claim {
         _ if classic_claim.alive.is_some() => State::Running,
-        _ if packed_claim.is_some_and(fresh) => State::Running,
+        _ if packed_alive => State::Running,
         _ if found.is_folder() => State::Folder,
         None if classic && !classic_claim.may_own(&found.classic) => State::StockUnproven,
         _ if classic || !found.packed.is_empty() => State::Abandoned,

@@ -4,7 +4,9 @@ use crate::claim::mark::settled;
 use crate::error::RepoError;
 use crate::list::state_without_manifest;
 use crate::names::BackupName;
-use crate::records::{Pin, pinned, remove_pin, write_acceptance, write_pin};
+use crate::records::{
+    Acceptance, Pin, pinned, remove_acceptance, remove_pin, write_acceptance, write_pin,
+};
 use crate::root::Root;
 
 /// Pins the backup `name`, so that `prune` keeps it.
@@ -34,6 +36,15 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
 pub async fn accept(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<(), RepoError> {
     let manifest = digest_of(root, name).await?;
     write_acceptance(root, name, manifest, reason).await
+}
+
+/// Takes back the acceptance of the backup `name`, and returns it, if there was one.
+///
+/// # Errors
+/// As [`pin`]; [`RepoError::Concurrent`] if another command changed it meanwhile.
+pub async fn take_back(root: &Root, name: &BackupName) -> Result<Option<Acceptance>, RepoError> {
+    let manifest = digest_of(root, name).await?;
+    remove_acceptance(root, name, &manifest).await
 }
 
 /// Removes the pin and returns it, if there was one.

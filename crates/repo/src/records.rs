@@ -46,6 +46,9 @@ pub struct VerifyResult {
     /// Number of problems found.
     #[serde(default)]
     pub problems: u64,
+    /// Bytes of the files once they are restored, if files are compressed one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpacked_bytes: Option<u64>,
     /// Result for the pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<PageReport>,
@@ -67,7 +70,8 @@ impl VerifyResult {
             finished: report.finished,
             tool: tool.to_owned(),
             problems: report.problems.len() as u64 + report.more_problems,
-            pages: report.pages,
+            unpacked_bytes: report.unpacked_bytes,
+            pages: report.pages.clone(),
             restore: report.restore.clone(),
         }
     }
@@ -520,16 +524,27 @@ pub async fn remove_pin(
     name: &BackupName,
     manifest: Option<&str>,
 ) -> Result<Option<Pin>, RepoError> {
-    let key = root.key(&pin_key(name));
+    let look = pinned(root, name, manifest);
+    remove_seen(root, &pin_key(name), look, || pin_of(name)).await
+}
+
+/// Removes the record at `key` and returns what `look` finds in it. One that was changed since stays.
+async fn remove_seen<T>(
+    root: &Root,
+    key: &str,
+    look: impl Future<Output = Result<Option<T>, RepoError>>,
+    what: impl Fn() -> String,
+) -> Result<Option<T>, RepoError> {
+    let key = root.key(key);
     let was = root.store().get(&key).await.ok();
-    let found = pinned(root, name, manifest).await?;
+    let found = look.await?;
     let is_it = |there: There<'_>| match there {
         There::Content(bytes) => was.as_ref().is_none_or(|was| was == bytes),
         There::Unreadable => was.is_none(),
         There::Nothing => false,
     };
     match root.store().delete_expected(&key, is_it).await? {
-        Guarded::Other if found.is_some() => Err(RepoError::Concurrent { what: pin_of(name) }),
+        Guarded::Other if found.is_some() => Err(RepoError::Concurrent { what: what() }),
         _ => Ok(found),
     }
 }
@@ -575,8 +590,25 @@ pub async fn write_acceptance(
         since: Timestamp::now(),
     };
     let bytes = encode(&acceptance, None)?;
-    let what = || format!("the acceptance of {name}");
+    let what = || acceptance_of(name);
     change(root, &accepted_key(name), what, |_| Ok(bytes.clone())).await
+}
+
+fn acceptance_of(name: &BackupName) -> String {
+    format!("the acceptance of {name}")
+}
+
+/// Removes the acceptance of the backup with this manifest, and returns it.
+///
+/// # Errors
+/// [`RepoError::Concurrent`] if another command replaces it; [`RepoError::Store`].
+pub async fn remove_acceptance(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+) -> Result<Option<Acceptance>, RepoError> {
+    let look = accepted(root, name, manifest);
+    remove_seen(root, &accepted_key(name), look, || acceptance_of(name)).await
 }
 
 #[cfg(test)]
@@ -592,6 +624,7 @@ mod tests {
             finished: Timestamp::from_second(at).unwrap(),
             tool: "test".into(),
             problems: u64::from(!ok),
+            unpacked_bytes: None,
             pages: None,
             restore: None,
         }

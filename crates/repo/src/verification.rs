@@ -24,8 +24,8 @@ pub enum Level {
     /// Seal, frames, index, chunks, and the encryption and compression of single files are valid,
     /// and the stream is complete.
     Decrypt,
-    /// The pages of InnoDB tablespaces match their checksums, which finds damage older than the
-    /// backup.
+    /// The pages of InnoDB tablespaces and Aria tables match their checksums, and the files of other
+    /// tables have their length as far as they state it, which finds damage older than the backup.
     Pages,
     /// The backup was restored and prepared, and a server started on it checked every table.
     Restore,
@@ -115,9 +115,9 @@ pub struct LevelReport {
 }
 
 /// Result for the pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageReport {
-    /// Tablespace files that were checked.
+    /// Tablespace files, and files of Aria tables, whose pages were checked.
     pub files: u64,
     /// Tablespace files that could not be checked.
     pub passed_over: u64,
@@ -131,9 +131,16 @@ pub struct PageReport {
     pub unchecked: u64,
     /// Pages that do not match their checksum.
     pub damaged: u64,
-    /// Missing pages of which only a prepared backup shows whether the redo log has them.
+    /// Pages that only a prepared backup decides on: missing ones that the redo log may have, and
+    /// bad ones of Aria tables that the server had open.
     #[serde(default)]
     pub undecided: u64,
+    /// Files of MyISAM and Aria tables of which only the length was checked, by engine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lengths_only: BTreeMap<String, u64>,
+    /// Files that were not checked, by engine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_checked: BTreeMap<String, u64>,
 }
 
 impl From<&PagesFound> for PageReport {
@@ -146,9 +153,15 @@ impl From<&PagesFound> for PageReport {
             no_checksum: found.counts.no_checksum,
             unchecked: found.counts.unchecked,
             damaged: found.counts.damaged,
-            undecided: found.doubtful,
+            undecided: found.doubtful + found.in_use,
+            lengths_only: by_engine(&found.lengths_only),
+            not_checked: by_engine(&found.not_checked),
         }
     }
+}
+
+fn by_engine(files: &BTreeMap<&'static str, u64>) -> BTreeMap<String, u64> {
+    files.iter().map(|(engine, files)| ((*engine).to_owned(), *files)).collect()
 }
 
 /// Result of a trial restore.
@@ -229,6 +242,9 @@ pub struct VerifyReport {
     pub stored_bytes: u64,
     /// Bytes of the stream, if it was read.
     pub stream_bytes: Option<u64>,
+    /// Bytes of the files once they are restored: with compression undone, and without holes. Known if
+    /// the content was read, and files in it are compressed.
+    pub unpacked_bytes: Option<u64>,
     /// Files in the stream, if it was read.
     pub files: Option<u64>,
     /// Result for the pages.
@@ -266,6 +282,7 @@ impl VerifyReport {
             objects: 0,
             stored_bytes: 0,
             stream_bytes: None,
+            unpacked_bytes: None,
             files: None,
             pages: None,
             restore: None,

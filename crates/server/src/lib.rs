@@ -20,7 +20,7 @@ mod recovery;
 mod server;
 
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
-pub use origin::origin_settings;
+pub use origin::{key_plugin, origin_settings};
 pub use private::{private_args, socket_in};
 pub use recovery::recovery_memory;
 pub use server::{Server, ServerError, Setup};

@@ -22,15 +22,27 @@ const TAKEN_OVER: [&str; 4] = [
 const PLUGINS: [&str; 5] =
     ["provider_bzip2", "provider_lz4", "provider_lzma", "provider_lzo", "provider_snappy"];
 
+/// Plugins that hold keys of encrypted tables. They are not loaded: only the operator gives keys.
+const KEY_PLUGINS: [&str; 3] =
+    ["file_key_management", "hashicorp_key_management", "aws_key_management"];
+
+/// Returns the plugin with the keys of encrypted tables that the server of the backup in `data` had
+/// loaded, if it is one of MariaDB's.
+#[must_use]
+pub fn key_plugin(data: &Path) -> Option<&'static str> {
+    let text = option_file(data);
+    let lists = text.lines().filter_map(|line| line.split_once('='));
+    let mut lists = lists.filter(|(key, _)| key.trim() == "plugin_load");
+    lists.find_map(|(_, list)| known_plugins(list, &KEY_PLUGINS).next())
+}
+
 /// Returns the settings in the option file of the backup in `data` that a server on it needs, as
 /// arguments, and those that load the plugins on a fixed list from the server's own directory. The file
 /// comes from outside: any other setting or plugin in it, and any value with a path, is ignored. So is
 /// a file that is missing.
 #[must_use]
 pub fn origin_settings(data: &Path) -> Vec<OsString> {
-    let mut text = Vec::new();
-    let _ = File::open(data.join(FILE)).and_then(|file| file.take(MAX).read_to_end(&mut text));
-    let text = String::from_utf8_lossy(&text);
+    let text = option_file(data);
     let plain =
         |value: &str| value.bytes().all(|b| b.is_ascii_alphanumeric() || b":;._-".contains(&b));
     let mut args = Vec::new();
@@ -39,18 +51,29 @@ pub fn origin_settings(data: &Path) -> Vec<OsString> {
         if TAKEN_OVER.contains(&key) && plain(value) {
             args.push(format!("--loose-{key}={value}").into());
         } else if key == "plugin_load" {
-            args.extend(plugins(value).map(|name| format!("--plugin-load-add={name}").into()));
+            let plugins = known_plugins(value, &PLUGINS);
+            args.extend(plugins.map(|name| format!("--plugin-load-add={name}").into()));
         }
     }
     args
 }
 
+/// Reads the option file, or what is left of it.
+fn option_file(data: &Path) -> String {
+    let mut text = Vec::new();
+    let _ = File::open(data.join(FILE)).and_then(|file| file.take(MAX).read_to_end(&mut text));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// The known plugins in a list such as `NAME=LIBRARY;LIBRARY`.
-fn plugins(list: &str) -> impl Iterator<Item = &'static str> {
+fn known_plugins<'l>(
+    list: &'l str,
+    known: &'l [&'static str],
+) -> impl Iterator<Item = &'static str> + 'l {
     list.split(';').filter_map(|entry| {
         let library = entry.rsplit('=').next().unwrap_or_default().trim();
         let library = library.strip_suffix(".so").unwrap_or(library);
-        PLUGINS.iter().find(|known| **known == library).copied()
+        known.iter().find(|known| **known == library).copied()
     })
 }
 
@@ -76,5 +99,11 @@ mod tests {
                 "--plugin-load-add=provider_snappy",
             ]
         );
+        assert_eq!(key_plugin(dir.path()), None);
+        // As mariadb-backup writes it.
+        let text = "[mysqld]\nplugin_load=provider_lz4=provider_lz4;file_key_management=file_key_management\nfile_key_management_filename=/x\n";
+        std::fs::write(dir.path().join("backup-my.cnf"), text).unwrap();
+        assert_eq!(key_plugin(dir.path()), Some("file_key_management"));
+        assert_eq!(origin_settings(dir.path()), ["--plugin-load-add=provider_lz4"]);
     }
 }

@@ -203,7 +203,7 @@ impl Run<'_> {
             spool,
             locks,
             move |line| heard.add(line),
-            move || stalled.ask(CancelReason::LockStall { seconds }),
+            move |_| stalled.ask(CancelReason::LockStall { seconds }),
         )
         .map_err(failed)?;
         let (name, stop) = (self.name(), stop.clone());

@@ -274,6 +274,37 @@ async fn a_forgotten_upload_is_sent_again_in_a_new_one() {
     }
 }
 
+/// The store carries out the request that begins an upload, although its sender was cancelled meanwhile.
+#[tokio::test]
+async fn an_upload_that_begins_while_it_is_cancelled_is_aborted() {
+    let bucket = s3::bucket();
+    let rule = Rule::new("POST", "uploads", Action::Hold);
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    let direct = opened(&bucket.url("a"), &s3_settings(&bucket.endpoint()), quick());
+    let mut sender = PartSender::new(store, 4);
+    let held = async {
+        while proxy.held() < 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        sent = sender.send(part("a/object", 0, false)) => panic!("not held: {sent:?}"),
+        () = held => {}
+    }
+    assert_eq!(direct.unfinished_uploads("a/").await.unwrap(), []);
+    let arrive = async {
+        // The sender waits for the request, or has looked for the upload already.
+        for _ in 0..5 {
+            assert_eq!(direct.size("a/object").await.unwrap(), None);
+        }
+        proxy.release();
+    };
+    tokio::join!(sender.abort(), arrive);
+    assert_eq!(proxy.count("DELETE", "uploadId="), 1);
+    assert_eq!(direct.unfinished_uploads("a/").await.unwrap(), []);
+}
+
 /// Removes the unfinished upload while `held` of its parts are on their way, and lets these arrive.
 async fn forget(proxy: &Proxy, store: &Store, held: usize) {
     while proxy.held() < held {

@@ -175,6 +175,9 @@ pub(crate) struct AcceptArgs {
     /// Reason, shown by `list --long`
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+    /// Take back an earlier `accept`
+    #[arg(long, conflicts_with = "reason")]
+    pub(crate) undo: bool,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

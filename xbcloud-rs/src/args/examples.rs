@@ -107,8 +107,9 @@ pub(crate) const ACCEPT: &str = "\
 Until then prune and run remove no backup of its server (smaller), or the backup counts for no
 retention rule and is an error for monitor (without its base).
 
-Example:
-  xbcloud-rs accept s3://bucket/shop/mon --reason='the log tables have moved'";
+Examples:
+  xbcloud-rs accept s3://bucket/shop/mon --reason='the log tables have moved'
+  xbcloud-rs accept s3://bucket/shop/mon --undo";
 
 pub(crate) const PRUNE: &str = "\
 Examples:

@@ -111,7 +111,10 @@ impl Context {
     {
         let observer = Observer::default();
         let (canceller, cancel) = cancellation();
-        let _signals = Signals::catch(move |signal| canceller.cancel(signal)).stage("run")?;
+        let (log, left) = (self.log.clone(), left_behind(WRITES.contains(&what)));
+        let cancel_work = move |signal| canceller.cancel(signal);
+        let tell = move |_| log.warn(left);
+        let _signals = Signals::catch_and_tell(cancel_work, tell).stage("run")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -134,6 +137,19 @@ impl Context {
         // One of our threads may still wait for a stalled producer; it ends with the process.
         runtime.shutdown_background();
         Ok((outcome.map_err(report::failure)?, end))
+    }
+}
+
+/// Commands that write objects and claims, as [`Context::with_progress`] names them.
+const WRITES: [&str; 6] = ["put", "backup", "copy", "delete", "prune", "gc"];
+
+/// What a command says that another signal ends before it has cleaned up.
+fn left_behind(writes: bool) -> &'static str {
+    match writes {
+        true => {
+            "ended at once by another signal: objects, unfinished uploads and a claim may be left; `xbcloud-rs gc` removes them once they are a day old"
+        }
+        false => "ended at once by another signal",
     }
 }
 

@@ -234,7 +234,12 @@ async fn restored(
     talk: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
     let Session { observer, cancel, .. } = session;
-    let how = RestoreOptions { durability: Durability::None, decompress: true, check_room: true };
+    let how = RestoreOptions {
+        durability: Durability::None,
+        decompress: true,
+        check_room: true,
+        room_beside: 0,
+    };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
     let (mut restored, mut folders) = fetch(session, get, links, (data, how)).await?;
     let covered = is_covered(data, &folders[1..]);

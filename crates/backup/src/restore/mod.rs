@@ -8,6 +8,7 @@ mod new_master_key;
 pub(crate) mod owner;
 pub(crate) mod prepare;
 pub(crate) mod restore_and_prepare;
+pub(crate) mod room;
 mod write_back;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use self::journal::head::{About, is_unfinished};
 use self::journal::left::Left;
 use self::journal::load::load;
 use self::journal::write::Journal;
+use self::room::{check_room, needed};
 use crate::error::BackupError;
 use crate::read::find::find;
 use crate::read::get::transfer;
@@ -143,8 +145,12 @@ async fn attempt(
     if objects.is_raw() {
         return Err(failed(RAW.into()));
     }
-    if let Some(bytes) = objects.stream_bytes().filter(|_| how.check_room) {
-        check_room(target, bytes.saturating_add(how.room_beside)).map_err(failed)?;
+    if how.check_room {
+        let there = found.as_ref().map_or(0, |(_, left)| left.bytes());
+        let all = request.files.is_all();
+        let needed =
+            cancel.or(needed(root, (&request.name, &objects), how.decompress, all, there)).await?;
+        needed.map_or(Ok(()), |bytes| check_room(target, bytes.saturating_add(how.room_beside))).map_err(failed)?;
     }
     // Without a manifest, the next run might find another backup under this name. A native stream
     // has not been inspected, so it may not contain files at all.
@@ -284,19 +290,6 @@ fn plan(
     let cipher = file_cipher(request.keys.key.as_ref())?;
     let decrypt = cipher.map_or(Decrypt::Refuse, Decrypt::With);
     Ok((plan, Undo { decompress: how.decompress, decrypt, threads: resources.threads, memory }))
-}
-
-/// Refuses early what would end with a full disk.
-pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
-    let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
-    let Ok(stat) = rustix::fs::statvfs(there) else { return Ok(()) };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if free < needed {
-        return Err(format!(
-            "the files need about {needed} bytes, but only {free} are free; make room, or add --no-space-check if holes in the files will save enough"
-        ));
-    }
-    Ok(())
 }
 
 /// Passes the stream to the extractor.

@@ -40,6 +40,7 @@ impl Run<'_> {
         let scanned = &found.scanned;
         self.report.stream_bytes = Some(scanned.bytes);
         self.report.files = Some(scanned.files);
+        self.report.unpacked_bytes = (found.undone > 0).then_some(found.unpacked);
         if let Some(manifest) = manifest.filter(|manifest| !manifest.is_carried()) {
             let (files, bytes) = (manifest.files, manifest.stream_bytes);
             if scanned.files != files {
@@ -94,6 +95,33 @@ impl Run<'_> {
                 offset: None,
                 what: redo.fault.to_string(),
             });
+        }
+        for table in &found.tables {
+            self.report.problem(Problem {
+                level: Level::Pages,
+                object: None,
+                file: Some(table.path.to_string()),
+                offset: None,
+                what: table.fault.to_string(),
+            });
+        }
+        for (files, what) in [
+            (&found.lengths_only, "of these files, only the length was checked"),
+            (&found.not_checked, "not checked below level restore"),
+        ] {
+            let files: Vec<_> = files
+                .iter()
+                .map(|(engine, n)| format!("{} of {engine}", counted(*n, "file")))
+                .collect();
+            if !files.is_empty() {
+                self.note(&format!("{what}: {}", files.join(", ")));
+            }
+        }
+        if found.in_use > 0 {
+            self.warn(&format!(
+                "{} of Aria do not match their checksum: not checkable, because the server had these tables open and may have been writing them; only level restore shows whether it can repair them",
+                counted(found.in_use, "page")
+            ));
         }
         if found.passed_over > 0 {
             self.note(&format!(

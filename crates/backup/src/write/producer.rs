@@ -23,7 +23,7 @@ pub struct Producer {
     program: String,
     messages: Option<Messages>,
     /// Receives a message when the producer was blocked for too long while holding locks.
-    stalled: Option<oneshot::Receiver<()>>,
+    stalled: Option<oneshot::Receiver<Option<String>>>,
     lock_stall: Option<Duration>,
     ended: bool,
     /// FIFOs of the producer, removed at the end.
@@ -105,9 +105,9 @@ impl Producer {
             _fifos: fifos,
         };
         let (tell, stalled) = oneshot::channel();
-        let on_stall = || {
+        let on_stall = |disk: Option<std::io::Error>| {
             // The receiver is gone once the run is over.
-            let _ = tell.send(());
+            let _ = tell.send(disk.map(|error| error.to_string()));
         };
         let (output, messages) = take_over((stream, stderr), spool, guard, message, on_stall)
             .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
@@ -119,16 +119,18 @@ impl Producer {
     /// Waits until a lock stall; never returns if none occurs.
     pub(crate) async fn stalled(&mut self) -> BackupError {
         let told = match &mut self.stalled {
-            Some(stalled) => stalled.await.is_ok(),
-            None => false,
+            Some(stalled) => stalled.await.ok(),
+            None => None,
         };
         // The channel delivers only one message and must not be polled again.
         self.stalled = None;
-        if !told {
-            std::future::pending::<()>().await;
-        }
+        let Some(disk) = told else { return std::future::pending().await };
         let seconds = self.lock_stall.unwrap_or_default().as_secs();
-        BackupError::LockStall { program: self.program.clone(), seconds }
+        let program = self.program.clone();
+        match disk {
+            None => BackupError::LockStall { program, seconds },
+            Some(what) => BackupError::SpoolDisk { program, seconds, what },
+        }
     }
 
     /// File name of the program.

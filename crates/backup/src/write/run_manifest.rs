@@ -11,7 +11,7 @@ use xb_repo::lineage::{find_base, same_server};
 use xb_repo::manifest::source_info::{SourceInfo, made_at};
 use xb_repo::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
-    Sealed,
+    Sealed, WithoutTablespace,
 };
 use xb_repo::names::BackupName;
 use xb_repo::resolve::manifests;
@@ -90,6 +90,8 @@ impl RunFolder {
             stream_bytes: put.scanned.bytes,
             files: put.scanned.files,
             tables: inspected.then_some(put.scanned.tables),
+            compressed_files: Some(put.scanned.compressed_files).filter(|files| *files > 0),
+            without_tablespace: WithoutTablespace::found(&put.scanned.without_tablespace),
             packed,
             classic,
             object_digest: None,

@@ -304,8 +304,12 @@ fn prune_keeps_what_other_objects_lie_in_and_removes_the_rest() {
     let candidates = Candidate::all(&lines);
     let plan = plan_prune(&candidates, &Keep { last: 1, ..Keep::default() }, Timestamp::now());
     let mut done = Vec::new();
-    let gone = block_on(xb_backup::prune(&session(&store.root), &plan, |name, kept| {
-        done.push((name.to_owned(), kept.map(ToString::to_string)));
+    let gone = block_on(xb_backup::prune(&session(&store.root), &plan, |name, step| {
+        let kept = match step {
+            xb_backup::PruneStep::Kept(why) => Some(why.to_string()),
+            _ => None,
+        };
+        done.push((name.to_owned(), kept));
     }));
     assert_eq!(gone.unwrap(), ["b0"]);
     let kept = done.iter().find(|(name, _)| name == "b1").unwrap().1.as_deref().unwrap();

@@ -45,6 +45,17 @@ impl Signals {
     /// # Errors
     /// The handler cannot be installed or the thread cannot be started.
     pub fn catch(on_signal: impl Fn(i32) + Send + 'static) -> io::Result<Self> {
+        Self::catch_and_tell(on_signal, |_| ())
+    }
+
+    /// Like [`Signals::catch`]. `at_once` is called before another signal ends the process at once.
+    ///
+    /// # Errors
+    /// As [`Signals::catch`].
+    pub fn catch_and_tell(
+        on_signal: impl Fn(i32) + Send + 'static,
+        at_once: impl Fn(i32) + Send + 'static,
+    ) -> io::Result<Self> {
         let ignored = ignored_mask();
         let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|s| !is_in(ignored, *s));
         let mut signals = signal_hook::iterator::Signals::new(wanted)?;
@@ -56,6 +67,7 @@ impl Signals {
                 on_signal(signal);
                 let first = *first.get_or_insert_with(Instant::now);
                 if first.elapsed() >= SAME_WISH {
+                    at_once(signal);
                     low_level::exit(128 + signal);
                 }
             }

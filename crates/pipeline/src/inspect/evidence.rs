@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 use xb_pages::{BadPage, Fault, PageCounts, SystemFile};
 use xb_reader::RelPath;
 
+use super::bad_page::BadPageOf;
 use super::layer_state::Content;
 use super::redo::{BadRedo, RedoFound, bad_redo};
+use super::tables::{BadTable, Concluded, Tables, engine_of};
 use crate::scan::end_rule::{CHECKPOINTS, is_unprepared};
 
 /// Maximum number of bad pages that are listed individually.
@@ -23,16 +25,6 @@ const IDLE: u64 = 512;
 /// A redo log with fewer bytes than this after its checkpoint creates no tablespace: a table without
 /// columns of note takes 1560 (MariaDB 10.11).
 const CREATES_NOTHING: u64 = 1024;
-
-/// A bad page and its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BadPageOf {
-    /// The file's name in the stream.
-    pub path: RelPath,
-    /// The page and its defect.
-    pub page: BadPage,
-}
 
 /// Findings about the pages of a stream.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +46,14 @@ pub struct PagesFound {
     pub doubtful: u64,
     /// The redo log, if recovery cannot read it.
     pub redo: Option<BadRedo>,
+    /// Bad pages of Aria tables that the server had open: it may have been writing them.
+    pub in_use: u64,
+    /// The first [`MAX_BAD_PAGES`] files of MyISAM and Aria tables that no server can use.
+    pub tables: Vec<BadTable>,
+    /// Files of which only the length was checked, by engine.
+    pub lengths_only: BTreeMap<&'static str, u64>,
+    /// Files that were not checked, by engine.
+    pub not_checked: BTreeMap<&'static str, u64>,
 }
 
 impl PagesFound {
@@ -62,6 +62,31 @@ impl PagesFound {
             self.bad.push(BadPageOf { path: path.clone(), page });
         } else {
             self.untold += 1;
+        }
+    }
+
+    fn add_table(&mut self, table: BadTable) {
+        if self.tables.len() < MAX_BAD_PAGES {
+            self.tables.push(table);
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    fn take_tables(&mut self, concluded: Concluded) {
+        let Concluded { files, counts, bad, more_bad, in_use, tables, lengths_only, not_checked } =
+            concluded;
+        self.files += files;
+        self.counts.add(&counts);
+        bad.into_iter().for_each(|BadPageOf { path, page }| self.add(&path, page));
+        self.untold += more_bad;
+        self.in_use += in_use;
+        tables.into_iter().for_each(|table| self.add_table(table));
+        for (engine, files) in lengths_only {
+            *self.lengths_only.entry(engine).or_default() += files;
+        }
+        for (engine, files) in not_checked {
+            *self.not_checked.entry(engine).or_default() += files;
         }
     }
 }
@@ -75,6 +100,8 @@ pub(super) struct Evidence {
     more_missing: u64,
     redo: Vec<(RelPath, RedoFound)>,
     system: Vec<(RelPath, SystemFile)>,
+    /// Tables of MyISAM and Aria of which one file was seen so far.
+    tables: Tables,
 }
 
 impl Evidence {
@@ -102,7 +129,15 @@ impl Evidence {
     /// Takes the result for a file that has ended.
     pub(super) fn file(&mut self, path: &RelPath, content: Content) {
         match content {
-            Content::Other => {}
+            Content::Other => {
+                if let Some(engine) = engine_of(path.as_bytes()) {
+                    *self.found.not_checked.entry(engine).or_default() += 1;
+                }
+            }
+            Content::Table(file) => {
+                let concluded = self.tables.file(path, file);
+                self.found.take_tables(concluded);
+            }
             Content::PassedOver => self.found.passed_over += 1,
             Content::Pages(checked) => {
                 self.found.files += 1;
@@ -138,6 +173,7 @@ impl Evidence {
             }
         }
         found.doubtful += self.more_missing;
+        found.take_tables(self.tables.halves());
         found
     }
 

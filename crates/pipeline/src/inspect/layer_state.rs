@@ -1,16 +1,20 @@
 //! State of one file during inspection: its layers are decoded and its pages checked.
 
-use xb_pages::{BadPage, FileChecked, PageChecker};
+use xb_pages::{BadPage, FileChecked, PageChecker, TableFileChecker, TableFileName};
 use xb_reader::RelPath;
 
 use super::options::InspectOptions;
 use super::redo::{RedoFile, RedoFound};
+use super::tables::Found;
 use crate::extract::decode::{CodecChain, Decrypt, FileDecodeError, Flow, Layer, Plan, Undo, Want};
 use crate::flow::budget::{Budget, Permit};
 use crate::scan::end_rule::{is_redo_log, logical_name};
 
 /// Size of the buffer for decoded bytes.
 const BUFFER: usize = 256 << 10;
+
+/// A restore leaves pieces of zeros of this size as holes.
+const HOLE: usize = 4096;
 
 /// Suffix of the files that hold changed pages in incremental backups.
 const DELTA: &[u8] = b".delta";
@@ -26,6 +30,8 @@ pub(super) struct Look {
     postponed: bool,
     /// File offset of the next byte, as the stream has it.
     next: u64,
+    /// Bytes of the decoded file, without its holes.
+    unpacked: u64,
 }
 
 struct Layers {
@@ -63,6 +69,10 @@ enum Pages {
     Redo(RedoFile),
     /// A redo log that stays encrypted or compressed.
     UnreadRedo,
+    /// A file of a MyISAM or Aria table.
+    Table(Box<TableFileChecker>),
+    /// A file of a MyISAM or Aria table that stays encrypted or compressed, or is out of order.
+    UnreadTable,
 }
 
 /// Result for the content of a file.
@@ -72,6 +82,8 @@ pub(super) enum Content {
     Pages(FileChecked),
     /// A file of the redo log.
     Redo(RedoFound),
+    /// A file of a MyISAM or Aria table.
+    Table(Found),
 }
 
 impl Look {
@@ -97,8 +109,10 @@ impl Look {
 
     /// Stops checking pages, because the file's bytes are out of order.
     pub(super) fn pass_over(&mut self) {
-        if let Pages::Checked(_) = self.pages {
-            self.pages = Pages::PassedOver;
+        match self.pages {
+            Pages::Checked(_) => self.pages = Pages::PassedOver,
+            Pages::Table(_) => self.pages = Pages::UnreadTable,
+            _ => {}
         }
     }
 
@@ -123,6 +137,7 @@ impl Look {
     pub(super) fn held(&self) -> u64 {
         match &self.pages {
             Pages::Checked(checker) => checker.held() as u64,
+            Pages::Table(checker) => checker.held() as u64,
             _ => 0,
         }
     }
@@ -141,8 +156,12 @@ impl Look {
         self.hole_up_to(offset, bad);
         self.next = offset + bytes.len() as u64;
         match &mut self.chain {
-            Some(layers) => layers.run(bytes, desk, &mut self.pages, bad),
+            Some(layers) => {
+                self.unpacked += layers.run(bytes, desk, &mut self.pages, bad)?;
+                Ok(())
+            }
             None => {
+                self.unpacked += bytes.len() as u64;
                 self.pages.feed(bytes, bad);
                 Ok(())
             }
@@ -159,17 +178,18 @@ impl Look {
         }
     }
 
-    /// Ends the file; every layer must have ended, too.
+    /// Ends the file; every layer must have ended, too. Also returns the bytes of the decoded file,
+    /// without its holes.
     pub(super) fn finish(
         mut self,
         desk: &mut Desk,
         bad: &mut impl FnMut(BadPage),
-    ) -> Result<Content, FileDecodeError> {
+    ) -> Result<(Content, u64), FileDecodeError> {
         if let Some(mut layers) = self.chain.take() {
-            layers.run(&[], desk, &mut self.pages, bad)?;
+            self.unpacked += layers.run(&[], desk, &mut self.pages, bad)?;
             layers.chain.finish()?;
         }
-        Ok(match self.pages {
+        let content = match self.pages {
             Pages::None => Content::Other,
             Pages::PassedOver => Content::PassedOver,
             Pages::Checked(checker) => match checker.finish(bad) {
@@ -178,7 +198,10 @@ impl Look {
             },
             Pages::Redo(file) => Content::Redo(file.finish()),
             Pages::UnreadRedo => Content::Redo(RedoFound::default()),
-        })
+            Pages::Table(checker) => Content::Table(Found::Read(Box::new(checker.finish()))),
+            Pages::UnreadTable => Content::Table(Found::Unread),
+        };
+        Ok((content, self.unpacked))
     }
 }
 
@@ -188,6 +211,10 @@ impl Pages {
     fn of_name(name: &[u8], bare: bool) -> Self {
         if is_redo_log(name) {
             return if bare { Self::Redo(RedoFile::default()) } else { Self::UnreadRedo };
+        }
+        if let Some(TableFileName { engine, part, .. }) = TableFileName::of(name) {
+            let checker = bare.then(|| Box::new(TableFileChecker::new(engine, part)));
+            return checker.map_or(Self::UnreadTable, Self::Table);
         }
         // A file of an incremental backup: some of the pages, in a format that we cannot read.
         let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
@@ -206,6 +233,7 @@ impl Pages {
         match self {
             Self::Checked(checker) => checker.feed(bytes, bad),
             Self::Redo(file) => file.feed(bytes),
+            Self::Table(checker) => checker.feed(bytes),
             _ => {}
         }
     }
@@ -214,6 +242,7 @@ impl Pages {
         match self {
             Self::Checked(checker) => checker.feed_zeros(len, bad),
             Self::Redo(file) => file.feed_zeros(len),
+            Self::Table(checker) => checker.feed_zeros(len),
             _ => {}
         }
     }
@@ -226,13 +255,20 @@ impl Layers {
         desk: &mut Desk,
         pages: &mut Pages,
         bad: &mut impl FnMut(BadPage),
-    ) -> Result<(), FileDecodeError> {
+    ) -> Result<u64, FileDecodeError> {
+        let mut unpacked = 0;
         loop {
             let (len, flow) = self.chain.run(&mut input, &mut desk.buffer)?;
-            pages.feed(desk.buffer.get(..len).unwrap_or_default(), bad);
+            let plain = desk.buffer.get(..len).unwrap_or_default();
+            pages.feed(plain, bad);
+            unpacked += plain
+                .chunks(HOLE)
+                .filter(|piece| !is_zero(piece))
+                .map(|p| p.len() as u64)
+                .sum::<u64>();
             match flow {
                 Flow::Full => {}
-                Flow::Hungry => return Ok(()),
+                Flow::Hungry => return Ok(unpacked),
                 Flow::Wants(want) => self.grant(want, &desk.budget)?,
             }
         }
@@ -249,4 +285,8 @@ impl Layers {
         self.chain.grant(want);
         Ok(())
     }
+}
+
+fn is_zero(piece: &[u8]) -> bool {
+    piece.iter().all(|byte| *byte == 0)
 }

@@ -4,11 +4,13 @@
 //!
 //! Only open files use memory: each as much as its decoders hold.
 
+mod bad_page;
 mod evidence;
 mod index_check;
 mod layer_state;
 pub(crate) mod options;
 mod redo;
+mod tables;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,13 +18,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, DecodeError, Dialect, OrderError, Placement, RelPath};
 
+pub use bad_page::BadPageOf;
 use evidence::Evidence;
-pub use evidence::{BadPageOf, MAX_BAD_PAGES, PagesFound};
+pub use evidence::{MAX_BAD_PAGES, PagesFound};
 use index_check::Records;
 pub use index_check::{Disagreement, IndexProof, IndexWatch};
 use layer_state::{Desk, Look};
 pub use options::InspectOptions;
 pub use redo::{BadRedo, RedoFault};
+pub use tables::{BadTable, TableFault};
 
 use crate::extract::decode::FileDecodeError;
 use crate::scan::scanner::{
@@ -38,6 +42,8 @@ pub struct Inspected {
     pub records: [u8; 32],
     /// Number of files whose layers were decoded to their end.
     pub undone: u64,
+    /// Bytes of all files, with these layers undone and without their holes.
+    pub unpacked: u64,
     /// Number of encrypted files that were left alone because there is no key.
     pub unopened: u64,
     /// Findings about pages.
@@ -110,6 +116,7 @@ pub struct Inspector {
     /// Error in the content of the current chunk, dropped if the chunk's checksum does not match.
     failure: Option<InspectError>,
     undone: u64,
+    unpacked: u64,
     unopened: u64,
     evidence: Evidence,
     postponed: BTreeSet<RelPath>,
@@ -141,6 +148,7 @@ impl Inspector {
             held: 0,
             failure: None,
             undone: 0,
+            unpacked: 0,
             unopened: 0,
             evidence: Evidence::default(),
             postponed: BTreeSet::new(),
@@ -153,8 +161,8 @@ impl Inspector {
     /// fails.
     #[must_use]
     pub fn again(options: InspectOptions, earlier: Inspected) -> Self {
-        let Inspected { undone, unopened, evidence, postponed, .. } = earlier;
-        Self { undone, unopened, evidence, only: Some(postponed), ..Self::new(options) }
+        let Inspected { undone, unpacked, unopened, evidence, postponed, .. } = earlier;
+        Self { undone, unpacked, unopened, evidence, only: Some(postponed), ..Self::new(options) }
     }
 
     /// Takes the next piece of the stream, of any length.
@@ -174,11 +182,12 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`] if the stream is incomplete.
     pub fn finish(self) -> Result<Inspected, InspectError> {
-        let Self { scanner, mut records, undone, unopened, evidence, postponed, .. } = self;
+        let Self { scanner, mut records, undone, unpacked, unopened, evidence, postponed, .. } =
+            self;
         let (notes, scanned) = scanner.finish()?;
         notes.entries.iter().for_each(|entry| records.entry(entry));
         let (records, pages) = (records.finish(), evidence.judge(&scanned.described));
-        Ok(Inspected { scanned, records, undone, unopened, pages, postponed, evidence })
+        Ok(Inspected { scanned, records, undone, unpacked, unopened, pages, postponed, evidence })
     }
 
     /// The bad pages so far.
@@ -304,8 +313,13 @@ impl Inspector {
         }
         self.unopened += u64::from(look.is_unopened());
         self.undone += u64::from(look.is_undone());
-        let content = look.finish(&mut self.desk, &mut self.evidence.of_file(path));
-        self.evidence.file(path, content.map_err(cannot_undo(path, position))?);
+        let done = look.finish(&mut self.desk, &mut self.evidence.of_file(path));
+        let (content, unpacked) = done.map_err(cannot_undo(path, position))?;
+        // Other passes have counted the files that this one leaves alone.
+        if self.only.as_ref().is_none_or(|only| only.contains(path)) {
+            self.unpacked += unpacked;
+        }
+        self.evidence.file(path, content);
         Ok(())
     }
 }

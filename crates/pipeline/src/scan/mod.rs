@@ -1,5 +1,6 @@
 //! Reads an xbstream as it passes: chunk heads, order of chunks, checksums, and the end rule.
 
+pub(crate) mod definitions;
 pub(crate) mod end_rule;
 pub(crate) mod passthrough;
 pub(crate) mod scanner;

@@ -16,6 +16,7 @@ use xb_reader::{
 };
 
 use crate::extract::decode::{CodecChain, FileDecodeError, Flow, Names, Plan};
+use crate::scan::definitions::{Definitions, WithoutTablespace};
 use crate::scan::end_rule::{
     CHECKPOINTS, EndProof, EndRule, EndWatch, INFO, NotWhole, logical_name,
 };
@@ -86,6 +87,10 @@ pub struct Scanned {
     pub files: u64,
     /// Tables of users: their `.frm` files, or their `.ibd` files if there is no `.frm`.
     pub tables: u64,
+    /// Files that the producer has compressed one by one.
+    pub compressed_files: u64,
+    /// Tables of InnoDB that have a `.frm` file and no tablespace in the stream.
+    pub without_tablespace: WithoutTablespace,
     /// Reason why the stream counts as complete.
     pub proof: EndProof,
     /// Content of the small files that describe the backup, and the head of the redo log
@@ -96,7 +101,15 @@ pub struct Scanned {
 impl Scanned {
     /// Result for a stream whose content was not inspected.
     pub(crate) fn unread(bytes: u64, proof: EndProof) -> Self {
-        Self { bytes, files: 0, tables: 0, proof, described: BTreeMap::new() }
+        Self {
+            bytes,
+            files: 0,
+            tables: 0,
+            compressed_files: 0,
+            without_tablespace: WithoutTablespace::default(),
+            proof,
+            described: BTreeMap::new(),
+        }
     }
 }
 
@@ -149,34 +162,6 @@ fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
     chain.finish().ok().map(|()| (name, plain))
 }
 
-/// Counts the tables of users by their files. A system schema has the same tables every night.
-#[derive(Debug, Default)]
-struct Tables {
-    frm: u64,
-    ibd: u64,
-}
-
-impl Tables {
-    fn file(&mut self, path: &RelPath) {
-        let Some((schema, file)) = split_once(logical_name(path.as_bytes())) else { return };
-        if [&b"mysql"[..], b"sys", b"performance_schema"].contains(&schema) {
-            return;
-        }
-        self.frm += u64::from(file.ends_with(b".frm"));
-        self.ibd += u64::from(file.ends_with(b".ibd") || file.ends_with(b".ibd.delta"));
-    }
-
-    fn count(&self) -> u64 {
-        if self.frm > 0 { self.frm } else { self.ibd }
-    }
-}
-
-/// Schema and file of `schema/file`; `None` for any other path.
-fn split_once(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut parts = path.split(|byte| *byte == b'/');
-    Some((parts.next()?, parts.next()?)).filter(|_| parts.next().is_none())
-}
-
 /// Reads an xbstream as it passes in slabs.
 #[derive(Debug)]
 pub(crate) struct Scanner {
@@ -186,7 +171,7 @@ pub(crate) struct Scanner {
     names: Option<Names>,
     watch: EndWatch,
     described: BTreeMap<String, Vec<u8>>,
-    tables: Tables,
+    definitions: Definitions,
     /// The descriptive file to which the current chunk belongs.
     keeping: Option<String>,
 }
@@ -199,7 +184,7 @@ impl Scanner {
             names: Some(Names::default()),
             watch: EndWatch::new(rule),
             described: BTreeMap::new(),
-            tables: Tables::default(),
+            definitions: Definitions::default(),
             keeping: None,
         }
     }
@@ -231,6 +216,7 @@ impl Scanner {
                         let room = most(name).saturating_sub(content.len());
                         content.extend_from_slice(&piece[..piece.len().min(room)]);
                     }
+                    self.definitions.bytes(piece);
                     let end = slab.len() - input.len();
                     notes.steps.push(Step::Piece(end - piece.len()..end));
                 }
@@ -260,7 +246,9 @@ impl Scanner {
         let scanned = Scanned {
             bytes: self.decoder.position(),
             files: self.files.finished(),
-            tables: self.tables.count(),
+            tables: self.definitions.count(),
+            compressed_files: self.definitions.compressed(),
+            without_tablespace: self.definitions.without_tablespace(),
             proof,
             described,
         };
@@ -270,9 +258,10 @@ impl Scanner {
     fn head(&mut self, head: ChunkHead, notes: &mut Notes) -> Result<(), StreamError> {
         let change = self.files.apply(&head)?;
         self.keeping = None;
+        self.definitions.next_chunk();
         self.name(&change, &head)?;
         if matches!(change, Change::Opened { .. } | Change::Ended { only_chunk: true, .. }) {
-            self.tables.file(&head.path);
+            self.definitions.file(&head.path);
         }
         match change {
             Change::Opened { id, .. } => {

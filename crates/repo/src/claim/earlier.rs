@@ -60,6 +60,14 @@ pub async fn refuse_earlier(
     Ok(())
 }
 
+/// Whether the process that wrote this claim of a packed run ran on this machine and has ended.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn is_of_dead_process(root: &Root, claim: &str) -> Result<bool, RepoError> {
+    Ok(read(root, claim).await?.is_some_and(|note| alive::is_proven_dead(&note.mark)))
+}
+
 /// Reads a claim; `None` if it is gone. A damaged one tells nothing of its run.
 async fn read(root: &Root, claim: &str) -> Result<Option<Note>, RepoError> {
     match root.store().get(claim).await.map_err(RepoError::from) {

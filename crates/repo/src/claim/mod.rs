@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
-pub use self::earlier::refuse_earlier;
+pub use self::earlier::{is_of_dead_process, refuse_earlier};
 use self::lease::{Lease, Moment};
 pub use self::left::Left;
 use self::note::{Note, Phase};

@@ -64,6 +64,14 @@ pub struct Manifest {
     /// Tables of users in the stream; earlier versions did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<u64>,
+    /// Files that the producer has compressed one by one; absent if there are none, and from manifests
+    /// of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compressed_files: Option<u64>,
+    /// Tables of InnoDB whose definition is in the stream, and whose tablespace is not; absent if there
+    /// are none, and from manifests of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_tablespace: Option<WithoutTablespace>,
     /// Packed only: how to read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedFacts>,
@@ -94,6 +102,36 @@ pub struct Manifest {
     /// Evidence of the server's history; earlier versions did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
+}
+
+/// Tables of InnoDB that have a `.frm` file in the stream, and no `.ibd` file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WithoutTablespace {
+    /// Number of tables.
+    pub tables: u64,
+    /// The first of them by name, as `schema/table`, encoded as in file names.
+    pub first: Vec<String>,
+}
+
+impl WithoutTablespace {
+    /// What a scan found; `None` if there are no such tables.
+    #[must_use]
+    pub fn found(found: &xb_pipeline::WithoutTablespace) -> Option<Self> {
+        let first = found.first.clone();
+        (found.tables > 0).then_some(Self { tables: found.tables, first })
+    }
+}
+
+/// Number and first names: `2 tables: shop/a, shop/b`.
+impl std::fmt::Display for WithoutTablespace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plural = if self.tables == 1 { "" } else { "s" };
+        write!(f, "{} table{plural}: {}", self.tables, self.first.join(", "))?;
+        match self.tables > self.first.len() as u64 {
+            true => f.write_str(", …"),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Base of an incremental backup.
@@ -411,6 +449,8 @@ pub fn sample() -> Manifest {
         stream_bytes: 9,
         files: 1,
         tables: None,
+        compressed_files: None,
+        without_tablespace: None,
         packed: Some(PackedFacts {
             chunk_size: 10,
             root: "0".repeat(64),

@@ -9,7 +9,7 @@ use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore as _, PutMultipartOptions, PutPayload};
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::requests::{forgotten, is_forgotten};
@@ -92,12 +92,21 @@ pub struct PartSender {
     uploaded: Uploaded,
     give_up: watch::Sender<bool>,
     /// Object whose upload is being started. The upload may exist although its ID is not known yet.
-    beginning: Option<Arc<str>>,
+    beginning: Option<Beginning>,
     /// Whether other runs may write the same keys. If so, `stored` records the stored objects.
     shared: bool,
     stored: Vec<Stored>,
     /// Sizes of complete objects, if they are wanted.
     sizes: Option<Vec<u64>>,
+}
+
+/// The start of an upload. It runs in a task of its own, so that cancelling the sender does not cut off a
+/// request that the store carries out later.
+#[derive(Debug)]
+struct Beginning {
+    key: Arc<str>,
+    /// `None` once it has failed.
+    task: Option<JoinHandle<Result<Target, StoreError>>>,
 }
 
 #[derive(Debug)]
@@ -228,10 +237,8 @@ impl PartSender {
             return Ok(());
         }
         if part.index == 0 {
-            self.beginning = Some(Arc::clone(&part.key));
             let retries = self.store.traffic().retries();
             let target = self.begin(&part.key).await?;
-            self.beginning = None;
             let doubtful = self.store.traffic().retries() > retries;
             let object = OpenObject {
                 target,
@@ -342,12 +349,31 @@ impl PartSender {
     /// request after the caller has removed the objects it found.
     pub async fn abort(&mut self) {
         self.give_up.send_replace(true);
-        let drained = async { while self.running.join_next().await.is_some() {} };
+        let mut beginning = self.beginning.take();
+        let mut started = None;
+        let drained = async {
+            if let Some(task) = beginning.as_mut().and_then(|beginning| beginning.task.as_mut()) {
+                started = task.await.ok().and_then(Result::ok);
+            }
+            while self.running.join_next().await.is_some() {}
+        };
         let _ = tokio::time::timeout(GRACE, drained).await;
         self.running.shutdown().await;
+        if let Some(task) = beginning.as_mut().and_then(|beginning| beginning.task.take()) {
+            task.abort();
+        }
         let store = self.store.hasty();
-        let mut begun: Vec<_> = self.beginning.take().into_iter().collect();
+        let mut begun: Vec<_> = beginning.into_iter().map(|beginning| beginning.key).collect();
         let clean_up = async {
+            match started {
+                Some(Target::Numbered { id, .. }) => {
+                    for key in &begun {
+                        abort_upload(&store, key, id.clone()).await;
+                    }
+                }
+                Some(Target::Staged(upload)) => drop(upload.lock().await.abort().await),
+                None => {}
+            }
             for (key, object) in self.open.drain() {
                 match object.target {
                     Target::Numbered { id, .. } => {
@@ -364,17 +390,19 @@ impl PartSender {
         let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
     }
 
-    async fn begin(&self, key: &Arc<str>) -> Result<Target, StoreError> {
-        let path = path_of(Operation::Put, key)?;
-        if let Some(store) = self.store.multipart.clone() {
-            let id = self.store.start_multipart(&store, key, &path).await?;
-            return Ok(Target::Numbered { store, path, id });
+    /// Starts an upload. If this is cancelled, or fails, [`PartSender::abort`] looks for the upload.
+    async fn begin(&mut self, key: &Arc<str>) -> Result<Target, StoreError> {
+        let task = tokio::spawn(begin(self.store.clone(), Arc::clone(key)));
+        let beginning = self.beginning.insert(Beginning { key: Arc::clone(key), task: None });
+        let target = match beginning.task.insert(task).await {
+            Ok(begun) => begun,
+            Err(_) => Err(panicked()),
+        };
+        match target.is_ok() {
+            true => self.beginning = None,
+            false => beginning.task = None,
         }
-        self.store.refuse_link(Operation::Put, key)?;
-        let begun = self.store.objects.put_multipart_opts(&path, PutMultipartOptions::default());
-        let upload = self.store.attempted(Operation::StartMultipart, begun).await;
-        let upload = upload.map_err(|error| local_error(Operation::Put, key, &error))?;
-        Ok(Target::Staged(Arc::new(Mutex::new(upload))))
+        target
     }
 
     async fn collect_one(&mut self) -> Result<(), StoreError> {
@@ -388,14 +416,7 @@ impl PartSender {
         &mut self,
         finished: Result<Result<Done, StoreError>, tokio::task::JoinError>,
     ) -> Result<(), StoreError> {
-        let done = finished.map_err(|_| {
-            StoreError::new(
-                Operation::Put,
-                "",
-                StoreErrorKind::Rejected,
-                "an upload task panicked; this is a bug",
-            )
-        })??;
+        let done = finished.map_err(|_| panicked())??;
         match done {
             Done::Object { stored } => {
                 self.uploaded.objects += 1;
@@ -477,6 +498,25 @@ impl PartSender {
             Ok(Done::Completed { stored: Stored { key, size, tag } })
         });
     }
+}
+
+/// Starts an upload of `key`.
+async fn begin(store: Store, key: Arc<str>) -> Result<Target, StoreError> {
+    let path = path_of(Operation::Put, &key)?;
+    if let Some(parts) = store.multipart.clone() {
+        let id = store.start_multipart(&parts, &key, &path).await?;
+        return Ok(Target::Numbered { store: parts, path, id });
+    }
+    store.refuse_link(Operation::Put, &key)?;
+    let begun = store.objects.put_multipart_opts(&path, PutMultipartOptions::default());
+    let upload = store.attempted(Operation::StartMultipart, begun).await;
+    let upload = upload.map_err(|error| local_error(Operation::Put, &key, &error))?;
+    Ok(Target::Staged(Arc::new(Mutex::new(upload))))
+}
+
+fn panicked() -> StoreError {
+    let what = "an upload task panicked; this is a bug";
+    StoreError::new(Operation::Put, "", StoreErrorKind::Rejected, what)
 }
 
 /// Refuses to complete an upload if other runs may write its key and an object already has it. Not

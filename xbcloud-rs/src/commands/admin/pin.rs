@@ -38,6 +38,15 @@ impl Context {
 
     pub(crate) fn accept(&self, args: &AcceptArgs) -> Result<(), Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
+        if args.undo {
+            let (was, _) =
+                self.with_progress("accept", &args.common.run, None, |_, cancel| async move {
+                    cancel.or(xb_repo::pin::take_back(&root, &name)).await
+                })?;
+            let was = if was.is_some() { "no longer accepted" } else { "it was not accepted" };
+            self.log.info(was);
+            return Ok(());
+        }
         let reason = args.reason.clone();
         let (_, _) =
             self.with_progress("accept", &args.common.run, None, |_, cancel| async move {

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{BackupError, Candidate, Keep, Session, Verdict, plan_prune};
+use xb_backup::{Candidate, Keep, PruneStep, Session, Verdict, plan_prune};
 use xb_cli::{Failure, Log, format_count};
 use xb_repo::list::{Listing, State};
 use xb_repo::resolve::Known;
@@ -50,9 +50,14 @@ impl Context {
             let gone = match yes {
                 true => {
                     // Reported at once: these backups are gone even if a later step fails.
-                    let done = |name: &str, kept: Option<&BackupError>| match kept {
-                        None => self.log.info(format!("removed {name}")),
-                        Some(why) => self.log.warn(format!("kept {name}: {why}")),
+                    let done = |name: &str, step: PruneStep<'_>| {
+                        match step {
+                        PruneStep::Removed => self.log.info(format!("removed {name}")),
+                        PruneStep::ObjectsLeft => self.log.warn(format!(
+                            "removed {name}, but objects of it are left: `xbcloud-rs gc` removes them"
+                        )),
+                        PruneStep::Kept(why) => self.log.warn(format!("kept {name}: {why}")),
+                    }
                     };
                     Some(xb_backup::prune_known(&session, &plan, known, done).await?)
                 }

@@ -122,7 +122,8 @@ impl Job<'_> {
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
-                "tables": manifest.tables, "shrunk": null, "stuck_lsn": manifest.source.stuck_lsn(),
+                "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
+                "shrunk": null, "stuck_lsn": manifest.source.stuck_lsn(),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;

@@ -28,12 +28,22 @@ const BATCH_OBJECTS: usize = 100_000;
 /// Time limit for freeing the names of a cancelled batch. After it, their claims count for an hour.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
+/// What became of one backup.
+#[derive(Debug, Clone, Copy)]
+pub enum Step<'a> {
+    /// It is gone, with all its objects.
+    Removed,
+    /// It is gone, but objects are left, which `gc` removes.
+    ObjectsLeft,
+    /// It stays because of a run, of other objects below it, or of a manifest that cannot be read.
+    Kept(&'a BackupError),
+}
+
 /// Removes the backups to be removed, in order, and returns their names. Each is checked again
 /// first: one that was pinned, replaced or removed since, or is needed now, is skipped.
 ///
-/// `done` is called with the name of each removed backup at once, and with the name and the reason if
-/// one is kept because of a run, of other objects below it, or of a manifest that cannot be read. So the
-/// caller knows what is gone even if a later removal fails.
+/// `done` is called with the name of each backup as soon as that is settled. So the caller knows what is
+/// gone even if a later removal fails.
 ///
 /// # Errors
 /// The first error of a batch of removals, and [`BackupError::Interrupted`]. What `done` got is gone;
@@ -41,7 +51,7 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 pub async fn prune(
     session: &Session,
     plan: &[Verdict],
-    done: impl FnMut(&str, Option<&BackupError>),
+    done: impl FnMut(&str, Step<'_>),
 ) -> Result<Vec<String>, BackupError> {
     prune_known(session, plan, Known::default(), done).await
 }
@@ -55,7 +65,7 @@ pub async fn prune_known(
     session: &Session,
     plan: &[Verdict],
     mut known: Known,
-    mut done: impl FnMut(&str, Option<&BackupError>),
+    mut done: impl FnMut(&str, Step<'_>),
 ) -> Result<Vec<String>, BackupError> {
     let Session { root, cancel, .. } = session;
     let mut gone = Vec::new();
@@ -74,18 +84,21 @@ pub async fn prune_known(
         }
         let settled = settle(root, begun, &mut known).await;
         for (name, why) in settled.kept.iter().filter(|(_, why)| keeps(why)) {
-            done(name.as_str(), Some(why));
+            done(name.as_str(), Step::Kept(why));
         }
         let mut failed = began.err().or(settled.failed);
         let mut ended = false;
         for removed in settled.gone {
-            // Without its manifest, it is no backup any more, even if objects are left for `gc`.
-            done(removed.name().as_str(), None);
-            gone.push(removed.name().to_string());
-            if ended {
-                continue;
-            }
-            if let Err(error) = cancel.or(removed.remove_objects()).await {
+            // Without its manifest, it is no backup any more, even if objects are left.
+            let name = removed.name().to_string();
+            gone.push(name.clone());
+            let cleared = match ended {
+                true => Ok(false),
+                false => cancel.or(removed.remove_objects()).await.map(|_| true),
+            };
+            let all = matches!(cleared, Ok(true));
+            done(&name, if all { Step::Removed } else { Step::ObjectsLeft });
+            if let Err(error) = cleared {
                 ended = ends_all(&error);
                 failed.get_or_insert(error);
             }
@@ -105,7 +118,7 @@ async fn begin<'a>(
     session: &Session,
     going: &mut impl Iterator<Item = &'a Verdict>,
     known: &mut Known,
-    done: &mut impl FnMut(&str, Option<&BackupError>),
+    done: &mut impl FnMut(&str, Step<'_>),
 ) -> (Vec<Removal>, Result<(), BackupError>) {
     let (mut begun, mut objects) = (Vec::new(), 0);
     while begun.len() < BATCH && objects < BATCH_OBJECTS {
@@ -126,7 +139,7 @@ async fn begin<'a>(
                     | RepoError::Changed { .. },
                 ),
             ) => {}
-            Err(error) if keeps(&error) => done(&verdict.name, Some(&error)),
+            Err(error) if keeps(&error) => done(&verdict.name, Step::Kept(&error)),
             Err(error) => return (begun, Err(error)),
         }
     }

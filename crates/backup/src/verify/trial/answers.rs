@@ -22,6 +22,18 @@ pub(super) struct Listed {
     pub(super) kind: Kind,
     /// Empty for a view, and for a table that cannot be opened.
     pub(super) engine: String,
+    /// Whether InnoDB encrypts it with keys of a plugin.
+    pub(super) encryption: Encryption,
+}
+
+/// Whether InnoDB encrypts a table with keys of a plugin of MariaDB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encryption {
+    None,
+    /// The server has no key for it.
+    NoKey,
+    /// The server has a key, right or wrong.
+    Key,
 }
 
 impl Listed {
@@ -76,6 +88,8 @@ pub(super) enum Verdict {
     Discarded,
     /// The server does not have its engine.
     NoEngine(String),
+    /// The server lacks the key to decrypt it.
+    NoKey,
     /// The server has not loaded this plugin, without which the table cannot be read.
     NoPlugin(&'static str),
     Damaged(String),
@@ -125,6 +139,11 @@ impl Answer {
             if let Some((_, plugin)) = PROVIDERS.iter().find(known) {
                 return Verdict::NoPlugin(plugin);
             }
+        }
+        // Of Aria, and of MySQL.
+        if says("Initialization of encryption failed") || says("Can't find master key from keyring")
+        {
+            return Verdict::NoKey;
         }
         let engine =
             |error: &String| error.strip_prefix("Unknown storage engine ").map(str::to_owned);
@@ -199,6 +218,12 @@ mod tests {
         ];
         assert_eq!(verdict(Table, &lz4), Verdict::NoPlugin("provider_lz4"));
         assert!(matches!(verdict(Table, &lz4[1..]), Verdict::Damaged(_)));
+        for said in [
+            "Error\tInitialization of encryption failed for ./e/a.MAD",
+            "Error\tCan't find master key from keyring, please check in the server log if a keyring is loaded and initialized successfully.",
+        ] {
+            assert_eq!(verdict(Table, &[said, "error\tCorrupt"]), Verdict::NoKey);
+        }
         let refers = [
             "Error\tTable 'x.m' doesn't exist",
             "Error\tView 'x.v' references invalid table(s) or column(s) or function(s)",

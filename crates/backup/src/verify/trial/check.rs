@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::answers::{Answer, Kind, Listed, answers};
+use super::answers::{Answer, Encryption, Kind, Listed, answers};
 use super::held::{Holdings, Place};
 use super::outcome::Outcome;
 use crate::cancel::CancelToken;
@@ -85,8 +85,36 @@ async fn list(
     for [name, space] in dictionary {
         holdings.in_dictionary(&name, space != "0");
     }
+    // MySQL keeps keys elsewhere, and says so when one is missing.
+    let encrypted = match holdings.data_dictionary {
+        true => Ok(Vec::new()),
+        false => server.rows(ENCRYPTED, cancel).await?,
+    };
+    let encrypted = match encrypted {
+        Ok(encrypted) => encryption(encrypted),
+        Err(said) => return Ok(Err(said)),
+    };
     let unknown = || "a name is in no known encoding".to_owned();
-    Ok(tables.into_iter().map(|row| listed(row).ok_or_else(unknown)).collect())
+    let listed = |row| {
+        let (mut entry, place) = listed(row).ok_or_else(unknown)?;
+        entry.encryption = encrypted.get(&place).copied().unwrap_or(Encryption::None);
+        Ok((entry, place))
+    };
+    Ok(tables.into_iter().map(listed).collect())
+}
+
+/// Tablespaces that MariaDB encrypts, and whether it has the key: without one, its version is the
+/// largest number.
+const ENCRYPTED: &str = "SELECT COALESCE(name, ''), current_key_version = 4294967295 \
+    FROM information_schema.innodb_tablespaces_encryption WHERE encryption_scheme = 1";
+
+fn encryption(rows: Vec<[String; 2]>) -> BTreeMap<Place, Encryption> {
+    let of = |[name, lacks]: [String; 2]| {
+        let (schema, table) = name.split_once('/')?;
+        let key = if lacks == "1" { Encryption::NoKey } else { Encryption::Key };
+        Some((Place::new(schema, table), key))
+    };
+    rows.into_iter().filter_map(of).collect()
 }
 
 fn listed(
@@ -98,7 +126,8 @@ fn listed(
         "SEQUENCE" => Kind::Sequence,
         _ => Kind::Table,
     };
-    Some((Listed { schema, table, kind, engine }, place))
+    let encryption = Encryption::None;
+    Some((Listed { schema, table, kind, engine, encryption }, place))
 }
 
 /// A name as in files, from its hexadecimal form. Names that are in no encoding of file names have

@@ -28,9 +28,10 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
+use crate::restore::RestoreOptions;
 use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
-use crate::restore::{RestoreOptions, check_room};
+use crate::restore::room::{check_room, unpacked};
 use crate::selection::Selection;
 use crate::server::private::{Server, ServerOptions, remove_links};
 use crate::session::Session;
@@ -86,7 +87,12 @@ pub async fn verify_by_restore(
             keys,
             accept: request.accept,
         };
-        let outcome = try_out(session, get, trial, scratch.path(), talk).await;
+        // Now it is known what the files take once they are decompressed.
+        let room = report.unpacked_bytes.map_or(Ok(()), |bytes| check_room(scratch.path(), bytes));
+        let outcome = match room {
+            Ok(()) => try_out(session, get, trial, scratch.path(), talk).await,
+            Err(what) => Err(no_room(scratch.path(), what)),
+        };
         // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
         if let Err(error) = settle(&mut report, outcome) {
@@ -166,7 +172,8 @@ async fn record_of(
 ) {
     let Some(tool) = &request.record else { return };
     // Its pages were not checked one by one.
-    let result = VerifyResult { pages: None, ..VerifyResult::of(report, tool) };
+    let result =
+        VerifyResult { pages: None, unpacked_bytes: None, ..VerifyResult::of(report, tool) };
     let adding = records::add(root, &base.name, &base.manifest, result, base.mac.as_ref());
     if let Err(error) = adding.await {
         let warning = format!("cannot store the result for {}: {error}", base.name);
@@ -200,12 +207,16 @@ async fn can_try(
     let Ok(Some(manifest)) = cancel.or(root.manifest(&request.name)).await else { return Ok(()) };
     trial.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = cancel.or(chain(root, &request.name)).await.unwrap_or_default();
-    let others = links.iter().filter(|link| link.name != request.name);
-    let needed = others.fold(manifest.stream_bytes, |sum, link| {
-        sum.saturating_add(link.stored.manifest.stream_bytes)
-    });
-    check_room(scratch, needed)
-        .map_err(|what| BackupError::Restore { target: scratch.display().to_string(), what })
+    let mut needed = cancel.or(unpacked(root, &request.name, &manifest)).await?;
+    for link in links.iter().filter(|link| link.name != request.name) {
+        let more = cancel.or(unpacked(root, &link.name, &link.stored.manifest)).await?;
+        needed = needed.saturating_add(more);
+    }
+    check_room(scratch, needed).map_err(|what| no_room(scratch, what))
+}
+
+fn no_room(scratch: &Path, what: String) -> BackupError {
+    BackupError::Restore { target: scratch.display().to_string(), what }
 }
 
 fn settle(
@@ -244,7 +255,9 @@ async fn try_out(
         room_beside: 0,
     };
     let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
-    restore_ready(session, request, &data, how, &ready, talk).await?;
+    let restored = restore_ready(session, request, &data, how, &ready, talk).await;
+    let key_plugin = xb_server::key_plugin(&data);
+    restored.map_err(|error| with_keys(error, key_plugin))?;
     remove_links(&data).map_err(|error| BackupError::Restore {
         target: data.display().to_string(),
         what: format!("cannot remove a link to a tablespace: {error}"),
@@ -255,13 +268,28 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
-    let mut server = Server::start(&data, scratch, &trial.server, cancel).await?;
+    let started = Server::start(&data, scratch, &trial.server, cancel).await;
+    let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     let mut found = check(&mut server, holdings, trial, cancel).await?;
+    found.key_plugin = key_plugin;
     found.unconfined = server.unconfined();
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
     }
     Ok(found)
+}
+
+/// Names the plugin of whose keys the failed program may have none.
+fn with_keys(error: BackupError, plugin: Option<&'static str>) -> BackupError {
+    match (error, plugin) {
+        (BackupError::Program { program, what }, Some(plugin)) => {
+            let what = format!(
+                "{what}; the backup is of a server with {plugin}: give its keys with --prepare-opts and --mysqld-opts"
+            );
+            BackupError::Program { program, what }
+        }
+        (error, _) => error,
+    }
 }
 
 async fn check(

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use xb_repo::verification::{Level, Problem, RestoreTest, VerifyReport};
 
-use super::answers::{Kind, Listed, Verdict};
+use super::answers::{Encryption, Kind, Listed, Verdict};
 use super::held::Unlisted;
 use crate::verify::results::counted;
 
 /// Number of names in one remark.
 const NAMED: usize = 10;
+/// What is missing to read encrypted tables, beside the engines.
+const KEYS: &str = "encryption keys";
 /// Number of warnings of CHECK TABLE that are reported one by one.
 const WARNED: usize = 20;
 
@@ -38,6 +40,47 @@ pub(super) struct Outcome {
     no_engine: BTreeMap<String, Vec<String>>,
     /// Tables that the trial server needs a plugin for, by plugin.
     no_plugin: BTreeMap<&'static str, Vec<String>>,
+    /// The plugin with the keys of the server that the backup is from, if it had one.
+    pub(super) key_plugin: Option<&'static str>,
+    /// Tables that the trial server cannot decrypt.
+    no_key: Vec<String>,
+    /// Encrypted tables that the server takes for corrupted, and what it says. Their pages are intact,
+    /// so the key may be the wrong one.
+    undeciphered: Vec<(String, String)>,
+    /// Whether an encrypted table could be read.
+    deciphered: bool,
+}
+
+/// Engines of plugins, with the library to load and the package that has it, if it is not that of the
+/// server.
+const ENGINES: [(&str, &str, Option<&str>); 8] = [
+    ("ARCHIVE", "ha_archive", None),
+    ("BLACKHOLE", "ha_blackhole", None),
+    ("FEDERATED", "ha_federatedx", None),
+    ("CONNECT", "ha_connect", Some("mariadb-plugin-connect")),
+    ("MROONGA", "ha_mroonga", Some("mariadb-plugin-mroonga")),
+    ("ROCKSDB", "ha_rocksdb", Some("mariadb-plugin-rocksdb")),
+    ("S3", "ha_s3", Some("mariadb-plugin-s3")),
+    ("SPIDER", "ha_spider", Some("mariadb-plugin-spider")),
+];
+
+/// What to do to have this engine.
+fn remedy(engine: &str) -> String {
+    let known = ENGINES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(engine));
+    let Some((_, library, package)) = known else { return String::new() };
+    let install = package.map(|package| format!("install {package}, and ")).unwrap_or_default();
+    format!(" ({install}give --mysqld-opts=--plugin-load-add={library})")
+}
+
+/// What to do to have the keys of this plugin.
+fn keys_remedy(plugin: Option<&str>) -> String {
+    match plugin {
+        Some("file_key_management") | None => "give --mysqld-opts=--plugin-load-add=file_key_management and --mysqld-opts=--file-key-management-filename=FILE with its keys".to_owned(),
+        Some(plugin) => {
+            let package = plugin.replace('_', "-");
+            format!("install mariadb-plugin-{package}, and give --mysqld-opts=--plugin-load-add={plugin} with its settings")
+        }
+    }
 }
 
 impl Outcome {
@@ -48,12 +91,20 @@ impl Outcome {
         match verdict {
             Verdict::Sound(warnings) => {
                 self.test.tables += u64::from(!view);
+                self.deciphered |= entry.encryption == Encryption::Key;
                 let about = |warning| format!("table {entry}: {warning}");
                 self.warnings.extend(warnings.into_iter().map(about));
             }
             Verdict::Opened => self.opened.push(entry.clone()),
             Verdict::BrokenView => self.broken_views.push(entry.to_string()),
             Verdict::Discarded => self.discarded.push(entry.to_string()),
+            Verdict::NoKey => self.no_key.push(entry.to_string()),
+            Verdict::Damaged(_) if entry.encryption == Encryption::NoKey => {
+                self.no_key.push(entry.to_string());
+            }
+            Verdict::Damaged(what) if entry.encryption == Encryption::Key => {
+                self.undeciphered.push((entry.to_string(), what));
+            }
             Verdict::NoEngine(engine) => {
                 self.no_engine.entry(engine).or_default().push(entry.to_string());
             }
@@ -83,6 +134,13 @@ impl Outcome {
 
     /// Writes the results into the report.
     pub(super) fn settle(mut self, report: &mut VerifyReport) {
+        let undeciphered = std::mem::take(&mut self.undeciphered).into_iter();
+        match self.deciphered {
+            true => self
+                .wrong
+                .extend(undeciphered.map(|(table, what)| format!("table {table}: {what}"))),
+            false => self.no_key.extend(undeciphered.map(|(table, _)| table)),
+        }
         self.count();
         let what = self.summary();
         report.notes.extend(self.notes());
@@ -114,6 +172,9 @@ impl Outcome {
             .iter()
             .map(|(plugin, tables)| ((*plugin).to_owned(), tables.len() as u64));
         self.test.no_engine.extend(numbers);
+        if !self.no_key.is_empty() {
+            self.test.no_engine.insert(KEYS.to_owned(), self.no_key.len() as u64);
+        }
     }
 
     fn summary(&self) -> String {
@@ -163,7 +224,9 @@ impl Outcome {
             .no_engine
             .iter()
             .filter_map(|(engine, tables)| {
-                named(&format!("the trial server does not have the engine {engine} of"), tables)
+                let remedy = remedy(engine);
+                let what = format!("the trial server does not have the engine {engine}{remedy} of");
+                named(&what, tables)
             })
             .collect();
         all.extend(self.no_plugin.iter().filter_map(|(plugin, tables)| {
@@ -172,6 +235,10 @@ impl Outcome {
                 format!("the trial server has no {plugin} (install mariadb-plugin-{package}) for");
             named(&what, tables)
         }));
+        let remedy = keys_remedy(self.key_plugin);
+        let what =
+            format!("not provable here, because the trial server lacks the right keys ({remedy})");
+        all.extend(named(&what, &self.no_key));
         let more = self.warnings.len().saturating_sub(WARNED);
         all.extend(self.warnings.drain(..self.warnings.len() - more));
         if more > 0 {

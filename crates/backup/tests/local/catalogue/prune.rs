@@ -255,11 +255,14 @@ fn a_cancelled_prune_leaves_what_is_needed() {
             canceller.cancel(15);
         });
         let root = store.root.failing(std::sync::Arc::new(came));
+        let mut told = Vec::new();
         let outcome = block_on(xb_backup::prune(
             &Session { cancel: cancel.clone(), ..session(&root) },
             &verdicts,
-            |_, _| (),
+            |name, step| told.push(format!("{name}: {step:?}")),
         ));
+        // Not "removed": its objects are still there.
+        assert_eq!(told, ["other: ObjectsLeft"], "{layout:?}");
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
         for of in ["full", "middle", "late"] {
             assert_eq!(store.state(of), Some(State::Complete), "{of}");

@@ -1,0 +1,72 @@
+//! How much room the files of a backup take, and whether it is there.
+
+use std::path::Path;
+
+use xb_repo::error::RepoError;
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
+use xb_repo::records;
+use xb_repo::root::Root;
+
+use crate::error::BackupError;
+use crate::read::find::Objects;
+
+/// Refuses early what would end with a full disk.
+pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
+    let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let Ok(stat) = rustix::fs::statvfs(there) else { return Ok(()) };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free < needed {
+        return Err(format!(
+            "the files need about {needed} bytes, but only {free} are free; make room, or add --no-space-check if holes in the files will save enough"
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes that a restore still has to write, if they are known. `decompress`: files are decompressed.
+/// `all`: all files are wanted. `there`:
+/// bytes that an earlier run has written.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub(super) async fn needed(
+    root: &Root,
+    (name, objects): (&BackupName, &Objects),
+    decompress: bool,
+    all: bool,
+    there: u64,
+) -> Result<Option<u64>, BackupError> {
+    let whole = match objects.manifest().filter(|_| all) {
+        Some(manifest) if decompress && manifest.compressed_files.is_some() => {
+            Some(unpacked(root, name, manifest).await?)
+        }
+        // The objects that are left to read may be compressed or encrypted.
+        Some(manifest) if matches!(objects, Objects::Classic(..)) => Some(manifest.stream_bytes),
+        _ => None,
+    };
+    Ok(match whole {
+        Some(whole) => Some(whole.saturating_sub(there)),
+        None => objects.stream_bytes(),
+    })
+}
+
+/// Bytes of the files of a backup once they are decompressed. If files in it are compressed and it was
+/// not verified, only the bytes of its stream are known.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub(crate) async fn unpacked(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+) -> Result<u64, RepoError> {
+    let stream = manifest.stream_bytes;
+    if manifest.compressed_files.is_none() {
+        return Ok(stream);
+    }
+    let Some(stored) = root.stored_manifest(name).await? else { return Ok(stream) };
+    let verified = records::results(root, name, &stored.digest(), None).await?;
+    let known = verified.results.iter().filter_map(|result| result.unpacked_bytes).max();
+    Ok(known.unwrap_or_default().max(stream))
+}
