@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! bytes ──► Reader ──► Entry (offsets, header, Event) ──► Transactions ──► Transaction
+//! bytes ──► RelayWriter ──► bytes of a relay log, up to a Stop
 //! text  ──► Gtid, GtidPosition, GtidList (MariaDB) · MySqlGtid, GtidSet (MySQL)
 //!           LogPosition, GtidState, NotedPosition, LogDigest
 //! ```
@@ -20,6 +21,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod barrier;
 mod error;
 mod event;
 mod event_type;
@@ -35,9 +37,13 @@ mod mysql_gtid;
 mod position;
 mod query;
 mod reader;
+mod relay;
+mod relay_error;
+mod stop;
 mod transactions;
 mod xa;
 
+pub use barrier::Barrier;
 pub use error::Error;
 pub use event::{Entry, Event, Incident, Rotate};
 pub use event_type::EventType;
@@ -51,5 +57,8 @@ pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};
 pub use position::{GtidState, LogPosition, NotedPosition};
 pub use query::{Query, Verb};
 pub use reader::{LogEnd, MAGIC, Reader};
+pub use relay::{RelayEnd, RelayPlan, RelayWriter};
+pub use relay_error::RelayError;
+pub use stop::Stop;
 pub use transactions::{Begin, Outcome, Transaction, Transactions};
 pub use xa::{XaPrepare, Xid};

@@ -126,6 +126,40 @@ impl Reader {
         Self { offset: 0, format: None, is_in_use: false, state, end: None }
     }
 
+    /// Returns a reader in the middle of a log, before the event at `offset`, or at its beginning if that
+    /// is 4. `format` is the log's format description, with header and checksum.
+    ///
+    /// # Errors
+    /// If that is none, or the offset is before the first event.
+    pub fn resume(mut format: &[u8], offset: u64) -> Result<Self, Error> {
+        let mut reader = Self::new();
+        reader.next(&mut &MAGIC[..])?;
+        let entry = reader.next(&mut format)?;
+        let is_alone = entry.is_some_and(|entry| matches!(entry.event, Event::Format(_)));
+        if !is_alone || !format.is_empty() || offset < MAGIC.len() as u64 {
+            return Err(Error::Format);
+        }
+        reader.offset = offset;
+        reader.state = next_header(offset);
+        Ok(reader)
+    }
+
+    /// Offset of the next byte.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Offset of the event that has arrived in part.
+    #[must_use]
+    pub fn open(&self) -> Option<u64> {
+        match &self.state {
+            State::Header { begin, bytes } => (bytes.len > 0).then_some(*begin),
+            State::Body(Pending { begin, .. }) => Some(*begin),
+            State::Magic(_) | State::Opaque | State::Failed(_) => None,
+        }
+    }
+
     /// Reads up to the end of the next event. `None` if `input` has no more; an event is returned when its
     /// last byte has arrived and its checksum is right.
     ///

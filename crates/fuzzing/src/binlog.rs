@@ -1,6 +1,9 @@
 //! Binary logs of both forks.
 
-use xb_binlog::{Entry, Error, Event, GtidSet, LogEnd, Reader, Transactions};
+use xb_binlog::{
+    Entry, Error, Event, Gtid, GtidPosition, GtidSet, LogEnd, LogPosition, Reader, RelayPlan,
+    RelayWriter, Stop, Transactions,
+};
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
 /// length.
@@ -99,4 +102,41 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         seeds.push([&[0xff - 3], &log[..]].concat());
     }
     seeds
+}
+
+/// Any bytes as a log that is to be replayed. The first two bytes choose how it is cut, the stop, and
+/// whether a transaction is left out; however it is cut, the relay log is the same.
+pub(crate) fn relay(data: &[u8]) {
+    let Some(([how, number], bytes)) = data.split_first_chunk::<2>() else { return };
+    let log = events(LOGS[0], bytes);
+    let gtid = Gtid { domain: 0, server: 1, sequence: u64::from(*number) };
+    let stop = match how & 3 {
+        0 => Stop::End,
+        1 => Stop::After(gtid),
+        2 => Stop::Before(gtid),
+        _ => Stop::At(LogPosition::new("b.1", 256 + u64::from(*number)).unwrap()),
+    };
+    let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
+    let plan =
+        RelayPlan { start: GtidPosition::default(), stop, leave_out, may_leave_out_ddl: true };
+    let write = |piece: usize| {
+        let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());
+        writer.begin_log("b.1", &log[4..LOGS[0].1], 4)?;
+        for bytes in log[4..].chunks(piece) {
+            writer.push(bytes, &mut out)?;
+        }
+        writer.finish().map(|end| (out, end))
+    };
+    let whole = write(usize::MAX);
+    assert_eq!(whole, write(usize::from(how >> 3) + 1));
+    if let Ok((out, end)) = whole {
+        assert!(out.len() <= log.len() + 64);
+        assert_eq!(out.is_empty(), end.transactions == 0);
+    }
+}
+
+/// The recorded log's events, with each stop.
+pub(crate) fn relay_seeds() -> Vec<Vec<u8>> {
+    let events = seeds().into_iter().nth(1).unwrap_or_default();
+    (0..8).map(|how| [&[how | 40, 31], &events[1..]].concat()).collect()
 }
