@@ -11,6 +11,7 @@
 //!
 //! A server that is dropped is killed.
 
+mod account;
 mod log;
 mod origin;
 mod private;
@@ -19,4 +20,4 @@ mod server;
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
 pub use origin::origin_settings;
 pub use private::{private_args, socket_in};
-pub use server::{Server, ServerError, Setup};
+pub use server::{Login, Server, ServerError, Setup};
