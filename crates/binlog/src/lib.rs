@@ -40,6 +40,7 @@ mod reader;
 mod relay;
 mod relay_error;
 mod stop;
+mod summary;
 mod transactions;
 mod xa;
 
@@ -60,5 +61,6 @@ pub use reader::{LogEnd, MAGIC, Reader};
 pub use relay::{RelayEnd, RelayPlan, RelayWriter};
 pub use relay_error::RelayError;
 pub use stop::Stop;
+pub use summary::TransactionSummary;
 pub use transactions::{Begin, Outcome, Transaction, Transactions};
 pub use xa::{XaPrepare, Xid};

@@ -175,6 +175,12 @@ impl RelayWriter {
         self.state == State::Stopped
     }
 
+    /// Number of transactions that were written.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.end.transactions
+    }
+
     /// Takes the next bytes of the log, and appends those of the relay log to `out`: at most as many, and
     /// a few hundred at the beginning of a log.
     ///
@@ -260,6 +266,8 @@ impl RelayWriter {
         let gtid = begin.gtid;
         if self.plan.stop == Stop::Before(gtid) {
             self.state = State::Stopped;
+        } else if self.is_known(gtid) {
+            return Err(RelayError::Known(gtid));
         } else if self.left.remove(&gtid) {
             let is_ddl = begin.flags.is_ddl() || begin.alter.is_some();
             if is_ddl && !self.plan.may_leave_out_ddl {
@@ -270,6 +278,12 @@ impl RelayWriter {
             self.state = State::Writing(begin.clone());
         }
         Ok(())
+    }
+
+    /// Whether the data has a transaction already, by the numbers of its server.
+    fn is_known(&self, gtid: Gtid) -> bool {
+        let last = self.plan.start.get(gtid.domain);
+        last.is_some_and(|last| last.server == gtid.server && last.sequence >= gtid.sequence)
     }
 
     /// The transaction ends at this offset of the log.

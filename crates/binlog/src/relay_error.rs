@@ -43,6 +43,9 @@ pub enum RelayError {
         "{0} is not on the way: name a stop that lies behind the data's position and in the logs"
     )]
     NotReached(Stop),
+    /// The data has a transaction already.
+    #[error("transaction {0} is in the data already: the logs begin before the data's position")]
+    Known(Gtid),
     /// The stop lies within a transaction.
     #[error(
         "{stop} lies within transaction {gtid}, which begins at {begin} and ends after it: stop at \
