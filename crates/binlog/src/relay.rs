@@ -11,19 +11,18 @@ use std::collections::BTreeSet;
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::event_type::EventType;
 use crate::format::{ChecksumKind, Fork};
-use crate::gtid_event::{Alter, MariaDbBegin};
+use crate::gtid_event::MariaDbBegin;
 use crate::header::{Flags, HEADER_LEN};
+use crate::history::History;
 use crate::mariadb_gtid::{Gtid, GtidPosition};
-use crate::position::LogPosition;
+use crate::position::{GtidState, LogPosition};
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
 use crate::stop::Stop;
-use crate::transactions::Transactions;
 
 /// Where fields are in a format description: the end of the event, its flags, and the time at which
 /// the server started with the log.
@@ -61,11 +60,10 @@ pub struct RelayPlan {
 #[derive(Debug)]
 pub struct RelayWriter {
     plan: RelayPlan,
+    history: History,
     log: Option<Log>,
-    /// A transaction is being written or left out.
     state: State,
     left: BTreeSet<Gtid>,
-    alters: Vec<Gtid>,
     /// Which candidates for a server id occur, by bit: the lowest stands for the highest id.
     ids: u64,
     end: RelayEnd,
@@ -87,9 +85,8 @@ pub struct RelayEnd {
     pub left_out: u64,
     /// Number of transactions that were written after the first one that was left out.
     pub later: u64,
-    /// Ids of the servers that wrote the logs.
-    pub origins: BTreeSet<u32>,
-    /// An id that is none of those in the events.
+    /// An id for the server that applies them, which is that of no event: it would take events of its own
+    /// id as its own work, and pass them over, or not see that the origin had started anew.
     pub free_server_id: u32,
 }
 
@@ -97,13 +94,14 @@ pub struct RelayEnd {
 struct Log {
     name: String,
     reader: Reader,
-    transactions: Transactions,
     /// Beginning of the relay log, until the first transaction is written.
     head: Vec<u8>,
     /// Bytes of an event outside of a transaction.
     held: Vec<u8>,
     /// Offset of the present transaction.
     begin: u64,
+    /// Bytes of it that were written.
+    written: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,24 +123,30 @@ impl RelayWriter {
             transactions: 0,
             left_out: 0,
             later: 0,
-            origins: BTreeSet::new(),
             free_server_id: HIGHEST_ID,
         };
         let left = plan.leave_out.clone();
-        Self { plan, log: None, state: State::Between, left, alters: Vec::new(), ids: 0, end }
+        let history = History::new("", Some(GtidState::MariaDb(plan.start.clone())));
+        Self { plan, history, log: None, state: State::Between, left, ids: 0, end }
     }
 
     /// Begins the next log, at `offset`: at 4, its beginning, or between two transactions. `format` is its
     /// format description, with header and checksum. The bytes for [`RelayWriter::push`] from now on
-    /// belong into another relay log.
+    /// belong into another relay log. Returns how many bytes to cut off from the end of the one before:
+    /// those of a transaction that never ended, because the server crashed.
     ///
     /// # Errors
-    /// If the log before ends within a transaction, or if this one cannot be replayed.
-    pub fn begin_log(&mut self, name: &str, format: &[u8], offset: u64) -> Result<(), RelayError> {
-        self.check_closed()?;
+    /// If the log before ends within an event, or if this one cannot be replayed.
+    pub fn begin_log(&mut self, name: &str, format: &[u8], offset: u64) -> Result<u64, RelayError> {
         if self.state == State::Stopped {
-            return Ok(());
+            return Ok(0);
         }
+        self.check_whole()?;
+        let abandoned = match (self.history.next_log(name), &self.log, &self.state) {
+            (Some(_), Some(log), State::Writing(_)) => log.written,
+            _ => 0,
+        };
+        self.state = State::Between;
         if LogPosition::new(name, offset).is_none() || name.len() > MAX_NAME {
             return Err(RelayError::Name(name.to_owned()));
         }
@@ -156,17 +160,18 @@ impl RelayWriter {
         let head =
             head(name, format, offset, is_whole, checksums).ok_or_else(|| failed(Error::Format))?;
         if let Some(id) = format.get(5..9).and_then(|id| id.try_into().ok()) {
-            self.end.origins.insert(u32::from_le_bytes(id));
+            self.occupy(u32::from_le_bytes(id));
         }
         self.log = Some(Log {
             name: name.to_owned(),
             reader,
-            transactions: Transactions::new(),
             head,
             held: Vec::new(),
             begin: offset,
+            written: 0,
         });
-        self.check_position()
+        self.check_position()?;
+        Ok(abandoned)
     }
 
     /// Whether the stop has been reached, so that no further bytes count.
@@ -195,7 +200,10 @@ impl RelayWriter {
             let (taken, _) = before.split_at(before.len() - input.len());
             match self.state {
                 State::Between => log.held.extend_from_slice(taken),
-                State::Writing(_) => out.extend_from_slice(taken),
+                State::Writing(_) => {
+                    out.extend_from_slice(taken);
+                    log.written += taken.len() as u64;
+                }
                 State::LeavingOut(_) | State::Stopped => {}
             }
             match entry {
@@ -212,15 +220,18 @@ impl RelayWriter {
     /// If the stop was not reached, a transaction that was to be left out was not found, or the logs end
     /// within a transaction or an event.
     pub fn finish(mut self) -> Result<RelayEnd, RelayError> {
-        self.check_closed()?;
+        self.check_whole()?;
+        if let (State::Writing(_) | State::LeavingOut(_), Some(log)) = (&self.state, &self.log) {
+            return Err(RelayError::Unfinished { log: log.name.clone(), begin: log.begin });
+        }
         if self.state != State::Stopped && self.plan.stop != Stop::End {
             return Err(RelayError::NotReached(self.plan.stop));
         }
         if let Some(gtid) = self.left.first() {
             return Err(RelayError::NotFound(*gtid));
         }
-        if let Some(gtid) = self.alters.first() {
-            return Err(RelayError::OpenAlter(*gtid));
+        if let Some(gtid) = self.history.altering().next() {
+            return Err(RelayError::OpenAlter(gtid));
         }
         let free = self.ids.trailing_ones();
         if free >= CANDIDATES {
@@ -232,12 +243,10 @@ impl RelayWriter {
 
     fn take(&mut self, entry: &Entry, out: &mut Vec<u8>) -> Result<(), RelayError> {
         let Some(log) = &mut self.log else { return Err(RelayError::NoLog) };
-        let failed = |error| RelayError::Log { log: log.name.clone(), error };
-        let ended = log.transactions.push(entry).map_err(failed)?;
         if self.state == State::Between {
             let held = std::mem::take(&mut log.held);
             if let Event::MariaDbBegin(begin) = &entry.event {
-                log.begin = entry.begin;
+                (log.begin, log.written) = (entry.begin, held.len() as u64);
                 self.begin(begin)?;
                 if let (State::Writing(_), Some(log)) = (&self.state, &mut self.log) {
                     out.append(&mut log.head);
@@ -245,20 +254,45 @@ impl RelayWriter {
                 }
             }
         }
-        let writes = matches!(self.state, State::Writing(_) | State::Between);
-        if let Some(barrier) = Barrier::of(entry).filter(|_| writes) {
-            let at = self.at(entry.begin)?;
-            return Err(RelayError::Barrier { at, barrier });
+        if self.state == State::Stopped {
+            return Ok(());
+        }
+        let step = self.history.push(entry).map_err(|error| self.fault(error))?;
+        if !matches!(self.state, State::LeavingOut(_)) {
+            self.check_passable(entry)?;
+            if let Some(barrier) = step.barrier {
+                return Err(RelayError::Barrier { at: self.at(entry.begin)?, barrier });
+            }
         }
         self.check_inside(entry)?;
-        let below = HIGHEST_ID - entry.header.server_id;
-        if below < CANDIDATES && matches!(self.state, State::Writing(_)) {
-            self.ids |= 1 << below;
-        }
-        if ended.is_some() {
+        self.occupy(entry.header.server_id);
+        if step.ended.is_some() {
             self.end(entry.end)?;
         }
         self.check_position()
+    }
+
+    fn occupy(&mut self, server_id: u32) {
+        let below = HIGHEST_ID - server_id;
+        if below < CANDIDATES {
+            self.ids |= 1 << below;
+        }
+    }
+
+    fn check_passable(&self, entry: &Entry) -> Result<(), RelayError> {
+        match entry.event {
+            Event::StartEncryption => Err(RelayError::Encrypted(self.at(entry.begin)?)),
+            Event::Unknown if !entry.header.flags.is_ignorable() => {
+                let event_type = entry.header.event_type;
+                Err(RelayError::Unknown { at: self.at(entry.begin)?, event_type })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fault(&self, error: Error) -> RelayError {
+        let log = self.log.as_ref().map(|log| log.name.clone()).unwrap_or_default();
+        RelayError::Log { log, error }
     }
 
     /// A transaction begins: it is written, left out, or the stop is before it.
@@ -303,14 +337,6 @@ impl RelayWriter {
             self.end.gtids.advance(begin.gtid);
             self.end.transactions += 1;
             self.end.later += u64::from(self.end.left_out > 0);
-            match begin.alter {
-                Some(Alter::Start) => self.alters.push(begin.gtid),
-                Some(Alter::Commit(of) | Alter::Rollback(of)) => {
-                    let domain = begin.gtid.domain;
-                    self.alters.retain(|gtid| (gtid.domain, gtid.sequence) != (domain, of));
-                }
-                None => {}
-            }
         } else {
             self.end.left_out += 1;
         }
@@ -360,22 +386,12 @@ impl RelayWriter {
         LogPosition::new(name, offset).ok_or_else(|| RelayError::Name(name.to_owned()))
     }
 
-    /// Checks that the log before, if there is one, does not end within a transaction or an event.
-    fn check_closed(&mut self) -> Result<(), RelayError> {
-        if self.state == State::Stopped {
-            return Ok(());
-        }
-        let Some(log) = &self.log else { return Ok(()) };
-        if let Some(begin) = log.transactions.open() {
-            return Err(RelayError::Unfinished { log: log.name.clone(), begin });
-        }
-        match log.reader.open() {
-            None => Ok(()),
-            Some(at) => {
-                let error = Error::Cut { at, end: log.reader.offset() };
-                Err(RelayError::Log { log: log.name.clone(), error })
-            }
-        }
+    /// Checks that the log before, if there is one, does not end within an event.
+    fn check_whole(&self) -> Result<(), RelayError> {
+        let reader =
+            self.log.as_ref().map(|log| &log.reader).filter(|_| self.state != State::Stopped);
+        let cut = reader.and_then(|reader| Some((reader.open()?, reader.offset())));
+        cut.map_or(Ok(()), |(at, end)| Err(self.fault(Error::Cut { at, end })))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::barrier::Barrier;
 use crate::error::Error;
+use crate::event_type::EventType;
 use crate::mariadb_gtid::Gtid;
 use crate::position::LogPosition;
 use crate::stop::Stop;
@@ -60,12 +61,23 @@ pub enum RelayError {
         begin: LogPosition,
     },
     /// Something on the way cannot be replayed from logs.
-    #[error("{at}: {barrier}; only a stop before it can be reached")]
+    #[error("{at}: {barrier}: stop before it")]
     Barrier {
         /// Its beginning.
         at: LogPosition,
         /// What it is.
         barrier: Barrier,
+    },
+    /// Everything from a position on is encrypted.
+    #[error("{0}: the log is encrypted from here on: read it from the server, which decrypts it")]
+    Encrypted(LogPosition),
+    /// An event of an unknown type, which must not be passed over.
+    #[error("{at}: an event of the unknown type {}", event_type.0)]
+    Unknown {
+        /// Its beginning.
+        at: LogPosition,
+        /// Its type.
+        event_type: EventType,
     },
     /// A transaction that changes the definition of something was to be left out.
     #[error("transaction {0} changes the definition of something: later ones may need it")]
@@ -79,7 +91,7 @@ pub enum RelayError {
          after its end"
     )]
     OpenAlter(Gtid),
-    /// The events are from more servers than a replay can tell apart from its own.
+    /// The events are of more servers than a replay can tell apart from its own.
     #[error("the events carry too many different server ids")]
     Servers,
 }

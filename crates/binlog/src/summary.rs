@@ -18,6 +18,8 @@ const MAX_TABLES: usize = 10;
 const ANNOTATE: EventType = EventType(160);
 const TABLE_MAP: EventType = EventType(19);
 const SUM: usize = 4;
+/// Words that a secret may follow.
+const SECRETS: [&str; 2] = ["IDENTIFIED", "PASSWORD"];
 
 /// What a transaction of MariaDB changes, as far as its events say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub struct TransactionSummary {
     pub seconds: u32,
     /// The first tables whose rows it changes, as `schema.table`.
     pub tables: Vec<String>,
-    /// Its first statement, cut.
+    /// Its first statement, cut, and without what may be a password.
     pub statement: Option<String>,
 }
 
@@ -73,6 +75,11 @@ impl TransactionSummary {
         self.statement.get_or_insert_with(|| {
             let mut text = String::from_utf8_lossy(statement).into_owned();
             text.truncate(text.floor_char_boundary(MAX_STATEMENT));
+            let upper = text.to_ascii_uppercase();
+            if let Some(secret) = SECRETS.iter().filter_map(|word| upper.find(word)).min() {
+                text.truncate(secret);
+                text.push_str("...");
+            }
             // It may go to a terminal.
             text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
         });
@@ -112,4 +119,28 @@ fn table(body: &[u8]) -> Option<String> {
         Some(String::from_utf8_lossy(name).into_owned())
     };
     Some(format!("{}.{}", name()?, name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_shown_without_its_secrets() {
+        let shown = |statement: &str| {
+            let gtid = Gtid { domain: 0, server: 1, sequence: 7 };
+            let tables = Vec::new();
+            let mut found = TransactionSummary { gtid, seconds: 0, tables, statement: None };
+            found.state(statement.as_bytes());
+            found.state(b"another one");
+            found.to_string()
+        };
+        assert_eq!(
+            shown("create user u identified by 'x'"),
+            "transaction 0-1-7 (create user u ...)"
+        );
+        assert_eq!(shown("SET PASSWORD FOR u = 'x'"), "transaction 0-1-7 (SET ...)");
+        assert_eq!(shown("DROP\n\u{1b}TABLE t"), "transaction 0-1-7 (DROP  TABLE t)");
+        assert!(shown(&"ä".repeat(500)).len() < 250);
+    }
 }

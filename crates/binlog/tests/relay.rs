@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use listing::{read, transactions};
 use proptest::prelude::*;
 use xb_binlog::{
-    Barrier, Begin, Gtid, GtidPosition, LogPosition, RelayEnd, RelayError, RelayPlan, RelayWriter,
-    Stop, Transaction,
+    Begin, Event, Gtid, GtidPosition, LogPosition, RelayEnd, RelayError, RelayPlan, RelayWriter,
+    Stop, Transaction, TransactionSummary,
 };
 use xb_testkit::vectors;
 
@@ -33,6 +33,15 @@ fn format(log: &[u8]) -> &[u8] {
     &log[4..4 + length as usize]
 }
 
+/// The transactions before a log.
+fn start_of(log: &[u8]) -> GtidPosition {
+    let lists = read(log, usize::MAX).0.into_iter().filter_map(|entry| match entry.event {
+        Event::GtidList(list) => Some(list.position()),
+        _ => None,
+    });
+    lists.take(1).next().unwrap_or_default()
+}
+
 /// The relay log of a log from this offset on, and what it holds.
 fn relay_from(
     (name, log): (&str, &[u8]),
@@ -40,7 +49,9 @@ fn relay_from(
     plan: RelayPlan,
     piece: usize,
 ) -> Result<(Vec<u8>, RelayEnd), RelayError> {
-    let (mut writer, mut out) = (RelayWriter::new(plan), Vec::new());
+    let start =
+        if offset == 4 && plan.start.is_empty() { start_of(log) } else { plan.start.clone() };
+    let (mut writer, mut out) = (RelayWriter::new(RelayPlan { start, ..plan }), Vec::new());
     writer.begin_log(name, format(log), offset)?;
     for bytes in log[usize::try_from(offset).unwrap()..].chunks(piece.max(1)) {
         writer.push(bytes, &mut out)?;
@@ -163,8 +174,14 @@ fn what_is_cut_or_foreign_is_refused() {
     let (log, all) = rich();
     let last = all.last().unwrap();
     let cut = |end: u64| relay(&log[..usize::try_from(end).unwrap()], plan(Stop::End));
-    let error = cut(last.end - 1).unwrap_err();
-    assert!(matches!(error, RelayError::Unfinished { begin, .. } if begin == last.begin));
+    let entries = read(&log, usize::MAX).0;
+    let end_of_it = entries.iter().find(|entry| entry.end == last.end).unwrap();
+    let error = cut(end_of_it.begin).unwrap_err();
+    assert!(
+        matches!(error, RelayError::Unfinished { begin, .. } if begin == last.begin),
+        "{error}"
+    );
+    assert!(matches!(cut(last.end - 1), Err(RelayError::Log { .. })));
     assert!(cut(last.end).is_ok());
     assert!(matches!(cut(last.end + 1), Err(RelayError::Log { .. })));
     let mut writer = RelayWriter::new(plan(Stop::End));
@@ -181,23 +198,88 @@ fn what_is_cut_or_foreign_is_refused() {
     assert_eq!(error, RelayError::Fork { log: "b.1".to_owned() });
     let encrypted = vectors::read("binlog/mariadb-encrypted.000001");
     let error = relay(&encrypted, plan(Stop::End)).unwrap_err();
-    let is_encrypted =
-        |error| matches!(error, RelayError::Barrier { barrier: Barrier::Encrypted, .. });
-    assert!(is_encrypted(error));
+    assert!(matches!(error, RelayError::Encrypted(_)), "{error}");
+}
+
+/// A server crashed while it wrote a transaction, and began another log.
+#[test]
+fn a_transaction_that_never_ended_is_cut_off() {
+    let log = log("mariadb.000002");
+    let plan = || RelayPlan { start: start_of(&log), ..plan(Stop::End) };
+    let (mut writer, mut out) = (RelayWriter::new(plan()), Vec::new());
+    let begin = |writer: &mut RelayWriter| writer.begin_log("bin.000002", format(&log), 4);
+    assert_eq!(begin(&mut writer), Ok(0));
+    // Up to an event before the last one of the transaction.
+    writer.push(&log[4..570], &mut out).unwrap();
+    assert_eq!(begin(&mut writer), Ok(570 - 368));
+    let mut second = Vec::new();
+    writer.push(&log[4..], &mut second).unwrap();
+    assert_eq!(second, vectors::read("binlog/mariadb.000002.relay"));
+    assert_eq!(second[..out.len() - (570 - 368)], out[..out.len() - (570 - 368)]);
+    let end = writer.finish().unwrap();
+    assert_eq!(end.transactions, 1);
+    // Within an event, the log itself is cut.
+    let mut writer = RelayWriter::new(plan());
+    begin(&mut writer).unwrap();
+    writer.push(&log[4..569], &mut out).unwrap();
+    assert!(matches!(begin(&mut writer), Err(RelayError::Log { .. })));
 }
 
 #[test]
+fn logs_that_do_not_continue_the_data_are_refused() {
+    let log = log("mariadb.000002");
+    let from = |start: &str| {
+        let start = start.parse().unwrap();
+        relay(&log, RelayPlan { start, ..plan(Stop::End) }).map(|(_, end)| end.gtids.to_string())
+    };
+    assert_eq!(from("0-1-28,7-77-2"), Ok("0-1-29,7-77-2".to_owned()));
+    assert!(matches!(from("0-1-27,7-77-2"), Err(RelayError::Log { .. })));
+    let (_, all) = rich();
+    let rest = |start: &str| {
+        let (log, begin) = (rich().0, all[5].begin);
+        let plan = RelayPlan { start: start.parse().unwrap(), ..plan(Stop::End) };
+        relay_from(("bin.000001", &log), begin, plan, usize::MAX).map(drop)
+    };
+    let known = gtid(&all[5]);
+    assert_eq!(rest(&known.to_string()), Err(RelayError::Known(known)));
+    assert_eq!(rest(&gtid(&all[4]).to_string()), Ok(()));
+}
+
+#[test]
+fn a_failed_transaction_is_described() {
+    let (log, all) = rich();
+    for each in &all {
+        let found = TransactionSummary::read(&log, bytes(&log, each)).unwrap();
+        assert_eq!((found.gtid, found.seconds), (gtid(each), each.seconds));
+        // Whatever is cut off, it is the same transaction, or none.
+        for end in 0..bytes(&log, each).len().min(400) {
+            let cut = TransactionSummary::read(&log, &bytes(&log, each)[..end]);
+            assert!(cut.is_none_or(|cut| cut.gtid == gtid(each)));
+        }
+    }
+    let all = all.iter().map(|each| TransactionSummary::read(&log, bytes(&log, each)).unwrap());
+    let all: Vec<String> = all.map(|each| each.to_string()).collect();
+    for expected in EXPECTED {
+        assert!(all.iter().any(|each| each == expected), "{expected}: {all:#?}");
+    }
+}
+
+const EXPECTED: [&str; 4] = [
+    "transaction 0-1-4 (CREATE SEQUENCE s)",
+    "transaction 7-77-1 on d.m (INSERT INTO m VALUES (1, 'myisam'))",
+    "transaction 0-1-14 on d.i (INSERT INTO i (v) VALUES ('xa'))",
+    "transaction 0-1-17 (XA ROLLBACK X'74776f',X'',1)",
+];
+
+#[test]
 fn a_replay_gets_an_id_that_no_event_has() {
-    let (mut log, all) = rich();
-    assert_eq!(relay(&log, plan(Stop::End)).unwrap().1.free_server_id, u32::MAX);
     // Without checksums, so that ids can be changed.
-    log = vectors::read("binlog/mariadb.000003-no-checksum");
-    let found = transactions(&read(&log, usize::MAX).0).unwrap().0;
-    let first = usize::try_from(found[0].begin).unwrap();
-    log[first + 5..first + 9].copy_from_slice(&u32::MAX.to_le_bytes());
-    let end = relay(&log, plan(Stop::End)).unwrap().1;
-    assert_eq!(end.free_server_id, u32::MAX - 1);
-    assert!(end.origins.contains(&1) && all.len() > found.len());
+    let mut log = vectors::read("binlog/mariadb.000003-no-checksum");
+    assert_eq!(relay(&log, plan(Stop::End)).unwrap().1.free_server_id, u32::MAX);
+    let first = transactions(&read(&log, usize::MAX).0).unwrap().0[0].begin;
+    let place = usize::try_from(first).unwrap() + 5;
+    log[place..place + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(relay(&log, plan(Stop::End)).unwrap().1.free_server_id, u32::MAX - 1);
 }
 
 proptest! {

@@ -1,8 +1,8 @@
 //! Binary logs of both forks.
 
 use xb_binlog::{
-    Entry, Error, Event, Gtid, GtidPosition, GtidSet, LogEnd, LogPosition, Reader, RelayPlan,
-    RelayWriter, Stop, Transactions,
+    ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, History, LogEnd, LogPosition,
+    Reader, RelayPlan, RelayWriter, Sent, SentReader, Stop,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -11,6 +11,11 @@ const LOGS: [(&[u8], usize); 2] = [
     (include_bytes!("../../../fixtures/binlog/mariadb.000003-no-checksum"), 256),
     (include_bytes!("../../../fixtures/binlog/mysql.000003-no-checksum"), 127),
 ];
+
+const NAME: &str = "bin.000001";
+/// The server names the log that it sends, from its first event on.
+const ROTATION: &[u8] =
+    b"\0\0\0\0\x04\x01\0\0\0\x25\0\0\0\0\0\0\0\x20\0\x04\0\0\0\0\0\0\0bin.000001";
 
 /// Any bytes as a log, or as its events. The first byte chooses that, and the size of the pieces in which
 /// they arrive; however they arrive, they mean the same.
@@ -26,7 +31,7 @@ pub(crate) fn log(data: &[u8]) {
     assert_eq!(whole, read(&log, usize::from(how >> 2) + 1));
     let (entries, end) = whole;
     let mut at = 4;
-    let mut transactions = Transactions::new();
+    let mut history = History::new(NAME, None);
     let mut is_sound = true;
     for entry in &entries {
         assert!(entry.begin == at && entry.end > at && entry.end <= log.len() as u64);
@@ -35,9 +40,11 @@ pub(crate) fn log(data: &[u8]) {
             assert_eq!(set.to_string().parse::<GtidSet>().as_ref(), Ok(set));
         }
         if is_sound {
-            match transactions.push(entry) {
-                Ok(None) => {}
-                Ok(Some(found)) => assert!(found.begin < found.end && found.end == entry.end),
+            match history.push(entry) {
+                Ok(step) => assert!(
+                    step.ended
+                        .is_none_or(|found| found.begin < found.end && found.end == entry.end)
+                ),
                 Err(_) => is_sound = false,
             }
         }
@@ -45,6 +52,36 @@ pub(crate) fn log(data: &[u8]) {
     if end.is_ok_and(|end| end != LogEnd::Encrypted) {
         assert_eq!(at, log.len() as u64);
     }
+    sent(bytes, &log, &entries, usize::from(how >> 2) + 1);
+}
+
+/// Any bytes as what a server sends; and a log as what it sends of it, which are the same events.
+fn sent(bytes: &[u8], log: &[u8], entries: &[Entry], piece: usize) {
+    let mut reader = SentReader::new(ChecksumKind::None);
+    let (mut input, mut of_log) = (bytes, Vec::new());
+    while let Ok(Some(_)) = reader.next(&mut input, &mut of_log) {}
+    assert!(of_log.len() <= bytes.len());
+
+    let mut reader = SentReader::new(ChecksumKind::None);
+    let (mut found, mut of_log) = (Vec::new(), Vec::new());
+    let named = reader.next(&mut &ROTATION[..], &mut of_log);
+    assert!(matches!(named, Ok(Some(Sent::MadeUp(_)))) && of_log.is_empty());
+    for mut input in log.get(4..).unwrap_or_default().chunks(piece) {
+        while let Ok(Some(event)) = reader.next(&mut input, &mut of_log) {
+            if let Sent::Log(entry) = event {
+                found.push(entry);
+            }
+        }
+    }
+    assert!(log.get(4..).unwrap_or_default().starts_with(&of_log) || found.len() < entries.len());
+    let same = found.iter().zip(entries).take_while(|(one, two)| one == two).count();
+    // Events that a file must not have are passed over as those of the server.
+    let made_up = entries.iter().position(|entry| {
+        entry.header.flags.is_artificial()
+            || matches!(entry.event, Event::Heartbeat)
+            || (matches!(entry.event, Event::Format(_)) && entry.header.end == 0)
+    });
+    assert!(same >= made_up.unwrap_or(entries.len()), "{same} of {}", entries.len());
 }
 
 /// A log whose events have these types and bodies, with lengths and ends that are right: a type, a flag, a

@@ -1,12 +1,13 @@
 //! Drives the applier of the private server.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use xb_binlog::{GtidPosition, TransactionSummary};
-use xb_mysql::{Client, Error};
+use xb_mysql::{Client, Error, Row};
 use xb_server::Server;
 
 use crate::error::ReplayError;
@@ -18,6 +19,8 @@ use crate::status::{Status, activity, value};
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a failed transaction that are looked at to describe it.
 const DESCRIBED: u64 = 1 << 20;
+const DISABLED_EVENTS: &str =
+    "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'";
 const GTIDS: &str = "SELECT @@GLOBAL.gtid_slave_pos";
 
 /// The applier of a server, and what it has to apply.
@@ -43,6 +46,14 @@ impl Applier<'_> {
         self.run("setting its GTID position", &format!("SET GLOBAL gtid_slave_pos = '{start}'"))
     }
 
+    /// Events that are disabled as those of a replica.
+    pub(crate) fn disabled_events(&mut self) -> Result<BTreeSet<String>, ReplayError> {
+        let rows = self.client.rows(DISABLED_EVENTS);
+        let rows = rows.map_err(|error| self.broken("listing events", error))?;
+        let text = |row: &Row| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
+        Ok(rows.iter().map(text).collect())
+    }
+
     /// Applies all relay logs. Returns the error after which it was done serially, if there was one.
     pub(crate) fn apply(&mut self, watch: &mut Watch<'_>) -> Result<Option<String>, ReplayError> {
         let Some((first, _)) = self.files.logs.first() else {
@@ -64,7 +75,7 @@ impl Applier<'_> {
                 Halt::Failed(status) if retried.is_none() => {
                     (watch.progress)(Progress::Serially);
                     retried = Some(status.error);
-                    self.run("applying serially", "STOP SLAVE; ")?;
+                    self.run("applying serially", "STOP SLAVE")?;
                     self.run("applying serially", "SET GLOBAL slave_parallel_threads = 0")?;
                     self.start()?;
                 }

@@ -15,7 +15,6 @@
 
 mod applier;
 mod error;
-mod events;
 mod place;
 mod relay_files;
 mod replay;

@@ -46,8 +46,8 @@ impl RelayFiles {
                         return Err(ReplayError::Gap { expected: expected.clone(), found });
                     }
                     is_first = false;
-                    writer.begin_log(&name, &format, offset)?;
-                    file = None;
+                    let abandoned = writer.begin_log(&name, &format, offset)?;
+                    cut_off(&mut logs, file.take(), abandoned)?;
                 }
                 Piece::Bytes(piece) => {
                     writer.push(&piece, &mut out)?;
@@ -83,6 +83,19 @@ impl RelayFiles {
         let before = self.logs.iter().take_while(|(name, _)| name != log);
         before.map(|(_, length)| length).sum::<u64>() + offset
     }
+}
+
+/// Cuts bytes off the end of the present relay log, which is complete now.
+fn cut_off(
+    logs: &mut [(String, u64)],
+    file: Option<(PathBuf, File)>,
+    bytes: u64,
+) -> Result<(), ReplayError> {
+    if let (Some((path, file)), Some((_, length))) = (file, logs.last_mut()) {
+        *length -= bytes;
+        file.set_len(*length).map_err(failed(&path))?;
+    }
+    Ok(())
 }
 
 /// Appends to the present relay log, or begins the next.

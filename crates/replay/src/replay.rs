@@ -7,7 +7,6 @@ use xb_server::{Login, Server, Setup};
 
 use crate::applier::Applier;
 use crate::error::ReplayError;
-use crate::events::MarkedEvents;
 use crate::place::Place;
 use crate::relay_files::RelayFiles;
 use crate::request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
@@ -60,14 +59,11 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         patience: request.patience,
     };
     applier.set_gtids(&request.plan.start)?;
-    let marked = MarkedEvents::list(applier.client)
-        .map_err(|error| applier.broken("listing its events", error))?;
+    let disabled = applier.disabled_events()?;
     let applying = Instant::now();
     let retried = applier.apply(watch)?;
     let applied_in = applying.elapsed();
-    marked
-        .enable_others(applier.client, &files.end.origins)
-        .map_err(|error| applier.broken("enabling events", error))?;
+    let disabled_events = applier.disabled_events()?.difference(&disabled).cloned().collect();
     let prepared_xa = applier.client.rows("XA RECOVER FORMAT='SQL'");
     let prepared_xa =
         prepared_xa.map_err(|error| applier.broken("listing XA transactions", error))?;
@@ -86,6 +82,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         left_out: end.left_out,
         later: end.later,
         prepared_xa: prepared_xa.iter().map(name_of_xa).collect(),
+        disabled_events,
         retried,
         unconfined,
         applied_in,

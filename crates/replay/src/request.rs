@@ -96,6 +96,9 @@ pub struct ReplayReport {
     /// XA transactions that are prepared, and neither committed nor rolled back, as `XA RECOVER` prints
     /// them.
     pub prepared_xa: Vec<String>,
+    /// Events of the event scheduler that the replay created or changed, as `schema.name`. The server has
+    /// disabled them, as those of a replica, and does not tell which of them the origin ran.
+    pub disabled_events: Vec<String>,
     /// Error of the server after which the rest was applied serially.
     pub retried: Option<String>,
     /// Why the server was not confined; `None` if it could write below the data directory only.
