@@ -8,6 +8,7 @@
 //! `mariadb_backup_binlog_info`; logs before that position are passed over. The last line of the output
 //! has the bytes that were applied and the seconds that this took, without start and stop of the server.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fs::File;
 use std::io::Read as _;
@@ -43,7 +44,8 @@ fn run() -> Result<(), Failure> {
     let [data, threads, logs @ ..] = &args[..] else {
         return Err("usage: replay PREPARED THREADS LOG...".into());
     };
-    let threads = threads.to_str().and_then(|text| text.parse().ok()).ok_or("THREADS is a number")?;
+    let threads =
+        threads.to_str().and_then(|text| text.parse().ok()).ok_or("THREADS is a number")?;
     let info = INFO.iter().find_map(|name| std::fs::read_to_string(data.join(name)).ok());
     let info = info.ok_or("the backup has no position")?;
     let (position, start) = position(&info).ok_or("the backup's position is not understood")?;
@@ -53,12 +55,7 @@ fn run() -> Result<(), Failure> {
         settings: Vec::new(),
         writable: Vec::new(),
         position: position.clone(),
-        plan: RelayPlan {
-            start,
-            stop: Stop::End,
-            leave_out: [].into(),
-            may_leave_out_ddl: false,
-        },
+        plan: RelayPlan { start, stop: Stop::End, leave_out: [].into(), may_leave_out_ddl: false },
         memory: 1 << 30,
         threads,
         patience: Duration::from_secs(600),
@@ -84,7 +81,7 @@ fn position(info: &str) -> Option<(LogPosition, GtidPosition)> {
 
 /// The logs from the position on.
 struct Pieces {
-    logs: std::vec::IntoIter<PathBuf>,
+    logs: VecDeque<PathBuf>,
     from: LogPosition,
     file: Option<File>,
     has_begun: bool,
@@ -92,7 +89,7 @@ struct Pieces {
 
 impl Pieces {
     fn new(logs: &[PathBuf], from: LogPosition) -> Self {
-        Self { logs: logs.to_vec().into_iter(), from, file: None, has_begun: false }
+        Self { logs: logs.iter().cloned().collect(), from, file: None, has_begun: false }
     }
 
     fn next_piece(&mut self) -> Result<Option<Piece>, Failure> {
@@ -103,8 +100,9 @@ impl Pieces {
                 return Ok(Some(Piece::Bytes(bytes)));
             }
         }
-        let Some(path) = self.logs.next() else { return Ok(None) };
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or("a log has a strange name")?;
+        let Some(path) = self.logs.pop_front() else { return Ok(None) };
+        let name =
+            path.file_name().and_then(|name| name.to_str()).ok_or("a log has a strange name")?;
         let offset = match (self.has_begun, name == self.from.log()) {
             (true, _) => 4,
             (false, true) => self.from.offset(),

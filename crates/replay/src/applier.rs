@@ -21,6 +21,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const DESCRIBED: u64 = 1 << 20;
 const DISABLED_EVENTS: &str =
     "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'";
+const DIRTY: &str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
+                     'Innodb_buffer_pool_pages_dirty'";
+/// Changed pages that may be left for the stop.
+const FEW_PAGES: u64 = 1000;
 const GTIDS: &str = "SELECT @@GLOBAL.gtid_slave_pos";
 
 /// The applier of a server, and what it has to apply.
@@ -38,6 +42,33 @@ pub(crate) struct Applier<'a> {
 enum Halt {
     Done,
     Failed(Status),
+}
+
+/// Finds out that a server does nothing.
+struct Stillness {
+    limit: Duration,
+    seen: String,
+    since: Instant,
+}
+
+impl Stillness {
+    fn new(limit: Duration) -> Self {
+        Self { limit, seen: String::new(), since: Instant::now() }
+    }
+
+    /// Takes what changes while the server works.
+    ///
+    /// # Errors
+    /// [`ReplayError::Stuck`] if nothing has changed for too long.
+    fn check(&mut self, now: String, at: &str) -> Result<(), ReplayError> {
+        if now != self.seen {
+            (self.seen, self.since) = (now, Instant::now());
+        } else if self.since.elapsed() > self.limit {
+            let seconds = self.limit.as_secs();
+            return Err(ReplayError::Stuck { seconds, at: at.to_owned() });
+        }
+        Ok(())
+    }
 }
 
 impl Applier<'_> {
@@ -101,7 +132,7 @@ impl Applier<'_> {
 
     /// Waits until the applier has done everything, or has failed.
     fn wait(&mut self, watch: &mut Watch<'_>) -> Result<Halt, ReplayError> {
-        let (mut seen, mut since) = (String::new(), Instant::now());
+        let mut stillness = Stillness::new(self.patience);
         let total = self.files.bytes();
         loop {
             let status = self.status()?;
@@ -118,13 +149,27 @@ impl Applier<'_> {
                 return Err(ReplayError::Abandoned);
             }
             let now = activity(self.client).map_err(|error| self.broken("asking it", error))?;
-            let now = format!("{log} {offset} {:?} {now}", status.source);
-            if now != seen {
-                (seen, since) = (now, Instant::now());
-            } else if since.elapsed() > self.patience {
-                let at = format!("{}:{}", status.source.0, status.source.1);
-                return Err(ReplayError::Stuck { seconds: self.patience.as_secs(), at });
+            let at = format!("{}:{}", status.source.0, status.source.1);
+            stillness.check(format!("{log} {offset} {at} {now}"), &at)?;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Writes most changed pages, so that the server can stop within the time limit of a stop.
+    pub(crate) fn flush(&mut self, watch: &Watch<'_>) -> Result<(), ReplayError> {
+        self.run("flushing", "SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0")?;
+        self.run("flushing", "SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
+        let mut stillness = Stillness::new(self.patience);
+        loop {
+            let dirty =
+                value(self.client, DIRTY).map_err(|error| self.broken("asking it", error))?;
+            if dirty.parse::<u64>().is_ok_and(|dirty| dirty <= FEW_PAGES) {
+                return Ok(());
             }
+            if (watch.is_cancelled)() {
+                return Err(ReplayError::Abandoned);
+            }
+            stillness.check(dirty, "its flushing")?;
             std::thread::sleep(PAUSE);
         }
     }

@@ -25,4 +25,4 @@ mod status;
 pub use error::ReplayError;
 pub use replay::replay;
 pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
-pub use settings::ORIGIN_SETTINGS;
+pub use settings::{ORIGIN_SETTINGS, origin_options};

@@ -47,7 +47,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         scratch: place.path().to_owned(),
         login: Login::OwnAccount,
         options: options(request, place.path(), files.end.free_server_id),
-        writable: [&[request.data.clone()], &request.writable[..]].concat(),
+        writable: [std::slice::from_ref(&request.data), &request.writable[..]].concat(),
     })?;
     let unconfined = server.unconfined();
     let mut client = connect(&mut server, request.patience, watch)?;
@@ -68,6 +68,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     let prepared_xa =
         prepared_xa.map_err(|error| applier.broken("listing XA transactions", error))?;
     (watch.progress)(Progress::Stopping);
+    applier.flush(watch)?;
     server
         .drop_account(&mut client)
         .map_err(|error| ReplayError::Statement { doing: "removing our account", error })?;

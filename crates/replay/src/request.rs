@@ -16,7 +16,7 @@ pub struct ReplayRequest {
     /// started is.
     pub programs: Vec<PathBuf>,
     /// Options of the server that change what statements mean and that the logs lack
-    /// ([`ORIGIN_SETTINGS`](crate::ORIGIN_SETTINGS)), and those that the operator adds. They come last,
+    /// ([`origin_options`](crate::origin_options)), and those that the operator adds. They come last,
     /// and win.
     pub settings: Vec<OsString>,
     /// Existing files or directories that the server may write to besides the data directory.

@@ -6,11 +6,10 @@ use std::path::Path;
 use crate::relay_files::{BASE, INDEX};
 use crate::request::ReplayRequest;
 
-/// Global variables of the origin that change what replayed statements do, and that its logs lack: a
-/// caller records their values, and passes each as `--loose-NAME=VALUE` in
-/// [`ReplayRequest::settings`](crate::ReplayRequest::settings). Plugins, and what encryption needs, come
-/// in addition.
-pub const ORIGIN_SETTINGS: [&str; 23] = [
+/// Global variables of the origin that change what replayed statements do, and that its logs lack. A
+/// caller records their values, and gives them to [`origin_options`]. Plugins, and what encryption needs,
+/// come in addition.
+pub const ORIGIN_SETTINGS: [&str; 20] = [
     "alter_algorithm",
     "aria_encrypt_tables",
     "character_set_server",
@@ -26,15 +25,29 @@ pub const ORIGIN_SETTINGS: [&str; 23] = [
     "innodb_default_row_format",
     "innodb_encrypt_tables",
     "innodb_file_per_table",
-    "innodb_page_size",
     "innodb_strict_mode",
     "lower_case_table_names",
     "old_mode",
     "sql_mode",
     "system_versioning_alter_history",
-    "table_definition_cache",
-    "time_zone",
 ];
+
+/// Returns the options that give these values of the origin to a private server. Variables that are not in
+/// [`ORIGIN_SETTINGS`], and values that are empty or have other characters than such values have, are passed
+/// over.
+pub fn origin_options<'a>(
+    values: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> impl Iterator<Item = OsString> {
+    let is_plain = |value: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_,-.".contains(&byte);
+        !value.is_empty() && value != "NULL" && value.bytes().all(plain)
+    };
+    let known =
+        move |(name, value): &(&str, &str)| ORIGIN_SETTINGS.contains(name) && is_plain(value);
+    // A later server may not have one of them.
+    let option = |(name, value)| OsString::from(format!("--loose-{name}={value}"));
+    values.into_iter().filter(known).map(option)
+}
 
 /// Least memory of the server, in bytes.
 const MIN_MEMORY: u64 = 128 << 20;
@@ -88,4 +101,25 @@ pub(crate) fn options(request: &ReplayRequest, own: &Path, server_id: u32) -> Ve
 /// Number of workers of the server; 0 applies without any.
 fn parallel(request: &ReplayRequest) -> u32 {
     if request.threads > 1 { request.threads } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_settings_with_plain_values_become_options() {
+        let values = [
+            ("sql_mode", "STRICT_TRANS_TABLES,ANSI_QUOTES"),
+            ("old_mode", ""),
+            ("enforce_storage_engine", "NULL"),
+            ("init_file", "x"),
+            ("collation_server", "utf8mb4_bin --init-file=x"),
+            ("innodb_strict_mode", "OFF"),
+        ];
+        let options: Vec<OsString> = origin_options(values).collect();
+        let expected =
+            ["--loose-sql_mode=STRICT_TRANS_TABLES,ANSI_QUOTES", "--loose-innodb_strict_mode=OFF"];
+        assert_eq!(options, expected);
+    }
 }

@@ -124,8 +124,10 @@ fn a_replay_that_is_cancelled_leaves_no_server(origin: &Origin, backup: &Backup)
 fn victim(request: &ReplayRequest, logs: &Path) -> ExitCode {
     let pieces = origin::pieces_in(logs, &request.position, 4096);
     let result = origin::replay_pieces(request, pieces, |progress| {
-        while progress == Progress::Stopping {
-            std::thread::park();
+        if progress == Progress::Stopping {
+            loop {
+                std::thread::park();
+            }
         }
         true
     });

@@ -95,7 +95,12 @@ fn load(origin: &Origin, clients: Range<u32>, rows: u32) {
 
 #[test]
 fn a_whole_history_is_replayed() {
-    let origin = Origin::start(&["--binlog-format=MIXED"]);
+    let origin = Origin::start(&[
+        "--binlog-format=MIXED",
+        "--innodb-default-row-format=REDUNDANT",
+        "--character-set-server=utf8mb4",
+        "--collation-server=utf8mb4_swedish_ci",
+    ]);
     origin.server.sql(BEFORE);
     let backup = std::thread::scope(|scope| {
         let work = scope.spawn(|| load(&origin, 1..4, 300));
@@ -111,7 +116,9 @@ fn a_whole_history_is_replayed() {
     ));
     origin.server.sql(AFTER);
     load(&origin, 4..7, 150);
-    let (data, request) = backup.request(Stop::End);
+    let (data, mut request) = backup.request(Stop::End);
+    request.settings = origin.settings();
+    assert!(request.settings.len() > 10, "{:?}", request.settings);
     let mut seen = Vec::new();
     let report = replay(&origin, &request, 70_000, |progress| seen.push(progress)).unwrap();
     assert_eq!(report.gtids.to_string(), origin.gtids());
@@ -142,7 +149,8 @@ fn a_whole_history_is_replayed() {
 fn temporary_tables_end_with_the_server_that_had_them() {
     let files = MariaDb::start().shut_down();
     let data = files.join("data");
-    let options = ["--log-bin=bin", "--server-id=1", "--binlog-format=STATEMENT"];
+    let options =
+        ["--log-bin=bin", "--server-id=1", "--binlog-format=STATEMENT", "--binlog-checksum=NONE"];
     let origin =
         Origin { server: MariaDb::start_on_with(&data, &options), scratch: Scratch::new() };
     origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT) ENGINE=InnoDB");
@@ -179,7 +187,7 @@ fn temporary_tables_end_with_the_server_that_had_them() {
 
 #[test]
 fn a_dropped_table_is_left_out_or_never_reached() {
-    let origin = Origin::start(&[]);
+    let origin = Origin::start(&["--log-bin-compress=ON", "--log-bin-compress-min-len=10"]);
     origin.server.sql(BEFORE);
     origin.server.sql("XA ROLLBACK 'open before'");
     let backup = Backup::of(&origin);
@@ -208,6 +216,14 @@ fn a_dropped_table_is_left_out_or_never_reached() {
     let sums = MariaDb::start_on(&request.data).checksums("x");
     assert_eq!(sums.get("x1.m"), before.get("x1.m"));
     assert_eq!(sums.get("x1.later"), origin.server.checksums("x").get("x1.later"));
+
+    // Nothing at all.
+    let (data, request) = backup.request(Stop::At(backup.position.clone()));
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!((report.transactions, report.position), (0, backup.position.clone()));
+    let copy = MariaDb::start_on(data.path());
+    assert_eq!(copy.sql("SELECT @@gtid_slave_pos"), format!("{}\n", backup.gtids));
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM x1.t"), "0\n");
 
     // Nothing after it, so that only the position moves on.
     let (log, offset) = at.split_once(':').unwrap();

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use xb_binlog::{
     Event, Gtid, GtidPosition, History, LogPosition, Reader, RelayPlan, Stop, TransactionSummary,
 };
-use xb_replay::{Piece, Progress, ReplayError, ReplayReport, ReplayRequest, Watch};
+use xb_replay::{Piece, Progress, ReplayError, ReplayReport, ReplayRequest, Watch, origin_options};
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::{MariaDb, prepare};
@@ -25,6 +26,14 @@ impl Origin {
         let own = ["--log-bin=bin", "--server-id=1", "--binlog-format=ROW"];
         let server = MariaDb::start_with(&[&own, options].concat());
         Self { server, scratch: Scratch::new() }
+    }
+
+    /// Options with its values of the settings that logs lack. Each has to be known to the server.
+    pub(crate) fn settings(&self) -> Vec<OsString> {
+        let values = self.server.sql("SHOW GLOBAL VARIABLES");
+        let values = values.lines().filter_map(|line| line.split_once('\t'));
+        let options = origin_options(values).map(|option| option.into_string().unwrap());
+        options.map(|option| option.replace("--loose-", "--").into()).collect()
     }
 
     pub(crate) fn gtids(&self) -> String {
