@@ -86,6 +86,13 @@ pub(crate) fn options(request: &ReplayRequest, own: &Path, server_id: u32) -> Ve
         "--event-scheduler=OFF",
         // DATA DIRECTORY could be that of a running server.
         "--skip-symbolic-links",
+        // Engines with tables on other servers: the origin has changed them already. The data itself may say
+        // that the server is to load them.
+        "--loose-federated=OFF",
+        "--loose-spider=OFF",
+        "--loose-connect=OFF",
+        "--loose-sphinx=OFF",
+        "--loose-s3=OFF",
         // After a crash, everything begins again.
         "--innodb-flush-log-at-trx-commit=0",
         "--innodb-doublewrite=OFF",

@@ -144,6 +144,54 @@ fn a_whole_history_is_replayed() {
     assert_eq!(left, 0);
 }
 
+/// A backup has no rows of MEMORY tables.
+#[test]
+fn changes_of_rows_that_no_backup_has_need_a_word() {
+    let origin = Origin::start(&[]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.mem (i INT) ENGINE=MEMORY; INSERT INTO x.mem VALUES (1);
+         CREATE TABLE x.t (i INT) ENGINE=InnoDB",
+    );
+    let backup = Backup::of(&origin);
+    origin.server.sql("UPDATE x.mem SET i = 2; INSERT INTO x.t VALUES (1)");
+    let (_data, request) = backup.request(Stop::End);
+    let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
+    assert!(error.to_string().contains("on x.mem (UPDATE x.mem SET i = 2)"), "{error}");
+    let (data, mut request) = backup.request(Stop::End);
+    request.settings.push("--replicate-ignore-table=x.mem".into());
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!(report.gtids.to_string(), origin.gtids());
+    assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t"), "1\n");
+}
+
+/// Rows of a table that is on another server are changed there by the origin only.
+#[test]
+fn a_replay_changes_no_other_server() {
+    if !find("mariadbd").with_file_name("../lib/mysql/plugin/ha_federatedx.so").exists() {
+        return xb_testkit::skipped("the server has no FEDERATED");
+    }
+    let origin = Origin::start(&["--plugin-maturity=unknown"]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.remote (i INT) ENGINE=InnoDB; INSTALL SONAME 'ha_federatedx'",
+    );
+    let socket = origin.server.socket().display().to_string();
+    origin.server.sql(&format!(
+        "CREATE SERVER here FOREIGN DATA WRAPPER mysql OPTIONS (SOCKET '{socket}', DATABASE 'x', USER 'root');
+         CREATE TABLE x.f (i INT) ENGINE=FEDERATED CONNECTION='here/remote'"
+    ));
+    let backup = Backup::of(&origin);
+    origin.server.sql("INSERT INTO x.f VALUES (1)");
+    assert_eq!(origin.server.sql("SELECT * FROM x.remote"), "1\n");
+    let (_data, mut request) = backup.request(Stop::End);
+    request.settings.push("--plugin-maturity=unknown".into());
+    let done = replay(&origin, &request, 1000, |_| {});
+    assert_eq!(origin.server.sql("SELECT * FROM x.remote"), "1\n", "{done:?}");
+    assert!(
+        matches!(&done, Err(ReplayError::Transaction { what, .. }) if what.contains("x.f")),
+        "{done:?}"
+    );
+}
+
 /// A server that crashed takes its temporary tables along, and a session may make the same ones again.
 #[test]
 fn temporary_tables_end_with_the_server_that_had_them() {
