@@ -119,4 +119,45 @@ pub enum Error {
         /// Bytes in the log.
         found: u64,
     },
+    /// The list at the beginning of a log is not where the logs before it lead to: a part of the history
+    /// is missing, or belongs to another one.
+    #[error(
+        "log {log}: its history begins at {found:?}, but the logs before it end at {expected:?}"
+    )]
+    History {
+        /// Name of the log.
+        log: String,
+        /// GTIDs after the logs before it.
+        expected: String,
+        /// GTIDs at its beginning.
+        found: String,
+    },
+    /// A log has events of the other fork, so its GTIDs cannot be counted on.
+    #[error("log {log}: it is of another fork than the history before it")]
+    OtherFork {
+        /// Name of the log.
+        log: String,
+    },
+    /// More transactions are prepared, or alterations begun, than can be held in memory.
+    #[error(
+        "more than {limit} XA transactions are prepared, or two-phase ALTER TABLE begun, at once"
+    )]
+    TooManyOpen {
+        /// The limit.
+        limit: usize,
+    },
+    /// An event was sent before the server named the log that has it, or with a name that is none.
+    #[error("the server sent an event of type {} of no log: it has to name the log first", event_type.0)]
+    NoLog {
+        /// Type of the event.
+        event_type: EventType,
+    },
+    /// A packet ends within an event, or has more than one.
+    #[error("log {log}: a packet of the server does not hold one whole event, at offset {at}")]
+    Packet {
+        /// Name of the log.
+        log: String,
+        /// Offset of the event.
+        at: u64,
+    },
 }

@@ -5,7 +5,9 @@
 //! transactions begin and end, their GTIDs, times and kinds. Rows are passed over, in any size.
 //!
 //! ```text
-//! bytes ──► Reader ──► Entry (offsets, header, Event) ──► Transactions ──► Transaction
+//! files ──► Reader ──────► Entry (offsets, header, Event) ──► History ──► Step (Transaction, Barrier)
+//! packets ► SentReader ──►                                    GTIDs, what is open, prepared, being altered
+//! files ──► RelayWriter ──► relay logs, up to a Stop
 //! text  ──► Gtid, GtidPosition, GtidList (MariaDB) · MySqlGtid, GtidSet (MySQL)
 //!           LogPosition, GtidState, NotedPosition, LogDigest
 //! ```
@@ -20,6 +22,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod barrier;
 mod error;
 mod event;
 mod event_type;
@@ -28,16 +31,24 @@ mod format;
 mod gtid_error;
 mod gtid_event;
 mod header;
+mod history;
 mod intervals;
 mod log_digest;
 mod mariadb_gtid;
 mod mysql_gtid;
+mod pending;
 mod position;
 mod query;
 mod reader;
+mod relay;
+mod relay_error;
+mod sent;
+mod stop;
+mod summary;
 mod transactions;
 mod xa;
 
+pub use barrier::Barrier;
 pub use error::Error;
 pub use event::{Entry, Event, Incident, Rotate};
 pub use event_type::EventType;
@@ -45,11 +56,17 @@ pub use format::{ChecksumKind, Fork, FormatDescription};
 pub use gtid_error::GtidError;
 pub use gtid_event::{Alter, MariaDbBegin, MariaDbFlags, MySqlBegin};
 pub use header::{EventHeader, Flags, HEADER_LEN};
+pub use history::{History, Step};
 pub use log_digest::LogDigest;
 pub use mariadb_gtid::{Gtid, GtidList, GtidPosition};
 pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};
 pub use position::{GtidState, LogPosition, NotedPosition};
 pub use query::{Query, Verb};
 pub use reader::{LogEnd, MAGIC, Reader};
-pub use transactions::{Begin, Outcome, Transaction, Transactions};
+pub use relay::{RelayEnd, RelayPlan, RelayWriter};
+pub use relay_error::RelayError;
+pub use sent::{Sent, SentReader};
+pub use stop::Stop;
+pub use summary::TransactionSummary;
+pub use transactions::{Begin, Open, Outcome, Transaction, Transactions};
 pub use xa::{XaPrepare, Xid};

@@ -1,11 +1,15 @@
 //! Statements in a log.
 
+use flate2::{Decompress, FlushDecompress};
+
 use crate::fields::Fields;
 
 /// Length of the part before the variables, in bytes.
 const FIXED: usize = 13;
 /// Bytes of a statement that are kept.
 pub(crate) const MAX_TEXT: usize = 1024;
+/// What a compressed text may have beside its content: lengths, and the heads of zlib.
+const COMPRESSION: usize = 256;
 
 /// A statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +20,7 @@ pub struct Query {
     pub error: u16,
     /// Effect of the statement on its transaction.
     pub verb: Verb,
-    /// The first KiB of the statement; of a compressed one, nothing.
+    /// The first KiB of the statement, decompressed.
     pub text: Vec<u8>,
 }
 
@@ -70,7 +74,7 @@ impl Query {
     /// Bytes of the body that [`Query::decode`] needs, as far as `body` shows: at most 67 KiB.
     pub(crate) fn needed(body: &[u8]) -> usize {
         let lengths = Lengths::read(&mut Fields::new(body));
-        lengths.map_or(FIXED, |l| FIXED + l.variables + l.schema + 1 + MAX_TEXT)
+        lengths.map_or(FIXED, |l| FIXED + l.variables + l.schema + 1 + MAX_TEXT + COMPRESSION)
     }
 
     /// Decodes the beginning of the body.
@@ -83,9 +87,23 @@ impl Query {
             return None;
         }
         let text = match is_compressed {
-            true => &[],
-            false => fields.rest(),
+            true => decompressed(fields.rest())?,
+            false => fields.rest().iter().copied().take(MAX_TEXT).collect(),
         };
-        Some(Self { schema, error, verb: Verb::of(text), text: text.to_vec() })
+        Some(Self { schema, error, verb: Verb::of(&text), text })
     }
+}
+
+/// The beginning of a compressed text: one byte, whose low three bits are the size of a length that
+/// follows it, then zlib. ("QUERY_COMPRESSED_EVENT", documentation of MariaDB Server)
+fn decompressed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut fields = Fields::new(bytes);
+    let head = fields.u8()?;
+    fields.bytes(usize::from(head & 7))?;
+    let mut text = Vec::with_capacity(MAX_TEXT);
+    // The input may be cut: what it shows so far is enough.
+    let mut zlib = Decompress::new(true);
+    zlib.decompress_vec(fields.rest(), &mut text, FlushDecompress::Sync).ok()?;
+    text.truncate(MAX_TEXT);
+    Some(text)
 }

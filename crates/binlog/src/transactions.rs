@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::event_type::EventType;
 use crate::gtid_event::{MariaDbBegin, MySqlBegin};
+use crate::mariadb_gtid::Gtid;
 use crate::query::Verb;
 
 /// A transaction of a log.
@@ -15,7 +16,8 @@ pub struct Transaction {
     pub end: u64,
     /// `server_id` of the server that first committed it.
     pub server_id: u32,
-    /// Time at which its first statement began, in seconds since 1970.
+    /// Time at which the statement that commits it began, in seconds since 1970. Transactions are in the
+    /// order of their commits, in which this time may go back.
     pub seconds: u32,
     /// Its first event, with its GTID.
     pub first: Begin,
@@ -44,6 +46,17 @@ pub enum Begin {
     MySql(MySqlBegin),
 }
 
+impl Begin {
+    /// Returns the GTID of a transaction of MariaDB.
+    #[must_use]
+    pub fn mariadb_gtid(&self) -> Option<Gtid> {
+        match self {
+            Self::MariaDb(begin) => Some(begin.gtid),
+            Self::MySql(_) => None,
+        }
+    }
+}
+
 /// How a transaction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -62,17 +75,23 @@ pub enum Outcome {
 }
 
 /// Joins the events of a log into transactions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Transactions {
     open: Option<Open>,
 }
 
-#[derive(Debug)]
-struct Open {
-    begin: u64,
-    server_id: u32,
-    seconds: u32,
-    first: Begin,
+/// A transaction that has not ended. Fields as in [`Transaction`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Open {
+    /// Offset of its first byte.
+    pub begin: u64,
+    /// `server_id` of the server that first committed it.
+    pub server_id: u32,
+    /// Time at which the statement that commits it began, in seconds since 1970.
+    pub seconds: u32,
+    /// Its first event, with its GTID.
+    pub first: Begin,
     /// MySQL: `BEGIN` or `XA START` was read, so that no other statement ends it.
     has_begun: bool,
 }
@@ -84,10 +103,15 @@ impl Transactions {
         Self::default()
     }
 
-    /// Returns the offset of the transaction that has not ended.
+    /// Returns the transaction that has not ended.
     #[must_use]
-    pub fn open(&self) -> Option<u64> {
-        self.open.as_ref().map(|open| open.begin)
+    pub fn open(&self) -> Option<&Open> {
+        self.open.as_ref()
+    }
+
+    /// Gives up the transaction that has not ended, as at the end of a log that a crash has cut.
+    pub fn abandon(&mut self) -> Option<Open> {
+        self.open.take()
     }
 
     /// Takes the next event of the log; returns the transaction that ends with it.

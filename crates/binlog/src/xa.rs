@@ -7,7 +7,7 @@ use crate::fields::Fields;
 const MAX_PART: u32 = 64;
 
 /// Identity of an XA transaction.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Xid {
     /// Format of the two other parts.
     pub format: u32,

@@ -2,83 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod listing;
+mod made;
 
-use listing::{gtid, read, transactions};
-use xb_binlog::{
-    Alter, ChecksumKind, Entry, Error, Event, EventType, Incident, LogEnd, Outcome, Transaction,
-};
-use xb_testkit::vectors;
-
-/// A log without checksums, which begins with the description of a real one.
-struct Log(Vec<u8>);
-
-impl Log {
-    fn mariadb() -> Self {
-        Self(vectors::read("binlog/mariadb.000003-no-checksum")[..256].to_vec())
-    }
-
-    fn mysql() -> Self {
-        Self(vectors::read("binlog/mysql.000003-no-checksum")[..127].to_vec())
-    }
-
-    fn event(self, kind: EventType, body: &[u8]) -> Self {
-        self.flagged(kind, 0, body)
-    }
-
-    fn flagged(mut self, kind: EventType, flags: u16, body: &[u8]) -> Self {
-        let length = u32::try_from(19 + body.len()).unwrap();
-        let end = u32::try_from(self.0.len()).unwrap() + length;
-        self.0.extend([0; 4]);
-        self.0.push(kind.0);
-        self.0.extend([1, length, end].map(u32::to_le_bytes).concat());
-        self.0.extend(flags.to_le_bytes());
-        self.0.extend(body);
-        self
-    }
-
-    /// A transaction of MariaDB begins.
-    fn gtid(self, sequence: u64, flags: u8) -> Self {
-        let mut body = sequence.to_le_bytes().to_vec();
-        body.extend([0, 0, 0, 0, flags, 0, 0, 0, 0, 0, 0]);
-        self.event(EventType::MARIADB_GTID, &body)
-    }
-
-    /// A transaction of MySQL begins, which states a length.
-    fn mysql_gtid(self, number: u64, length: u8) -> Self {
-        let mut body = vec![0; 17];
-        body.extend(number.to_le_bytes());
-        body.push(2);
-        body.extend([0; 16 + 7]);
-        body.push(length);
-        self.event(EventType::GTID, &body)
-    }
-
-    fn query(self, text: &str) -> Self {
-        let mut body = vec![0; 14];
-        body.extend(text.as_bytes());
-        self.event(EventType::QUERY, &body)
-    }
-
-    fn xid(self) -> Self {
-        self.event(EventType::XID, &[0; 8])
-    }
-
-    fn read(&self) -> (Vec<Entry>, Result<LogEnd, Error>) {
-        read(&self.0, usize::MAX)
-    }
-
-    fn last(&self) -> Event {
-        let (entries, end) = self.read();
-        assert!(end.is_ok(), "{end:?}");
-        entries.into_iter().next_back().unwrap().event
-    }
-
-    fn transactions(&self) -> Result<(Vec<Transaction>, bool), Error> {
-        let (entries, end) = self.read();
-        assert!(end.is_ok(), "{end:?}");
-        transactions(&entries)
-    }
-}
+use listing::{gtid, read};
+use made::Log;
+use xb_binlog::{Alter, ChecksumKind, Error, Event, EventType, Incident, LogEnd, Outcome};
 
 #[test]
 fn rare_events_are_recognised() {

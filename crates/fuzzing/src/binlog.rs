@@ -1,6 +1,9 @@
 //! Binary logs of both forks.
 
-use xb_binlog::{Entry, Error, Event, GtidSet, LogEnd, Reader, Transactions};
+use xb_binlog::{
+    ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, History, LogEnd, LogPosition,
+    Reader, RelayPlan, RelayWriter, Sent, SentReader, Stop,
+};
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
 /// length.
@@ -8,6 +11,11 @@ const LOGS: [(&[u8], usize); 2] = [
     (include_bytes!("../../../fixtures/binlog/mariadb.000003-no-checksum"), 256),
     (include_bytes!("../../../fixtures/binlog/mysql.000003-no-checksum"), 127),
 ];
+
+const NAME: &str = "bin.000001";
+/// The server names the log that it sends, from its first event on.
+const ROTATION: &[u8] =
+    b"\0\0\0\0\x04\x01\0\0\0\x25\0\0\0\0\0\0\0\x20\0\x04\0\0\0\0\0\0\0bin.000001";
 
 /// Any bytes as a log, or as its events. The first byte chooses that, and the size of the pieces in which
 /// they arrive; however they arrive, they mean the same.
@@ -23,7 +31,7 @@ pub(crate) fn log(data: &[u8]) {
     assert_eq!(whole, read(&log, usize::from(how >> 2) + 1));
     let (entries, end) = whole;
     let mut at = 4;
-    let mut transactions = Transactions::new();
+    let mut history = History::new(NAME, None);
     let mut is_sound = true;
     for entry in &entries {
         assert!(entry.begin == at && entry.end > at && entry.end <= log.len() as u64);
@@ -32,9 +40,11 @@ pub(crate) fn log(data: &[u8]) {
             assert_eq!(set.to_string().parse::<GtidSet>().as_ref(), Ok(set));
         }
         if is_sound {
-            match transactions.push(entry) {
-                Ok(None) => {}
-                Ok(Some(found)) => assert!(found.begin < found.end && found.end == entry.end),
+            match history.push(entry) {
+                Ok(step) => assert!(
+                    step.ended
+                        .is_none_or(|found| found.begin < found.end && found.end == entry.end)
+                ),
                 Err(_) => is_sound = false,
             }
         }
@@ -42,6 +52,36 @@ pub(crate) fn log(data: &[u8]) {
     if end.is_ok_and(|end| end != LogEnd::Encrypted) {
         assert_eq!(at, log.len() as u64);
     }
+    sent(bytes, &log, &entries, usize::from(how >> 2) + 1);
+}
+
+/// Any bytes as what a server sends; and a log as what it sends of it, which are the same events.
+fn sent(bytes: &[u8], log: &[u8], entries: &[Entry], piece: usize) {
+    let mut reader = SentReader::new(ChecksumKind::None);
+    let (mut input, mut of_log) = (bytes, Vec::new());
+    while let Ok(Some(_)) = reader.next(&mut input, &mut of_log) {}
+    assert!(of_log.len() <= bytes.len());
+
+    let mut reader = SentReader::new(ChecksumKind::None);
+    let (mut found, mut of_log) = (Vec::new(), Vec::new());
+    let named = reader.next(&mut &ROTATION[..], &mut of_log);
+    assert!(matches!(named, Ok(Some(Sent::MadeUp(_)))) && of_log.is_empty());
+    for mut input in log.get(4..).unwrap_or_default().chunks(piece) {
+        while let Ok(Some(event)) = reader.next(&mut input, &mut of_log) {
+            if let Sent::Log(entry) = event {
+                found.push(entry);
+            }
+        }
+    }
+    assert!(log.get(4..).unwrap_or_default().starts_with(&of_log) || found.len() < entries.len());
+    let same = found.iter().zip(entries).take_while(|(one, two)| one == two).count();
+    // Events that a file must not have are passed over as those of the server.
+    let made_up = entries.iter().position(|entry| {
+        entry.header.flags.is_artificial()
+            || matches!(entry.event, Event::Heartbeat)
+            || (matches!(entry.event, Event::Format(_)) && entry.header.end == 0)
+    });
+    assert!(same >= made_up.unwrap_or(entries.len()), "{same} of {}", entries.len());
 }
 
 /// A log whose events have these types and bodies, with lengths and ends that are right: a type, a flag, a
@@ -99,4 +139,41 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         seeds.push([&[0xff - 3], &log[..]].concat());
     }
     seeds
+}
+
+/// Any bytes as a log that is to be replayed. The first two bytes choose how it is cut, the stop, and
+/// whether a transaction is left out; however it is cut, the relay log is the same.
+pub(crate) fn relay(data: &[u8]) {
+    let Some(([how, number], bytes)) = data.split_first_chunk::<2>() else { return };
+    let log = events(LOGS[0], bytes);
+    let gtid = Gtid { domain: 0, server: 1, sequence: u64::from(*number) };
+    let stop = match how & 3 {
+        0 => Stop::End,
+        1 => Stop::After(gtid),
+        2 => Stop::Before(gtid),
+        _ => Stop::At(LogPosition::new("b.1", 256 + u64::from(*number)).unwrap()),
+    };
+    let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
+    let plan =
+        RelayPlan { start: GtidPosition::default(), stop, leave_out, may_leave_out_ddl: true };
+    let write = |piece: usize| {
+        let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());
+        writer.begin_log("b.1", &log[4..LOGS[0].1], 4)?;
+        for bytes in log[4..].chunks(piece) {
+            writer.push(bytes, &mut out)?;
+        }
+        writer.finish().map(|end| (out, end))
+    };
+    let whole = write(usize::MAX);
+    assert_eq!(whole, write(usize::from(how >> 3) + 1));
+    if let Ok((out, end)) = whole {
+        assert!(out.len() <= log.len() + 64);
+        assert_eq!(out.is_empty(), end.transactions == 0);
+    }
+}
+
+/// The recorded log's events, with each stop.
+pub(crate) fn relay_seeds() -> Vec<Vec<u8>> {
+    let events = seeds().into_iter().nth(1).unwrap_or_default();
+    (0..8).map(|how| [&[how | 40, 31], &events[1..]].concat()).collect()
 }

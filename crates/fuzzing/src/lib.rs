@@ -34,8 +34,9 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
+    Target { name: "binlog_relay", run: binlog::relay, seeds: binlog::relay_seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
     Target { name: "extract", run: extract::extract, seeds: extract::seeds },
     Target { name: "frame_stream", run: frames::stream, seeds: frames::stream_seeds },

@@ -129,7 +129,6 @@ pub use pack::input::{Content, NativeStream, XbstreamInput};
 pub use pack::native_input::start_pack_native;
 pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
 pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
-pub use pack::{PackSettings, start_pack};
 pub use scan::definitions::WithoutTablespace;
 pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
 pub use scan::passthrough::{PassthroughError, relay};

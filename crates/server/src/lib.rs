@@ -13,6 +13,7 @@
 //!
 //! [`recovery_memory`] is the memory with which a recovery of given files is fast.
 
+mod account;
 mod log;
 mod origin;
 mod private;
@@ -23,4 +24,4 @@ pub use log::{BinlogPosition, cause_in_log, end_of_log};
 pub use origin::{key_plugin, origin_settings};
 pub use private::{private_args, socket_in};
 pub use recovery::recovery_memory;
-pub use server::{Server, ServerError, Setup};
+pub use server::{Login, Server, ServerError, Setup};

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use xb_mysql::{Access, Account, Client, Target, Timeouts};
+use xb_mysql::{Access, Account, Client, Error, Target, Timeouts};
 use xb_process::{Program, Running, can_confine, how_it_ended};
 
+use crate::account;
 use crate::log::{
     BinlogPosition, cause_in_log, end_of_log, log_from, recovered_position, says_shut_down,
 };
@@ -36,10 +37,23 @@ pub struct Setup {
     /// An existing directory for the socket, the log and temporary files, for this server alone. It
     /// becomes inaccessible to other users.
     pub scratch: PathBuf,
+    /// How to log in.
+    pub login: Login,
     /// Further options, of the operator. They come last, and win.
     pub options: Vec<OsString>,
     /// Existing files or directories that the server may write to besides `scratch`.
     pub writable: Vec<PathBuf>,
+}
+
+/// How to log in to a private server. The passwords in its data are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Login {
+    /// The server does not read its accounts: its socket gives administrator rights without a password.
+    /// Statements about accounts, events and loadable functions fail.
+    WithoutAccounts,
+    /// MariaDB: the server creates an account for us when it starts, with a random name and password.
+    /// [`Server::drop_account`] removes it from the data.
+    OwnAccount,
 }
 
 /// Why a private server does not run, or did not stop as it should.
@@ -92,8 +106,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on a data directory. Its socket gives administrator rights without a
-    /// password, because the passwords in the data are not known here.
+    /// Starts a server on a data directory.
     ///
     /// # Errors
     /// [`ServerError::TooDeep`], [`ServerError::Scratch`], [`ServerError::Start`]. What the server
@@ -104,16 +117,23 @@ impl Server {
         let failed = |source| ServerError::Scratch { path: scratch.clone(), source };
         std::fs::set_permissions(scratch, PermissionsExt::from_mode(0o700)).map_err(failed)?;
         std::fs::create_dir_all(scratch.join("tmp")).map_err(failed)?;
-        let mut args = vec![
-            OsString::from("--no-defaults"),
-            with("--datadir=", &setup.data),
-            "--skip-grant-tables".into(),
-        ];
+        let mut args = vec![OsString::from("--no-defaults"), with("--datadir=", &setup.data)];
+        let account = match setup.login {
+            Login::WithoutAccounts => {
+                args.push("--skip-grant-tables".into());
+                Account { user: b"root".to_vec(), ..Account::default() }
+            }
+            Login::OwnAccount => {
+                let file = scratch.join("init.sql");
+                let made = account::make(&file);
+                args.push(with("--init-file=", &file));
+                made.map_err(|source| ServerError::Scratch { path: file, source })?
+            }
+        };
         args.extend(private_args(scratch));
         args.extend(origin_settings(&setup.data));
         args.extend(setup.options.iter().cloned());
         let log = scratch.join("server.log");
-        let account = Account { user: b"root".to_vec(), ..Account::default() };
         let access = Access { target: Target::Socket(socket), account };
         let unconfined = can_confine().err();
         let (running, log_start) = spawn(&setup, &args, &log, unconfined.is_none())?;
@@ -161,6 +181,17 @@ impl Server {
         }
         let timeouts = Timeouts { login: LOGIN, reply: None };
         Ok(Client::connect(&self.access.target, &self.access.account, timeouts).ok())
+    }
+
+    /// Removes our own account from the data, if there is one. The connection can still be used.
+    ///
+    /// # Errors
+    /// Those of the server and of the connection.
+    pub fn drop_account(&self, client: &mut Client) -> Result<(), Error> {
+        match self.setup.login {
+            Login::WithoutAccounts => Ok(()),
+            Login::OwnAccount => client.run(account::drop_statement(&self.access.account)),
+        }
     }
 
     /// Whether the server has ended by itself.

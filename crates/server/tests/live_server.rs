@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use xb_mysql::Client;
-use xb_server::{BinlogPosition, Server, ServerError, Setup};
+use xb_server::{BinlogPosition, Login, Server, ServerError, Setup};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::tools::find;
@@ -16,6 +16,7 @@ fn setup(data: &Path, scratch: &Scratch) -> Setup {
         programs: vec![PathBuf::from("/no/such/program"), find("mariadbd")],
         data: data.to_owned(),
         scratch: scratch.join("server"),
+        login: Login::WithoutAccounts,
         options: Vec::new(),
         writable: Vec::new(),
     }
@@ -120,6 +121,29 @@ fn the_position_after_recovery_is_that_of_the_last_transaction() {
     let expected = BinlogPosition { file: format!("./{file}"), offset };
     assert_eq!(server.recovered(), Some(expected), "{}", server.last_lines());
     server.stop(|| false).unwrap();
+}
+
+#[test]
+fn an_account_of_our_own_can_change_accounts_and_leaves_none() {
+    let (files, scratch) = (MariaDb::start().shut_down(), Scratch::new());
+    let data = files.join("data");
+    let accounts = |server: &MariaDb| server.sql("SELECT * FROM mysql.global_priv ORDER BY 1, 2");
+    let before = accounts(&MariaDb::start_on(&data));
+    let own = Setup { login: Login::OwnAccount, ..setup(&data, &scratch) };
+    let mut server = Server::start(own).unwrap();
+    let mut client = ready(&mut server);
+    client.run("CREATE USER u IDENTIFIED BY 'x'; ").unwrap();
+    assert_eq!(one(&mut client, "(SELECT COUNT(*) FROM mysql.user WHERE user = 'u')"), "1");
+    client.run("DROP USER u").unwrap();
+    assert!(accounts_of(&mut client) > before.lines().count());
+    server.drop_account(&mut client).unwrap();
+    assert_eq!(accounts_of(&mut client), before.lines().count());
+    server.stop(|| false).unwrap();
+    assert_eq!(accounts(&MariaDb::start_on(&data)), before);
+}
+
+fn accounts_of(client: &mut Client) -> usize {
+    one(client, "(SELECT COUNT(*) FROM mysql.global_priv)").parse().unwrap()
 }
 
 #[test]

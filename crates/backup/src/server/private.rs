@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xb_mysql::{Access, Row};
-use xb_server::{ServerError, Setup, socket_in};
+use xb_server::{Login, ServerError, Setup, socket_in};
 
 use crate::cancel::CancelToken;
 use crate::child;
@@ -102,6 +102,7 @@ impl Server {
             programs,
             data: data.to_owned(),
             scratch: scratch.to_owned(),
+            login: Login::WithoutAccounts,
             options: options.options.iter().map(Into::into).collect(),
             writable: options.writable.clone(),
         });

@@ -1,0 +1,196 @@
+//! Follows a server's history through its logs: where each transaction lies, and what holds after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::barrier::Barrier;
+use crate::error::Error;
+use crate::event::{Entry, Event};
+use crate::gtid_event::Alter;
+use crate::mariadb_gtid::Gtid;
+use crate::position::GtidState;
+use crate::query::MAX_TEXT;
+use crate::transactions::{Begin, Open, Outcome, Transaction, Transactions};
+use crate::xa::Xid;
+
+/// Limit of what may be prepared or begun at once.
+const MAX_PENDING: usize = 65_536;
+
+/// The history of one server up to an event.
+///
+/// Give it all events of the server's logs in order: of one log after the other, or as the server sends
+/// them. It may begin anywhere between two transactions.
+#[derive(Debug, Clone)]
+pub struct History {
+    log: String,
+    gtids: Option<GtidState>,
+    transactions: Transactions,
+    prepared: BTreeSet<Xid>,
+    altering: BTreeMap<(u32, u64), Gtid>,
+}
+
+/// What an event of a history means.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Step {
+    /// The transaction that ends with the event. It lies in the log of the event.
+    pub ended: Option<Transaction>,
+    /// What a replay must not cross, if the event is that.
+    pub barrier: Option<Barrier>,
+    /// The transaction that never ends, because another log follows: the server crashed while it wrote it.
+    pub abandoned: Option<Open>,
+}
+
+impl History {
+    /// Returns the history of a server at a position between two transactions of the log with this name.
+    /// `gtids` are the transactions up to there; `None` if they are not known: the list at the beginning of
+    /// a log shows them.
+    #[must_use]
+    pub fn new(log: &str, gtids: Option<GtidState>) -> Self {
+        let log = log.to_owned();
+        let transactions = Transactions::new();
+        Self { log, gtids, transactions, prepared: BTreeSet::new(), altering: BTreeMap::new() }
+    }
+
+    /// Name of the log that has the next event.
+    #[must_use]
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+
+    /// Transactions up to here. One that is open does not count.
+    #[must_use]
+    pub fn gtids(&self) -> Option<&GtidState> {
+        self.gtids.as_ref()
+    }
+
+    /// Returns the transaction that has not ended.
+    #[must_use]
+    pub fn open(&self) -> Option<&Open> {
+        self.transactions.open()
+    }
+
+    /// XA transactions of MariaDB that are prepared, and neither committed nor rolled back. Those that were
+    /// prepared before the history began are unknown.
+    pub fn prepared(&self) -> impl Iterator<Item = &Xid> {
+        self.prepared.iter()
+    }
+
+    /// Two-phase `ALTER TABLE` that have begun and not ended, by the GTIDs of their beginnings.
+    pub fn altering(&self) -> impl Iterator<Item = Gtid> {
+        self.altering.values().copied()
+    }
+
+    /// Goes on with the log of this name, as after a log that has no event that ends it. Returns the
+    /// transaction that has no end in the log before.
+    pub fn next_log(&mut self, name: &str) -> Option<Open> {
+        name.clone_into(&mut self.log);
+        self.transactions.abandon()
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// If it cannot follow: a transaction has no end, or the list at the beginning of a log is not what the
+    /// logs before it lead to.
+    pub fn push(&mut self, entry: &Entry) -> Result<Step, Error> {
+        if entry.header.flags.is_artificial() {
+            // A server repeats what a replica needs to know, and names the log that it sends.
+            let abandoned = match &entry.event {
+                Event::Rotate(rotate) => self.next_log(&rotate.file),
+                _ => None,
+            };
+            return Ok(Step { abandoned, ..Step::default() });
+        }
+        let barrier = match &entry.event {
+            Event::Incident(_) => Some(Barrier::Incident),
+            Event::Query(query) if !self.is_in_group() => {
+                Barrier::of_statement(&query.text, query.text.len() >= MAX_TEXT)
+            }
+            _ => None,
+        };
+        let ended = self.transactions.push(entry)?;
+        if let Some(transaction) = &ended {
+            self.count(transaction)?;
+        }
+        match &entry.event {
+            Event::GtidList(list) => self.begin_log(GtidState::MariaDb(list.position()))?,
+            Event::PreviousGtids(set) => self.begin_log(GtidState::MySql(set.clone()))?,
+            Event::Rotate(rotate) => self.log.clone_from(&rotate.file),
+            _ => {}
+        }
+        Ok(Step { ended, barrier, abandoned: None })
+    }
+
+    /// Whether statements are parts of a transaction, so that they define nothing.
+    fn is_in_group(&self) -> bool {
+        match self.open().map(|open| &open.first) {
+            Some(Begin::MariaDb(begin)) => !begin.flags.is_standalone(),
+            _ => false,
+        }
+    }
+
+    fn count(&mut self, transaction: &Transaction) -> Result<(), Error> {
+        let begin = match &transaction.first {
+            Begin::MariaDb(begin) => begin,
+            Begin::MySql(begin) => {
+                let Some(gtid) = begin.gtid.clone() else { return Ok(()) };
+                match &mut self.gtids {
+                    Some(GtidState::MySql(set)) => set.insert(gtid),
+                    Some(GtidState::MariaDb(_)) => return Err(self.other_fork()),
+                    None => {}
+                }
+                return Ok(());
+            }
+        };
+        match &mut self.gtids {
+            Some(GtidState::MariaDb(position)) => position.advance(begin.gtid),
+            Some(GtidState::MySql(_)) => return Err(self.other_fork()),
+            None => {}
+        }
+        match begin.alter {
+            Some(Alter::Start) => {
+                self.altering.insert((begin.gtid.domain, begin.gtid.sequence), begin.gtid);
+            }
+            Some(Alter::Commit(sequence) | Alter::Rollback(sequence)) => {
+                self.altering.remove(&(begin.gtid.domain, sequence));
+            }
+            None => {}
+        }
+        if let Some(xid) = &begin.xid {
+            match transaction.outcome {
+                Outcome::XaPrepared => self.prepared.insert(xid.clone()),
+                _ => self.prepared.remove(xid),
+            };
+        }
+        match self.altering.len().max(self.prepared.len()) > MAX_PENDING {
+            true => Err(Error::TooManyOpen { limit: MAX_PENDING }),
+            false => Ok(()),
+        }
+    }
+
+    /// Compares with the list at the beginning of a log. A list may lack domains: a server can be told to
+    /// forget them.
+    fn begin_log(&mut self, found: GtidState) -> Result<(), Error> {
+        let continues = match (&self.gtids, &found) {
+            (None, _) => true,
+            (Some(GtidState::MariaDb(ours)), GtidState::MariaDb(found)) => {
+                found.iter().all(|gtid| ours.get(gtid.domain) == Some(*gtid))
+            }
+            (Some(GtidState::MySql(ours)), GtidState::MySql(found)) => ours == found,
+            _ => return Err(self.other_fork()),
+        };
+        if !continues {
+            let expected = self.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Err(Error::History {
+                log: self.log.clone(),
+                expected,
+                found: found.to_string(),
+            });
+        }
+        self.gtids = Some(found);
+        Ok(())
+    }
+
+    fn other_fork(&self) -> Error {
+        Error::OtherFork { log: self.log.clone() }
+    }
+}

@@ -1,0 +1,436 @@
+//! Writes relay logs: what a replica of MariaDB has received and is to apply.
+//!
+//! A server that applies a binary log as it is, in parallel, crashes (MariaDB 10.11.19), because nothing
+//! in it names the log of the source. So each log becomes one relay log, which begins as those that
+//! the server writes itself: the format description, without a position of its own; an artificial
+//! rotation, which names the source's log and the position in it; and then the events. Only whole
+//! transactions are written, byte by byte as they are in the log. What stands between them, such as
+//! lists of GTIDs, checkpoints and the log's end, is left out: a relay log ends with a transaction.
+
+use std::collections::BTreeSet;
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+use crate::error::Error;
+use crate::event::{Entry, Event};
+use crate::event_type::EventType;
+use crate::format::{ChecksumKind, Fork};
+use crate::gtid_event::MariaDbBegin;
+use crate::header::{Flags, HEADER_LEN};
+use crate::history::History;
+use crate::mariadb_gtid::{Gtid, GtidPosition};
+use crate::position::{GtidState, LogPosition};
+use crate::reader::{MAGIC, Reader};
+use crate::relay_error::RelayError;
+use crate::stop::Stop;
+
+/// Where fields are in a format description: the end of the event, its flags, and the time at which
+/// the server started with the log.
+const END: std::ops::Range<usize> = 13..17;
+const FLAGS: usize = 17;
+const CREATED: std::ops::Range<usize> = HEADER_LEN + 52..HEADER_LEN + 56;
+/// Length of a checksum.
+const SUM: usize = 4;
+/// Flag of an event that a server made up.
+const ARTIFICIAL: u16 = 0x20;
+/// Longest name of a log, in bytes.
+const MAX_NAME: usize = 255;
+/// The highest server id, and the number of ids below it of which one is chosen.
+const HIGHEST_ID: u32 = u32::MAX;
+const CANDIDATES: u32 = 64;
+
+/// What to replay.
+#[derive(Debug, Clone)]
+pub struct RelayPlan {
+    /// The transactions that the data has.
+    pub start: GtidPosition,
+    /// Where the replay ends.
+    pub stop: Stop,
+    /// Transactions to leave out. Each must be on the way.
+    pub leave_out: BTreeSet<Gtid>,
+    /// Whether one of them may change the definition of something.
+    pub may_leave_out_ddl: bool,
+}
+
+/// A writer of relay logs, one for each log. Memory is that of a [`Reader`].
+///
+/// ```text
+/// begin_log(name, format, offset)   push(bytes, out)...   begin_log(...)   push...   finish()
+/// ```
+#[derive(Debug)]
+pub struct RelayWriter {
+    plan: RelayPlan,
+    history: History,
+    log: Option<Log>,
+    state: State,
+    left: BTreeSet<Gtid>,
+    /// Which candidates for a server id occur, by bit: the lowest stands for the highest id.
+    ids: u64,
+    end: RelayEnd,
+}
+
+/// What the relay logs hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RelayEnd {
+    /// The transactions that the data has after the replay: the last one of each domain.
+    pub gtids: GtidPosition,
+    /// End of the last transaction that was written; `None` if none was.
+    pub last: Option<LogPosition>,
+    /// End of the last transaction that was read, even if it was left out.
+    pub reached: Option<LogPosition>,
+    /// Number of transactions that were written.
+    pub transactions: u64,
+    /// Number of transactions that were left out.
+    pub left_out: u64,
+    /// Number of transactions that were written after the first one that was left out.
+    pub later: u64,
+    /// An id for the server that applies them, which is that of no event: it would take events of its own
+    /// id as its own work, and pass them over, or not see that the origin had started anew.
+    pub free_server_id: u32,
+}
+
+#[derive(Debug)]
+struct Log {
+    name: String,
+    reader: Reader,
+    /// Beginning of the relay log, until the first transaction is written.
+    head: Vec<u8>,
+    /// Bytes of an event outside of a transaction.
+    held: Vec<u8>,
+    /// Offset of the present transaction.
+    begin: u64,
+    /// Bytes of it that were written.
+    written: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Between,
+    Writing(MariaDbBegin),
+    LeavingOut(MariaDbBegin),
+    Stopped,
+}
+
+impl RelayWriter {
+    /// Returns a writer that has read nothing.
+    #[must_use]
+    pub fn new(plan: RelayPlan) -> Self {
+        let end = RelayEnd {
+            gtids: plan.start.clone(),
+            last: None,
+            reached: None,
+            transactions: 0,
+            left_out: 0,
+            later: 0,
+            free_server_id: HIGHEST_ID,
+        };
+        let left = plan.leave_out.clone();
+        let history = History::new("", Some(GtidState::MariaDb(plan.start.clone())));
+        Self { plan, history, log: None, state: State::Between, left, ids: 0, end }
+    }
+
+    /// Begins the next log, at `offset`: at 4, its beginning, or between two transactions. `format` is its
+    /// format description, with header and checksum. The bytes for [`RelayWriter::push`] from now on
+    /// belong into another relay log. Returns how many bytes to cut off from the end of the one before:
+    /// those of a transaction that never ended, because the server crashed.
+    ///
+    /// # Errors
+    /// If the log before ends within an event, or if this one cannot be replayed.
+    pub fn begin_log(&mut self, name: &str, format: &[u8], offset: u64) -> Result<u64, RelayError> {
+        if self.state == State::Stopped {
+            return Ok(0);
+        }
+        self.check_whole()?;
+        let abandoned = match (self.history.next_log(name), &self.log, &self.state) {
+            (Some(_), Some(log), State::Writing(_)) => log.written,
+            _ => 0,
+        };
+        self.state = State::Between;
+        if LogPosition::new(name, offset).is_none() || name.len() > MAX_NAME {
+            return Err(RelayError::Name(name.to_owned()));
+        }
+        let failed = |error| RelayError::Log { log: name.to_owned(), error };
+        let reader = Reader::resume(format, offset).map_err(failed)?;
+        let described = reader.format().filter(|format| format.fork == Fork::MariaDb);
+        let checksums = described
+            .map(|format| format.checksums)
+            .ok_or(RelayError::Fork { log: name.to_owned() })?;
+        let is_whole = offset <= (MAGIC.len() + format.len()) as u64;
+        let head =
+            head(name, format, offset, is_whole, checksums).ok_or_else(|| failed(Error::Format))?;
+        if let Some(id) = format.get(5..9).and_then(|id| id.try_into().ok()) {
+            self.occupy(u32::from_le_bytes(id));
+        }
+        self.log = Some(Log {
+            name: name.to_owned(),
+            reader,
+            head,
+            held: Vec::new(),
+            begin: offset,
+            written: 0,
+        });
+        self.check_position()?;
+        Ok(abandoned)
+    }
+
+    /// Whether the stop has been reached, so that no further bytes count.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state == State::Stopped
+    }
+
+    /// Number of transactions that were written.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.end.transactions
+    }
+
+    /// Takes the next bytes of the log, and appends those of the relay log to `out`: at most as many, and
+    /// a few hundred at the beginning of a log.
+    ///
+    /// # Errors
+    /// If the log cannot be replayed as asked. What was written before is of no use then.
+    pub fn push(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> Result<(), RelayError> {
+        while !input.is_empty() && self.state != State::Stopped {
+            let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
+            let failed = |error| RelayError::Log { log: log.name.clone(), error };
+            let before = input;
+            let entry = log.reader.next(&mut input).map_err(failed)?;
+            let (taken, _) = before.split_at(before.len() - input.len());
+            match self.state {
+                State::Between => log.held.extend_from_slice(taken),
+                State::Writing(_) => {
+                    out.extend_from_slice(taken);
+                    log.written += taken.len() as u64;
+                }
+                State::LeavingOut(_) | State::Stopped => {}
+            }
+            match entry {
+                Some(entry) => self.take(&entry, out)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what the relay logs hold, when everything has been read.
+    ///
+    /// # Errors
+    /// If the stop was not reached, a transaction that was to be left out was not found, or the logs end
+    /// within a transaction or an event.
+    pub fn finish(mut self) -> Result<RelayEnd, RelayError> {
+        self.check_whole()?;
+        if let (State::Writing(_) | State::LeavingOut(_), Some(log)) = (&self.state, &self.log) {
+            return Err(RelayError::Unfinished { log: log.name.clone(), begin: log.begin });
+        }
+        if self.state != State::Stopped && self.plan.stop != Stop::End {
+            return Err(RelayError::NotReached(self.plan.stop));
+        }
+        if let Some(gtid) = self.left.first() {
+            return Err(RelayError::NotFound(*gtid));
+        }
+        if let Some(gtid) = self.history.altering().next() {
+            return Err(RelayError::OpenAlter(gtid));
+        }
+        let free = self.ids.trailing_ones();
+        if free >= CANDIDATES {
+            return Err(RelayError::Servers);
+        }
+        self.end.free_server_id = HIGHEST_ID - free;
+        Ok(self.end)
+    }
+
+    fn take(&mut self, entry: &Entry, out: &mut Vec<u8>) -> Result<(), RelayError> {
+        let Some(log) = &mut self.log else { return Err(RelayError::NoLog) };
+        if self.state == State::Between {
+            let held = std::mem::take(&mut log.held);
+            if let Event::MariaDbBegin(begin) = &entry.event {
+                (log.begin, log.written) = (entry.begin, held.len() as u64);
+                self.begin(begin)?;
+                if let (State::Writing(_), Some(log)) = (&self.state, &mut self.log) {
+                    out.append(&mut log.head);
+                    out.extend(held);
+                }
+            }
+        }
+        if self.state == State::Stopped {
+            return Ok(());
+        }
+        let step = self.history.push(entry).map_err(|error| self.fault(error))?;
+        if !matches!(self.state, State::LeavingOut(_)) {
+            self.check_passable(entry)?;
+            if let Some(barrier) = step.barrier {
+                return Err(RelayError::Barrier { at: self.at(entry.begin)?, barrier });
+            }
+        }
+        self.check_inside(entry)?;
+        self.occupy(entry.header.server_id);
+        if step.ended.is_some() {
+            self.end(entry.end)?;
+        }
+        self.check_position()
+    }
+
+    fn occupy(&mut self, server_id: u32) {
+        let below = HIGHEST_ID - server_id;
+        if below < CANDIDATES {
+            self.ids |= 1 << below;
+        }
+    }
+
+    fn check_passable(&self, entry: &Entry) -> Result<(), RelayError> {
+        match entry.event {
+            Event::StartEncryption => Err(RelayError::Encrypted(self.at(entry.begin)?)),
+            Event::Unknown if !entry.header.flags.is_ignorable() => {
+                let event_type = entry.header.event_type;
+                Err(RelayError::Unknown { at: self.at(entry.begin)?, event_type })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fault(&self, error: Error) -> RelayError {
+        let log = self.log.as_ref().map(|log| log.name.clone()).unwrap_or_default();
+        RelayError::Log { log, error }
+    }
+
+    /// A transaction begins: it is written, left out, or the stop is before it.
+    fn begin(&mut self, begin: &MariaDbBegin) -> Result<(), RelayError> {
+        let gtid = begin.gtid;
+        if self.plan.stop == Stop::Before(gtid) {
+            self.state = State::Stopped;
+        } else if self.is_known(gtid) {
+            return Err(RelayError::Known(gtid));
+        } else if self.left.remove(&gtid) {
+            let is_ddl = begin.flags.is_ddl() || begin.alter.is_some();
+            if is_ddl && !self.plan.may_leave_out_ddl {
+                return Err(RelayError::LeftOutDdl(gtid));
+            }
+            self.state = State::LeavingOut(begin.clone());
+        } else {
+            self.state = State::Writing(begin.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether the data has a transaction already, by the numbers of its server.
+    fn is_known(&self, gtid: Gtid) -> bool {
+        let last = self.plan.start.get(gtid.domain);
+        last.is_some_and(|last| last.server == gtid.server && last.sequence >= gtid.sequence)
+    }
+
+    /// The transaction ends at this offset of the log.
+    fn end(&mut self, offset: u64) -> Result<(), RelayError> {
+        let at = self.at(offset)?;
+        let (begin, is_written) = match std::mem::replace(&mut self.state, State::Between) {
+            State::Writing(begin) => (begin, true),
+            State::LeavingOut(begin) => (begin, false),
+            other => {
+                self.state = other;
+                return Ok(());
+            }
+        };
+        self.end.reached = Some(at.clone());
+        if is_written {
+            self.end.last = Some(at);
+            self.end.gtids.advance(begin.gtid);
+            self.end.transactions += 1;
+            self.end.later += u64::from(self.end.left_out > 0);
+        } else {
+            self.end.left_out += 1;
+        }
+        if self.plan.stop == Stop::After(begin.gtid) {
+            self.state = State::Stopped;
+        }
+        Ok(())
+    }
+
+    /// Offset of the stop, if it is a position in the present log.
+    fn stop_here(&self) -> Option<u64> {
+        match (&self.plan.stop, &self.log) {
+            (Stop::At(stop), Some(log)) if stop.log() == log.name => Some(stop.offset()),
+            _ => None,
+        }
+    }
+
+    /// Checks that the stop does not lie within the present transaction, of which an event ends here.
+    fn check_inside(&self, entry: &Entry) -> Result<(), RelayError> {
+        let (State::Writing(begin) | State::LeavingOut(begin)) = &self.state else { return Ok(()) };
+        if self.stop_here().is_none_or(|stop| stop >= entry.end) {
+            return Ok(());
+        }
+        let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
+        let (gtid, begin) = (begin.gtid, self.at(at)?);
+        Err(RelayError::Inside { stop: self.plan.stop.clone(), gtid, begin })
+    }
+
+    /// Stops if the position between two transactions is the stop.
+    fn check_position(&mut self) -> Result<(), RelayError> {
+        let now = self.log.as_ref().map(|log| log.reader.offset()).unwrap_or_default();
+        match self.stop_here() {
+            Some(stop) if self.state == State::Between && now == stop => {
+                self.state = State::Stopped;
+                Ok(())
+            }
+            // The stop lies within an event, or before the beginning.
+            Some(stop) if self.state == State::Between && now > stop => {
+                Err(RelayError::NotReached(self.plan.stop.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn at(&self, offset: u64) -> Result<LogPosition, RelayError> {
+        let name = self.log.as_ref().map(|log| log.name.as_str()).unwrap_or_default();
+        LogPosition::new(name, offset).ok_or_else(|| RelayError::Name(name.to_owned()))
+    }
+
+    /// Checks that the log before, if there is one, does not end within an event.
+    fn check_whole(&self) -> Result<(), RelayError> {
+        let reader =
+            self.log.as_ref().map(|log| &log.reader).filter(|_| self.state != State::Stopped);
+        let cut = reader.and_then(|reader| Some((reader.open()?, reader.offset())));
+        cut.map_or(Ok(()), |(at, end)| Err(self.fault(Error::Cut { at, end })))
+    }
+}
+
+/// The beginning of a relay log. `None` if the format description is too short.
+fn head(
+    name: &str,
+    format: &[u8],
+    offset: u64,
+    is_whole: bool,
+    checksums: ChecksumKind,
+) -> Option<Vec<u8>> {
+    let mut head = MAGIC.to_vec();
+    // Its own position, and that the server still writes it, do not hold for the relay log. That the
+    // server had started ends temporary tables, so only the log's first part may say so.
+    let mut description = format.get(..format.len().checked_sub(SUM)?)?.to_vec();
+    description.get_mut(END)?.fill(0);
+    *description.get_mut(FLAGS)? &= !Flags::IN_USE;
+    if !is_whole {
+        description.get_mut(CREATED)?.fill(0);
+    }
+    head.extend(with_sum(description, true));
+    let body = [&offset.to_le_bytes()[..], name.as_bytes()].concat();
+    let has_sum = checksums == ChecksumKind::Crc32;
+    let length = HEADER_LEN + body.len() + if has_sum { SUM } else { 0 };
+    let mut rotation = vec![0; 4];
+    rotation.push(EventType::ROTATE.0);
+    rotation.extend(format.get(5..9)?);
+    rotation.extend(u32::try_from(length).ok()?.to_le_bytes());
+    rotation.extend([0; 4]);
+    rotation.extend(ARTIFICIAL.to_le_bytes());
+    rotation.extend(body);
+    head.extend(with_sum(rotation, has_sum));
+    Some(head)
+}
+
+fn with_sum(mut event: Vec<u8>, has_sum: bool) -> Vec<u8> {
+    if has_sum {
+        let sum = checksum(CrcAlgorithm::Crc32IsoHdlc, &event);
+        event.extend(u32::try_from(sum).unwrap_or_default().to_le_bytes());
+    }
+    event
+}

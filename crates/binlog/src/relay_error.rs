@@ -1,0 +1,97 @@
+//! Why logs cannot be replayed as asked.
+
+use crate::barrier::Barrier;
+use crate::error::Error;
+use crate::event_type::EventType;
+use crate::mariadb_gtid::Gtid;
+use crate::position::LogPosition;
+use crate::stop::Stop;
+
+/// Logs that cannot be replayed, or not as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// A log is damaged, or cannot be read.
+    #[error("log {log}: {error}")]
+    Log {
+        /// Name of the log.
+        log: String,
+        /// Its fault.
+        error: Error,
+    },
+    /// The name of a log is not that of a file, or is longer than 255 bytes.
+    #[error("{0:?} is not the name of a log")]
+    Name(String),
+    /// The log is not one of MariaDB.
+    #[error("log {log} is one of MySQL: only logs of MariaDB can be replayed")]
+    Fork {
+        /// Name of the log.
+        log: String,
+    },
+    /// No log has begun.
+    #[error("bytes of a log arrived before its name and format")]
+    NoLog,
+    /// The logs end within a transaction.
+    #[error("log {log} ends within the transaction at offset {begin}")]
+    Unfinished {
+        /// Name of the log.
+        log: String,
+        /// Offset of the transaction.
+        begin: u64,
+    },
+    /// The stop was not found.
+    #[error(
+        "{0} is not on the way: name a stop that lies behind the data's position and in the logs"
+    )]
+    NotReached(Stop),
+    /// The data has a transaction already.
+    #[error("transaction {0} is in the data already: the logs begin before the data's position")]
+    Known(Gtid),
+    /// The stop lies within a transaction.
+    #[error(
+        "{stop} lies within transaction {gtid}, which begins at {begin} and ends after it: stop at \
+         {begin}, or after {gtid}"
+    )]
+    Inside {
+        /// The stop.
+        stop: Stop,
+        /// The transaction.
+        gtid: Gtid,
+        /// Its beginning.
+        begin: LogPosition,
+    },
+    /// Something on the way cannot be replayed from logs.
+    #[error("{at}: {barrier}: stop before it")]
+    Barrier {
+        /// Its beginning.
+        at: LogPosition,
+        /// What it is.
+        barrier: Barrier,
+    },
+    /// Everything from a position on is encrypted.
+    #[error("{0}: the log is encrypted from here on: read it from the server, which decrypts it")]
+    Encrypted(LogPosition),
+    /// An event of an unknown type, which must not be passed over.
+    #[error("{at}: an event of the unknown type {}", event_type.0)]
+    Unknown {
+        /// Its beginning.
+        at: LogPosition,
+        /// Its type.
+        event_type: EventType,
+    },
+    /// A transaction that changes the definition of something was to be left out.
+    #[error("transaction {0} changes the definition of something: later ones may need it")]
+    LeftOutDdl(Gtid),
+    /// A transaction that was to be left out is not there.
+    #[error("transaction {0} is to be left out, but is not on the way")]
+    NotFound(Gtid),
+    /// An `ALTER TABLE` in two phases has begun and not ended.
+    #[error(
+        "the ALTER TABLE that begins with transaction {0} has not ended at the stop: stop before it, or \
+         after its end"
+    )]
+    OpenAlter(Gtid),
+    /// The events are of more servers than a replay can tell apart from its own.
+    #[error("the events carry too many different server ids")]
+    Servers,
+}

@@ -1,0 +1,203 @@
+//! Reads what a server sends to a replica.
+
+use crate::error::Error;
+use crate::event::{Entry, Event};
+use crate::event_type::EventType;
+use crate::format::{ChecksumKind, FormatDescription};
+use crate::header::{EventHeader, HEADER_LEN};
+use crate::pending::{Partial, Pending};
+use crate::position::LogPosition;
+
+/// A reader of the events that a server sends to a replica, or of a log from a position on.
+///
+/// A server sends the events of its logs byte for byte, one in a packet. It adds events that it makes up: a
+/// rotation that names the log and the offset of what follows, a format description and a list of GTIDs
+/// when it begins within a log, and heartbeats. [`SentReader::next`] keeps the two apart: the bytes of
+/// the log are appended to a buffer, in pieces as they arrive, so that memory does not grow with an event.
+///
+/// Of what belongs to the log it checks what [`Reader`](crate::Reader) does: that each event begins where
+/// the one before it ends, and each checksum.
+#[derive(Debug)]
+pub struct SentReader {
+    position: Option<LogPosition>,
+    format: Option<FormatDescription>,
+    checksums: ChecksumKind,
+    state: State,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "an allocation for each event would cost more")]
+enum State {
+    Header(Partial<HEADER_LEN>),
+    Body { pending: Pending, is_of_log: bool },
+    Failed(Error),
+}
+
+/// A whole event that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// Of the log. Its bytes are in the buffer.
+    Log(Entry),
+    /// Made up by the server.
+    MadeUp(Entry),
+}
+
+impl Sent {
+    /// Returns the event.
+    #[must_use]
+    pub fn entry(&self) -> &Entry {
+        match self {
+            Self::Log(entry) | Self::MadeUp(entry) => entry,
+        }
+    }
+}
+
+impl SentReader {
+    /// Returns a reader of a connection that the replica has told to expect these checksums
+    /// (`@master_binlog_checksum`): they hold for events before the first format description.
+    #[must_use]
+    pub fn new(checksums: ChecksumKind) -> Self {
+        let state = State::Header(Partial::new());
+        Self { position: None, format: None, checksums, state }
+    }
+
+    /// Returns a reader of the bytes of a log from a position on, where an event begins.
+    #[must_use]
+    pub fn at(position: LogPosition, format: FormatDescription) -> Self {
+        let checksums = format.checksums;
+        let state = State::Header(Partial::new());
+        Self { position: Some(position), format: Some(format), checksums, state }
+    }
+
+    /// Position of the next event of a log: behind the last whole one. `None` before the server has named a
+    /// log.
+    #[must_use]
+    pub fn position(&self) -> Option<&LogPosition> {
+        self.position.as_ref()
+    }
+
+    /// Description of the log that is being sent.
+    #[must_use]
+    pub fn format(&self) -> Option<&FormatDescription> {
+        self.format.as_ref()
+    }
+
+    /// Reads up to the end of the next event, and appends the bytes of the log to `log`. `None` if `input` has
+    /// no more. An event is returned when its last byte has arrived and its checksum is right; its bytes are
+    /// appended before that.
+    ///
+    /// # Errors
+    /// If the events are damaged, or do not follow each other. The same error is returned from then on.
+    pub fn next(&mut self, input: &mut &[u8], log: &mut Vec<u8>) -> Result<Option<Sent>, Error> {
+        let result = self.step(input, log);
+        if let Err(error) = &result {
+            self.state = State::Failed(error.clone());
+        }
+        result
+    }
+
+    /// Checks that an event is whole where a packet ends.
+    ///
+    /// # Errors
+    /// If the packet ends within an event.
+    pub fn end_packet(&self) -> Result<(), Error> {
+        match &self.state {
+            State::Failed(error) => Err(error.clone()),
+            State::Header(bytes) if bytes.is_empty() => Ok(()),
+            _ => {
+                let (log, at) = match &self.position {
+                    Some(position) => (position.log().to_owned(), position.offset()),
+                    None => (String::new(), 0),
+                };
+                Err(Error::Packet { log, at })
+            }
+        }
+    }
+
+    fn step(&mut self, input: &mut &[u8], log: &mut Vec<u8>) -> Result<Option<Sent>, Error> {
+        loop {
+            match &mut self.state {
+                State::Failed(error) => return Err(error.clone()),
+                State::Header(bytes) => {
+                    let Some(bytes) = bytes.take(input) else { return Ok(None) };
+                    let (pending, is_of_log) = self.begin(&bytes)?;
+                    if is_of_log {
+                        log.extend_from_slice(&bytes);
+                    }
+                    self.state = State::Body { pending, is_of_log };
+                }
+                State::Body { pending, is_of_log } => {
+                    let before = *input;
+                    let is_whole = pending.take(input);
+                    if *is_of_log {
+                        let taken = before.len() - input.len();
+                        log.extend_from_slice(before.get(..taken).unwrap_or_default());
+                    }
+                    if !is_whole {
+                        return Ok(None);
+                    }
+                    let next = State::Header(Partial::new());
+                    let State::Body { pending, is_of_log } =
+                        std::mem::replace(&mut self.state, next)
+                    else {
+                        return Ok(None);
+                    };
+                    return self.end(pending, is_of_log).map(Some);
+                }
+            }
+        }
+    }
+
+    fn begin(&self, bytes: &[u8; HEADER_LEN]) -> Result<(Pending, bool), Error> {
+        let header = EventHeader::parse(bytes);
+        let event_type = header.event_type;
+        let is_made_up = match event_type {
+            EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => true,
+            // Of a log that is sent from its middle.
+            EventType::FORMAT_DESCRIPTION => header.end == 0,
+            _ => header.flags.is_artificial(),
+        };
+        let is_rotation = is_made_up && event_type == EventType::ROTATE;
+        let begin = match &self.position {
+            Some(position) => position.offset(),
+            None if is_rotation => 0,
+            None => return Err(Error::NoLog { event_type }),
+        };
+        // Before the first format description, the server does what the replica has asked for.
+        let checksums = match &self.format {
+            Some(format) => Some(format.checksums),
+            None => is_rotation.then_some(self.checksums),
+        };
+        let pending = Pending::begin(begin, bytes, checksums)?;
+        if !is_made_up {
+            pending.check_end(self.format.as_ref())?;
+        }
+        Ok((pending, !is_made_up))
+    }
+
+    fn end(&mut self, pending: Pending, is_of_log: bool) -> Result<Sent, Error> {
+        let end = match is_of_log {
+            true => pending.begin.saturating_add(u64::from(pending.header.length)),
+            false => pending.begin,
+        };
+        let entry = pending.end(end, self.format.as_ref())?;
+        match &entry.event {
+            Event::Format(format) => self.format = Some(format.clone()),
+            // What a real rotation names, the server names again before it sends it.
+            Event::Rotate(rotate) if !is_of_log => {
+                let position = LogPosition::new(&rotate.file, rotate.offset);
+                let event_type = EventType::ROTATE;
+                self.position = Some(position.ok_or(Error::NoLog { event_type })?);
+                return Ok(Sent::MadeUp(entry));
+            }
+            _ => {}
+        }
+        match (&self.position, is_of_log) {
+            (Some(position), true) => {
+                self.position = LogPosition::new(position.log(), end);
+                Ok(Sent::Log(entry))
+            }
+            _ => Ok(Sent::MadeUp(entry)),
+        }
+    }
+}

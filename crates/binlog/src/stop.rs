@@ -1,0 +1,30 @@
+//! Where a replay ends.
+
+use std::fmt;
+
+use crate::mariadb_gtid::Gtid;
+use crate::position::LogPosition;
+
+/// The boundary between two transactions at which a replay ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// After everything.
+    End,
+    /// After this transaction.
+    After(Gtid),
+    /// Before this transaction.
+    Before(Gtid),
+    /// At this position, which no transaction may straddle.
+    At(LogPosition),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::End => f.write_str("the end"),
+            Self::After(gtid) => write!(f, "the end of transaction {gtid}"),
+            Self::Before(gtid) => write!(f, "the beginning of transaction {gtid}"),
+            Self::At(position) => write!(f, "position {position}"),
+        }
+    }
+}

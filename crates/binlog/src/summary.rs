@@ -1,0 +1,146 @@
+//! Describes a transaction for people, from its raw events.
+
+use std::fmt;
+
+use crate::event_type::EventType;
+use crate::fields::Fields;
+use crate::format::{ChecksumKind, FormatDescription};
+use crate::gtid_event::MariaDbBegin;
+use crate::header::{EventHeader, HEADER_LEN};
+use crate::mariadb_gtid::Gtid;
+use crate::query::{Query, Verb};
+use crate::reader::MAGIC;
+
+/// Bytes of a statement that are kept, and number of tables.
+const MAX_STATEMENT: usize = 200;
+const MAX_TABLES: usize = 10;
+/// Events of MariaDB that name the statement of rows, and a table.
+const ANNOTATE: EventType = EventType(160);
+const TABLE_MAP: EventType = EventType(19);
+const SUM: usize = 4;
+/// Words that a secret may follow.
+const SECRETS: [&str; 2] = ["IDENTIFIED", "PASSWORD"];
+
+/// What a transaction of MariaDB changes, as far as its events say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransactionSummary {
+    /// Its GTID.
+    pub gtid: Gtid,
+    /// Time at which its first statement began, in seconds since 1970.
+    pub seconds: u32,
+    /// The first tables whose rows it changes, as `schema.table`.
+    pub tables: Vec<String>,
+    /// Its first statement, cut, and without what may be a password.
+    pub statement: Option<String>,
+}
+
+impl TransactionSummary {
+    /// Reads the transaction at the beginning of `events`, which may be cut, or be followed by others.
+    /// `log` is the beginning of its log or relay log. `None` if there is none.
+    #[must_use]
+    pub fn read(log: &[u8], mut events: &[u8]) -> Option<Self> {
+        let (header, body, _) = next(log.strip_prefix(&MAGIC)?, true)?;
+        let is_format = header.event_type == EventType::FORMAT_DESCRIPTION;
+        let format = is_format.then(|| FormatDescription::decode(body)).flatten()?;
+        let has_sum = format.checksums == ChecksumKind::Crc32;
+        let (header, body, rest) = next(events, has_sum)?;
+        if header.event_type != EventType::MARIADB_GTID {
+            return None;
+        }
+        events = rest;
+        let gtid = MariaDbBegin::decode(body, header.server_id)?.gtid;
+        let mut found = Self { gtid, seconds: header.seconds, tables: Vec::new(), statement: None };
+        while let Some((header, body, rest)) = next(events, has_sum) {
+            events = rest;
+            match header.event_type {
+                EventType::MARIADB_GTID | EventType::XID => break,
+                ANNOTATE => found.state(body),
+                TABLE_MAP => found.tables.extend(table(body).filter(|name| {
+                    found.tables.len() < MAX_TABLES && !found.tables.contains(name)
+                })),
+                EventType::QUERY => {
+                    let query = Query::decode(body, false)?;
+                    if query.verb == Verb::Other {
+                        found.state(&query.text);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(found)
+    }
+
+    fn state(&mut self, statement: &[u8]) {
+        self.statement.get_or_insert_with(|| {
+            let mut text = String::from_utf8_lossy(statement).into_owned();
+            text.truncate(text.floor_char_boundary(MAX_STATEMENT));
+            let upper = text.to_ascii_uppercase();
+            if let Some(secret) = SECRETS.iter().filter_map(|word| upper.find(word)).min() {
+                text.truncate(secret);
+                text.push_str("...");
+            }
+            // It may go to a terminal.
+            text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+        });
+    }
+}
+
+impl fmt::Display for TransactionSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "transaction {}", self.gtid)?;
+        if !self.tables.is_empty() {
+            write!(f, " on {}", self.tables.join(", "))?;
+        }
+        match &self.statement {
+            Some(statement) => write!(f, " ({statement})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The event at the beginning: its header, its body, and what follows.
+fn next(bytes: &[u8], has_sum: bool) -> Option<(EventHeader, &[u8], &[u8])> {
+    let header = EventHeader::parse(bytes.first_chunk::<HEADER_LEN>()?);
+    let (event, rest) = bytes.split_at_checked(usize::try_from(header.length).ok()?)?;
+    let end = event.len().checked_sub(if has_sum { SUM } else { 0 })?;
+    Some((header, event.get(HEADER_LEN..end)?, rest))
+}
+
+/// Number (6), flags (2), then schema and table, each with its length before and a zero behind it.
+/// ("TABLE_MAP_EVENT", documentation of MariaDB Server)
+fn table(body: &[u8]) -> Option<String> {
+    let mut fields = Fields::new(body);
+    fields.bytes(8)?;
+    let mut name = || {
+        let length = usize::from(fields.u8()?);
+        let name = fields.bytes(length)?;
+        fields.u8()?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    };
+    Some(format!("{}.{}", name()?, name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_shown_without_its_secrets() {
+        let shown = |statement: &str| {
+            let gtid = Gtid { domain: 0, server: 1, sequence: 7 };
+            let tables = Vec::new();
+            let mut found = TransactionSummary { gtid, seconds: 0, tables, statement: None };
+            found.state(statement.as_bytes());
+            found.state(b"another one");
+            found.to_string()
+        };
+        assert_eq!(
+            shown("create user u identified by 'x'"),
+            "transaction 0-1-7 (create user u ...)"
+        );
+        assert_eq!(shown("SET PASSWORD FOR u = 'x'"), "transaction 0-1-7 (SET ...)");
+        assert_eq!(shown("DROP\n\u{1b}TABLE t"), "transaction 0-1-7 (DROP  TABLE t)");
+        assert!(shown(&"ä".repeat(500)).len() < 250);
+    }
+}

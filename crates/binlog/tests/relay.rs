@@ -1,0 +1,307 @@
+//! Relay logs that the writer makes from logs of real servers: compared with those of `make-relay`,
+//! and with a model that cuts the log at its transactions.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod listing;
+
+use std::collections::BTreeSet;
+
+use listing::{read, transactions};
+use proptest::prelude::*;
+use xb_binlog::{
+    Begin, Event, Gtid, GtidPosition, LogPosition, RelayEnd, RelayError, RelayPlan, RelayWriter,
+    Stop, Transaction, TransactionSummary,
+};
+use xb_testkit::vectors;
+
+fn log(name: &str) -> Vec<u8> {
+    vectors::read(&format!("binlog/{name}"))
+}
+
+fn plan(stop: Stop) -> RelayPlan {
+    RelayPlan {
+        start: GtidPosition::default(),
+        stop,
+        leave_out: BTreeSet::new(),
+        may_leave_out_ddl: false,
+    }
+}
+
+/// The format description of a log.
+fn format(log: &[u8]) -> &[u8] {
+    let length = u32::from_le_bytes(log[13..17].try_into().unwrap());
+    &log[4..4 + length as usize]
+}
+
+/// The transactions before a log.
+fn start_of(log: &[u8]) -> GtidPosition {
+    let lists = read(log, usize::MAX).0.into_iter().filter_map(|entry| match entry.event {
+        Event::GtidList(list) => Some(list.position()),
+        _ => None,
+    });
+    lists.take(1).next().unwrap_or_default()
+}
+
+/// The relay log of a log from this offset on, and what it holds.
+fn relay_from(
+    (name, log): (&str, &[u8]),
+    offset: u64,
+    plan: RelayPlan,
+    piece: usize,
+) -> Result<(Vec<u8>, RelayEnd), RelayError> {
+    let start =
+        if offset == 4 && plan.start.is_empty() { start_of(log) } else { plan.start.clone() };
+    let (mut writer, mut out) = (RelayWriter::new(RelayPlan { start, ..plan }), Vec::new());
+    writer.begin_log(name, format(log), offset)?;
+    for bytes in log[usize::try_from(offset).unwrap()..].chunks(piece.max(1)) {
+        writer.push(bytes, &mut out)?;
+    }
+    Ok((out, writer.finish()?))
+}
+
+fn relay(log: &[u8], plan: RelayPlan) -> Result<(Vec<u8>, RelayEnd), RelayError> {
+    relay_from(("bin.000001", log), 4, plan, usize::MAX)
+}
+
+fn gtid(of: &Transaction) -> Gtid {
+    match &of.first {
+        Begin::MariaDb(begin) => begin.gtid,
+        Begin::MySql(_) => panic!("a log of MySQL"),
+    }
+}
+
+/// The recorded log with everything: two domains, XA, ALTER in two phases, several servers.
+fn rich() -> (Vec<u8>, Vec<Transaction>) {
+    let log = log("mariadb.000001.gz");
+    let found = transactions(&read(&log, usize::MAX).0).unwrap().0;
+    assert!(found.len() > 20);
+    (log, found)
+}
+
+/// Bytes of a log's transaction.
+fn bytes<'a>(log: &'a [u8], of: &Transaction) -> &'a [u8] {
+    &log[usize::try_from(of.begin).unwrap()..usize::try_from(of.end).unwrap()]
+}
+
+#[test]
+fn relay_logs_are_those_of_a_second_implementation() {
+    for (name, source) in [
+        ("mariadb.000002", "bin.000002"),
+        ("mariadb.000003-no-checksum", "bin.000003"),
+        ("mariadb.000007-in-use", "bin.000007"),
+    ] {
+        let log = log(name);
+        for piece in [1, 7, usize::MAX] {
+            let made = relay_from((source, &log), 4, plan(Stop::End), piece).unwrap();
+            assert_eq!(made.0, vectors::read(&format!("binlog/{name}.relay")), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_relay_log_ends_with_the_last_transaction_before_the_stop() {
+    let (log, all) = rich();
+    let whole = relay(&log, plan(Stop::End)).unwrap();
+    assert_eq!(whole.1.transactions, all.len() as u64);
+    for (n, each) in all.iter().enumerate() {
+        let stop_at = LogPosition::new("bin.000001", each.begin).unwrap();
+        let before = relay(&log, plan(Stop::Before(gtid(each))));
+        assert_eq!(relay(&log, plan(Stop::At(stop_at))), before);
+        match before {
+            Ok((made, end)) => {
+                assert_eq!(end.transactions, n as u64);
+                assert!(whole.0.starts_with(&made), "{}", gtid(each));
+                let last = end.last.map(|at| at.offset());
+                assert_eq!(last, n.checked_sub(1).map(|last| all[last].end));
+            }
+            // Half of an ALTER in two phases.
+            Err(error) => assert!(matches!(error, RelayError::OpenAlter(_)), "{error}"),
+        }
+        let next = all.get(n + 1).map(|next| Stop::Before(gtid(next))).unwrap_or(Stop::End);
+        assert_eq!(relay(&log, plan(Stop::After(gtid(each)))), relay(&log, plan(next)));
+        // Any other offset within it is none.
+        let inside = LogPosition::new("bin.000001", each.end - 1).unwrap();
+        let error = relay(&log, plan(Stop::At(inside))).unwrap_err();
+        assert!(
+            matches!(&error, RelayError::Inside { gtid: of, begin, .. }
+                if *of == gtid(each) && begin.offset() == each.begin),
+            "{error}"
+        );
+    }
+    for stop in ["9-9-9".parse().map(Stop::After), "9-9-9".parse().map(Stop::Before)] {
+        assert!(matches!(relay(&log, plan(stop.unwrap())), Err(RelayError::NotReached(_))));
+    }
+    for offset in [log.len() as u64 + 1, 100] {
+        let at = LogPosition::new("bin.000001", offset).unwrap();
+        assert!(matches!(relay(&log, plan(Stop::At(at))), Err(RelayError::NotReached(_))));
+    }
+}
+
+#[test]
+fn a_transaction_is_left_out_whole_and_once() {
+    let (log, all) = rich();
+    let out = |gtids: &[Gtid], may_leave_out_ddl| RelayPlan {
+        leave_out: gtids.iter().copied().collect(),
+        may_leave_out_ddl,
+        ..plan(Stop::End)
+    };
+    let head = relay(&log, plan(Stop::Before(gtid(&all[1])))).unwrap().0.len()
+        - bytes(&log, &all[0]).len();
+    let is_ddl = |of: &Transaction| of.is_ddl();
+    assert!(all.iter().any(is_ddl) && !all.iter().all(is_ddl));
+    for (n, each) in all.iter().enumerate() {
+        let plan = out(&[gtid(each)], true);
+        let Ok((made, end)) = relay(&log, plan) else { continue };
+        let others = all.iter().filter(|other| gtid(other) != gtid(each));
+        let expected: Vec<u8> = others.flat_map(|other| bytes(&log, other)).copied().collect();
+        assert_eq!(made[head..], expected);
+        let later = (all.len() - n - 1) as u64;
+        assert_eq!((end.left_out, end.later), (1, later));
+        assert_eq!(end.reached.unwrap().offset(), all.last().unwrap().end);
+        let without = relay(&log, out(&[gtid(each)], false));
+        assert_eq!(without.is_err(), each.is_ddl());
+        if let Err(error) = without {
+            assert_eq!(error, RelayError::LeftOutDdl(gtid(each)));
+        }
+    }
+    let missing = "9-9-9".parse().unwrap();
+    let error = relay(&log, out(&[gtid(&all[0]), missing], true)).unwrap_err();
+    assert_eq!(error, RelayError::NotFound(missing));
+}
+
+#[test]
+fn what_is_cut_or_foreign_is_refused() {
+    let (log, all) = rich();
+    let last = all.last().unwrap();
+    let cut = |end: u64| relay(&log[..usize::try_from(end).unwrap()], plan(Stop::End));
+    let entries = read(&log, usize::MAX).0;
+    let end_of_it = entries.iter().find(|entry| entry.end == last.end).unwrap();
+    let error = cut(end_of_it.begin).unwrap_err();
+    assert!(
+        matches!(error, RelayError::Unfinished { begin, .. } if begin == last.begin),
+        "{error}"
+    );
+    assert!(matches!(cut(last.end - 1), Err(RelayError::Log { .. })));
+    assert!(cut(last.end).is_ok());
+    assert!(matches!(cut(last.end + 1), Err(RelayError::Log { .. })));
+    let mut writer = RelayWriter::new(plan(Stop::End));
+    assert_eq!(writer.push(&[1], &mut Vec::new()), Err(RelayError::NoLog));
+    for name in ["", "../bin.000001", "/bin", &"x".repeat(256)] {
+        let error = writer.begin_log(name, format(&log), 4).unwrap_err();
+        assert_eq!(error, RelayError::Name(name.to_owned()));
+    }
+    assert!(writer.begin_log("b.1", format(&log), 3).is_err());
+    assert!(writer.begin_log("b.1", &format(&log)[1..], 4).is_err());
+    assert!(writer.begin_log("b.1", &[format(&log), &[0]].concat(), 4).is_err());
+    let mysql = vectors::read("binlog/mysql.000002");
+    let error = writer.begin_log("b.1", format(&mysql), 4).unwrap_err();
+    assert_eq!(error, RelayError::Fork { log: "b.1".to_owned() });
+    let encrypted = vectors::read("binlog/mariadb-encrypted.000001");
+    let error = relay(&encrypted, plan(Stop::End)).unwrap_err();
+    assert!(matches!(error, RelayError::Encrypted(_)), "{error}");
+}
+
+/// A server crashed while it wrote a transaction, and began another log.
+#[test]
+fn a_transaction_that_never_ended_is_cut_off() {
+    let log = log("mariadb.000002");
+    let plan = || RelayPlan { start: start_of(&log), ..plan(Stop::End) };
+    let (mut writer, mut out) = (RelayWriter::new(plan()), Vec::new());
+    let begin = |writer: &mut RelayWriter| writer.begin_log("bin.000002", format(&log), 4);
+    assert_eq!(begin(&mut writer), Ok(0));
+    // Up to an event before the last one of the transaction.
+    writer.push(&log[4..570], &mut out).unwrap();
+    assert_eq!(begin(&mut writer), Ok(570 - 368));
+    let mut second = Vec::new();
+    writer.push(&log[4..], &mut second).unwrap();
+    assert_eq!(second, vectors::read("binlog/mariadb.000002.relay"));
+    assert_eq!(second[..out.len() - (570 - 368)], out[..out.len() - (570 - 368)]);
+    let end = writer.finish().unwrap();
+    assert_eq!(end.transactions, 1);
+    // Within an event, the log itself is cut.
+    let mut writer = RelayWriter::new(plan());
+    begin(&mut writer).unwrap();
+    writer.push(&log[4..569], &mut out).unwrap();
+    assert!(matches!(begin(&mut writer), Err(RelayError::Log { .. })));
+}
+
+#[test]
+fn logs_that_do_not_continue_the_data_are_refused() {
+    let log = log("mariadb.000002");
+    let from = |start: &str| {
+        let start = start.parse().unwrap();
+        relay(&log, RelayPlan { start, ..plan(Stop::End) }).map(|(_, end)| end.gtids.to_string())
+    };
+    assert_eq!(from("0-1-28,7-77-2"), Ok("0-1-29,7-77-2".to_owned()));
+    assert!(matches!(from("0-1-27,7-77-2"), Err(RelayError::Log { .. })));
+    let (_, all) = rich();
+    let rest = |start: &str| {
+        let (log, begin) = (rich().0, all[5].begin);
+        let plan = RelayPlan { start: start.parse().unwrap(), ..plan(Stop::End) };
+        relay_from(("bin.000001", &log), begin, plan, usize::MAX).map(drop)
+    };
+    let known = gtid(&all[5]);
+    assert_eq!(rest(&known.to_string()), Err(RelayError::Known(known)));
+    assert_eq!(rest(&gtid(&all[4]).to_string()), Ok(()));
+}
+
+#[test]
+fn a_failed_transaction_is_described() {
+    let (log, all) = rich();
+    for each in &all {
+        let found = TransactionSummary::read(&log, bytes(&log, each)).unwrap();
+        assert_eq!((found.gtid, found.seconds), (gtid(each), each.seconds));
+        // Whatever is cut off, it is the same transaction, or none.
+        for end in 0..bytes(&log, each).len().min(400) {
+            let cut = TransactionSummary::read(&log, &bytes(&log, each)[..end]);
+            assert!(cut.is_none_or(|cut| cut.gtid == gtid(each)));
+        }
+    }
+    let all = all.iter().map(|each| TransactionSummary::read(&log, bytes(&log, each)).unwrap());
+    let all: Vec<String> = all.map(|each| each.to_string()).collect();
+    for expected in EXPECTED {
+        assert!(all.iter().any(|each| each == expected), "{expected}: {all:#?}");
+    }
+}
+
+const EXPECTED: [&str; 4] = [
+    "transaction 0-1-4 (CREATE SEQUENCE s)",
+    "transaction 7-77-1 on d.m (INSERT INTO m VALUES (1, 'myisam'))",
+    "transaction 0-1-14 on d.i (INSERT INTO i (v) VALUES ('xa'))",
+    "transaction 0-1-17 (XA ROLLBACK X'74776f',X'',1)",
+];
+
+#[test]
+fn a_replay_gets_an_id_that_no_event_has() {
+    // Without checksums, so that ids can be changed.
+    let mut log = vectors::read("binlog/mariadb.000003-no-checksum");
+    assert_eq!(relay(&log, plan(Stop::End)).unwrap().1.free_server_id, u32::MAX);
+    let first = transactions(&read(&log, usize::MAX).0).unwrap().0[0].begin;
+    let place = usize::try_from(first).unwrap() + 5;
+    log[place..place + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(relay(&log, plan(Stop::End)).unwrap().1.free_server_id, u32::MAX - 1);
+}
+
+proptest! {
+    /// However a log is cut into pieces, and wherever it begins, its transactions are the same.
+    #[test]
+    fn pieces_and_beginnings_do_not_matter(from in any::<prop::sample::Index>(), piece in 1_usize..5000) {
+        let (log, all) = rich();
+        let from = &all[from.index(all.len())];
+        let rest = relay_from(("bin.000001", &log), from.begin, plan(Stop::End), piece);
+        prop_assert_eq!(&rest, &relay_from(("bin.000001", &log), from.begin, plan(Stop::End), usize::MAX));
+        let (made, end) = rest.unwrap();
+        let expected: Vec<u8> =
+            all.iter().filter(|each| each.begin >= from.begin).flat_map(|each| bytes(&log, each)).copied().collect();
+        prop_assert!(made.ends_with(&expected));
+        // The relay log is itself a log that can be read, apart from where its events say they are.
+        let head = made.len() - expected.len();
+        prop_assert_eq!(&made[..4], b"\xfebin");
+        prop_assert!(head > 4 + format(&log).len() && head < 4 + format(&log).len() + 60);
+        // A server that had started with the log would drop temporary tables.
+        prop_assert_eq!(made[75..79] == [0; 4], from.begin > 256 || log[75..79] == [0; 4]);
+        let mut gtids = GtidPosition::default();
+        all.iter().filter(|each| each.begin >= from.begin).for_each(|each| gtids.advance(gtid(each)));
+        prop_assert_eq!(end.gtids, gtids);
+    }
+}

@@ -1,0 +1,252 @@
+//! Drives the applier of the private server.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use xb_binlog::{GtidPosition, TransactionSummary};
+use xb_mysql::{Client, Error, Row};
+use xb_server::Server;
+
+use crate::error::ReplayError;
+use crate::relay_files::RelayFiles;
+use crate::request::{Progress, Watch};
+use crate::status::{Status, activity, value};
+
+/// Interval at which the server is asked.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of a failed transaction that are looked at to describe it.
+const DESCRIBED: u64 = 1 << 20;
+const DISABLED_EVENTS: &str =
+    "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'";
+const DIRTY: &str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
+                     'Innodb_buffer_pool_pages_dirty'";
+/// Changed pages that may be left for the stop.
+const FEW_PAGES: u64 = 1000;
+const GTIDS: &str = "SELECT @@GLOBAL.gtid_slave_pos";
+
+/// The applier of a server, and what it has to apply.
+#[derive(Debug)]
+pub(crate) struct Applier<'a> {
+    pub(crate) server: &'a mut Server,
+    pub(crate) client: &'a mut Client,
+    pub(crate) files: &'a RelayFiles,
+    /// Where the relay logs are.
+    pub(crate) dir: &'a Path,
+    pub(crate) patience: Duration,
+}
+
+/// How the applier stopped by itself.
+enum Halt {
+    Done,
+    Failed(Status),
+}
+
+/// Finds out that a server does nothing.
+struct Stillness {
+    limit: Duration,
+    seen: String,
+    since: Instant,
+}
+
+impl Stillness {
+    fn new(limit: Duration) -> Self {
+        Self { limit, seen: String::new(), since: Instant::now() }
+    }
+
+    /// Takes what changes while the server works.
+    ///
+    /// # Errors
+    /// [`ReplayError::Stuck`] if nothing has changed for too long.
+    fn check(&mut self, now: String, at: &str) -> Result<(), ReplayError> {
+        if now != self.seen {
+            (self.seen, self.since) = (now, Instant::now());
+        } else if self.since.elapsed() > self.limit {
+            let seconds = self.limit.as_secs();
+            return Err(ReplayError::Stuck { seconds, at: at.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+impl Applier<'_> {
+    /// Sets the transactions that the data has.
+    pub(crate) fn set_gtids(&mut self, start: &GtidPosition) -> Result<(), ReplayError> {
+        self.run("setting its GTID position", &format!("SET GLOBAL gtid_slave_pos = '{start}'"))
+    }
+
+    /// Events that are disabled as those of a replica.
+    pub(crate) fn disabled_events(&mut self) -> Result<BTreeSet<String>, ReplayError> {
+        let rows = self.client.rows(DISABLED_EVENTS);
+        let rows = rows.map_err(|error| self.broken("listing events", error))?;
+        let text = |row: &Row| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
+        Ok(rows.iter().map(text).collect())
+    }
+
+    /// Applies all relay logs. Returns the error after which it was done serially, if there was one.
+    pub(crate) fn apply(&mut self, watch: &mut Watch<'_>) -> Result<Option<String>, ReplayError> {
+        let Some((first, _)) = self.files.logs.first() else {
+            self.check_gtids()?;
+            return Ok(None);
+        };
+        self.run(
+            "naming the relay logs",
+            &format!(
+                "CHANGE MASTER TO MASTER_HOST='none', MASTER_USER='none', RELAY_LOG_FILE='{first}', \
+                 RELAY_LOG_POS=4, MASTER_USE_GTID=no"
+            ),
+        )?;
+        self.start()?;
+        let mut retried = None;
+        loop {
+            match self.wait(watch)? {
+                Halt::Done => break,
+                Halt::Failed(status) if retried.is_none() => {
+                    (watch.progress)(Progress::Serially);
+                    retried = Some(status.error);
+                    self.run("applying serially", "STOP SLAVE")?;
+                    self.run("applying serially", "SET GLOBAL slave_parallel_threads = 0")?;
+                    self.start()?;
+                }
+                Halt::Failed(status) => {
+                    let what = self.describe(&status);
+                    return Err(ReplayError::Transaction { what, error: status.error });
+                }
+            }
+        }
+        self.run("ending the applier", "STOP SLAVE")?;
+        let status = self.status()?;
+        if !status.error.is_empty() || !self.is_done(&status)? {
+            return Err(self.elsewhere(&status)?);
+        }
+        self.run("ending the replica", "RESET SLAVE ALL")?;
+        self.check_gtids()?;
+        Ok(retried)
+    }
+
+    fn start(&mut self) -> Result<(), ReplayError> {
+        self.run("starting the applier", "START SLAVE SQL_THREAD")
+    }
+
+    /// Waits until the applier has done everything, or has failed.
+    fn wait(&mut self, watch: &mut Watch<'_>) -> Result<Halt, ReplayError> {
+        let mut stillness = Stillness::new(self.patience);
+        let total = self.files.bytes();
+        loop {
+            let status = self.status()?;
+            let (log, offset) = &status.relay;
+            let done = self.files.bytes_before(log, *offset).min(total);
+            (watch.progress)(Progress::Applying(done, total));
+            if !status.is_running {
+                return Ok(Halt::Failed(status));
+            }
+            if self.is_done(&status)? {
+                return Ok(Halt::Done);
+            }
+            if (watch.is_cancelled)() {
+                return Err(ReplayError::Abandoned);
+            }
+            let now = activity(self.client).map_err(|error| self.broken("asking it", error))?;
+            let at = format!("{}:{}", status.source.0, status.source.1);
+            stillness.check(format!("{log} {offset} {at} {now}"), &at)?;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Writes most changed pages, so that the server can stop within the time limit of a stop.
+    pub(crate) fn flush(&mut self, watch: &Watch<'_>) -> Result<(), ReplayError> {
+        self.run("flushing", "SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0")?;
+        self.run("flushing", "SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
+        let mut stillness = Stillness::new(self.patience);
+        loop {
+            let dirty =
+                value(self.client, DIRTY).map_err(|error| self.broken("asking it", error))?;
+            if dirty.parse::<u64>().is_ok_and(|dirty| dirty <= FEW_PAGES) {
+                return Ok(());
+            }
+            if (watch.is_cancelled)() {
+                return Err(ReplayError::Abandoned);
+            }
+            stillness.check(dirty, "its flushing")?;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether both the GTIDs and the position are the planned ones.
+    fn is_done(&mut self, status: &Status) -> Result<bool, ReplayError> {
+        let last = self.files.end.last.as_ref();
+        // Events count positions modulo 2³².
+        let low = |offset: u64| offset & u64::from(u32::MAX);
+        let is_there = last.is_some_and(|last| {
+            last.log() == status.source.0 && low(last.offset()) == low(status.source.1)
+        });
+        Ok(is_there && self.gtids()? == self.files.end.gtids)
+    }
+
+    fn check_gtids(&mut self) -> Result<(), ReplayError> {
+        let (found, expected) = (self.gtids()?, &self.files.end.gtids);
+        match found == *expected {
+            true => Ok(()),
+            false => Err(ReplayError::Elsewhere {
+                expected: expected.to_string(),
+                found: found.to_string(),
+            }),
+        }
+    }
+
+    fn elsewhere(&mut self, status: &Status) -> Result<ReplayError, ReplayError> {
+        let end = &self.files.end;
+        let last = end.last.as_ref().map(ToString::to_string).unwrap_or_default();
+        let expected = format!("{last} ({})", end.gtids);
+        let (log, offset) = &status.source;
+        let found = format!("{log}:{offset} ({}) {}", self.gtids()?, status.error);
+        Ok(ReplayError::Elsewhere { expected, found })
+    }
+
+    fn gtids(&mut self) -> Result<GtidPosition, ReplayError> {
+        let text = value(self.client, GTIDS).map_err(|error| self.broken("asking it", error))?;
+        text.parse().map_err(|_| self.broken("asking it", Error::Unexpected))
+    }
+
+    fn status(&mut self) -> Result<Status, ReplayError> {
+        let status = Status::ask(self.client).map_err(|error| self.broken("asking it", error))?;
+        Ok(status.unwrap_or_default())
+    }
+
+    pub(crate) fn run(&mut self, doing: &'static str, statement: &str) -> Result<(), ReplayError> {
+        self.client.run(statement).map_err(|error| self.broken(doing, error))
+    }
+
+    /// The error of a statement, or why the server has ended.
+    pub(crate) fn broken(&mut self, doing: &'static str, error: Error) -> ReplayError {
+        if !matches!(error, Error::Server(_))
+            && let Err(ended) = self.server.poll()
+        {
+            return ReplayError::Server(ended);
+        }
+        ReplayError::Statement { doing, error }
+    }
+
+    /// Describes the transaction at which the applier stands.
+    fn describe(&self, status: &Status) -> String {
+        let (log, offset) = &status.relay;
+        let read = |from, length| -> std::io::Result<Vec<u8>> {
+            let mut file = File::open(self.dir.join(log))?;
+            file.seek(SeekFrom::Start(from))?;
+            let mut bytes = Vec::new();
+            file.take(length).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let found = || {
+            // Longer than any format description.
+            let head = read(0, 2048).ok()?;
+            TransactionSummary::read(&head, &read(*offset, DESCRIBED).ok()?)
+        };
+        match found() {
+            Some(summary) => summary.to_string(),
+            None => format!("the transaction at {}:{}", status.source.0, status.source.1),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a replay failed.
+
+use std::io;
+use std::path::PathBuf;
+
+use xb_binlog::{LogPosition, RelayError};
+use xb_server::ServerError;
+
+/// A replay that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The logs cannot be replayed as asked.
+    #[error(transparent)]
+    Logs(#[from] RelayError),
+    /// The source of the logs failed.
+    #[error("cannot read the logs: {0}")]
+    Source(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The logs begin elsewhere than the data ends.
+    #[error("the logs begin at {found}, but the data is at {expected}")]
+    Gap {
+        /// Position of the data.
+        expected: LogPosition,
+        /// Beginning of the logs.
+        found: String,
+    },
+    /// The data directory cannot be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A replay on this data directory was interrupted.
+    #[error(
+        "{}: an earlier replay was interrupted, and its data cannot be continued: restore and prepare the \
+         backup again", .0.display()
+    )]
+    Interrupted(PathBuf),
+    /// The data directory names files outside of it.
+    #[error(
+        "{}: it names a file outside of the data directory, possibly that of a running server: remove \
+         the .isl file if the .ibd file beside it is the table's", .0.display()
+    )]
+    Outside(PathBuf),
+    /// The caller gave up before the server was started.
+    #[error("the replay was cancelled")]
+    Cancelled,
+    /// The private server failed.
+    #[error("the private server: {0}{AGAIN}")]
+    Server(#[from] ServerError),
+    /// The private server refused a statement, or broke the connection.
+    #[error("the private server, {doing}: {error}{AGAIN}")]
+    Statement {
+        /// What was to be done.
+        doing: &'static str,
+        /// The error.
+        error: xb_mysql::Error,
+    },
+    /// A transaction cannot be applied.
+    #[error("{what} cannot be applied: {error}{AGAIN}")]
+    Transaction {
+        /// The transaction: its GTID and its tables or statement.
+        what: String,
+        /// The server's error, when it was applied alone.
+        error: String,
+    },
+    /// The server did nothing for too long.
+    #[error("the private server has done nothing for {seconds} s at {at}{AGAIN}")]
+    Stuck {
+        /// The limit.
+        seconds: u64,
+        /// Where it stood.
+        at: String,
+    },
+    /// The server is done, but not with what was planned.
+    #[error("the data is at {found} after the replay, instead of {expected}{AGAIN}")]
+    Elsewhere {
+        /// The planned state.
+        expected: String,
+        /// The state.
+        found: String,
+    },
+    /// The caller gave up while the server ran.
+    #[error("the replay was cancelled{AGAIN}")]
+    Abandoned,
+}
+
+const AGAIN: &str = "; the data cannot be used any more: restore and prepare the backup again";
+
+impl ReplayError {
+    /// Whether the data is as it was: the server had not started. Otherwise it has to be made again.
+    #[must_use]
+    pub fn is_data_untouched(&self) -> bool {
+        match self {
+            Self::Logs(_)
+            | Self::Source(_)
+            | Self::Gap { .. }
+            | Self::Outside(_)
+            | Self::Cancelled => true,
+            Self::File { .. }
+            | Self::Interrupted(_)
+            | Self::Server(_)
+            | Self::Statement { .. }
+            | Self::Transaction { .. }
+            | Self::Stuck { .. }
+            | Self::Elsewhere { .. }
+            | Self::Abandoned => false,
+        }
+    }
+}

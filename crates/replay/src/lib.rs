@@ -1,0 +1,28 @@
+//! Replays binary logs of MariaDB onto a prepared data directory.
+//!
+//! [`replay`] writes the logs as relay logs, cut and filtered ([`xb_binlog::RelayWriter`]); starts a
+//! private server on the data ([`xb_server`]), which applies them in parallel, as a replica would; waits
+//! until exactly the planned transactions are applied; and stops the server, with the proof that it
+//! stopped cleanly.
+//!
+//! ```text
+//! pieces of logs ──► relay logs ──► private server, N workers ──► data at the stop
+//! ```
+//!
+//! What does not end well leaves data that is of no more use: a server that failed, or was killed, is
+//! never continued. [`ReplayError::is_data_untouched`] tells whether the data directory has to be made
+//! again.
+
+mod applier;
+mod error;
+mod place;
+mod relay_files;
+mod replay;
+mod request;
+mod settings;
+mod status;
+
+pub use error::ReplayError;
+pub use replay::replay;
+pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
+pub use settings::{ORIGIN_SETTINGS, origin_options};

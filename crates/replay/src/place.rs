@@ -1,0 +1,124 @@
+//! The directory of a replay in the data directory, and what does not belong there.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::ReplayError;
+
+/// Its name. The server hides directories whose names begin so.
+const NAME: &str = "#sql-xb-replay";
+/// Mark in it that the server has been started, so that the data is no longer what it was.
+const BEGUN: &str = "begun";
+/// Where a replica keeps its state, in the data directory.
+const REPLICA_FILES: [&str; 3] = ["master.info", "relay-log.info", "multi-master.info"];
+
+/// The directory of a replay, with relay logs and the server's small files.
+#[derive(Debug)]
+pub(crate) struct Place {
+    data: PathBuf,
+    own: PathBuf,
+}
+
+impl Place {
+    /// Makes the directory; one without the mark is of a replay that was interrupted before it changed
+    /// anything.
+    pub(crate) fn make(data: &Path) -> Result<Self, ReplayError> {
+        let own = data.join(NAME);
+        if own.join(BEGUN).exists() {
+            return Err(ReplayError::Interrupted(data.to_owned()));
+        }
+        if let Some(link) = link_outside(data)? {
+            return Err(ReplayError::Outside(link));
+        }
+        remove_tree(&own).map_err(failed(&own))?;
+        fs::create_dir(&own).map_err(failed(&own))?;
+        Ok(Self { data: data.to_owned(), own })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.own
+    }
+
+    /// Leaves the mark, and removes the files in which the data says that it is a replica.
+    pub(crate) fn begin(&self) -> Result<(), ReplayError> {
+        let mark = self.own.join(BEGUN);
+        let sync = |path: &Path| File::open(path)?.sync_all();
+        let made = File::create(&mark).and_then(|file| file.sync_all());
+        made.and_then(|()| sync(&self.own))
+            .and_then(|()| sync(&self.data))
+            .map_err(failed(&mark))?;
+        for entry in fs::read_dir(&self.data).map_err(failed(&self.data))? {
+            let entry = entry.map_err(failed(&self.data))?;
+            if is_replica_file(&entry.file_name()) {
+                fs::remove_file(entry.path()).map_err(failed(&entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the data durable, and removes the directory, the mark last.
+    pub(crate) fn end(self) -> Result<(), ReplayError> {
+        let sync = || rustix::fs::syncfs(File::open(&self.data)?).map_err(io::Error::from);
+        sync().map_err(failed(&self.data))?;
+        for entry in fs::read_dir(&self.own).map_err(failed(&self.own))? {
+            let path = entry.map_err(failed(&self.own))?.path();
+            if path.file_name() != Some(OsStr::new(BEGUN)) {
+                remove_tree(&path).map_err(failed(&path))?;
+            }
+        }
+        remove_tree(&self.own).map_err(failed(&self.own))?;
+        sync().map_err(failed(&self.data))
+    }
+
+    /// Removes the directory of a replay that has changed nothing.
+    pub(crate) fn abandon(self) {
+        // What is left is removed by the next replay.
+        let _ = remove_tree(&self.own);
+    }
+}
+
+pub(crate) fn failed(path: &Path) -> impl Fn(io::Error) -> ReplayError {
+    move |source| ReplayError::File { path: path.to_owned(), source }
+}
+
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Also those of named connections: `master-NAME.info`.
+fn is_replica_file(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let is_named = |prefix| name.starts_with(prefix) && name.ends_with(".info");
+    REPLICA_FILES.contains(&&*name) || is_named("master-") || is_named("relay-log-")
+}
+
+/// A file of the data directory that names a tablespace elsewhere.
+fn link_outside(data: &Path) -> Result<Option<PathBuf>, ReplayError> {
+    let list = |dir: &Path| -> Result<Vec<fs::DirEntry>, ReplayError> {
+        fs::read_dir(dir).and_then(Iterator::collect).map_err(failed(dir))
+    };
+    let is_link = |path: &Path| path.extension().is_some_and(|extension| extension == "isl");
+    for entry in list(data)? {
+        let path = entry.path();
+        if is_link(&path) {
+            return Ok(Some(path));
+        }
+        if entry.file_type().map_err(failed(&path))?.is_dir()
+            && let Some(inner) =
+                list(&path)?.iter().map(fs::DirEntry::path).find(|path| is_link(path))
+        {
+            return Ok(Some(inner));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,120 @@
+//! Writes relay logs and their index.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use xb_binlog::{LogPosition, RelayEnd, RelayWriter};
+
+use crate::error::ReplayError;
+use crate::place::failed;
+use crate::request::{Piece, Progress, ReplayRequest, Watch};
+
+/// Base name of the relay logs.
+pub(crate) const BASE: &str = "relay";
+/// Their index.
+pub(crate) const INDEX: &str = "relay.index";
+
+/// Relay logs that are complete, in the order in which they are applied.
+#[derive(Debug)]
+pub(crate) struct RelayFiles {
+    /// Names and lengths in bytes.
+    pub(crate) logs: Vec<(String, u64)>,
+    pub(crate) end: RelayEnd,
+}
+
+impl RelayFiles {
+    /// Writes the relay logs into `dir`. Memory is that of one piece, twice.
+    pub(crate) fn write<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+        dir: &Path,
+        request: &ReplayRequest,
+        pieces: impl IntoIterator<Item = Result<Piece, E>>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self, ReplayError> {
+        let mut writer = RelayWriter::new(request.plan.clone());
+        let (mut out, mut logs, mut file) = (Vec::new(), Vec::<(String, u64)>::new(), None);
+        let (mut is_first, mut bytes) = (true, 0);
+        for piece in pieces {
+            if (watch.is_cancelled)() {
+                return Err(ReplayError::Cancelled);
+            }
+            match piece.map_err(|error| ReplayError::Source(error.into()))? {
+                Piece::Log { name, format, offset } => {
+                    let expected = &request.position;
+                    if is_first && LogPosition::new(&name, offset).as_ref() != Some(expected) {
+                        let found = format!("{name}:{offset}");
+                        return Err(ReplayError::Gap { expected: expected.clone(), found });
+                    }
+                    is_first = false;
+                    let abandoned = writer.begin_log(&name, &format, offset)?;
+                    cut_off(&mut logs, file.take(), abandoned)?;
+                }
+                Piece::Bytes(piece) => {
+                    writer.push(&piece, &mut out)?;
+                    if !out.is_empty() {
+                        append(dir, &mut logs, &mut file, &out)?;
+                        bytes += out.len() as u64;
+                        out.clear();
+                        (watch.progress)(Progress::Writing(bytes, writer.transactions()));
+                    }
+                }
+            }
+            if writer.is_stopped() {
+                break;
+            }
+        }
+        let this = Self { logs, end: writer.finish()? };
+        this.write_index(dir)?;
+        Ok(this)
+    }
+
+    fn write_index(&self, dir: &Path) -> Result<(), ReplayError> {
+        let index = dir.join(INDEX);
+        let lines = self.logs.iter().map(|(name, _)| format!("{}\n", dir.join(name).display()));
+        std::fs::write(&index, lines.collect::<String>()).map_err(failed(&index))
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.logs.iter().map(|(_, length)| length).sum()
+    }
+
+    /// Bytes before this position of a relay log.
+    pub(crate) fn bytes_before(&self, log: &str, offset: u64) -> u64 {
+        let before = self.logs.iter().take_while(|(name, _)| name != log);
+        before.map(|(_, length)| length).sum::<u64>() + offset
+    }
+}
+
+/// Cuts bytes off the end of the present relay log, which is complete now.
+fn cut_off(
+    logs: &mut [(String, u64)],
+    file: Option<(PathBuf, File)>,
+    bytes: u64,
+) -> Result<(), ReplayError> {
+    if let (Some((path, file)), Some((_, length))) = (file, logs.last_mut()) {
+        *length -= bytes;
+        file.set_len(*length).map_err(failed(&path))?;
+    }
+    Ok(())
+}
+
+/// Appends to the present relay log, or begins the next.
+fn append(
+    dir: &Path,
+    logs: &mut Vec<(String, u64)>,
+    file: &mut Option<(PathBuf, File)>,
+    bytes: &[u8],
+) -> Result<(), ReplayError> {
+    if file.is_none() {
+        let name = format!("{BASE}.{:06}", logs.len() + 1);
+        let path = dir.join(&name);
+        let made = File::create_new(&path).map_err(failed(&path))?;
+        logs.push((name, 0));
+        *file = Some((path, made));
+    }
+    if let (Some((path, file)), Some((_, length))) = (file, logs.last_mut()) {
+        file.write_all(bytes).map_err(failed(path))?;
+        *length += bytes.len() as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! A replay, from the first log to the proof of its end.
+
+use std::time::{Duration, Instant};
+
+use xb_mysql::{Client, Row};
+use xb_server::{Login, Server, Setup};
+
+use crate::applier::Applier;
+use crate::error::ReplayError;
+use crate::place::Place;
+use crate::relay_files::RelayFiles;
+use crate::request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
+use crate::settings::options;
+
+/// Pause between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Replays logs onto a prepared data directory. Blocks until the private server has stopped; call it
+/// from a thread of its own in an asynchronous program.
+///
+/// First all pieces become relay logs, in the directory `#sql-xb-replay` of the data directory, which
+/// needs room for them. Nothing else is changed until the last piece has arrived and the whole plan was
+/// found to hold. Then the server applies them. On success, the data has exactly the planned
+/// transactions, its `gtid_slave_pos` names them, it is no replica, and it is durable.
+///
+/// # Errors
+/// All of [`ReplayError`]. Unless [`ReplayError::is_data_untouched`], the data is of no more use.
+pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+    request: &ReplayRequest,
+    pieces: impl IntoIterator<Item = Result<Piece, E>>,
+    watch: &mut Watch<'_>,
+) -> Result<ReplayReport, ReplayError> {
+    let begin = Instant::now();
+    let place = Place::make(&request.data)?;
+    let files = match RelayFiles::write(place.path(), request, pieces, watch) {
+        Ok(files) => files,
+        Err(error) => {
+            place.abandon();
+            return Err(error);
+        }
+    };
+    place.begin()?;
+    (watch.progress)(Progress::Starting);
+    let mut server = Server::start(Setup {
+        programs: request.programs.clone(),
+        data: request.data.clone(),
+        scratch: place.path().to_owned(),
+        login: Login::OwnAccount,
+        options: options(request, place.path(), files.end.free_server_id),
+        writable: [std::slice::from_ref(&request.data), &request.writable[..]].concat(),
+    })?;
+    let unconfined = server.unconfined();
+    let mut client = connect(&mut server, request.patience, watch)?;
+    let mut applier = Applier {
+        server: &mut server,
+        client: &mut client,
+        files: &files,
+        dir: place.path(),
+        patience: request.patience,
+    };
+    applier.set_gtids(&request.plan.start)?;
+    let disabled = applier.disabled_events()?;
+    let applying = Instant::now();
+    let retried = applier.apply(watch)?;
+    let applied_in = applying.elapsed();
+    let disabled_events = applier.disabled_events()?.difference(&disabled).cloned().collect();
+    let prepared_xa = applier.client.rows("XA RECOVER FORMAT='SQL'");
+    let prepared_xa =
+        prepared_xa.map_err(|error| applier.broken("listing XA transactions", error))?;
+    (watch.progress)(Progress::Stopping);
+    applier.flush(watch)?;
+    server
+        .drop_account(&mut client)
+        .map_err(|error| ReplayError::Statement { doing: "removing our account", error })?;
+    drop(client);
+    server.stop(|| (watch.is_cancelled)())?;
+    place.end()?;
+    let end = files.end;
+    Ok(ReplayReport {
+        gtids: end.gtids,
+        position: end.reached.unwrap_or_else(|| request.position.clone()),
+        transactions: end.transactions,
+        left_out: end.left_out,
+        later: end.later,
+        prepared_xa: prepared_xa.iter().map(name_of_xa).collect(),
+        disabled_events,
+        retried,
+        unconfined,
+        applied_in,
+        seconds: begin.elapsed(),
+    })
+}
+
+/// The last column, which has the whole name.
+fn name_of_xa(row: &Row) -> String {
+    let name = row.iter().last().flatten().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Waits until the server accepts a connection.
+fn connect(
+    server: &mut Server,
+    patience: Duration,
+    watch: &Watch<'_>,
+) -> Result<Client, ReplayError> {
+    let begin = Instant::now();
+    loop {
+        if let Some(client) = server.poll()? {
+            return Ok(client);
+        }
+        if (watch.is_cancelled)() {
+            return Err(ReplayError::Abandoned);
+        }
+        if begin.elapsed() > patience {
+            let at = format!("its start: {}", server.cause());
+            return Err(ReplayError::Stuck { seconds: patience.as_secs(), at });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,110 @@
+//! What to replay, and what was replayed.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use xb_binlog::{GtidPosition, LogPosition, RelayPlan};
+
+/// What to replay, onto what.
+#[derive(Debug, Clone)]
+pub struct ReplayRequest {
+    /// A prepared data directory that no server runs on.
+    pub data: PathBuf,
+    /// Names or paths of the server's program, of the series that made the data. The first that can be
+    /// started is.
+    pub programs: Vec<PathBuf>,
+    /// Options of the server that change what statements mean and that the logs lack
+    /// ([`origin_options`](crate::origin_options)), and those that the operator adds. They come last,
+    /// and win.
+    pub settings: Vec<OsString>,
+    /// Existing files or directories that the server may write to besides the data directory.
+    pub writable: Vec<PathBuf>,
+    /// The position in the logs that the data has. The first piece must begin there.
+    pub position: LogPosition,
+    /// The transactions that the data has, where to stop, and what to leave out.
+    pub plan: RelayPlan,
+    /// Memory of the server, in bytes; at least 128 MiB are used.
+    pub memory: u64,
+    /// Number of transactions that are applied at once. 0 and 1: one after the other.
+    pub threads: u32,
+    /// How long the server may do nothing at all before the replay is given up.
+    pub patience: Duration,
+}
+
+/// A piece of the logs to replay, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// A log begins, or continues after another one.
+    Log {
+        /// Its name, on its server.
+        name: String,
+        /// Its format description, with header and checksum.
+        format: Vec<u8>,
+        /// Offset of the bytes that follow: 4, its beginning, or a boundary between two transactions.
+        offset: u64,
+    },
+    /// The next bytes of that log, cut anywhere.
+    Bytes(Vec<u8>),
+}
+
+/// How far a replay is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Relay logs are written: so many bytes, and transactions.
+    Writing(u64, u64),
+    /// The server starts.
+    Starting,
+    /// The server has applied the first number of bytes of the second.
+    Applying(u64, u64),
+    /// A transaction failed, and is tried again alone, with those after it one after the other.
+    Serially,
+    /// The server stops.
+    Stopping,
+}
+
+/// The caller's eyes and hands while a replay runs.
+pub struct Watch<'a> {
+    /// Called with each progress, up to ten times a second.
+    pub progress: &'a mut dyn FnMut(Progress),
+    /// Whether the replay is to be given up. The server is killed then.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+impl fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// What was replayed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplayReport {
+    /// The transactions that the data has now.
+    pub gtids: GtidPosition,
+    /// The position in the logs up to which they were replayed, or left out.
+    pub position: LogPosition,
+    /// Number of transactions that were applied.
+    pub transactions: u64,
+    /// Number of transactions that were left out.
+    pub left_out: u64,
+    /// Number of transactions that were applied after the first one that was left out.
+    pub later: u64,
+    /// XA transactions that are prepared, and neither committed nor rolled back, as `XA RECOVER` prints
+    /// them.
+    pub prepared_xa: Vec<String>,
+    /// Events of the event scheduler that the replay created or changed, as `schema.name`. The server has
+    /// disabled them, as those of a replica, and does not tell which of them the origin ran.
+    pub disabled_events: Vec<String>,
+    /// Error of the server after which the rest was applied serially.
+    pub retried: Option<String>,
+    /// Why the server was not confined; `None` if it could write below the data directory only.
+    pub unconfined: Option<&'static str>,
+    /// Time in which the server applied them.
+    pub applied_in: Duration,
+    /// Time of everything.
+    pub seconds: Duration,
+}

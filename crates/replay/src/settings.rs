@@ -1,0 +1,132 @@
+//! Options of the private server of a replay.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::relay_files::{BASE, INDEX};
+use crate::request::ReplayRequest;
+
+/// Global variables of the origin that change what replayed statements do, and that its logs lack. A
+/// caller records their values, and gives them to [`origin_options`]. Plugins, and what encryption needs,
+/// come in addition.
+pub const ORIGIN_SETTINGS: [&str; 20] = [
+    "alter_algorithm",
+    "aria_encrypt_tables",
+    "character_set_server",
+    "collation_server",
+    "default_storage_engine",
+    "default_tmp_storage_engine",
+    "enforce_storage_engine",
+    "explicit_defaults_for_timestamp",
+    "innodb_compression_algorithm",
+    "innodb_compression_default",
+    "innodb_compression_level",
+    "innodb_default_encryption_key_id",
+    "innodb_default_row_format",
+    "innodb_encrypt_tables",
+    "innodb_file_per_table",
+    "innodb_strict_mode",
+    "lower_case_table_names",
+    "old_mode",
+    "sql_mode",
+    "system_versioning_alter_history",
+];
+
+/// Returns the options that give these values of the origin to a private server. Variables that are not in
+/// [`ORIGIN_SETTINGS`], and values that are empty or have other characters than such values have, are passed
+/// over.
+pub fn origin_options<'a>(
+    values: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> impl Iterator<Item = OsString> {
+    let is_plain = |value: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_,-.".contains(&byte);
+        !value.is_empty() && value != "NULL" && value.bytes().all(plain)
+    };
+    let known =
+        move |(name, value): &(&str, &str)| ORIGIN_SETTINGS.contains(name) && is_plain(value);
+    // A later server may not have one of them.
+    let option = |(name, value)| OsString::from(format!("--loose-{name}={value}"));
+    values.into_iter().filter(known).map(option)
+}
+
+/// Least memory of the server, in bytes.
+const MIN_MEMORY: u64 = 128 << 20;
+
+/// The options of the server, the caller's last.
+pub(crate) fn options(request: &ReplayRequest, own: &Path, server_id: u32) -> Vec<OsString> {
+    let memory = request.memory.max(MIN_MEMORY);
+    let path = |option: &str, name: &str| {
+        let mut word = OsString::from(option);
+        word.push(own.join(name));
+        word
+    };
+    let mut options = vec![
+        path("--relay-log=", BASE),
+        path("--relay-log-index=", INDEX),
+        // In the data directory they would outlive the replay.
+        path("--master-info-file=", "master.info"),
+        path("--relay-log-info-file=", "relay-log.info"),
+        format!("--server-id={server_id}").into(),
+        format!("--slave-parallel-threads={}", parallel(request)).into(),
+        format!("--innodb-buffer-pool-size={}", memory / 8 * 5).into(),
+        format!("--innodb-log-file-size={}", (memory / 4).clamp(64 << 20, 1 << 30)).into(),
+        format!("--aria-pagecache-buffer-size={}", memory / 16).into(),
+        format!("--key-buffer-size={}", memory / 16).into(),
+    ];
+    let fixed = [
+        "--slave-parallel-mode=optimistic",
+        // A table that exists already, or is not there, is an error here, and not a retry.
+        "--slave-ddl-exec-mode=STRICT",
+        "--slave-max-allowed-packet=1G",
+        "--max-allowed-packet=1G",
+        "--relay-log-purge=ON",
+        "--gtid-strict-mode=OFF",
+        "--read-only=OFF",
+        // With DISABLED, no statement could create an event.
+        "--event-scheduler=OFF",
+        // DATA DIRECTORY could be that of a running server.
+        "--skip-symbolic-links",
+        // Engines with tables on other servers: the origin has changed them already. The data itself may say
+        // that the server is to load them.
+        "--loose-federated=OFF",
+        "--loose-spider=OFF",
+        "--loose-connect=OFF",
+        "--loose-sphinx=OFF",
+        "--loose-s3=OFF",
+        // After a crash, everything begins again.
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-doublewrite=OFF",
+        "--innodb-buffer-pool-load-at-startup=OFF",
+        "--innodb-buffer-pool-dump-at-shutdown=OFF",
+        "--performance-schema=OFF",
+    ];
+    options.extend(fixed.map(OsString::from));
+    options.extend(request.settings.iter().cloned());
+    options
+}
+
+/// Number of workers of the server; 0 applies without any.
+fn parallel(request: &ReplayRequest) -> u32 {
+    if request.threads > 1 { request.threads } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_settings_with_plain_values_become_options() {
+        let values = [
+            ("sql_mode", "STRICT_TRANS_TABLES,ANSI_QUOTES"),
+            ("old_mode", ""),
+            ("enforce_storage_engine", "NULL"),
+            ("init_file", "x"),
+            ("collation_server", "utf8mb4_bin --init-file=x"),
+            ("innodb_strict_mode", "OFF"),
+        ];
+        let options: Vec<OsString> = origin_options(values).collect();
+        let expected =
+            ["--loose-sql_mode=STRICT_TRANS_TABLES,ANSI_QUOTES", "--loose-innodb_strict_mode=OFF"];
+        assert_eq!(options, expected);
+    }
+}

@@ -1,0 +1,404 @@
+//! Replays onto backups of a real server, compared with that server and with models of its commits.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod origin;
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::ops::Range;
+
+use origin::{Backup, Origin, replay};
+use xb_binlog::{Gtid, LogPosition, Stop};
+use xb_replay::{Progress, ReplayError};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::mariadb::MariaDb;
+use xb_testkit::tools::find;
+
+/// What accounts, events and routines are, as text.
+const DEFINITIONS: &str = "
+SELECT host, user, JSON_REMOVE(priv, '$.version_id') FROM mysql.global_priv ORDER BY 1, 2;
+SELECT host, db, user, select_priv, insert_priv FROM mysql.db ORDER BY 1, 2, 3;
+SELECT host, user, role, admin_option FROM mysql.roles_mapping ORDER BY 1, 2, 3;
+SELECT db, name, body, definer, originator, interval_value FROM mysql.event ORDER BY 1, 2;
+SELECT db, name, type, body, definer, sql_mode FROM mysql.proc WHERE db <> 'sys' ORDER BY 1, 2;
+SELECT schema_name, default_collation_name FROM information_schema.schemata ORDER BY 1;
+SELECT table_schema, table_name, engine, row_format, table_collation, create_options
+FROM information_schema.tables WHERE table_schema LIKE 'x%' ORDER BY 1, 2";
+
+const BEFORE: &str = "
+CREATE DATABASE x1; USE x1;
+CREATE TABLE t (c INT, n INT, v VARCHAR(200), PRIMARY KEY (c, n)) ENGINE=InnoDB;
+CREATE TABLE m (c INT, n INT) ENGINE=MyISAM;
+CREATE TABLE a (c INT, n INT) ENGINE=Aria;
+CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT NOT NULL) ENGINE=InnoDB;
+INSERT INTO account SELECT seq, 1000 FROM seq_0_to_99;
+CREATE USER old IDENTIFIED BY 'x'; CREATE EVENT old ON SCHEDULE EVERY 1 DAY DO SELECT 1;
+DELIMITER //
+CREATE PROCEDURE fill(c INT, n INT) BEGIN
+ WHILE n > 0 DO
+  INSERT INTO t VALUES (c, n, REPEAT(CHAR(64 + c), n MOD 190));
+  START TRANSACTION;
+  UPDATE account SET balance = balance - 1 WHERE id = (n * c) MOD 100;
+  UPDATE account SET balance = balance + 1 WHERE id = (n * 7 + c) MOD 100;
+  COMMIT;
+  IF n MOD 9 = 0 THEN INSERT INTO m VALUES (c, n); INSERT INTO a VALUES (c, n); END IF;
+  IF n MOD 11 = 0 THEN DELETE FROM t WHERE t.c = c AND t.n = n + 5; END IF;
+  SET n = n - 1;
+ END WHILE;
+END //
+DELIMITER ;
+XA START 'open before'; INSERT INTO t VALUES (90, 1, 'xa'); XA END 'open before';
+XA PREPARE 'open before';
+";
+
+/// Everything that logs can hold, after the backup.
+const AFTER: &str = "
+USE x1;
+CREATE TABLE big (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT, u CHAR(36)) ROW_FORMAT=DYNAMIC;
+INSERT INTO big (v, u) SELECT REPEAT('y', 50), UUID() FROM seq_1_to_30000;
+INSERT INTO big (v, u) VALUES (REPEAT('z', 9000000), 'a\\0b');
+ALTER TABLE big ADD COLUMN w INT DEFAULT 7, ADD INDEX (u);
+CREATE TEMPORARY TABLE p (i INT); INSERT INTO p VALUES (1), (2);
+FLUSH BINARY LOGS;
+INSERT INTO t SELECT 91, i, CONNECTION_ID() FROM p; INSERT INTO m SELECT 91, i FROM p; DROP TEMPORARY TABLE p;
+XA COMMIT 'open before';
+XA START 'a'; INSERT INTO t VALUES (92, 1, ''); XA END 'a'; XA PREPARE 'a'; XA COMMIT 'a';
+XA START 'b'; INSERT INTO t VALUES (92, 2, ''); XA END 'b'; XA PREPARE 'b'; XA ROLLBACK 'b';
+XA START 'c'; INSERT INTO t VALUES (92, 3, ''); XA END 'c'; XA COMMIT 'c' ONE PHASE;
+SET SESSION binlog_alter_two_phase = 1; ALTER TABLE big DROP COLUMN w; SET SESSION binlog_alter_two_phase = 0;
+CREATE USER u IDENTIFIED BY 'secret' REQUIRE SSL; CREATE ROLE r; GRANT SELECT ON x1.* TO r; GRANT r TO u;
+GRANT INSERT ON x1.t TO u; DROP USER old; SET PASSWORD FOR u = PASSWORD('other');
+CREATE EVENT e ON SCHEDULE EVERY 1 SECOND DO INSERT INTO x1.m VALUES (99, 99);
+CREATE EVENT f ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 1;
+ALTER EVENT old ON SCHEDULE EVERY 2 DAY;
+CREATE FUNCTION one() RETURNS INT DETERMINISTIC RETURN 1;
+CREATE VIEW v AS SELECT * FROM t; CREATE TRIGGER g BEFORE INSERT ON m FOR EACH ROW SET NEW.n = NEW.n + 1;
+INSERT INTO m VALUES (93, one());
+CREATE SEQUENCE s; SELECT NEXTVAL(s); SELECT SETVAL(s, 100);
+CREATE DATABASE x2 CHARACTER SET latin2; CREATE TABLE x2.l (v TEXT) SELECT 'x' AS v;
+SET gtid_domain_id = 5; INSERT INTO t VALUES (94, 1, ''); SET server_id = 77; INSERT INTO t VALUES (94, 2, '');
+SET gtid_domain_id = 0; INSERT INTO t VALUES (94, 3, '');
+SET timestamp = 1500000000; INSERT INTO t VALUES (95, 1, NOW()); SET timestamp = DEFAULT;
+SET SESSION binlog_format = STATEMENT; INSERT INTO t VALUES (96, 1, RAND());
+SET @u = 'user variable'; INSERT INTO t VALUES (97, LAST_INSERT_ID(), @u); TRUNCATE TABLE a;
+XA START 'left'; INSERT INTO t VALUES (98, 1, ''); XA END 'left'; XA PREPARE 'left';
+";
+
+/// Loads the server from several clients.
+fn load(origin: &Origin, clients: Range<u32>, rows: u32) {
+    std::thread::scope(|scope| {
+        for client in clients {
+            scope.spawn(move || origin.server.sql(&format!("CALL x1.fill({client}, {rows})")));
+        }
+    });
+}
+
+#[test]
+fn a_whole_history_is_replayed() {
+    let origin = Origin::start(&[
+        "--binlog-format=MIXED",
+        "--innodb-default-row-format=REDUNDANT",
+        "--character-set-server=utf8mb4",
+        "--collation-server=utf8mb4_swedish_ci",
+    ]);
+    origin.server.sql(BEFORE);
+    let backup = std::thread::scope(|scope| {
+        let work = scope.spawn(|| load(&origin, 1..4, 300));
+        let backup = Backup::of(&origin);
+        work.join().unwrap();
+        backup
+    });
+    let file = origin.scratch.join("load.txt");
+    std::fs::write(&file, "1001\tone\n1002\ttwo\n").unwrap();
+    origin.server.sql(&format!(
+        "SET SESSION binlog_format = STATEMENT; LOAD DATA INFILE '{}' INTO TABLE x1.t (n, v) SET c = 89",
+        file.display()
+    ));
+    origin.server.sql(AFTER);
+    load(&origin, 4..7, 150);
+    let (data, mut request) = backup.request(Stop::End);
+    request.settings = origin.settings();
+    assert!(request.settings.len() > 10, "{:?}", request.settings);
+    let mut seen = Vec::new();
+    let report = replay(&origin, &request, 70_000, |progress| seen.push(progress)).unwrap();
+    assert_eq!(report.gtids.to_string(), origin.gtids());
+    assert_eq!(report.position.to_string(), origin.position());
+    assert_eq!(report.prepared_xa, ["'left'"]);
+    assert_eq!(report.disabled_events, ["x1.e", "x1.f", "x1.old"]);
+    assert_eq!((report.retried, report.left_out), (None, 0));
+    assert!(seen.contains(&Progress::Starting) && seen.contains(&Progress::Stopping));
+    let all = |progress: &Progress| matches!(progress, Progress::Applying(n, all) if n == all);
+    assert!(seen.iter().any(all), "{seen:?}");
+
+    let copy = MariaDb::start_on_with(data.path(), &["--event-scheduler=DISABLED"]);
+    origin.server.sql("XA ROLLBACK 'left'");
+    copy.sql("XA ROLLBACK 'left'");
+    assert_eq!(copy.checksums("x"), origin.server.checksums("x"));
+    assert!(copy.checksums("x").len() >= 7);
+    copy.check_tables("x");
+    assert_eq!(copy.sql(DEFINITIONS), origin.server.sql(DEFINITIONS));
+    assert_eq!(copy.sql("SELECT @@gtid_slave_pos"), format!("{}\n", report.gtids));
+    assert_eq!(copy.sql("SHOW ALL SLAVES STATUS"), "");
+    let left = std::fs::read_dir(data.path()).unwrap().map(|e| e.unwrap().file_name());
+    let left = left.filter(|name| name.to_string_lossy().contains("replay")).count();
+    assert_eq!(left, 0);
+}
+
+/// A backup has no rows of MEMORY tables.
+#[test]
+fn changes_of_rows_that_no_backup_has_need_a_word() {
+    let origin = Origin::start(&[]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.mem (i INT) ENGINE=MEMORY; INSERT INTO x.mem VALUES (1);
+         CREATE TABLE x.t (i INT) ENGINE=InnoDB",
+    );
+    let backup = Backup::of(&origin);
+    origin.server.sql("UPDATE x.mem SET i = 2; INSERT INTO x.t VALUES (1)");
+    let (_data, request) = backup.request(Stop::End);
+    let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
+    assert!(error.to_string().contains("on x.mem (UPDATE x.mem SET i = 2)"), "{error}");
+    let (data, mut request) = backup.request(Stop::End);
+    request.settings.push("--replicate-ignore-table=x.mem".into());
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!(report.gtids.to_string(), origin.gtids());
+    assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t"), "1\n");
+}
+
+/// Rows of a table that is on another server are changed there by the origin only.
+#[test]
+fn a_replay_changes_no_other_server() {
+    if !find("mariadbd").with_file_name("../lib/mysql/plugin/ha_federatedx.so").exists() {
+        return xb_testkit::skipped("the server has no FEDERATED");
+    }
+    let origin = Origin::start(&["--plugin-maturity=unknown"]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.remote (i INT) ENGINE=InnoDB; INSTALL SONAME 'ha_federatedx'",
+    );
+    let socket = origin.server.socket().display().to_string();
+    origin.server.sql(&format!(
+        "CREATE SERVER here FOREIGN DATA WRAPPER mysql OPTIONS (SOCKET '{socket}', DATABASE 'x', USER 'root');
+         CREATE TABLE x.f (i INT) ENGINE=FEDERATED CONNECTION='here/remote'"
+    ));
+    let backup = Backup::of(&origin);
+    origin.server.sql("INSERT INTO x.f VALUES (1)");
+    assert_eq!(origin.server.sql("SELECT * FROM x.remote"), "1\n");
+    let (_data, mut request) = backup.request(Stop::End);
+    request.settings.push("--plugin-maturity=unknown".into());
+    let done = replay(&origin, &request, 1000, |_| {});
+    assert_eq!(origin.server.sql("SELECT * FROM x.remote"), "1\n", "{done:?}");
+    assert!(
+        matches!(&done, Err(ReplayError::Transaction { what, .. }) if what.contains("x.f")),
+        "{done:?}"
+    );
+}
+
+/// A server that crashed takes its temporary tables along, and a session may make the same ones again.
+#[test]
+fn temporary_tables_end_with_the_server_that_had_them() {
+    let files = MariaDb::start().shut_down();
+    let data = files.join("data");
+    let options =
+        ["--log-bin=bin", "--server-id=1", "--binlog-format=STATEMENT", "--binlog-checksum=NONE"];
+    let origin =
+        Origin { server: MariaDb::start_on_with(&data, &options), scratch: Scratch::new() };
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT) ENGINE=InnoDB");
+    let backup = Backup::of(&origin);
+    let make = |server: &MariaDb, n: u32| {
+        server.sql(&format!(
+            "SET pseudo_thread_id = 99; CREATE TEMPORARY TABLE x.p (i INT); INSERT INTO x.p VALUES ({n});
+             INSERT INTO x.t SELECT * FROM x.p; SET GLOBAL innodb_flush_log_at_trx_commit = 1"
+        ))
+    };
+    // Its session still has the table when the server is killed.
+    let mut client = std::process::Command::new(find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--unbuffered"])
+        .arg(format!("--socket={}", origin.server.socket().display()))
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let work = "SET GLOBAL innodb_flush_log_at_trx_commit = 1; SET pseudo_thread_id = 99; \
+                CREATE TEMPORARY TABLE x.p (i INT); INSERT INTO x.p VALUES (1); \
+                INSERT INTO x.t SELECT * FROM x.p;\n";
+    client.stdin.as_mut().unwrap().write_all(work.as_bytes()).unwrap();
+    while origin.server.sql("SELECT COUNT(*) FROM x.t") != "1\n" {
+        std::thread::yield_now();
+    }
+    let Origin { server, scratch } = origin;
+    drop(server);
+    client.wait().unwrap();
+    let origin = Origin { server: MariaDb::start_on_with(&data, &options), scratch };
+    make(&origin.server, 2);
+    let (data, request) = backup.request(Stop::End);
+    replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t ORDER BY i"), "1\n2\n");
+}
+
+#[test]
+fn a_dropped_table_is_left_out_or_never_reached() {
+    let origin = Origin::start(&["--log-bin-compress=ON", "--log-bin-compress-min-len=10"]);
+    origin.server.sql(BEFORE);
+    origin.server.sql("XA ROLLBACK 'open before'");
+    let backup = Backup::of(&origin);
+    load(&origin, 1..4, 40);
+    let before = origin.server.checksums("x");
+    origin.server.sql("DROP TABLE x1.m");
+    let dropped: Gtid = origin.gtids().parse().unwrap();
+    let at = origin.position();
+    origin.server.sql("CREATE TABLE x1.later (i INT); INSERT INTO x1.later VALUES (1)");
+
+    let (data, request) = backup.request(Stop::Before(dropped));
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!(report.gtids.get(0).unwrap().sequence, dropped.sequence - 1);
+    assert_eq!(MariaDb::start_on(data.path()).checksums("x"), before);
+
+    let (_data, mut request) = backup.request(Stop::End);
+    request.plan.leave_out = BTreeSet::from([dropped]);
+    let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
+    assert!(
+        error.is_data_untouched() && error.to_string().contains(&dropped.to_string()),
+        "{error}"
+    );
+    request.plan.may_leave_out_ddl = true;
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!((report.left_out, report.later), (1, 2));
+    let sums = MariaDb::start_on(&request.data).checksums("x");
+    assert_eq!(sums.get("x1.m"), before.get("x1.m"));
+    assert_eq!(sums.get("x1.later"), origin.server.checksums("x").get("x1.later"));
+
+    // Nothing at all.
+    let (data, request) = backup.request(Stop::At(backup.position.clone()));
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!((report.transactions, report.position), (0, backup.position.clone()));
+    let copy = MariaDb::start_on(data.path());
+    assert_eq!(copy.sql("SELECT @@gtid_slave_pos"), format!("{}\n", backup.gtids));
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM x1.t"), "0\n");
+
+    // Nothing after it, so that only the position moves on.
+    let (log, offset) = at.split_once(':').unwrap();
+    let stop = Stop::At(LogPosition::new(log, offset.parse().unwrap()).unwrap());
+    let (data, mut request) = backup.request(stop);
+    request.plan.leave_out = BTreeSet::from([dropped]);
+    request.plan.may_leave_out_ddl = true;
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!((report.position.to_string(), report.left_out), (at, 1));
+    assert_eq!(MariaDb::start_on(data.path()).checksums("x"), before);
+}
+
+/// The commits, in their order, from the statements in the log.
+#[test]
+fn any_stop_is_a_prefix_of_the_commits() {
+    const STOPS: u64 = 20;
+    let origin = Origin::start(&["--max-binlog-size=65536"]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.t (c INT, n INT, PRIMARY KEY (c, n)) ENGINE=InnoDB;
+         CREATE TABLE x.m (c INT, n INT) ENGINE=MyISAM",
+    );
+    let backup = Backup::of(&origin);
+    std::thread::scope(|scope| {
+        for client in 1..=4 {
+            let server = &origin.server;
+            let work: String = (1..400)
+                .map(|n| {
+                    let table = if n % 10 == 0 { "m" } else { "t" };
+                    // Clocks that jump.
+                    let time = 1_700_000_000 + (n * 7919 * client) % 1000;
+                    format!(
+                        "SET timestamp = {time}; INSERT INTO x.{table} VALUES ({client}, {n});\n"
+                    )
+                })
+                .collect();
+            scope.spawn(move || server.sql(&work));
+        }
+    });
+    let commits = origin.commits(&backup);
+    assert_eq!(commits.len(), 4 * 399);
+    for number in 0..STOPS {
+        // Spread over all of them, in no order.
+        let last = usize::try_from((number * 7919 + 13) % commits.len() as u64).unwrap();
+        let stop = match number % 3 {
+            0 => Stop::After(commits[last].0),
+            1 => Stop::Before(commits[last + 1].0),
+            _ => Stop::At(commits[last].1.clone()),
+        };
+        let (data, mut request) = backup.request(stop.clone());
+        request.threads = u32::try_from(number % 5).unwrap();
+        let report = replay(&origin, &request, 1 + 997 * last, |_| {}).unwrap();
+        assert_eq!((report.transactions, &report.position), (last as u64 + 1, &commits[last].1));
+        let mut expected: Vec<&str> =
+            commits[..=last].iter().map(|(_, _, row)| row.as_str()).collect();
+        expected.sort_unstable();
+        let copy = MariaDb::start_on(data.path());
+        let rows = copy.sql(
+            "SELECT CONCAT('t (', c, ', ', n, ')') FROM x.t UNION ALL SELECT CONCAT('m (', c, ', ', n, ')')
+             FROM x.m",
+        );
+        let mut rows: Vec<&str> = rows.lines().collect();
+        rows.sort_unstable();
+        assert_eq!(rows, expected, "{stop}");
+    }
+}
+
+#[test]
+fn a_transaction_that_cannot_be_applied_is_named_and_never_skipped() {
+    let origin = Origin::start(&[]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.t (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO x.t VALUES (1)",
+    );
+    let backup = Backup::of(&origin);
+    origin.server.sql("INSERT INTO x.t VALUES (2); INSERT INTO x.t VALUES (3)");
+    origin.server.sql("DELETE FROM x.t WHERE id = 1");
+    let failing = origin.gtids();
+    origin.server.sql("INSERT INTO x.t VALUES (4)");
+    let (data, request) = backup.request(Stop::End);
+    // Other data than that of the backup.
+    let copy = MariaDb::start_on(data.path());
+    copy.sql("DELETE FROM x.t");
+    drop(copy.shut_down());
+    let mut serially = false;
+    let error = replay(&origin, &request, 1000, |progress| {
+        serially |= progress == Progress::Serially;
+    })
+    .unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, ReplayError::Transaction { .. }) && serially, "{text}");
+    for part in [&*failing, "on x.t", "DELETE FROM x.t WHERE id = 1", "error 1032", "again"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!error.is_data_untouched());
+    let again = replay(&origin, &request, 1000, |_| {}).unwrap_err();
+    assert!(matches!(again, ReplayError::Interrupted(_)), "{again}");
+}
+
+#[test]
+fn what_does_not_fit_the_data_changes_nothing() {
+    let origin = Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (id INT PRIMARY KEY) ENGINE=InnoDB");
+    let early = Backup::of(&origin);
+    origin.server.sql("INSERT INTO x.t VALUES (1)");
+    let backup = Backup::of(&origin);
+    origin.server.sql("INSERT INTO x.t VALUES (2); FLUSH BINARY LOGS; INSERT INTO x.t VALUES (3)");
+    let (data, request) = backup.request(Stop::End);
+    let before = backup.listing();
+    let refused = |request: &_| {
+        let error = replay(&origin, request, 1000, |_| {}).unwrap_err();
+        assert!(error.is_data_untouched(), "{error}");
+        assert_eq!(Backup::listing_of(data.path()), before);
+        error.to_string()
+    };
+    // One transaction too early: the data has it.
+    let mut other = request.clone();
+    other.position = early.position.clone();
+    assert!(refused(&other).contains("in the data already"));
+    // As the data is said to be, but the logs begin later.
+    let mut other = request.clone();
+    other.position = early.position.clone();
+    other.plan.start = early.gtids.clone();
+    let error = origin::replay_from(&origin, &backup.position, &other).unwrap_err();
+    assert!(matches!(error, ReplayError::Gap { .. }), "{error}");
+    let mut other = request.clone();
+    other.plan.stop = Stop::After("0-1-999".parse().unwrap());
+    assert!(refused(&other).contains("0-1-999"));
+    std::fs::write(data.path().join("x/t.isl"), "/elsewhere/t.ibd").unwrap();
+    let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
+    assert!(matches!(error, ReplayError::Outside(_)), "{error}");
+}
