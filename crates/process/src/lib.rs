@@ -30,7 +30,7 @@ pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
 pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
 pub use lock_messages::{Change, change};
-pub use messages::{Messages, how_it_ended, lines};
+pub use messages::{Messages, how_it_ended};
 pub use program::Program;
 pub use remover::Remover;
 pub use run::{Exchange, Output, RunError, Stop, run};

@@ -1,4 +1,4 @@
-//! Reading a program's standard error line by line, and describing how the program ended.
+//! Dividing what a program writes into lines, and describing how the program ended.
 
 use std::io::{ErrorKind, Read};
 use std::process::ExitStatus;
@@ -33,7 +33,7 @@ impl Messages {
 
 /// Calls `each` with every line that a program writes, without its end. A line longer than 64 KiB
 /// arrives in pieces. Returns at the end of the pipe, or when reading fails.
-pub fn lines(mut pipe: impl Read, mut each: impl FnMut(&[u8])) {
+pub(crate) fn lines(mut pipe: impl Read, mut each: impl FnMut(&[u8])) {
     let (mut lines, mut buffer) = (LineBuffer::default(), [0; 8 << 10]);
     loop {
         match pipe.read(&mut buffer) {

@@ -291,6 +291,8 @@ mod tests {
         for (value, bad) in [
             (r#""begin":"#, r#""begin":-1,"x":"#),
             (r#""begin":"#, r#""begin":1e300,"x":"#),
+            // A duration for the system, but the end of the section is none.
+            (r#""begin":"#, r#""begin":1e19,"x":"#),
             (r#""direction":"up""#, r#""direction":"sideways""#),
             (r#""exit":6"#, r#""exit":600"#),
             (r#""stages":[{"bytes""#, r#""stages":[{"held_up":0,"bytes":0},{"bytes""#),

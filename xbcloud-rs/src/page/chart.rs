@@ -4,14 +4,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use xb_cli::format_rate;
 use xb_report::{MAX_LANES, Section};
 
 use crate::page::axis::{place, rates, times};
 use crate::page::stages::name;
 use crate::page::text::escape;
 use crate::page::timeline::{Bin, Timeline};
-use crate::page::units::{count, duration};
+use crate::page::units::{count, duration, rate};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 84.0;
@@ -178,7 +177,7 @@ impl Chart<'_> {
             let mut tip = format!("{} to {}", duration(bin.from), duration(bin.to));
             for lane in used(self.section, self.line) {
                 let name = name(self.section, lane);
-                let _ = write!(tip, "\n{name}: {}", format_rate(bin.rates[lane]));
+                let _ = write!(tip, "\n{name}: {}", rate(bin.rates[lane]));
             }
             if bin.retries > 0 {
                 let _ = write!(tip, "\n{}", count(bin.retries, "retry", "retries"));

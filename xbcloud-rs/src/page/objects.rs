@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use xb_cli::format_size as size;
 use xb_report::Section;
 
 use crate::page::axis::share;
 use crate::page::text::{card, data};
-use crate::page::units::{grouped, percent, real};
+use crate::page::units::{grouped, percent, real, size};
 
 /// Returns the card, or nothing if no object was stored or read.
 pub(crate) fn objects(section: &Section) -> String {

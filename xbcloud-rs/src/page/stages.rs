@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 
-use xb_cli::{format_rate, format_size};
 use xb_report::Section;
 
 use crate::page::advice::advice;
 use crate::page::text::{data, escape};
 use crate::page::timeline::Timeline;
-use crate::page::units::percent;
+use crate::page::units::{percent, rate, size};
 
 /// Name of a stage, by its number.
 pub(crate) fn name(section: &Section, stage: usize) -> String {
@@ -62,9 +61,9 @@ pub(crate) fn table(section: &Section, line: &Timeline, used: &[usize]) -> Strin
         let _ = write!(
             rows,
             "<tr><th scope=\"row\"><span class=\"key l{lane}\"></span>{name}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-            data(&id, total.bytes, &format_size(total.bytes)),
-            format_rate(total.mean),
-            format_rate(total.peak),
+            data(&id, total.bytes, &size(total.bytes)),
+            rate(total.mean),
+            rate(total.peak),
             percent(total.slowest),
         );
     }

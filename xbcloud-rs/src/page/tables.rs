@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use xb_cli::format_size as size;
 use xb_report::{Section, Sizes};
 
 use crate::page::axis::share;
 use crate::page::text::{card, escape};
-use crate::page::units::{count, percent, ratio};
+use crate::page::units::{count, percent, ratio, size};
 
 /// Returns the card, or nothing if the run does not know the tables. A run that has `failed` may not have
 /// stored all of them.

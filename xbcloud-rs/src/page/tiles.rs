@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use xb_cli::{format_rate as rate, format_size as size};
 use xb_report::{Document, Section};
 
 use crate::page::text::data;
-use crate::page::units::{count, duration, grouped, ratio, real};
+use crate::page::units::{count, duration, grouped, rate, ratio, real, size};
 
 /// The section that the run is about: the one that packs if there is one, else the first.
 pub(crate) fn main_section(report: &Document) -> Option<&Section> {

@@ -1,4 +1,4 @@
-//! Numbers as text for people: what a page shows otherwise than the log.
+//! Numbers as text for people.
 
 use std::time::Duration;
 
@@ -10,6 +10,16 @@ const BINARY: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn real(n: u64) -> f64 {
     n as f64
+}
+
+/// Formats a size: `12.3 GiB`.
+pub(super) fn size(bytes: u64) -> String {
+    scaled(real(bytes))
+}
+
+/// Formats a rate: `12.3 MiB/s`.
+pub(super) fn rate(bytes_per_second: f64) -> String {
+    format!("{}/s", scaled(bytes_per_second.max(0.0)))
 }
 
 /// Returns the binary unit in which the number has at least one digit before the point: its name
@@ -24,6 +34,18 @@ pub(super) fn unit(number: f64) -> (&'static str, f64) {
         (name, scale) = (next, scale * 1024.0);
     }
     (name, scale)
+}
+
+fn scaled(number: f64) -> String {
+    let (name, scale) = unit(number);
+    let value = number / scale;
+    let decimals = match value {
+        _ if scale < 2.0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {name}")
 }
 
 /// Formats a duration: `0.42 s`, `5.1 s`, `59 s`, `2m 05s`, `3h 07m`, `2d 04h`.
@@ -88,7 +110,6 @@ pub(super) fn time(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xb_cli::{format_rate as rate, format_size as size};
 
     #[test]
     fn numbers_are_short_and_have_units() {
