@@ -47,6 +47,9 @@ pub enum ReplayError {
     /// The caller gave up before the server was started.
     #[error("the replay was cancelled")]
     Cancelled,
+    /// No private server could be started.
+    #[error("the private server: {0}")]
+    NotStarted(#[source] ServerError),
     /// The private server failed.
     #[error("the private server: {0}{AGAIN}")]
     Server(#[from] ServerError),
@@ -98,6 +101,7 @@ impl ReplayError {
             | Self::Source(_)
             | Self::Gap { .. }
             | Self::Outside(_)
+            | Self::NotStarted(_)
             | Self::Cancelled => true,
             Self::File { .. }
             | Self::Interrupted(_)
