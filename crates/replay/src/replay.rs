@@ -39,7 +39,10 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
             return Err(error);
         }
     };
-    place.begin()?;
+    if let Err(error) = place.begin() {
+        place.abandon();
+        return Err(error);
+    }
     (watch.progress)(Progress::Starting);
     let started = Server::start(Setup {
         programs: request.programs.clone(),
