@@ -35,6 +35,8 @@ const SUM: usize = 4;
 const ARTIFICIAL: u16 = 0x20;
 /// Longest name of a log, in bytes.
 const MAX_NAME: usize = 255;
+/// Bytes of an event outside of a transaction that are held: of those that begin one, all.
+const MAX_HELD: usize = 4096;
 /// The highest server id, and the number of ids below it of which one is chosen.
 const HIGHEST_ID: u32 = u32::MAX;
 const CANDIDATES: u32 = 64;
@@ -96,7 +98,7 @@ struct Log {
     reader: Reader,
     /// Beginning of the relay log, until the first transaction is written.
     head: Vec<u8>,
-    /// Bytes of an event outside of a transaction.
+    /// The first bytes of an event outside of a transaction.
     held: Vec<u8>,
     /// Offset of the present transaction.
     begin: u64,
@@ -142,11 +144,16 @@ impl RelayWriter {
             return Ok(0);
         }
         self.check_whole()?;
-        let abandoned = match (self.history.next_log(name), &self.log, &self.state) {
-            (Some(_), Some(log), State::Writing(_)) => log.written,
-            _ => 0,
-        };
-        self.state = State::Between;
+        self.check_next(name, offset)?;
+        let mut abandoned = 0;
+        if let (Some(_), Some(log)) = (self.history.next_log(name), &self.log) {
+            match std::mem::replace(&mut self.state, State::Between) {
+                State::Writing(_) => abandoned = log.written,
+                // Another transaction gets its number.
+                State::LeavingOut(begin) => drop(self.left.insert(begin.gtid)),
+                State::Between | State::Stopped => {}
+            }
+        }
         if LogPosition::new(name, offset).is_none() || name.len() > MAX_NAME {
             return Err(RelayError::Name(name.to_owned()));
         }
@@ -199,7 +206,10 @@ impl RelayWriter {
             let entry = log.reader.next(&mut input).map_err(failed)?;
             let (taken, _) = before.split_at(before.len() - input.len());
             match self.state {
-                State::Between => log.held.extend_from_slice(taken),
+                State::Between => {
+                    let room = MAX_HELD.saturating_sub(log.held.len()).min(taken.len());
+                    log.held.extend(taken.iter().take(room));
+                }
                 State::Writing(_) => {
                     out.extend_from_slice(taken);
                     log.written += taken.len() as u64;
@@ -384,6 +394,17 @@ impl RelayWriter {
     fn at(&self, offset: u64) -> Result<LogPosition, RelayError> {
         let name = self.log.as_ref().map(|log| log.name.as_str()).unwrap_or_default();
         LogPosition::new(name, offset).ok_or_else(|| RelayError::Name(name.to_owned()))
+    }
+
+    /// Checks that the next log is another one from its beginning on, or continues the one before. Otherwise
+    /// nothing would show what lies between them.
+    fn check_next(&self, name: &str, offset: u64) -> Result<(), RelayError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let expected = if log.name == name { log.reader.offset() } else { MAGIC.len() as u64 };
+        match offset == expected {
+            true => Ok(()),
+            false => Err(RelayError::Gap { log: name.to_owned(), expected, found: offset }),
+        }
     }
 
     /// Checks that the log before, if there is one, does not end within an event.

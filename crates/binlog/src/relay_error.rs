@@ -31,6 +31,16 @@ pub enum RelayError {
     /// No log has begun.
     #[error("bytes of a log arrived before its name and format")]
     NoLog,
+    /// The bytes of a log begin elsewhere than those before end.
+    #[error("log {log}: a part is missing: its bytes begin at {found} instead of {expected}")]
+    Gap {
+        /// Name of the log.
+        log: String,
+        /// Where they have to begin.
+        expected: u64,
+        /// Where they begin.
+        found: u64,
+    },
     /// The logs end within a transaction.
     #[error("log {log} ends within the transaction at offset {begin}")]
     Unfinished {

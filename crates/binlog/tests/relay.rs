@@ -201,28 +201,59 @@ fn what_is_cut_or_foreign_is_refused() {
     assert!(matches!(error, RelayError::Encrypted(_)), "{error}");
 }
 
-/// A server crashed while it wrote a transaction, and began another log.
+/// A server crashed while it wrote a transaction, and began another log. The next transaction has the same
+/// number.
 #[test]
 fn a_transaction_that_never_ended_is_cut_off() {
     let log = log("mariadb.000002");
     let plan = || RelayPlan { start: start_of(&log), ..plan(Stop::End) };
-    let (mut writer, mut out) = (RelayWriter::new(plan()), Vec::new());
-    let begin = |writer: &mut RelayWriter| writer.begin_log("bin.000002", format(&log), 4);
-    assert_eq!(begin(&mut writer), Ok(0));
+    let begin = |writer: &mut RelayWriter, name| writer.begin_log(name, format(&log), 4);
     // Up to an event before the last one of the transaction.
-    writer.push(&log[4..570], &mut out).unwrap();
-    assert_eq!(begin(&mut writer), Ok(570 - 368));
+    let (first, gtid) = (&log[4..570], "0-1-29".parse().unwrap());
+    let (mut writer, mut out) = (RelayWriter::new(plan()), Vec::new());
+    assert_eq!(begin(&mut writer, "bin.000001"), Ok(0));
+    writer.push(first, &mut out).unwrap();
+    assert_eq!(begin(&mut writer, "bin.000002"), Ok(570 - 368));
     let mut second = Vec::new();
     writer.push(&log[4..], &mut second).unwrap();
     assert_eq!(second, vectors::read("binlog/mariadb.000002.relay"));
-    assert_eq!(second[..out.len() - (570 - 368)], out[..out.len() - (570 - 368)]);
+    assert_eq!(writer.finish().unwrap().transactions, 1);
+    // Left out is the one that happened.
+    let mut writer = RelayWriter::new(RelayPlan { leave_out: [gtid].into(), ..plan() });
+    let mut out = Vec::new();
+    for (name, bytes) in [("bin.000001", first), ("bin.000002", &log[4..])] {
+        assert_eq!(begin(&mut writer, name), Ok(0));
+        writer.push(bytes, &mut out).unwrap();
+    }
     let end = writer.finish().unwrap();
-    assert_eq!(end.transactions, 1);
+    assert_eq!((out.len(), end.transactions, end.left_out), (0, 0, 1));
     // Within an event, the log itself is cut.
     let mut writer = RelayWriter::new(plan());
-    begin(&mut writer).unwrap();
+    begin(&mut writer, "bin.000001").unwrap();
     writer.push(&log[4..569], &mut out).unwrap();
-    assert!(matches!(begin(&mut writer), Err(RelayError::Log { .. })));
+    assert!(matches!(begin(&mut writer, "bin.000002"), Err(RelayError::Log { .. })));
+}
+
+#[test]
+fn a_part_that_is_missing_is_noticed() {
+    let (log, all) = rich();
+    let (one, two) = (usize::try_from(all[3].end).unwrap(), usize::try_from(all[5].end).unwrap());
+    let then = |name: &str, offset: usize| {
+        let (mut writer, mut out) = (RelayWriter::new(plan(Stop::End)), Vec::new());
+        writer.begin_log("bin.000001", format(&log), 4).unwrap();
+        writer.push(&log[4..one], &mut out).unwrap();
+        writer.begin_log(name, format(&log), offset as u64).map(|_| {
+            writer.push(&log[offset..], &mut out).unwrap();
+            writer.finish().unwrap().transactions
+        })
+    };
+    assert_eq!(then("bin.000001", one), Ok(all.len() as u64));
+    let gap = |name: &str, expected, found: usize| {
+        Err(RelayError::Gap { log: name.to_owned(), expected, found: found as u64 })
+    };
+    assert_eq!(then("bin.000001", two), gap("bin.000001", one as u64, two));
+    assert_eq!(then("bin.000001", 4), gap("bin.000001", one as u64, 4));
+    assert_eq!(then("bin.000002", two), gap("bin.000002", 4, two));
 }
 
 #[test]

@@ -154,8 +154,7 @@ pub(crate) fn relay(data: &[u8]) {
         _ => Stop::At(LogPosition::new("b.1", 256 + u64::from(*number)).unwrap()),
     };
     let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
-    let plan =
-        RelayPlan { start: GtidPosition::default(), stop, leave_out, may_leave_out_ddl: true };
+    let plan = RelayPlan { start: start(), stop, leave_out, may_leave_out_ddl: true };
     let write = |piece: usize| {
         let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());
         writer.begin_log("b.1", &log[4..LOGS[0].1], 4)?;
@@ -170,6 +169,15 @@ pub(crate) fn relay(data: &[u8]) {
         assert!(out.len() <= log.len() + 64);
         assert_eq!(out.is_empty(), end.transactions == 0);
     }
+}
+
+/// GTIDs before the recorded log.
+fn start() -> GtidPosition {
+    let lists = read(LOGS[0].0, usize::MAX).0.into_iter().find_map(|entry| match entry.event {
+        Event::GtidList(list) => Some(list.position()),
+        _ => None,
+    });
+    lists.unwrap_or_default()
 }
 
 /// The recorded log's events, with each stop.

@@ -38,7 +38,7 @@ pub(crate) struct Applier<'a> {
     pub(crate) patience: Duration,
 }
 
-/// How the applier stopped by itself.
+/// Why there is nothing more to wait for.
 enum Halt {
     Done,
     Failed(Status),
@@ -112,7 +112,11 @@ impl Applier<'_> {
                 }
                 Halt::Failed(status) => {
                     let what = self.describe(&status);
-                    return Err(ReplayError::Transaction { what, error: status.error });
+                    let error = match status.error.is_empty() {
+                        true => "the applier has ended without an error".to_owned(),
+                        false => status.error,
+                    };
+                    return Err(ReplayError::Transaction { what, error });
                 }
             }
         }

@@ -24,7 +24,7 @@ pub enum ReplayError {
         /// Beginning of the logs.
         found: String,
     },
-    /// The data directory cannot be used.
+    /// A file of the data directory, or the room for the relay logs, cannot be used. Nothing was changed.
     #[error("{}: {source}", path.display())]
     File {
         /// The file or directory.
@@ -47,6 +47,9 @@ pub enum ReplayError {
     /// The caller gave up before the server was started.
     #[error("the replay was cancelled")]
     Cancelled,
+    /// No private server could be started.
+    #[error("the private server: {0}")]
+    NotStarted(#[source] ServerError),
     /// The private server failed.
     #[error("the private server: {0}{AGAIN}")]
     Server(#[from] ServerError),
@@ -82,6 +85,14 @@ pub enum ReplayError {
         /// The state.
         found: String,
     },
+    /// Everything was applied, but may not be durable.
+    #[error("{}: {source}{AGAIN}", path.display())]
+    NotDurable {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The caller gave up while the server ran.
     #[error("the replay was cancelled{AGAIN}")]
     Abandoned,
@@ -97,15 +108,17 @@ impl ReplayError {
             Self::Logs(_)
             | Self::Source(_)
             | Self::Gap { .. }
+            | Self::File { .. }
             | Self::Outside(_)
+            | Self::NotStarted(_)
             | Self::Cancelled => true,
-            Self::File { .. }
-            | Self::Interrupted(_)
+            Self::Interrupted(_)
             | Self::Server(_)
             | Self::Statement { .. }
             | Self::Transaction { .. }
             | Self::Stuck { .. }
             | Self::Elsewhere { .. }
+            | Self::NotDurable { .. }
             | Self::Abandoned => false,
         }
     }

@@ -61,15 +61,17 @@ impl Place {
     /// Makes the data durable, and removes the directory, the mark last.
     pub(crate) fn end(self) -> Result<(), ReplayError> {
         let sync = || rustix::fs::syncfs(File::open(&self.data)?).map_err(io::Error::from);
-        sync().map_err(failed(&self.data))?;
-        for entry in fs::read_dir(&self.own).map_err(failed(&self.own))? {
-            let path = entry.map_err(failed(&self.own))?.path();
-            if path.file_name() != Some(OsStr::new(BEGUN)) {
-                remove_tree(&path).map_err(failed(&path))?;
+        let remove = || {
+            for entry in fs::read_dir(&self.own)? {
+                let entry = entry?;
+                if entry.file_name() != BEGUN {
+                    remove_tree(&entry.path())?;
+                }
             }
-        }
-        remove_tree(&self.own).map_err(failed(&self.own))?;
-        sync().map_err(failed(&self.data))
+            remove_tree(&self.own)
+        };
+        let done = sync().and_then(|()| remove()).and_then(|()| sync());
+        done.map_err(|source| ReplayError::NotDurable { path: self.data, source })
     }
 
     /// Removes the directory of a replay that has changed nothing.

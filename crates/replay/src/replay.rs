@@ -39,16 +39,26 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
             return Err(error);
         }
     };
-    place.begin()?;
+    if let Err(error) = place.begin() {
+        place.abandon();
+        return Err(error);
+    }
     (watch.progress)(Progress::Starting);
-    let mut server = Server::start(Setup {
+    let started = Server::start(Setup {
         programs: request.programs.clone(),
         data: request.data.clone(),
         scratch: place.path().to_owned(),
         login: Login::OwnAccount,
         options: options(request, place.path(), files.end.free_server_id),
         writable: [std::slice::from_ref(&request.data), &request.writable[..]].concat(),
-    })?;
+    });
+    let mut server = match started {
+        Ok(server) => server,
+        Err(error) => {
+            place.abandon();
+            return Err(ReplayError::NotStarted(error));
+        }
+    };
     let unconfined = server.unconfined();
     let mut client = connect(&mut server, request.patience, watch)?;
     let mut applier = Applier {

@@ -39,10 +39,15 @@ impl Status {
             is_running: text("Slave_SQL_Running")? == "Yes",
             error: match code {
                 0 => String::new(),
-                code => format!("error {code}: {}", text("Last_SQL_Error")?),
+                code => format!("error {code}: {}", without_statement(&text("Last_SQL_Error")?)),
             },
         }))
     }
+}
+
+/// The message without the statement that some end with: it may hold a password.
+fn without_statement(message: &str) -> &str {
+    message.split_once(". Query: '").map_or(message, |(before, _)| before)
 }
 
 /// A text that changes while the server does anything.

@@ -398,6 +398,9 @@ fn what_does_not_fit_the_data_changes_nothing() {
     let mut other = request.clone();
     other.plan.stop = Stop::After("0-1-999".parse().unwrap());
     assert!(refused(&other).contains("0-1-999"));
+    let mut other = request.clone();
+    other.programs = vec!["/no/such/program".into()];
+    assert!(refused(&other).contains("/no/such/program"));
     std::fs::write(data.path().join("x/t.isl"), "/elsewhere/t.ibd").unwrap();
     let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
     assert!(matches!(error, ReplayError::Outside(_)), "{error}");
