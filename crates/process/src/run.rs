@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Signal, WaitIdOptions};
 
 use crate::messages::{DRAIN_TIMEOUT, LineBuffer};
 use crate::program::Program;
@@ -116,14 +116,13 @@ pub fn run<R>(
     let (mut ended, mut look, mut pause) = (None, Instant::now(), Duration::from_millis(1));
     let status = loop {
         let now = Instant::now();
-        if ended.is_none() {
-            ended = running.try_wait().map_err(RunError::Io)?.map(|status| (status, now));
+        // Only looked at: reaping it would kill what it has started and what may still write.
+        if ended.is_none() && running.has_ended(WaitIdOptions::NOHANG).map_err(RunError::Io)? {
+            ended = Some(now);
         }
         match ended {
-            Some((status, at))
-                if drains.iter().all(Drain::is_closed) || now - at >= DRAIN_TIMEOUT =>
-            {
-                break status;
+            Some(at) if drains.iter().all(Drain::is_closed) || now - at >= DRAIN_TIMEOUT => {
+                break running.wait().map_err(RunError::Io)?;
             }
             None if kill_at.is_some_and(|at| now >= at) => running.kill(),
             None if stopped.is_none() && now >= look => {
@@ -317,9 +316,32 @@ mod tests {
         let script = "trap 'echo last; exit 0' TERM; echo up; while :; do sleep 0.01; done";
         let (ended, lines) = ran(script, stop);
         assert!(matches!(ended, Err(RunError::Stopped("enough"))), "{ended:?}");
-        assert_eq!(lines.last().map(String::as_str), Some("last"));
+        assert!(lines.iter().any(|line| line == "last"), "{lines:?}");
         let (ended, lines) = ran("trap '' TERM; exec sleep 600", || Some(Stop::Kill("now")));
         assert!(matches!(ended, Err(RunError::Stopped("now"))) && lines.is_empty());
+    }
+
+    /// As in `exec > >(filter)` of a shell, which does not wait for the filter.
+    #[test]
+    fn what_a_grandchild_still_writes_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("mark");
+        let lines = RefCell::new(Vec::new());
+        let each = |line: &[u8]| {
+            lines.borrow_mut().push(String::from_utf8_lossy(line).into_owned());
+            std::fs::write(&mark, "").unwrap();
+        };
+        let script = format!(
+            "(until grep -q ') Z' /proc/$$/stat; do :; done; echo first
+              until [ -e {} ]; do :; done; for n in 1 2 3; do grep x /dev/null; done; echo late) &",
+            mark.display()
+        );
+        let exchange =
+            Exchange { input: None, stdout: Output::Lines(&each), stderr: Output::AsDescribed };
+        let program = Program::new("sh").args(["-c", &script]);
+        let (status, _) = run(program, exchange, || None::<Stop<()>>).unwrap();
+        assert!(status.success());
+        assert_eq!(lines.into_inner(), ["first", "late"]);
     }
 
     #[test]

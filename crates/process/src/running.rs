@@ -109,7 +109,7 @@ impl Running {
 
     /// Checks for the end without reaping, so that the process number is not reused while it can
     /// still be signalled.
-    fn has_ended(&self, options: WaitIdOptions) -> io::Result<bool> {
+    pub(crate) fn has_ended(&self, options: WaitIdOptions) -> io::Result<bool> {
         if !*self.signaller.is_alive() {
             return Ok(true);
         }
