@@ -128,7 +128,7 @@ mod tests {
         assert!(!sync.arg("-f").arg(&big).output().unwrap().status.success());
         rustix::fs::syncfs(File::open(disk.path()).unwrap()).unwrap();
         let error = watch.sync().unwrap_err().to_string();
-        assert!(error.contains("Input/output error") && error.contains("undo"), "{error}");
+        assert!(error.contains("did not take everything") && error.contains("undo"), "{error}");
     }
 
     #[test]
