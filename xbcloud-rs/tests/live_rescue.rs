@@ -277,7 +277,7 @@ fn tables_go_into_a_running_server() {
     for (args, expected) in [
         (&["shop.ordres"][..], "the backup has no table shop.ordres; it has shop.orders"),
         (&["shop.a_view"], "it is a view"),
-        (&["tx.byt", "--as=x"], "transactions, which are numbered differently"),
+        (&["tx.counted", "--as=x"], "transactions, which are numbered differently"),
         (&["orders"], "the schema is missing"),
         (&["shop.orders", "--as=gone.`{table}`x.y"], "more than one dot"),
         (&["shop.*", "--as=one"], "would both be called shop.one"),
