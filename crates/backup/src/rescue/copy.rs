@@ -95,7 +95,10 @@ pub(super) fn copy(
     match (error, cancel.signal()) {
         (BackupError::Rescue { table, what }, _) if !named.is_empty() => Err(BackupError::Rescue {
             table,
-            what: format!("{what}; these tables have their names and all their rows: {}", named.join(", ")),
+            what: format!(
+                "{what}; these tables have their names and all their rows: {}",
+                named.join(", ")
+            ),
         }),
         // A connection that was closed because of the signal is no failure of a server.
         (_, Some(signal)) => Err(BackupError::Interrupted(signal)),
@@ -400,16 +403,16 @@ impl Copier<'_> {
         for key in &source.definition.foreign_keys {
             let add = [format!("ALTER TABLE {table} ADD ").as_bytes(), &key[..]].concat();
             self.sink.run(&add).map_err(|error| {
-                format!(
-                    "its foreign key cannot be added: {error} ({})",
-                    Printable::new(key)
-                )
+                format!("its foreign key cannot be added: {error} ({})", Printable::new(key))
             })?;
         }
         for Trigger { name, statement, settings } in &source.triggers {
             let settings = settings.each_ref().map(String::as_str);
             self.sink.create_trigger(statement, settings).map_err(|error| {
-                format!("its trigger {} cannot be created: {error}", Printable::new(name.as_bytes()))
+                format!(
+                    "its trigger {} cannot be created: {error}",
+                    Printable::new(name.as_bytes())
+                )
             })?;
         }
         Ok(())
