@@ -12,6 +12,7 @@ pub mod contents;
 pub mod error;
 pub mod hex;
 pub mod history;
+pub mod keys;
 pub mod lineage;
 pub mod list;
 pub mod list_cache;

@@ -6,7 +6,6 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
 use xb_binlog::NotedPosition;
-use xb_pipeline::object_key;
 use xb_uploader::Listed;
 
 use crate::catalogue::Catalogue;
@@ -15,7 +14,7 @@ use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
 use crate::manifest::{Base, End, Layout, Manifest, StoredManifest, WithoutTablespace};
-use crate::names::{BackupName, CATALOG, CLAIM, manifest_key};
+use crate::names::{BackupName, CATALOG, CLAIM};
 use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
 use crate::root::Root;
@@ -476,7 +475,7 @@ async fn has_objects(
 
 /// Whether the first object of a packed run exists. Costs less than a listing.
 async fn has_first(root: &Root, name: &BackupName, run: &str) -> Result<bool, RepoError> {
-    let key = root.key(&format!("{name}/{run}/{}", object_key(0)));
+    let key = root.run_keys(name, run).data(0);
     match root.store().size(&key).await.map_err(RepoError::from) {
         Ok(size) => Ok(size.is_some()),
         Err(error) if error.is_of_one_object() => Ok(true),
@@ -487,7 +486,7 @@ async fn has_first(root: &Root, name: &BackupName, run: &str) -> Result<bool, Re
 /// Marks a backup whose objects no listing shows.
 async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
     let name = BackupName::new(&listing.name)?;
-    let key = root.key(&manifest_key(&name));
+    let key = root.manifest_key(&name);
     listing.state = match root.store().size(&key).await? {
         Some(_) => State::Missing,
         // Deleted after the listing.

@@ -132,12 +132,6 @@ pub fn sums_folder(name: &BackupName) -> String {
     format!("{CATALOG}/@sums/{name}")
 }
 
-/// Key of the checksum list of a classic backup, below ROOT.
-#[must_use]
-pub fn sums_key(name: &BackupName, run: &str) -> String {
-    format!("{}/{run}", sums_folder(name))
-}
-
 /// Key of object `number` of the file `path` in a classic backup, below the backup's folder.
 #[must_use]
 pub fn classic_key(path: &str, number: u64) -> String {

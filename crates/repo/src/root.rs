@@ -287,7 +287,7 @@ impl Root {
         &self,
         name: &BackupName,
     ) -> Result<Option<StoredManifest>, RepoError> {
-        let key = self.key(&manifest_key(name));
+        let key = self.manifest_key(name);
         let bytes = match self.small(&manifest_key(name)).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
@@ -318,7 +318,7 @@ impl Root {
         manifest: &Manifest,
         mac: Option<&MacKey>,
     ) -> Result<Bytes, RepoError> {
-        let key = self.key(&manifest_key(name));
+        let key = self.manifest_key(name);
         let bytes = manifest.encode(mac).map_err(|source| RepoError::Manifest { key, source })?;
         Ok(Bytes::from(bytes))
     }
@@ -337,7 +337,7 @@ impl Root {
     /// Writes the manifest, after which the backup exists. [`commit`](crate::claim::mark::commit) also
     /// looks for removals of an earlier backup.
     pub async fn commit_bytes(&self, name: &BackupName, bytes: Bytes) -> Result<(), RepoError> {
-        let key = self.key(&manifest_key(name));
+        let key = self.manifest_key(name);
         match self.store.create(&key, bytes.clone()).await {
             Err(error)
                 if error.kind == StoreErrorKind::AlreadyExists

@@ -230,7 +230,7 @@ async fn is_needed_now(
     }
     // A claim that no listing shows.
     if let Some(run) = &leftover.run {
-        let claim = root.key(&format!("{name}/{run}/{CLAIM}"));
+        let claim = root.run_keys(&name, run).claim();
         if !leftover.keys.contains(&claim) && root.store().size(&claim).await?.is_some() {
             return Ok(true);
         }
@@ -358,7 +358,7 @@ fn unused_lists(
 ) -> Vec<Listed> {
     sums.retain(|listed| manifest.is_none_or(|manifest| manifest.run != listed.key));
     for listed in &mut sums {
-        listed.key = root.key(&format!("{}/{}", sums_folder(name), listed.key));
+        listed.key = root.classic_sums(name).at(&listed.key);
     }
     sums
 }
@@ -382,7 +382,7 @@ fn dead_runs(
         .filter_map(|(run, objects)| {
             let (claims, data): (Vec<_>, Vec<_>) =
                 objects.into_iter().partition(|listed| listed.key.ends_with(&format!("/{CLAIM}")));
-            let key = |listed: &Listed| root.key(&format!("{name}/{}", listed.key));
+            let key = |listed: &Listed| root.classic_keys(name).at(&listed.key);
             leftover(name, Some(run), &data, &claims, key, key, dead_before)
         })
         .collect()

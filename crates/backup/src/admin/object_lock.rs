@@ -5,9 +5,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_repo::chain::chain;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
-use xb_repo::names::{
-    BackupName, CLAIM, in_packed_run, manifest_key, of_classic, run_folder, sums_key,
-};
+use xb_repo::names::{BackupName, CLAIM, in_packed_run, of_classic};
 use xb_repo::root::Root;
 use xb_uploader::{Lock, StoreError};
 
@@ -72,11 +70,11 @@ async fn lock_one(
         false => root.store().lock(key, lock).await,
     };
     let packed = manifest.layout == Layout::Packed;
-    let folder = match manifest.run_id() {
-        Some(run) if packed => run_folder(name, run),
-        _ => name.to_string(),
+    let run_keys = match manifest.run_id() {
+        Some(run) if packed => root.run_keys(name, run),
+        _ => root.classic_keys(name),
     };
-    let mut objects = root.list_below(&folder).await.map_err(|error| match error {
+    let mut objects = root.list_below(run_keys.folder()).await.map_err(|error| match error {
         RepoError::Store(source) => unlocked(name, source),
         other => other.into(),
     })?;
@@ -85,9 +83,8 @@ async fn lock_one(
         true => in_packed_run(&listed.key) && listed.key != CLAIM,
         false => of_classic(&listed.key),
     });
-    let mut keys: Vec<String> =
-        objects.iter().map(|listed| root.key(&format!("{folder}/{}", listed.key))).collect();
-    let sums = root.key(&sums_key(name, &manifest.run));
+    let mut keys: Vec<String> = objects.iter().map(|listed| run_keys.at(&listed.key)).collect();
+    let sums = root.classic_sums(name).at(&manifest.run);
     if !packed && root.store().size(&sums).await.map_err(|e| unlocked(name, e))?.is_some() {
         keys.push(sums);
     }
@@ -97,7 +94,7 @@ async fn lock_one(
         .try_collect::<()>()
         .await
         .map_err(|source| unlocked(name, source))?;
-    let manifest = root.key(&manifest_key(name));
+    let manifest = root.manifest_key(name);
     set(&manifest).await.map_err(|source| unlocked(name, source))?;
     Ok(keys.len() as u64 + 1)
 }

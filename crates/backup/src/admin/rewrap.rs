@@ -5,7 +5,7 @@ use xb_encryptor::{KeySlots, Keys, KeysObject, SlotInfo};
 use xb_repo::claim::Claim;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
-use xb_repo::names::{BackupName, KEYS, RunId, run_folder};
+use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 use xb_uploader::{Guarded, There};
 
@@ -79,7 +79,7 @@ async fn replace(
     run: RunId,
     (old, new): (&KeysObject, &KeysObject),
 ) -> Result<(), BackupError> {
-    let key = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
+    let key = root.run_keys(name, run).keys();
     let (claim, _) = Claim::classic(root, name, run).await?;
     let is_old = |there: There<'_>| match there {
         // Opening the old slots may have taken a while.

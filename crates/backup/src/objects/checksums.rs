@@ -7,7 +7,7 @@ use bytes::Bytes;
 use xb_pipeline::{RootDigest, sums as crc};
 use xb_repo::hex::hex;
 use xb_repo::manifest::{Manifest, PackedFacts};
-use xb_repo::names::{BackupName, RunId, SUMS, run_folder};
+use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
@@ -54,7 +54,7 @@ pub(crate) async fn read(
     name: &BackupName,
     (manifest, packed, run): (&Manifest, &PackedFacts, RunId),
 ) -> Result<Result<Vec<u64>, String>, BackupError> {
-    let key = root.key(&format!("{}/{SUMS}", run_folder(name, run)));
+    let key = root.run_keys(name, run).sums();
     let len = manifest.objects.saturating_mul(LEN as u64);
     if manifest.objects > xb_pipeline::MAX_SUMS as u64 {
         return Ok(Err("there are too many objects for a checksum list".to_owned()));

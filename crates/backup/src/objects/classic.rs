@@ -59,8 +59,8 @@ pub(crate) async fn remove_classic_objects(
 ) -> Result<u64, BackupError> {
     let found = Contents::of(root, name).await?;
     found.refuse_folder(name)?;
-    let keys: Vec<String> =
-        found.classic.iter().map(|l| root.key(&format!("{name}/{}", l.key))).collect();
+    let run_keys = root.classic_keys(name);
+    let keys: Vec<String> = found.classic.iter().map(|l| run_keys.at(&l.key)).collect();
     let count = keys.len() as u64;
     root.store().delete_all(keys).await?;
     Ok(count)

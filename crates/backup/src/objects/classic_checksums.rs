@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 use xb_repo::hex::hex;
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Manifest;
-use xb_repo::names::{BackupName, sums_key};
+use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
@@ -56,7 +57,7 @@ pub(crate) async fn write(
     sums: &[u64],
 ) -> Result<(), BackupError> {
     if sums.len() <= xb_pipeline::MAX_SUMS {
-        let key = root.key(&sums_key(name, run));
+        let key = root.classic_sums(name).at(run);
         let list = encode(sums);
         let size = list.len() as u64;
         root.store().put(&key, list.into()).await?;
@@ -95,7 +96,7 @@ async fn read(
     if count > xb_pipeline::MAX_SUMS as u64 {
         return whole;
     }
-    let (key, len) = (root.key(&sums_key(name, &manifest.run)), count.saturating_mul(LEN as u64));
+    let (key, len) = (root.classic_sums(name).at(&manifest.run), count.saturating_mul(LEN as u64));
     let bytes = match root.store().get_range(&key, 0..len, len).await {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
@@ -124,17 +125,15 @@ async fn read(
 pub(crate) struct Check {
     known: Known,
     summing: Summing,
-    /// Length of the backup's folder in full keys, including its slash.
-    skip: usize,
+    keys: RunKeys,
     /// Path, number, length and checksum of each object read, for the digest.
     read: BTreeSet<(String, u64, u64, u64)>,
 }
 
 impl Check {
-    /// `folder`: full key of the backup's folder.
-    pub(crate) fn new(files: &ClassicFiles, folder: &str) -> Self {
-        let (skip, read) = (folder.len() + 1, BTreeSet::new());
-        Self { known: files.known().clone(), summing: Summing::default(), skip, read }
+    pub(crate) fn new(files: &ClassicFiles, keys: &RunKeys) -> Self {
+        let (summing, read) = (Summing::default(), BTreeSet::new());
+        Self { known: files.known().clone(), summing, keys: keys.clone(), read }
     }
 
     /// Adds the CRC-64/NVME of the next range.
@@ -147,7 +146,7 @@ impl Check {
         if len != range.of {
             return Ok(());
         }
-        let key = range.key.get(self.skip..).unwrap_or_default();
+        let key = self.keys.below(&range.key).unwrap_or_default();
         let Some((path, number)) = xb_repo::names::parse_classic_key(key) else {
             return Ok(());
         };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use xb_pipeline::sums as crc;
+use xb_repo::keys::RunKeys;
 use xb_repo::root::Root;
 use xb_uploader::{Listed, Stored};
 
@@ -49,10 +50,10 @@ impl Ledger {
         }
     }
 
-    /// Adds the store's responses; `folder` is the backup's folder with a trailing slash.
-    pub(crate) fn stored(&mut self, folder: &str, stored: Vec<Stored>) {
+    /// Adds the store's responses.
+    pub(crate) fn stored(&mut self, keys: &RunKeys, stored: Vec<Stored>) {
         for Stored { key, tag, .. } in stored {
-            if let Some(below) = key.strip_prefix(folder) {
+            if let Some(below) = keys.below(&key) {
                 self.entry(below, |entry| entry.tag = tag.as_deref().map(mark));
             }
         }
@@ -73,12 +74,12 @@ impl Ledger {
         Some((entry.len, entry.crc?))
     }
 
-    /// Checks that the objects listed in `folder` are those that were sent. Reads an object back if
-    /// its listed entity tag differs from the one in the response.
+    /// Checks that the objects listed in the backup's folder are those that were sent. Reads an
+    /// object back if its listed entity tag differs from the one in the response.
     pub(crate) async fn agrees_with(
         &self,
         root: &Root,
-        folder: &str,
+        keys: &RunKeys,
         name: &str,
         listed: &[Listed],
     ) -> Result<(), BackupError> {
@@ -100,7 +101,7 @@ impl Ledger {
                 Some(_) => {}
             }
             // The response was lost, or the store reports different tags for one object.
-            let key = root.key(&format!("{folder}/{}", object.key));
+            let key = keys.at(&object.key);
             let there = root.store().read_back(&key).await?;
             if (there.len, there.crc64) != (entry.len, crc) {
                 return Err(damaged(&object.key, "has different content than this run stored"));

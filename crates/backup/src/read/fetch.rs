@@ -6,17 +6,16 @@ use bytes::Bytes;
 use xb_encryptor::DataKey;
 use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
-    Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, relay, sums,
-    unpack, unpack_parts,
+    Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, unpack_parts,
 };
 use xb_repo::hex::hex;
 use xb_repo::manifest::{Manifest, PackedFacts};
-use xb_repo::names::{RunId, run_folder};
+use xb_repo::names::RunId;
 use xb_repo::root::Root;
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::objects::checksums;
+use crate::objects::checksums::{self, Summing};
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
@@ -26,6 +25,7 @@ use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{pump, ranges};
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
+use crate::read::streams::{Fetching, PackedStream, Pumped, Relayed, relay_classic};
 use crate::read::unlock::not_found_as_damage;
 
 /// One read, after its objects are known.
@@ -42,39 +42,28 @@ impl Fetch<'_> {
         manifest: &Manifest,
         packed: &PackedFacts,
         (run, key): (RunId, Option<Arc<DataKey>>),
-        mut sink: S,
+        sink: S,
         cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
-        let objects = self.objects(manifest, packed, run);
         let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
         let mut digest = ObjectDigest::default();
-        let (plan, observer) = (self.plan, self.observer.clone());
         // Objects that are read in several ranges reach the stream before their checksum is known.
         let known = match chunk.min(total) <= self.plan.range {
             true => checksums::read(self.root, name, (manifest, packed, run)).await?.ok(),
             false => None,
         };
-        let sum_of = |key: &str| {
-            let number: usize = key.rsplit_once('/')?.1.parse().ok()?;
-            known.as_ref()?.get(number).copied()
-        };
-        let (fetched, (summary, sink), recent) = pump(
-            self.root.store(),
-            &self.plan,
-            ranges(objects, self.plan.range)
-                .map(|range| range.with_object_sum(sum_of).with_blocks(packed.sealed.is_none())),
-            |range, crc| {
-                digest.range(range, crc);
-                Ok(())
-            },
-            move |arriving| {
-                let take = |bytes| sink.take(bytes);
-                (unpack(arriving.with_sums(), key, &plan, &observer, take), sink)
-            },
-            cancel,
-        )
-        .await?;
+        let keys = self.root.run_keys(name, run);
+        let stream = PackedStream { keys, manifest, facts: packed, key, known: known.as_deref() };
+        let Pumped { fetched, taken: (summary, sink), recent } = stream
+            .unpack(
+                &self.fetching(cancel),
+                |range, crc| digest.range(range, crc),
+                |_, _| {},
+                sink,
+                S::take,
+            )
+            .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         let summary = match (fetched, summary) {
             (_, Err(UnpackError::Sink(error))) => return Err(error),
@@ -190,17 +179,9 @@ impl Fetch<'_> {
         }
     }
 
-    /// Keys and sizes of the objects of a packed run.
-    fn objects(
-        &self,
-        manifest: &Manifest,
-        packed: &PackedFacts,
-        run: RunId,
-    ) -> impl Iterator<Item = (String, u64, u64)> + use<> {
-        let folder = self.root.key(&run_folder(&self.request.name, run));
-        let (count, chunk, total) = (manifest.objects, packed.chunk_size, manifest.stored_bytes);
-        (0..count)
-            .map(move |n| (format!("{folder}/{}", object_key(n)), 0, chunk.min(total - n * chunk)))
+    fn fetching<'a>(&'a self, cancel: &'a CancelToken) -> Fetching<'a> {
+        let Self { root, plan, observer, .. } = self;
+        Fetching { store: root.store(), plan: *plan, observer, cancel }
     }
 
     pub(super) async fn as_stored<S: StreamSink>(
@@ -212,13 +193,14 @@ impl Fetch<'_> {
         cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
-        let objects = self.objects(manifest, packed, run);
+        let keys = self.root.run_keys(name, run);
+        let stream = PackedStream { keys, manifest, facts: packed, key: None, known: None };
         let mut digest = ObjectDigest::default();
         let observer = self.observer.clone();
         let (fetched, (written, sink), _) = pump(
             self.root.store(),
             &self.plan,
-            ranges(objects, self.plan.range),
+            ranges(stream.objects(0..manifest.objects), self.plan.range),
             |range, crc| {
                 digest.range(range, crc);
                 Ok(())
@@ -248,33 +230,22 @@ impl Fetch<'_> {
         &self,
         files: &ClassicFiles,
         all: bool,
-        mut sink: S,
+        sink: S,
         cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
         let all = all && files.begun().is_none();
-        let folder = self.root.key(name.as_str());
-        let objects =
-            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
-        let observer = self.observer.clone();
-        let (mut borders, begun) = (files.borders(), files.begun());
-        let mut sums = Check::new(files, &folder);
-        let sum_of = |key: &str| files.sum_of(key.get(folder.len() + 1..)?);
-        let (fetched, (scanned, sink), recent) = pump(
-            self.root.store(),
-            &self.plan,
-            ranges(objects, self.plan.range).map(|range| range.with_object_sum(sum_of)),
+        let keys = self.root.classic_keys(name);
+        let mut sums = Check::new(files, &keys);
+        let Pumped { fetched, taken, recent } = relay_classic(
+            &self.fetching(cancel),
+            (files, &keys),
             |range, sum| sums.range(range, sum),
-            move |arriving| {
-                let check = |head: &_| borders.check(head);
-                (
-                    relay(arriving, begun.as_deref(), &observer, check, |bytes| sink.take(bytes)),
-                    sink,
-                )
-            },
-            cancel,
+            sink,
+            S::take,
         )
         .await?;
+        let Relayed { scanned, sink, .. } = taken;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         match (fetched, scanned) {
             // The checksums of chunks are compared where the files are written.
@@ -308,22 +279,17 @@ pub(crate) fn object_of(place: xb_frame::ErrorLocation, chunk: u64) -> Option<u6
     position.checked_div(chunk)
 }
 
-/// Combines the checksums of ranges into the checksums of objects and the root digest.
+/// Combines the checksums of ranges into the root digest of their objects.
 #[derive(Debug, Default)]
 struct ObjectDigest {
     root: RootDigest,
-    len: u64,
-    crc: u64,
+    summing: Summing,
 }
 
 impl ObjectDigest {
     fn range(&mut self, range: &Range, crc: u64) {
-        self.crc = sums::crc64_combine(self.crc, crc, range.len);
-        self.len += range.len;
-        if range.end {
-            self.root.object(self.len, self.crc);
-            self.len = 0;
-            self.crc = 0;
+        if let Some((len, crc)) = self.summing.range(range, crc) {
+            self.root.object(len, crc);
         }
     }
 

@@ -8,5 +8,6 @@ pub(crate) mod partial;
 pub(crate) mod ranges;
 pub(crate) mod request;
 pub(crate) mod stream_sink;
+pub(crate) mod streams;
 pub(crate) mod undo;
 pub(crate) mod unlock;

@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use xb_encryptor::DataKey;
 use xb_frame::index::{MAX_INDEX_PLAIN, Records, parse};
 use xb_frame::{FRAME_HEADER_LEN, FrameError, FrameHeader, Kind};
-use xb_pipeline::{Body, BodyError, FRONT_LEN, object_key};
+use xb_pipeline::{Body, BodyError, FRONT_LEN};
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{Manifest, PackedFacts};
-use xb_repo::names::{BackupName, RunId, run_folder};
+use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
@@ -25,7 +26,7 @@ const MAX_FRAME: u64 = (FRAME_HEADER_LEN + MAX_INDEX_PLAIN) as u64;
 pub(crate) struct PackedBody {
     root: Root,
     name: BackupName,
-    folder: String,
+    keys: RunKeys,
     chunk: u64,
     total: u64,
     body: Body,
@@ -45,8 +46,8 @@ impl PackedBody {
     ) -> Result<Self, BackupError> {
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
-        let folder = root.key(&run_folder(name, run));
-        let places = Places { folder: &folder, chunk, total };
+        let keys = root.run_keys(name, run);
+        let places = Places { keys: &keys, chunk, total };
         let open = async || {
             let front = places.read(root, name, 0..total.min(FRONT_LEN as u64)).await?;
             let body =
@@ -65,7 +66,7 @@ impl PackedBody {
             None => return Err(damaged("its index lies outside the stream".into())),
         };
         let (root, name) = (root.clone(), name.clone());
-        Ok(Self { root, name, folder, chunk, total, body, last_index })
+        Ok(Self { root, name, keys, chunk, total, body, last_index })
     }
 
     pub(crate) fn body(&self) -> &Body {
@@ -78,15 +79,15 @@ impl PackedBody {
         stored: Vec<Range<u64>>,
         most: u64,
     ) -> impl Iterator<Item = ObjectRange> + use<> {
-        let (folder, chunk, total) = (self.folder.clone(), self.chunk, self.total);
+        let (keys, chunk, total) = (self.keys.clone(), self.chunk, self.total);
         stored
             .into_iter()
-            .flat_map(move |range| Places { folder: &folder, chunk, total }.cut(range, most))
+            .flat_map(move |range| Places { keys: &keys, chunk, total }.cut(range, most))
     }
 
     /// Reads one range of the body.
     async fn read(&self, run: Range<u64>) -> Result<Bytes, BackupError> {
-        let places = Places { folder: &self.folder, chunk: self.chunk, total: self.total };
+        let places = Places { keys: &self.keys, chunk: self.chunk, total: self.total };
         let mut bytes = BytesMut::new();
         for stored in self.body.stored(std::slice::from_ref(&run)) {
             bytes.extend_from_slice(&places.read(&self.root, &self.name, stored).await?);
@@ -133,7 +134,7 @@ impl PackedBody {
 
 /// Maps the stored stream to its objects.
 struct Places<'a> {
-    folder: &'a str,
+    keys: &'a RunKeys,
     chunk: u64,
     total: u64,
 }
@@ -146,7 +147,7 @@ impl Places<'_> {
         while at < end {
             let (number, start) = (at / self.chunk, at % self.chunk);
             let len = (end - at).min(self.chunk - start).min(most.max(1));
-            let key = format!("{}/{}", self.folder, object_key(number));
+            let key = self.keys.data(number);
             at += len;
             cut.push(ObjectRange {
                 key,
@@ -249,7 +250,8 @@ mod tests {
         fn ranges_are_cut_at_the_borders_of_objects(
             chunk in 1_u64..50, total in 1_u64..500, from in 0_u64..500, len in 0_u64..500, most in 1_u64..60,
         ) {
-            let places = Places { folder: "f", chunk, total };
+            let keys = RunKeys::new("", "f");
+            let places = Places { keys: &keys, chunk, total };
             let (from, to) = (from.min(total), (from + len).min(total));
             let mut at = from;
             for piece in places.cut(from..to, most) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use xb_encryptor::{DataKey, Keys, KeysObject};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Manifest, StoredManifest};
-use xb_repo::names::{BackupName, KEYS, RunId, manifest_key, run_folder};
+use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
@@ -123,7 +123,7 @@ pub(crate) fn open_sealed(
         };
     }
     stored.authenticate(&key.manifest_key(keys_object.stream_id())).map_err(|source| {
-        BackupError::Repo(RepoError::Manifest { key: root.key(&manifest_key(name)), source })
+        BackupError::Repo(RepoError::Manifest { key: root.manifest_key(name), source })
     })?;
     Ok(key)
 }
@@ -135,7 +135,7 @@ pub(crate) async fn keys_object(
     manifest: &Manifest,
     run: RunId,
 ) -> Result<KeysObject, BackupError> {
-    let object = root.key(&format!("{}/{KEYS}", run_folder(name, run)));
+    let object = root.run_keys(name, run).keys();
     let read = async || {
         let bytes = root.store().get(&object).await;
         let bytes = bytes.map_err(|error| not_found_as_damage(error, name))?;

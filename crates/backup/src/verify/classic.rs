@@ -2,13 +2,10 @@
 
 use bytes::Bytes;
 use xb_pipeline::{
-    InspectError, InspectOptions, Inspected, Inspector, PassthroughError, Scanned, UnpackPlan,
-    relay,
+    InspectError, InspectOptions, Inspected, Inspector, PassthroughError, UnpackPlan,
 };
-use xb_reader::ChunkHead;
 use xb_repo::manifest::Manifest;
 use xb_repo::verification::{Level, Problem};
-use xb_uploader::StoreError;
 
 use super::results::not_damage;
 use super::run::Run;
@@ -17,8 +14,7 @@ use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
-use crate::read::ranges::recent::Recent;
-use crate::read::ranges::{pump, ranges};
+use crate::read::streams::{Pumped, Relayed, relay_classic};
 
 impl Run<'_> {
     pub(super) async fn classic(
@@ -69,18 +65,19 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let (plan, share) = self.plan()?;
         self.observer.begin_phase("read");
-        let folder = self.root.key(self.request.name.as_str());
+        let keys = self.root.classic_keys(&self.request.name);
         let options = self.inspect(manifest.map(|manifest| &manifest.end), share)?;
         let inspector = Inspector::new(options.clone());
-        let (mut sums, mut replaced) = (Check::new(files, &folder), Vec::new());
+        let (mut sums, mut replaced) = (Check::new(files, &keys), Vec::new());
         let relayed = self
             .relay_all(files, inspector, &plan, cancel, |range, sum| {
                 // Reads on, so that all replaced objects are named.
                 replaced.extend(sums.range(range, sum).err());
             })
             .await?;
-        let Relayed { fetched, relayed, refused, inspector, recent } = relayed;
-        if relayed.is_err()
+        let Pumped { fetched, taken, recent } = relayed;
+        let Relayed { scanned, refused, sink: inspector } = taken;
+        if scanned.is_err()
             && let Some(error) = recent.altered(self.root.store()).await
         {
             // A check that could not be made is no damage.
@@ -89,7 +86,7 @@ impl Run<'_> {
         for error in replaced {
             self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
         }
-        match (fetched, relayed) {
+        match (fetched, scanned) {
             (_, Err(PassthroughError::Stream(error))) => {
                 let error = InspectError::Stream(error);
                 self.chunk_fault(Level::Checksum, files, &error);
@@ -153,8 +150,9 @@ impl Run<'_> {
         while !found.postponed.is_empty() {
             let inspector = Inspector::again(options.clone(), found);
             let relayed = self.relay_all(files, inspector, plan, cancel, |_, _| {}).await?;
-            let Relayed { fetched, relayed, inspector, .. } = relayed;
-            match (fetched, relayed) {
+            let Pumped { fetched, taken, .. } = relayed;
+            let Relayed { scanned, sink: inspector, .. } = taken;
+            match (fetched, scanned) {
                 (_, Err(PassthroughError::Sink(error))) => return Ok(Err(error)),
                 (_, Err(PassthroughError::Stream(error))) => {
                     return Ok(Err(InspectError::Stream(error)));
@@ -178,38 +176,19 @@ impl Run<'_> {
     async fn relay_all(
         &self,
         files: &ClassicFiles,
-        mut inspector: Inspector,
+        inspector: Inspector,
         plan: &UnpackPlan,
         cancel: &CancelToken,
         mut seen: impl FnMut(&Range, u64),
-    ) -> Result<Relayed, BackupError> {
+    ) -> Result<Pumped<Relayed<Inspector, InspectError>>, BackupError> {
         self.observer.expect_bytes(files.bytes());
-        let folder = self.root.key(self.request.name.as_str());
-        let objects =
-            files.in_order().map(|(key, from, size)| (format!("{folder}/{key}"), from, size));
-        let sum_of = |key: &str| files.sum_of(key.get(folder.len() + 1..)?);
-        let mut borders = files.borders();
-        let observer = self.observer.clone();
-        let (fetched, (relayed, refused, inspector), recent) = pump(
-            self.root.store(),
-            plan,
-            ranges(objects, plan.range).map(|range| range.with_object_sum(sum_of)),
-            |range, sum| {
-                seen(range, sum);
-                Ok(())
-            },
-            move |arriving| {
-                let mut refused = None;
-                let check = |head: &ChunkHead| {
-                    borders.check(head).inspect_err(|_| refused = Some(head.position))
-                };
-                let feed = |bytes: Bytes| inspector.feed(&bytes);
-                (relay(arriving, None, &observer, check, feed), refused, inspector)
-            },
-            cancel,
-        )
-        .await?;
-        Ok(Relayed { fetched, relayed, refused, inspector, recent })
+        let keys = self.root.classic_keys(&self.request.name);
+        let note = |range: &Range, sum| {
+            seen(range, sum);
+            Ok(())
+        };
+        let feed = |inspector: &mut Inspector, bytes: Bytes| inspector.feed(&bytes);
+        relay_classic(&self.fetching(*plan, cancel), (files, &keys), note, inspector, feed).await
     }
 
     fn close_chunks(&mut self, files: &ClassicFiles, scanned: &xb_pipeline::Scanned) {
@@ -232,14 +211,4 @@ impl Run<'_> {
             what: error.to_string(),
         });
     }
-}
-
-/// Results of one pass over the chunks.
-struct Relayed {
-    fetched: Result<(), StoreError>,
-    relayed: Result<Scanned, PassthroughError<InspectError>>,
-    /// Stream offset of the chunk that does not belong where it is.
-    refused: Option<u64>,
-    inspector: Inspector,
-    recent: Recent,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xb_encryptor::{KeysObject, SlotKind};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
-use xb_repo::names::{CATALOG, KEYS, run_folder};
+use xb_repo::names::{CATALOG, KEYS};
 use xb_repo::verification::{Authenticity, Level};
 
 use crate::cancel::CancelToken;
@@ -40,7 +40,7 @@ impl Run<'_> {
         }
         let mut key = None;
         if facts.sealed.is_some() {
-            let object = format!("{}/{KEYS}", run_folder(name, run));
+            let object = format!("{}/{KEYS}", self.root.run_keys(name, run).folder());
             match cancel.or(keys_object(self.root, name, &manifest, run)).await {
                 Ok(keys_object) if keys.is_empty() && self.request.level < Level::Decrypt => {
                     drop(keys_object);

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
-    IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan, object_key,
+    IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan,
 };
 use xb_repo::hex::hex;
 use xb_repo::manifest::End;
-use xb_repo::names::run_folder;
 use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 use xb_uploader::{StoreError, StoreErrorKind};
 
@@ -17,13 +16,14 @@ use super::passes::Content;
 use super::results::{counted, not_damage};
 use super::run::{Packed, Run};
 use super::sound::Sound;
-use super::sum_check::{SumCheck, sum_of};
+use super::sum_check::SumCheck;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::read::fetch::object_of;
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::ranges::{pump, ranges};
+use crate::read::ranges::pump;
+use crate::read::streams::{PackedStream, Pumped};
 
 /// Outcome of reading the whole stream.
 enum ReadAll {
@@ -109,11 +109,13 @@ impl Run<'_> {
     ///
     /// The work depends on the listing, not on the number of objects that a manifest states.
     async fn list(&mut self, packed: &Packed) -> Result<Sound, BackupError> {
-        let folder = run_folder(&self.request.name, packed.run);
+        let keys = self.root.run_keys(&self.request.name, packed.run);
         let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
         let data = |key: &str| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
         let (mut sound, mut listed) = (BTreeSet::new(), BTreeSet::new());
-        for object in self.root.list_below(&folder).await?.into_iter().filter(|o| data(&o.key)) {
+        for object in
+            self.root.list_below(keys.folder()).await?.into_iter().filter(|o| data(&o.key))
+        {
             let number = object.key.parse::<u64>().unwrap_or(u64::MAX);
             let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
             let wrong = match number < objects {
@@ -126,14 +128,14 @@ impl Run<'_> {
             };
             listed.insert(number);
             if let Some(what) = wrong {
-                self.found(Level::List, Some(format!("{folder}/{}", object.key)), what);
+                self.found(Level::List, Some(format!("{}/{}", keys.folder(), object.key)), what);
             }
         }
         let absent = objects.saturating_sub(listed.range(..objects).count() as u64);
         let named = (0..objects).filter(|number| !listed.contains(number)).take(MAX_PROBLEMS);
         let named: Vec<u64> = named.take(usize::try_from(absent).unwrap_or(usize::MAX)).collect();
         for number in &named {
-            let object = format!("{folder}/{}", object_key(*number));
+            let object = keys.shown(*number);
             self.found(Level::List, Some(object), "it is missing".to_owned());
         }
         self.report.more_problems += absent - named.len() as u64;
@@ -141,20 +143,6 @@ impl Run<'_> {
         Ok(match sound.len() as u64 == objects {
             true => Sound::All(0..objects),
             false => Sound::Some(sound),
-        })
-    }
-
-    /// Keys, first bytes and sizes of the sound objects.
-    pub(super) fn objects(
-        &self,
-        packed: &Packed,
-        sound: Sound,
-    ) -> impl Iterator<Item = (String, u64, u64)> + use<> {
-        let folder = self.root.key(&run_folder(&self.request.name, packed.run));
-        let about = (packed.manifest.clone(), packed.facts.clone());
-        sound.into_numbers().map(move |number| {
-            let len = checksums::object_len(&about.0, &about.1, number);
-            (format!("{folder}/{}", object_key(number)), 0, len)
         })
     }
 
@@ -170,11 +158,11 @@ impl Run<'_> {
         self.observer.expect_bytes(packed.manifest.stored_bytes);
         let mut check = SumCheck::new(known, sound);
         let observer = self.observer.clone();
+        let stream = packed.stream(self, known);
         let (fetched, (), _) = pump(
             self.root.store(),
             &plan,
-            ranges(self.objects(packed, sound.clone()), plan.range)
-                .map(|range| range.with_object_sum(|key| sum_of(known, key))),
+            stream.ranges(sound.clone().into_numbers(), plan.range),
             |range, crc| {
                 check.range(range, crc);
                 Ok(())
@@ -198,7 +186,7 @@ impl Run<'_> {
 
     /// Records the results of the checksum comparison.
     async fn compare(&mut self, packed: &Packed, mut check: SumCheck, all: bool) {
-        let folder = run_folder(&self.request.name, packed.run);
+        let keys = self.root.run_keys(&self.request.name, packed.run);
         let all = !self.drop_altered(packed, &mut check).await && all;
         let numbers: Vec<u64> = check.wrong.iter().map(|(number, ..)| *number).collect();
         let files = self.files_in(packed, &numbers).await;
@@ -213,7 +201,7 @@ impl Run<'_> {
             };
             self.report.problem(Problem {
                 level: Level::Checksum,
-                object: Some(format!("{folder}/{}", object_key(*number))),
+                object: Some(keys.shown(*number)),
                 file: hits.first().map(|(name, _)| name.clone()),
                 offset: hits.first().map(|(_, offset)| *offset),
                 what: format!("its CRC-64 is {got:016x}, expected {expected:016x}{more}"),
@@ -233,10 +221,10 @@ impl Run<'_> {
     /// those that are sound. Returns whether there were any; then the root digest of what was read
     /// means nothing, but that of the known checksums was compared.
     async fn drop_altered(&mut self, packed: &Packed, check: &mut SumCheck) -> bool {
-        let folder = self.root.key(&run_folder(&self.request.name, packed.run));
+        let keys = self.root.run_keys(&self.request.name, packed.run);
         let mut altered = Vec::new();
         for (number, _, expected) in check.wrong.iter().take(MAX_NAMED) {
-            let key = format!("{folder}/{}", object_key(*number));
+            let key = keys.data(*number);
             let again = self.root.store().read_back(&key).await;
             if again.is_ok_and(|again| again.crc64 == *expected) {
                 self.warn(&format!("{key} was altered in transit; a second response is sound"));
@@ -321,8 +309,17 @@ impl Run<'_> {
             }
         };
         let mut check = SumCheck::new(known, &packed.all());
-        let (fetched, (outcome, content), recent) =
-            self.unpack(packed, (&mut check, known), &watch, content, &plan, cancel).await?;
+        let seen = watch.clone();
+        let Pumped { fetched, taken: (outcome, content), recent } = packed
+            .stream(self, known)
+            .unpack(
+                &self.fetching(plan, cancel),
+                |range, crc| check.range(range, crc),
+                move |header, payload| seen.frame(header, payload),
+                content,
+                Content::feed,
+            )
+            .await?;
         let broken = matches!(
             outcome,
             Err(UnpackError::Sink(_)
@@ -439,10 +436,10 @@ impl Run<'_> {
             // unsealed backup.
             error => error.place().filter(|_| !sealed).and_then(|place| object_of(place, chunk)),
         };
-        let folder = run_folder(&self.request.name, packed.run);
+        let keys = self.root.run_keys(&self.request.name, packed.run);
         self.report.problem(Problem {
             level: Level::Decrypt,
-            object: number.map(|number| format!("{folder}/{}", object_key(number))),
+            object: number.map(|number| keys.shown(number)),
             file: content.inside(),
             offset: None,
             what: error.to_string(),
@@ -451,6 +448,17 @@ impl Run<'_> {
 }
 
 impl Packed {
+    /// The stream of its objects.
+    pub(super) fn stream<'a>(
+        &'a self,
+        run: &Run<'_>,
+        known: Option<&'a [u64]>,
+    ) -> PackedStream<'a> {
+        let keys = run.root.run_keys(&run.request.name, self.run);
+        let (manifest, facts, key) = (&self.manifest, &self.facts, self.key.clone());
+        PackedStream { keys, manifest, facts, key, known }
+    }
+
     /// The numbers of all objects.
     pub(super) fn all(&self) -> Sound {
         Sound::All(0..self.manifest.objects)

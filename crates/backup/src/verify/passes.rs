@@ -2,25 +2,14 @@
 //! which memory did not suffice because too many were open at a time.
 
 use bytes::Bytes;
-use xb_frame::Summary;
-use xb_pipeline::{
-    IndexWatch, InspectError, Inspected, Inspector, PagesFound, UnpackError, UnpackPlan,
-    unpack_watched,
-};
+use xb_pipeline::{InspectError, Inspected, Inspector, PagesFound, UnpackError, UnpackPlan};
 use xb_reader::MAGIC;
 use xb_repo::manifest::End;
-use xb_uploader::StoreError;
 
 use super::run::{Packed, Run};
-use super::sum_check::{SumCheck, sum_of};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::read::ranges::recent::Recent;
-use crate::read::ranges::{pump, ranges};
-
-/// Results of fetching and of unpacking, and the unpacked content.
-type Unpacked =
-    (Result<(), StoreError>, (Result<Summary, UnpackError<InspectError>>, Content), Recent);
+use crate::read::streams::Pumped;
 
 impl Run<'_> {
     /// Reads the stream again for the files for which memory did not suffice, until none is left.
@@ -37,10 +26,10 @@ impl Run<'_> {
             let stated = (!matches!(end, End::NativeTrailer)).then_some(end);
             let options = self.inspect(stated, self.plan()?.1)?;
             let content = Content::Xbstream(Box::new(Inspector::again(options, found)));
-            let mut check = SumCheck::new(None, &packed.all());
-            let watch = IndexWatch::default();
-            let (fetched, (outcome, content), _) =
-                self.unpack(packed, (&mut check, None), &watch, content, plan, cancel).await?;
+            let Pumped { fetched, taken: (outcome, content), .. } = packed
+                .stream(self, None)
+                .unpack(&self.fetching(*plan, cancel), |_, _| {}, |_, _| {}, content, Content::feed)
+                .await?;
             match (fetched, outcome) {
                 (_, Err(UnpackError::Sink(error))) => return Ok(Err(error)),
                 (Err(error), _) => return Err(error.into()),
@@ -58,45 +47,6 @@ impl Run<'_> {
         }
         Ok(Ok(found))
     }
-
-    /// Fetches and unpacks the stream into `content`, and computes the checksums of its objects. An
-    /// object that differs from its known checksum is fetched once more.
-    pub(super) async fn unpack(
-        &self,
-        packed: &Packed,
-        (check, known): (&mut SumCheck, Option<&[u64]>),
-        watch: &IndexWatch,
-        mut content: Content,
-        plan: &UnpackPlan,
-        cancel: &CancelToken,
-    ) -> Result<Unpacked, BackupError> {
-        let (observer, key, seen) = (self.observer.clone(), packed.key.clone(), watch.clone());
-        let (plan, unsealed) = (*plan, key.is_none());
-        pump(
-            self.root.store(),
-            &plan,
-            ranges(self.objects(packed, packed.all()), plan.range)
-                .map(|range| range.with_object_sum(|key| sum_of(known, key)))
-                .map(|range| range.with_blocks(unsealed)),
-            |range, crc| {
-                check.range(range, crc);
-                Ok(())
-            },
-            move |arriving| {
-                let outcome = unpack_watched(
-                    arriving.with_sums(),
-                    key,
-                    &plan,
-                    &observer,
-                    move |header, payload| seen.frame(header, payload),
-                    |bytes| content.feed(&bytes),
-                );
-                (outcome, content)
-            },
-            cancel,
-        )
-        .await
-    }
 }
 
 /// Kind of content in the stream.
@@ -109,12 +59,12 @@ pub(super) enum Content {
 }
 
 impl Content {
-    pub(super) fn feed(&mut self, bytes: &Bytes) -> Result<(), InspectError> {
+    pub(super) fn feed(&mut self, bytes: Bytes) -> Result<(), InspectError> {
         match self {
-            Self::Xbstream(inspector) => inspector.feed(bytes),
+            Self::Xbstream(inspector) => inspector.feed(&bytes),
             Self::Unknown => Ok(()),
             Self::Undecided(_, begin) => {
-                begin.extend_from_slice(bytes);
+                begin.extend_from_slice(&bytes);
                 if begin.len() < MAGIC.len() {
                     return Ok(());
                 }

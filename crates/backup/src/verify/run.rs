@@ -11,7 +11,9 @@ use xb_repo::names::RunId;
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, Problem, VerifyReport};
 
+use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::read::streams::Fetching;
 use crate::read::undo::{file_cipher, plan_beside};
 use crate::session::Resources;
 use crate::verify::request::VerifyRequest;
@@ -69,6 +71,15 @@ impl Run<'_> {
         let share = self.resources.memory / 4;
         let share = if self.wants(Level::Decrypt) { share.max(LEAST_SHARE) } else { 0 };
         Ok((plan_beside(share, self.resources)?, share))
+    }
+
+    /// How the objects are fetched.
+    pub(super) fn fetching<'a>(
+        &'a self,
+        plan: UnpackPlan,
+        cancel: &'a CancelToken,
+    ) -> Fetching<'a> {
+        Fetching { store: self.root.store(), plan, observer: self.observer, cancel }
     }
 
     /// Notes the links of a chain of which it is unknown whether they continue the history of their base.

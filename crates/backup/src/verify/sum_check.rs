@@ -6,12 +6,6 @@ use super::sound::Sound;
 use crate::objects::checksums::Summing;
 use crate::objects::range::Range;
 
-/// Returns the checksum of the object with this full key.
-pub(super) fn sum_of(known: Option<&[u64]>, key: &str) -> Option<u64> {
-    let number: usize = key.rsplit_once('/')?.1.parse().ok()?;
-    known?.get(number).copied()
-}
-
 /// Compares the checksums of objects one by one.
 pub(super) struct SumCheck {
     /// Number and checksum of the remaining objects, the next one last.

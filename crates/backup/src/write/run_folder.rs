@@ -6,10 +6,9 @@ use xb_repo::claim::commit::confirm_commit;
 use xb_repo::claim::{Claim, Left, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{Layout, Manifest};
-use xb_repo::names::{
-    BackupName, KEYS, RunId, SUMS, is_data_object, of_classic, run_folder, sums_folder,
-};
+use xb_repo::names::{BackupName, RunId, SUMS, is_data_object, of_classic, sums_folder};
 use xb_repo::root::Root;
 use xb_uploader::{Listed, StoreError};
 
@@ -24,8 +23,8 @@ pub(super) struct RunFolder {
     pub(super) run: RunId,
     /// Name of the backup; it may differ from that of the request if that was generated.
     pub(super) name: BackupName,
-    /// Folder of the objects, below ROOT.
-    pub(super) folder: String,
+    /// Keys of the objects.
+    pub(super) keys: RunKeys,
     pub(super) claim: Claim,
     /// ROOT for the run's changes; its store refuses them once the claim is lost.
     pub(super) root: Root,
@@ -41,9 +40,9 @@ impl RunFolder {
         root.refuse_links(&name)?;
         match request.layout.kind() {
             Layout::Packed => {
-                let folder = run_folder(&name, run);
+                let keys = root.run_keys(&name, run);
                 let claim = Claim::packed(root, &name, run).await?;
-                let place = Self { run, name, folder, claim, root: root.clone() };
+                let place = Self { run, name, keys, claim, root: root.clone() };
                 if let Err(taken) = place.refuse_taken(request.generated).await {
                     let _ = place.clean_up(request, false).await;
                     return Err(taken);
@@ -52,7 +51,7 @@ impl RunFolder {
             }
             Layout::Classic => {
                 let (claim, root) = claim_emptied(root, &name, run, Foreign::Refuse).await?;
-                Ok(Self { run, folder: name.to_string(), name, claim, root })
+                Ok(Self { run, keys: root.classic_keys(&name), name, claim, root })
             }
         }
     }
@@ -80,11 +79,11 @@ impl RunFolder {
         ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
         self.claim.confirm().await?;
-        let mut listed = list_stored(&self.root, &self.folder, manifest, beside).await?;
-        beside.prove_keys(&self.root, &self.folder).await?;
+        let mut listed = list_stored(&self.root, &self.keys, manifest, beside).await?;
+        beside.prove_keys(&self.root, &self.keys).await?;
         let Some(ledger) = ledger else { return Ok(()) };
         listed.retain(|object| of_classic(&object.key));
-        prove_classic(&self.root, &self.folder, manifest, ledger, &listed).await
+        prove_classic(&self.root, &self.keys, manifest, ledger, &listed).await
     }
 
     /// Ends a classic run of an incomplete stream, whose objects stay as the stock tool leaves them.
@@ -94,9 +93,9 @@ impl RunFolder {
     /// failed run.
     pub(super) async fn leave(&self, ledger: &Ledger) -> Result<(), BackupError> {
         self.claim.confirm().await?;
-        let mut listed = self.root.list_below(&self.folder).await?;
+        let mut listed = self.root.list_below(self.keys.folder()).await?;
         listed.retain(|object| of_classic(&object.key));
-        ledger.agrees_with(&self.root, &self.folder, &self.folder, &listed).await?;
+        ledger.agrees_with(&self.root, &self.keys, self.name.as_str(), &listed).await?;
         Ok(self.claim.end_leaving(Left::of(&listed)).await?)
     }
 
@@ -119,7 +118,7 @@ impl RunFolder {
         let (root, name) = (&self.root, &self.name);
         match request.layout.kind() {
             // The claim is in the same folder.
-            Layout::Packed => drop(root.remove_below(&self.folder).await?),
+            Layout::Packed => drop(root.remove_below(self.keys.folder()).await?),
             Layout::Classic => {
                 // Another run may have taken over, and the folder would then be its own.
                 self.claim.confirm().await?;
@@ -128,7 +127,7 @@ impl RunFolder {
                 match root.knowing(&root.catalogue().await?).manifest(name).await {
                     Ok(None) => {
                         remove_classic_objects(root, name).await?;
-                        root.store().delete(&root.key(&format!("{name}.md5"))).await?;
+                        root.store().delete(&root.md5_key(name)).await?;
                         root.remove_below(&sums_folder(name)).await?;
                     }
                     Err(error) if !error.is_of_one_object() => return Err(error.into()),
@@ -153,10 +152,10 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// Reads the keys object in `folder` back.
-    pub(crate) async fn prove_keys(&self, root: &Root, folder: &str) -> Result<(), BackupError> {
+    /// Reads the keys object of a run back.
+    pub(crate) async fn prove_keys(&self, root: &Root, run: &RunKeys) -> Result<(), BackupError> {
         let Some(keys) = &self.keys else { return Ok(()) };
-        Ok(root.store().confirm_content(&root.key(&format!("{folder}/{KEYS}")), keys).await?)
+        Ok(root.store().confirm_content(&run.keys(), keys).await?)
     }
 
     /// Whether a listing of the run's folder shows the whole checksum list.
@@ -165,16 +164,11 @@ impl Beside {
         self.sums.is_none_or(shows)
     }
 
-    /// Fails unless a listing of `folder` shows the whole checksum list.
-    pub(crate) fn prove_sums(
-        &self,
-        root: &Root,
-        folder: &str,
-        listed: &[Listed],
-    ) -> Result<(), BackupError> {
+    /// Fails unless a listing of the run's folder shows the whole checksum list.
+    pub(crate) fn prove_sums(&self, run: &RunKeys, listed: &[Listed]) -> Result<(), BackupError> {
         match self.lists_sums(listed) {
             true => Ok(()),
-            false => Err(StoreError::not_kept(root.key(&format!("{folder}/{SUMS}"))).into()),
+            false => Err(StoreError::not_kept(run.sums()).into()),
         }
     }
 }
@@ -252,12 +246,12 @@ async fn leftovers(
 /// their digest in the manifest.
 pub(crate) async fn prove_classic(
     root: &Root,
-    folder: &str,
+    keys: &RunKeys,
     manifest: &mut Manifest,
     ledger: &Ledger,
     listed: &[Listed],
 ) -> Result<(), BackupError> {
-    ledger.agrees_with(root, folder, &manifest.name, listed).await?;
+    ledger.agrees_with(root, keys, &manifest.name, listed).await?;
     if let Some((digest, sums)) = classic_checksums::of_ledger(&ClassicFiles::of(listed), ledger) {
         let name = BackupName::new(&manifest.name)?;
         classic_checksums::write(root, &name, &manifest.run, &sums).await?;
@@ -275,20 +269,20 @@ const LISTINGS: u32 = 5;
 /// objects, so one that lacks some is repeated.
 async fn list_stored(
     root: &Root,
-    folder: &str,
+    keys: &RunKeys,
     manifest: &Manifest,
     beside: &Beside,
 ) -> Result<Vec<Listed>, BackupError> {
-    let mut listed = root.list_below(folder).await?;
+    let mut listed = root.list_below(keys.folder()).await?;
     for retry in 1..=LISTINGS {
         if totals(manifest, &listed).0 >= manifest.objects && beside.lists_sums(&listed) {
             break;
         }
         root.store().pause(retry).await;
-        listed = root.list_below(folder).await?;
+        listed = root.list_below(keys.folder()).await?;
     }
     all_are_there(manifest, &listed)?;
-    beside.prove_sums(root, folder, &listed)?;
+    beside.prove_sums(keys, &listed)?;
     Ok(listed)
 }
 

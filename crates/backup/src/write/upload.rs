@@ -14,8 +14,9 @@ use xb_pipeline::{
 };
 use xb_repo::claim::commit::{commit, recheck_base};
 use xb_repo::claim::mark::settled;
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Producer as ProducerFacts;
-use xb_repo::names::{KEYS, RunId, SUMS};
+use xb_repo::names::RunId;
 use xb_uploader::{PartData, PartSender, Uploaded};
 
 use super::plan::classic_layout;
@@ -55,7 +56,7 @@ impl RunFolder {
         };
         let keys_object = seal.as_ref().map(|seal| seal.keys_object.clone()).or(carried.cloned());
         if let Some(keys_object) = &keys_object {
-            let key = self.root.key(&format!("{}/{KEYS}", self.folder));
+            let key = self.keys.keys();
             tokio::select! {
                 put = self.root.store().put(&key, keys_object.encode().to_vec().into()) => put?,
                 signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
@@ -207,7 +208,7 @@ impl RunFolder {
     ) -> Result<Option<u64>, BackupError> {
         let root = &self.root;
         if let Some(list) = md5 {
-            let key = root.key(&format!("{}.md5", self.name));
+            let key = root.md5_key(&self.name);
             let list = list.finish();
             let size = list.len() as u64;
             root.store().put(&key, list.into()).await?;
@@ -216,7 +217,7 @@ impl RunFolder {
         if let PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } = output
             && !packed.sums.is_empty()
         {
-            let key = root.key(&format!("{}/{SUMS}", self.folder));
+            let key = self.keys.sums();
             let list = checksums::encode(&packed.sums);
             let size = list.len() as u64;
             root.store().put(&key, list.into()).await?;
@@ -269,19 +270,18 @@ impl RunFolder {
         observer: &Observer,
         cancel: &CancelToken,
     ) -> Result<(PackResult, Uploaded), BackupError> {
-        let folder = self.root.key(&self.folder);
         let mut counted = Uploaded::default();
         let upload = async {
             while let Some(part) = arriving.recv().await {
                 books.part(&part);
-                let key = format!("{folder}/{}", part.object).into();
+                let key = self.keys.at(&part.object).into();
                 // Blocks while as many parts as allowed are on their way.
                 let full = observer.wait(Wait::Sink);
                 sender
                     .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
                     .await?;
                 drop(full);
-                books.stored(&folder, sender);
+                books.stored(&self.keys, sender);
                 counted = observe(observer, sender, counted);
             }
             // The packing side has ended; its result tells whether it succeeded.
@@ -292,7 +292,7 @@ impl RunFolder {
             let rest = observer.wait(Wait::Sink);
             let uploaded = sender.finish().await?;
             drop(rest);
-            books.stored(&folder, sender);
+            books.stored(&self.keys, sender);
             observe(observer, sender, counted);
             Ok::<_, BackupError>((put, uploaded))
         };
@@ -372,9 +372,9 @@ impl Books {
         }
     }
 
-    fn stored(&mut self, folder: &str, sender: &mut PartSender) {
+    fn stored(&mut self, keys: &RunKeys, sender: &mut PartSender) {
         if let Some(ledger) = &mut self.ledger {
-            ledger.stored(&format!("{folder}/"), sender.stored());
+            ledger.stored(keys, sender.stored());
         }
     }
 }

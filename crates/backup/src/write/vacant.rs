@@ -4,10 +4,9 @@
 use xb_pipeline::object_key;
 use xb_repo::claim::mark::Mark;
 use xb_repo::error::RepoError;
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{End, Layout, Manifest};
-use xb_repo::names::{
-    BackupName, classic_key, is_data_object, of_classic, run_folder, sums_folder,
-};
+use xb_repo::names::{BackupName, classic_key, is_data_object, of_classic, sums_folder};
 use xb_repo::records;
 use xb_repo::root::Root;
 
@@ -26,10 +25,10 @@ pub(crate) async fn is_vacant(
     name: &BackupName,
     manifest: &Manifest,
 ) -> Result<bool, BackupError> {
-    let (folder, known): (String, Vec<String>) = match (manifest.layout, manifest.run_id()) {
-        (Layout::Packed, Some(run)) => (run_folder(name, run), vec![object_key(0)]),
+    let (keys, known): (RunKeys, Vec<String>) = match (manifest.layout, manifest.run_id()) {
+        (Layout::Packed, Some(run)) => (root.run_keys(name, run), vec![object_key(0)]),
         (Layout::Packed, None) => return Ok(false),
-        (Layout::Classic, _) => (name.to_string(), keys_of_last_file(manifest)),
+        (Layout::Classic, _) => (root.classic_keys(name), keys_of_last_file(manifest)),
     };
     let of_it = |key: &str| match manifest.layout {
         Layout::Packed => is_data_object(key),
@@ -37,12 +36,12 @@ pub(crate) async fn is_vacant(
     };
     if manifest.objects == 0
         || known.is_empty()
-        || root.list_below(&folder).await?.iter().any(|object| of_it(&object.key))
+        || root.list_below(keys.folder()).await?.iter().any(|object| of_it(&object.key))
     {
         return Ok(false);
     }
     for key in known {
-        if root.store().size(&root.key(&format!("{folder}/{key}"))).await?.is_some() {
+        if root.store().size(&keys.at(key)).await?.is_some() {
             return Ok(false);
         }
     }

@@ -7,7 +7,7 @@ use super::Claim;
 use super::mark::{removing, settled, take_back, take_back_unmarked};
 use crate::error::RepoError;
 use crate::manifest::Manifest;
-use crate::names::{BackupName, manifest_key};
+use crate::names::BackupName;
 use crate::root::Root;
 
 /// Once a manifest may be written, an error of the store leaves open whether the backup exists.
@@ -66,7 +66,7 @@ pub async fn confirm_commit(
         claim.end().await;
         return Ok(());
     }
-    let key = root.key(&manifest_key(name));
+    let key = root.manifest_key(name);
     take_back_unmarked(root, name, run).await.map_err(in_doubt)?;
     let what = "another run took over while the manifest was being written";
     Err(StoreError::new(Operation::Claim, key, StoreErrorKind::Fenced, what).into())

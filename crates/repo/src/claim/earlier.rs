@@ -31,7 +31,7 @@ pub async fn refuse_earlier(
     if root.take_over().is_some_and(|take_over| take_over.of_living()) {
         return Ok(());
     }
-    let key = |run: RunId| root.key(&format!("{name}/{run}/{CLAIM}"));
+    let key = |run: RunId| root.run_keys(name, run).claim();
     let claims: Vec<(i64, RunId)> = packed.iter().filter_map(claim).collect();
     let own = claims.iter().find(|(_, other)| *other == run);
     // If the listing lags behind, ours is the last one.

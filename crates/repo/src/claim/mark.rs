@@ -17,7 +17,7 @@ use xb_uploader::{Guarded, Operation, StoreError, StoreErrorKind, There};
 use super::{Claim, Removing, claims, standing};
 use crate::error::RepoError;
 use crate::manifest::Manifest;
-use crate::names::{BackupName, manifest_key};
+use crate::names::BackupName;
 use crate::records;
 use crate::root::Root;
 
@@ -108,7 +108,7 @@ impl Mark {
     }
 
     fn key(&self) -> String {
-        self.open.key(&manifest_key(&self.name))
+        self.open.manifest_key(&self.name)
     }
 
     fn changed(&self) -> RepoError {
@@ -177,7 +177,7 @@ impl Removed {
 
 /// Reads a manifest that is damaged or cannot be read.
 async fn damaged(root: &Root, name: &BackupName) -> Result<Expected, RepoError> {
-    match root.store().get(&root.key(&manifest_key(name))).await.map_err(RepoError::from) {
+    match root.store().get(&root.manifest_key(name)).await.map_err(RepoError::from) {
         Ok(bytes) => Ok(Expected::Damaged(bytes)),
         Err(error) if error.is_of_one_object() => Ok(Expected::Unreadable),
         Err(error) => Err(error),
@@ -206,7 +206,7 @@ pub async fn take_back(
         Err(RepoError::Store(error)) => return Err(in_doubt(error)),
         Err(other) => {
             let what = format!("the manifest could not be removed again: {other}");
-            let key = root.key(&manifest_key(name));
+            let key = root.manifest_key(name);
             return Err(in_doubt(StoreError::new(
                 Operation::Delete,
                 key,
@@ -245,7 +245,7 @@ pub async fn take_back_unmarked(
         }
         _ => false,
     };
-    root.store().ungated().delete_expected(&root.key(&manifest_key(name)), ours).await?;
+    root.store().ungated().delete_expected(&root.manifest_key(name), ours).await?;
     Ok(())
 }
 

@@ -41,7 +41,7 @@ pub use self::standing::{
 };
 use self::standing::{outdated, refuse_unless_taken};
 use crate::error::RepoError;
-use crate::names::{BackupName, CLAIM, RunId, claims_folder, of_classic, run_folder};
+use crate::names::{BackupName, RunId, claims_folder, of_classic};
 use crate::root::Root;
 
 /// Interval at which a running backup refreshes its claim.
@@ -67,7 +67,7 @@ impl Claim {
     /// conflict. The claim is created as the manifest will be, so that a store which cannot create
     /// an object only if it is absent is noticed before anything is stored.
     pub async fn packed(root: &Root, name: &BackupName, run: RunId) -> Result<Self, RepoError> {
-        let key = root.key(&format!("{}/{CLAIM}", run_folder(name, run)));
+        let key = root.run_keys(name, run).claim();
         let note = Note { phase: Phase::Holding, ..Note::new(run.to_string())? };
         match root.store().create(&key, note.encode()).await {
             // A copy resumes the run of its source, and its claim exists.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, UnpackPlan};
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Layout;
-use xb_repo::names::{is_data_object, of_classic, run_folder};
+use xb_repo::names::{is_data_object, of_classic};
 use xb_repo::root::Root;
 use xb_uploader::Listed;
 
@@ -17,6 +18,12 @@ use crate::objects::classic::list_classic;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::session::Resources;
 use crate::write::{Beside, part_limits};
+
+/// Keys of the objects at both ends of a copy.
+pub(super) struct BothKeys {
+    pub(super) from: RunKeys,
+    pub(super) to: RunKeys,
+}
 
 /// A copy in progress.
 #[derive(Clone, Copy)]
@@ -40,8 +47,8 @@ impl Copying<'_> {
                     (xb_pipeline::object_key(number), len)
                 };
                 // The listing bounds the work, not the number that a manifest states.
-                let folder = run_folder(&self.request.name, self.source.run);
-                let listed = self.from.list_below(&folder).await?;
+                let keys = self.from.run_keys(&self.request.name, self.source.run);
+                let listed = self.from.list_below(keys.folder()).await?;
                 let there: BTreeSet<String> = listed.into_iter().map(|object| object.key).collect();
                 let absent = (0..manifest.objects).find(|n| !there.contains(&stated(*n).0));
                 match absent {
@@ -73,8 +80,8 @@ impl Copying<'_> {
     }
 
     /// Data objects at the destination with their sizes.
-    pub(super) async fn there(&self, folder: &str) -> Result<BTreeMap<String, u64>, BackupError> {
-        Ok(self.data_objects(self.to.list_below(folder).await?))
+    pub(super) async fn there(&self, keys: &RunKeys) -> Result<BTreeMap<String, u64>, BackupError> {
+        Ok(self.data_objects(self.to.list_below(keys.folder()).await?))
     }
 
     fn data_objects(&self, listed: Vec<Listed>) -> BTreeMap<String, u64> {
@@ -103,11 +110,11 @@ impl Copying<'_> {
     /// them.
     pub(super) async fn all_is_there(
         &self,
-        folder: &str,
+        keys: &RunKeys,
         beside: &Beside,
     ) -> Result<(), BackupError> {
-        let listed = self.to.list_below(folder).await?;
-        let sums = beside.prove_sums(self.to, folder, &listed);
+        let listed = self.to.list_below(keys.folder()).await?;
+        let sums = beside.prove_sums(keys, &listed);
         let there = self.data_objects(listed);
         let (objects, bytes) = (there.len() as u64, there.values().sum::<u64>());
         let manifest = &self.source.manifest;

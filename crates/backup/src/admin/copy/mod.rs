@@ -19,14 +19,14 @@ use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::lineage::find_base;
 use xb_repo::manifest::{Layout, Manifest};
-use xb_repo::names::{BackupName, KEYS, SUMS, of_classic, run_folder};
+use xb_repo::names::{BackupName, KEYS, SUMS, of_classic};
 use xb_repo::records;
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
 use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
-use crate::admin::copy::copying::Copying;
+use crate::admin::copy::copying::{BothKeys, Copying};
 use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
 use crate::cancel::CancelToken;
@@ -214,17 +214,19 @@ impl Copying<'_> {
     async fn all(&self, report: &mut CopyReport, cancel: &CancelToken) -> Result<(), BackupError> {
         let (Self { request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
-        let (folders, claim, to) = if packed {
-            let folders = (run_folder(&request.name, source.run), run_folder(name, source.run));
-            (folders, cancel.or(self.claim_packed()).await?, self.to.clone())
+        let keys_of = |root: &Root, name| match packed {
+            true => root.run_keys(name, source.run),
+            false => root.classic_keys(name),
+        };
+        let keys = BothKeys { from: keys_of(self.from, &request.name), to: keys_of(self.to, name) };
+        let (claim, to) = if packed {
+            (cancel.or(self.claim_packed()).await?, self.to.clone())
         } else {
             // Starts from an empty folder, as a classic run does.
-            let (claim, to) =
-                cancel.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?;
-            ((request.name.to_string(), name.to_string()), claim, to)
+            cancel.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?
         };
         let copying = Copying { to: &to, ..*self };
-        let copied = copying.under(&claim, &folders, report, cancel).await;
+        let copied = copying.under(&claim, &keys, report, cancel).await;
         drop(claim);
         copied
     }
@@ -233,27 +235,27 @@ impl Copying<'_> {
     async fn under(
         &self,
         claim: &Claim,
-        folders: &(String, String),
+        keys: &BothKeys,
         report: &mut CopyReport,
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
         let objects = cancel.or(self.objects()).await?;
-        let there = cancel.or(self.there(&folders.1)).await?;
+        let there = cancel.or(self.there(&keys.to)).await?;
         let known = cancel.or(self.sums()).await?;
         // Only its checksum shows that an existing object is sound, so without checksums none is
         // kept.
         let (of_size, mut missing): (Vec<Object>, Vec<Object>) = objects
             .into_iter()
             .partition(|(key, size)| known.is_some() && there.get(key) == Some(size));
-        let wrong = self.compare(&folders.1, &of_size, known.as_ref(), cancel).await?;
+        let wrong = self.compare(&keys.to, &of_size, known.as_ref(), cancel).await?;
         let (kept, bad): (Vec<Object>, Vec<Object>) =
             of_size.into_iter().partition(|(key, _)| !wrong.contains(key));
         missing.extend(bad);
         missing.sort();
         report.kept = kept.len() as u64;
-        let beside = self.copy_small(folders, cancel).await?;
+        let beside = self.copy_small(keys, cancel).await?;
         // Without checksums all objects must pass through us, so that the root digest can verify
         // them.
         let by_store = request
@@ -270,17 +272,17 @@ impl Copying<'_> {
         self.observer.expect_phases(2);
         self.observer.begin_phase("copy");
         self.observer.expect_bytes(small.iter().chain(&large).map(|(_, size)| size).sum());
-        self.have_copied(folders, small, cancel).await?;
+        self.have_copied(keys, small, cancel).await?;
         let check = match &known {
             Some(known) => Check::each(known, &large),
             None => Check::whole(report.kept == 0 && report.by_store == 0),
         };
-        self.read_and_put(folders, large, (check, known.as_ref()), &mut ledger, cancel).await?;
+        self.read_and_put(keys, large, (check, known.as_ref()), &mut ledger, cancel).await?;
         self.observer.begin_phase("commit");
         if packed {
             let proven = async {
-                self.all_is_there(&folders.1, &beside).await?;
-                beside.prove_keys(to, &folders.1).await
+                self.all_is_there(&keys.to, &beside).await?;
+                beside.prove_keys(to, &keys.to).await
             };
             cancel.or(proven).await?;
         } else {
@@ -295,7 +297,7 @@ impl Copying<'_> {
         commit(to, name, run, source.bytes.clone()).await?;
         // A process that took this run for dead may have begun to remove its objects before our
         // claim.
-        if packed && let Err(error) = self.all_is_there(&folders.1, &beside).await {
+        if packed && let Err(error) = self.all_is_there(&keys.to, &beside).await {
             take_back(to, name, run, claim).await?;
             return Err(error);
         }
@@ -308,7 +310,7 @@ impl Copying<'_> {
     /// Copies the keys and the checksum list of a packed run, and returns what it wrote.
     async fn copy_small(
         &self,
-        folders: &(String, String),
+        keys: &BothKeys,
         cancel: &CancelToken,
     ) -> Result<Beside, BackupError> {
         let Self { from, to, request, source, .. } = self;
@@ -316,7 +318,7 @@ impl Copying<'_> {
         let packed = source.manifest.layout == Layout::Packed;
         let sealed = source.manifest.is_sealed();
         for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
-            let key = from.key(&format!("{}/{small}", folders.0));
+            let key = keys.from.at(small);
             match cancel.or(read_alike(from, &key)).await {
                 Ok(bytes) => {
                     if small == KEYS {
@@ -325,7 +327,7 @@ impl Copying<'_> {
                     } else {
                         beside.sums = Some(bytes.len() as u64);
                     }
-                    let key = to.key(&format!("{}/{small}", folders.1));
+                    let key = keys.to.at(small);
                     cancel.or(to.store().put(&key, bytes.into())).await?;
                 }
                 Err(error) if error.is_not_found() && small == SUMS => {}
@@ -348,14 +350,15 @@ impl Copying<'_> {
     async fn classic_is_there(&self, claim: &Claim, ledger: &Ledger) -> Result<(), BackupError> {
         self.source_stands().await?;
         claim.confirm().await?;
-        self.all_is_there(self.request.to.as_str(), &Beside::default()).await?;
         let name = &self.request.to;
-        let mut listed = self.to.list_below(name.as_str()).await?;
+        let keys = self.to.classic_keys(name);
+        self.all_is_there(&keys, &Beside::default()).await?;
+        let mut listed = self.to.list_below(keys.folder()).await?;
         listed.retain(|object| of_classic(&object.key));
         // The manifest is that of the source, which may have no digest.
         let mut copied = self.source.copied.clone();
         let stated = copied.object_digest.clone();
-        prove_classic(self.to, name.as_str(), &mut copied, ledger, &listed).await?;
+        prove_classic(self.to, &keys, &mut copied, ledger, &listed).await?;
         if stated.is_none() || copied.object_digest == stated {
             return Ok(());
         }

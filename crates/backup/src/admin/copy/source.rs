@@ -92,7 +92,7 @@ async fn raw(
     name: &BackupName,
     stored: &StoredManifest,
 ) -> Result<(Bytes, String), BackupError> {
-    let key = from.key(&manifest_key(name));
+    let key = from.manifest_key(name);
     let read = async || {
         let bytes = from.store().get(&key).await?;
         match Manifest::decode(&bytes) {

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Layout;
 use xb_uploader::{Operation, PartData, PartSender, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object, Sums};
-use crate::admin::copy::copying::Copying;
+use crate::admin::copy::copying::{BothKeys, Copying};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
@@ -20,7 +21,7 @@ impl Copying<'_> {
     /// Reads objects at the destination back, and returns those that differ from the stored ones.
     pub(super) async fn compare(
         &self,
-        folder: &str,
+        keys: &RunKeys,
         objects: &[Object],
         known: Option<&Sums>,
         cancel: &CancelToken,
@@ -32,9 +33,7 @@ impl Copying<'_> {
         let fetching = self.plan(largest)?;
         let mut check = Check::each(known, objects);
         let (arrived, mut arriving) = mpsc::channel(1);
-        let objects =
-            objects.iter().map(|(key, size)| (self.to.key(&format!("{folder}/{key}")), 0, *size));
-        let objects: Vec<_> = objects.collect();
+        let objects: Vec<_> = objects.iter().map(|(key, size)| (keys.at(key), 0, *size)).collect();
         let fetch = fetch_all(
             self.to.store(),
             &fetching,
@@ -56,15 +55,13 @@ impl Copying<'_> {
     /// Copies objects within the store.
     pub(super) async fn have_copied(
         &self,
-        (from, to): &(String, String),
+        keys: &BothKeys,
         objects: Vec<Object>,
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         use futures::stream::{self, StreamExt as _, TryStreamExt as _};
         let copying = stream::iter(objects).map(|(key, size)| async move {
-            let source = self.from.key(&format!("{from}/{key}"));
-            let target = self.to.key(&format!("{to}/{key}"));
-            self.from.store().copy(&source, &target).await?;
+            self.from.store().copy(&keys.from.at(&key), &keys.to.at(&key)).await?;
             self.observer.add_bytes(size);
             self.observer.add_stored(size);
             Ok::<_, BackupError>(())
@@ -76,7 +73,7 @@ impl Copying<'_> {
     /// Reads objects and sends them, in parts as large as the budget allows.
     pub(super) async fn read_and_put(
         &self,
-        (from, to): &(String, String),
+        keys: &BothKeys,
         objects: Vec<Object>,
         (check, known): (Check, Option<&Sums>),
         ledger: &mut Ledger,
@@ -86,16 +83,13 @@ impl Copying<'_> {
         let fetching = self.plan(largest)?;
         // Empty objects have no range.
         for (key, _) in objects.iter().filter(|(_, size)| *size == 0) {
-            let key = self.to.key(&format!("{to}/{key}"));
-            cancel.or(self.to.store().put(&key, Bytes::new().into())).await?;
+            cancel.or(self.to.store().put(&keys.to.at(key), Bytes::new().into())).await?;
         }
-        let source =
-            objects.iter().map(|(key, size)| (self.from.key(&format!("{from}/{key}")), 0, *size));
-        let source: Vec<_> = source.collect();
+        let source: Vec<_> =
+            objects.iter().map(|(key, size)| (keys.from.at(key), 0, *size)).collect();
         let check = Mutex::new(check);
         let (arrived, arriving) = mpsc::channel(1);
-        let skip = self.from.key(&format!("{from}/")).len();
-        let sum = |key: &str| known.and_then(|known| known.of(key.get(skip..)?));
+        let sum = |key: &str| known.and_then(|known| known.of(keys.from.below(key)?));
         let fetch = fetch_all(
             self.from.store(),
             &fetching,
@@ -106,9 +100,8 @@ impl Copying<'_> {
                 Ok(())
             },
         );
-        let target = self.to.key(&format!("{to}/"));
-        let mut sending = Sending::new(self, &target, ledger, fetching.parallel);
-        let send = sending.all(arriving, parts(&target, &objects, fetching.range), &check);
+        let mut sending = Sending::new(self, &keys.to, ledger, fetching.parallel);
+        let send = sending.all(arriving, parts(&keys.to, &objects, fetching.range), &check);
         let outcome = tokio::select! {
             both = async { tokio::join!(fetch, send) } => match both {
                 (Err(error), _) => Err(not_found_as_damage(error, &self.request.name)),
@@ -119,7 +112,7 @@ impl Copying<'_> {
         if let Err(error) = outcome {
             sending.sender.abort().await;
             let wrong = lock(&check).wrong().map(str::to_owned);
-            let source = wrong.as_ref().map(|key| self.from.key(&format!("{from}/{key}")));
+            let source = wrong.as_ref().map(|key| keys.from.at(key));
             let altered = match source.zip(wrong.and_then(|key| known?.of(&key))) {
                 Some((source, sum)) => cancel.or(self.altered(&source, sum)).await?,
                 None => None,
@@ -158,9 +151,9 @@ impl Copying<'_> {
 type Part = (Arc<str>, u64, bool);
 
 /// Returns the parts of all objects that are not empty, in the order in which their bytes arrive.
-fn parts(folder: &str, objects: &[Object], range: u64) -> impl Iterator<Item = Part> {
+fn parts(keys: &RunKeys, objects: &[Object], range: u64) -> impl Iterator<Item = Part> {
     objects.iter().filter(|(_, size)| *size > 0).flat_map(move |(key, size)| {
-        let (key, parts): (Arc<str>, _) = (format!("{folder}{key}").into(), size.div_ceil(range));
+        let (key, parts): (Arc<str>, _) = (keys.at(key).into(), size.div_ceil(range));
         (0..parts).map(move |n| (Arc::clone(&key), n, n + 1 == parts))
     })
 }
@@ -170,15 +163,15 @@ struct Sending<'a> {
     copying: &'a Copying<'a>,
     sender: PartSender,
     ledger: &'a mut Ledger,
-    /// Full key of the folder at the destination.
-    target: &'a str,
+    /// Keys of the objects at the destination.
+    target: &'a RunKeys,
     is_classic: bool,
 }
 
 impl<'a> Sending<'a> {
     fn new(
         copying: &'a Copying<'a>,
-        target: &'a str,
+        target: &'a RunKeys,
         ledger: &'a mut Ledger,
         parallel: usize,
     ) -> Self {
@@ -213,7 +206,7 @@ impl<'a> Sending<'a> {
             };
             let len = bytes.len() as u64;
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            if let Some(below) = key.strip_prefix(self.target).filter(|_| self.is_classic) {
+            if let Some(below) = self.target.below(&key).filter(|_| self.is_classic) {
                 self.ledger.piece(&below.into(), std::slice::from_ref(&bytes), end);
             }
             self.sender.send(PartData { key, index, payload: vec![bytes], end }).await?;

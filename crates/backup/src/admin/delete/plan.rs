@@ -8,7 +8,7 @@ use xb_repo::claim::{claims, refuse_living, standing};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, ManifestError, StoredManifest};
-use xb_repo::names::{BackupName, RunId, manifest_key, sums_folder};
+use xb_repo::names::{BackupName, RunId};
 use xb_repo::records;
 use xb_repo::root::Root;
 use xb_uploader::{Listed, Operation, StoreError, StoreErrorKind};
@@ -89,22 +89,19 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
     if let (Some(run), Some(stored)) = (run, &stored) {
         refuse_hidden(root, name, run, stored.manifest.objects, &found).await?;
     }
-    let whole =
-        |l: Listed| DoomedObject { key: root.key(&format!("{name}/{}", l.key)), size: l.size };
+    let run_keys = root.classic_keys(name);
+    let whole = |l: Listed| DoomedObject { key: run_keys.at(l.key), size: l.size };
     let mut objects: Vec<DoomedObject> = found.into_iter().map(whole).collect();
     for key in beside(name, stored.is_some() || damaged, run.is_none() && !damaged) {
         let key = root.key(&key);
         objects.extend(root.store().size(&key).await?.map(|size| DoomedObject { key, size }));
     }
     if run.is_none() {
-        let folder = sums_folder(name);
-        let whole = |l: Listed| DoomedObject {
-            key: root.key(&format!("{folder}/{}", l.key)),
-            size: l.size,
-        };
-        objects.extend(root.list_below(&folder).await?.into_iter().map(whole));
+        let sums = root.classic_sums(name);
+        let whole = |l: Listed| DoomedObject { key: sums.at(l.key), size: l.size };
+        objects.extend(root.list_below(sums.folder()).await?.into_iter().map(whole));
     }
-    let manifest = (stored.is_some() || damaged).then(|| root.key(&manifest_key(name)));
+    let manifest = (stored.is_some() || damaged).then(|| root.manifest_key(name));
     let how = How {
         run: stored.as_ref().map(|stored| stored.manifest.run.clone()),
         digest,
@@ -127,7 +124,7 @@ async fn refuse_hidden(
     let listed: BTreeSet<&str> = found.iter().map(|listed| listed.key.as_str()).collect();
     let mut keys = (0..objects).map(|number| format!("{run}/{}", object_key(number)));
     let Some(missing) = keys.find(|key| !listed.contains(key.as_str())) else { return Ok(()) };
-    let key = root.key(&format!("{name}/{missing}"));
+    let key = root.classic_keys(name).at(missing);
     match root.store().size(&key).await? {
         None => Ok(()),
         Some(_) => {

@@ -1,0 +1,152 @@
+//! Streams of a backup's objects, fetched in parallel and taken apart in a thread of their own.
+//! `get`, `restore` and `verify` all read through these.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xb_encryptor::DataKey;
+use xb_frame::{FrameHeader, Summary};
+use xb_pipeline::{
+    Observer, PassthroughError, Scanned, UnpackError, UnpackPlan, relay, unpack_watched,
+};
+use xb_reader::ChunkHead;
+use xb_repo::keys::RunKeys;
+use xb_repo::manifest::{Manifest, PackedFacts};
+use xb_uploader::{Store, StoreError};
+
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+use crate::objects::checksums::object_len;
+use crate::objects::classic::ClassicFiles;
+use crate::objects::range::Range;
+use crate::read::ranges::recent::Recent;
+use crate::read::ranges::{pump, ranges};
+
+/// Results of both sides of a transfer; the caller decides which of the two is the cause.
+pub(crate) struct Pumped<T> {
+    /// Result of fetching the objects.
+    pub(crate) fetched: Result<(), StoreError>,
+    /// Result of the side that takes the stream.
+    pub(crate) taken: T,
+    /// The last ranges, to tell damage from an altered response.
+    pub(crate) recent: Recent,
+}
+
+/// How objects are fetched.
+pub(crate) struct Fetching<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) plan: UnpackPlan,
+    pub(crate) observer: &'a Observer,
+    pub(crate) cancel: &'a CancelToken,
+}
+
+/// The stream of a packed run.
+pub(crate) struct PackedStream<'a> {
+    pub(crate) keys: RunKeys,
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) facts: &'a PackedFacts,
+    /// Opens the seal of a sealed run.
+    pub(crate) key: Option<Arc<DataKey>>,
+    /// Checksums of the objects, if they are known: an object that differs is fetched once more.
+    pub(crate) known: Option<&'a [u64]>,
+}
+
+impl PackedStream<'_> {
+    /// Key, first byte and size of data objects.
+    pub(crate) fn objects(
+        &self,
+        numbers: impl Iterator<Item = u64>,
+    ) -> impl Iterator<Item = (String, u64, u64)> {
+        numbers.map(|n| (self.keys.data(n), 0, object_len(self.manifest, self.facts, n)))
+    }
+
+    /// Ranges of data objects. The checksums of blocks serve the frames of an unsealed stream.
+    pub(crate) fn ranges(
+        &self,
+        numbers: impl Iterator<Item = u64>,
+        most: u64,
+    ) -> impl Iterator<Item = Range> {
+        let number = |key: &str| usize::try_from(key.rsplit_once('/')?.1.parse::<u64>().ok()?).ok();
+        let sum_of = move |key: &str| self.known?.get(number(key)?).copied();
+        ranges(self.objects(numbers), most)
+            .map(move |range| range.with_object_sum(sum_of))
+            .map(|range| range.with_blocks(self.facts.sealed.is_none()))
+    }
+
+    /// Fetches all objects and passes their unpacked stream to `take`. `seen` gets each range with
+    /// its CRC-64/NVME, `watch` each frame.
+    ///
+    /// # Errors
+    /// [`BackupError::Interrupted`] on cancellation.
+    pub(crate) async fn unpack<S: Send + 'static, E: Send + 'static>(
+        &self,
+        fetching: &Fetching<'_>,
+        mut seen: impl FnMut(&Range, u64),
+        watch: impl FnMut(&FrameHeader, &[Bytes]) + Send + 'static,
+        mut sink: S,
+        mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
+    ) -> Result<Pumped<(Result<Summary, UnpackError<E>>, S)>, BackupError> {
+        let (plan, observer, key) = (fetching.plan, fetching.observer.clone(), self.key.clone());
+        let (fetched, taken, recent) = pump(
+            fetching.store,
+            &plan,
+            self.ranges(0..self.manifest.objects, plan.range),
+            |range, sum| {
+                seen(range, sum);
+                Ok(())
+            },
+            move |arriving| {
+                let take = |bytes| take(&mut sink, bytes);
+                let ranges = arriving.with_sums();
+                (unpack_watched(ranges, key, &plan, &observer, watch, take), sink)
+            },
+            fetching.cancel,
+        )
+        .await?;
+        Ok(Pumped { fetched, taken, recent })
+    }
+}
+
+/// Result of relaying the chunks of a classic backup.
+pub(crate) struct Relayed<S, E> {
+    pub(crate) scanned: Result<Scanned, PassthroughError<E>>,
+    /// Stream offset of the chunk that does not belong where it is.
+    pub(crate) refused: Option<u64>,
+    pub(crate) sink: S,
+}
+
+/// Fetches all objects of a classic backup and passes their chunks to `take`. `seen` gets each
+/// range with its CRC-64/NVME, and may refuse it.
+///
+/// # Errors
+/// [`BackupError::Interrupted`] on cancellation.
+pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
+    fetching: &Fetching<'_>,
+    (files, keys): (&ClassicFiles, &RunKeys),
+    seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+    mut sink: S,
+    mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
+) -> Result<Pumped<Relayed<S, E>>, BackupError> {
+    let objects = files.in_order().map(|(key, from, size)| (keys.at(key), from, size));
+    let sum_of = |key: &str| files.sum_of(keys.below(key)?);
+    let (mut borders, begun) = (files.borders(), files.begun());
+    let (plan, observer) = (fetching.plan, fetching.observer.clone());
+    let (fetched, taken, recent) = pump(
+        fetching.store,
+        &plan,
+        ranges(objects, plan.range).map(|range| range.with_object_sum(sum_of)),
+        seen,
+        move |arriving| {
+            let mut refused = None;
+            let check = |head: &ChunkHead| {
+                borders.check(head).inspect_err(|_| refused = Some(head.position))
+            };
+            let take = |bytes| take(&mut sink, bytes);
+            let scanned = relay(arriving, begun.as_deref(), &observer, check, take);
+            Relayed { scanned, refused, sink }
+        },
+        fetching.cancel,
+    )
+    .await?;
+    Ok(Pumped { fetched, taken, recent })
+}
