@@ -188,7 +188,7 @@ fn a_backup_whose_objects_no_listing_shows_is_not_replaced() {
     let shop = Shop::new();
     let stream = shop.scratch.join("stream");
     let mut out = StreamWriter::new(Vec::new());
-    let _ = out.file("db/t.MYD", &xb_testkit::data::noise(1, 300_000), 1 << 20);
+    let _ = out.file("db/t.CSV", &xb_testkit::data::noise(1, 300_000), 1 << 20);
     let _ = out.info();
     std::fs::write(&stream, out.finish()).unwrap();
     let put = |options: &[&str]| {

@@ -10,7 +10,7 @@ use xb_testkit::daemon::Scratch;
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::mariadb::{MariaDb, Sample};
 use xb_testkit::s3::{self, Bucket};
-use xb_testkit::stream::small_backup;
+use xb_testkit::stream::{StreamWriter, small_backup};
 use xb_testkit::tools::find;
 
 /// One mistake.
@@ -469,6 +469,87 @@ fn a_full_disk_of_a_local_repository_is_named() {
         assert!(text.contains("No space left on device"), "{command}: {text}");
         assert!(text.contains("make room in its file system"), "{command}: {text}");
     }
+}
+
+/// What an interrupted restore has written counts as room that is there.
+#[test]
+fn a_restore_that_was_interrupted_needs_room_for_the_rest_only() {
+    let site = Site::new();
+    let root = format!("file://{}", site.path("repo").display());
+    std::fs::create_dir(site.path("repo")).unwrap();
+    std::fs::create_dir(site.path("disk")).unwrap();
+    let stream = small_backup(7, 12 << 20);
+    for layout in ["classic", "packed"] {
+        let place = format!("{root}/{layout}");
+        let put = ["put", &place, "--chunk-size=2M", &format!("--layout={layout}")];
+        let _ = site.run(&put, "", &[]).stdin_bytes(stream.clone()).run().expect(0);
+        // One of the last objects of the data is damaged until the first restore has failed.
+        let mut objects = Vec::new();
+        let mut todo = vec![site.path("repo").join(layout)];
+        while let Some(folder) = todo.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { todo.push(path) } else { objects.push(path) }
+            }
+        }
+        objects.retain(|path| {
+            let path = path.to_str().unwrap();
+            let last = path.rsplit(['/', '.']).next().unwrap();
+            last.bytes().all(|byte| byte.is_ascii_digit())
+                && (layout == "packed" || path.contains("table.ibd"))
+        });
+        objects.sort();
+        let script = "mount -t tmpfs -o size=17m none \"$1\" || exit 77
+            restore() { \"$3\" --no-defaults restore \"$4\" --target-dir=\"$1/new\" --memory=64M; }
+            cp \"$2\" \"$5\" && printf damage | dd of=\"$2\" bs=1 seek=900000 conv=notrunc || exit 9
+            restore \"$@\" && exit 9
+            cp \"$5\" \"$2\" && restore \"$@\"";
+        let ran = Cmd::new(find("unshare"))
+            .args(["-rm", "sh", "-c", script, "sh"])
+            .arg(site.path("disk"))
+            .arg(&objects[objects.len() - 2])
+            .arg(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg(&place)
+            .arg(site.path("aside"))
+            .run();
+        if ran.code() == 77 {
+            xb_testkit::skipped("this user cannot mount");
+            return;
+        }
+        let text = ran.expect(0).stderr_text();
+        assert!(text.contains("resumed: "), "{layout}: {text}");
+    }
+}
+
+/// Files that the producer has compressed take more room than their stream, which `verify` finds out.
+#[test]
+fn room_is_counted_for_decompressed_files() {
+    let site = Site::new();
+    std::fs::create_dir(site.path("repo")).unwrap();
+    std::fs::create_dir(site.path("disk")).unwrap();
+    let place = format!("file://{}/n", site.path("repo").display());
+    let squeezed = Cmd::new(find("zstd")).args(["-q", "-c"]).stdin_bytes(vec![7; 9 << 20]).run();
+    let mut stream = StreamWriter::new(Vec::new());
+    let _ = stream.file("db/t.CSV.zst", &squeezed.expect(0).stdout, 1 << 20);
+    let _ = stream.file("xtrabackup_checkpoints", b"to_lsn = 1\n", 99);
+    let _ = stream.info();
+    let _ = site.run(&["put", &place], "", &[]).stdin_bytes(stream.finish()).run().expect(0);
+    let report = site.run(&["verify", &place, "--json"], "", &[]).run().expect(0);
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert!(report["unpacked_bytes"].as_u64() >= Some(9 << 20), "{report}");
+    let script = "mount -t tmpfs -o size=4m none \"$1\" || exit 77; exec \"$2\" --no-defaults restore \"$3\" --target-dir=\"$1/new\"";
+    let ran = Cmd::new(find("unshare"))
+        .args(["-rm", "sh", "-c", script, "sh"])
+        .arg(site.path("disk"))
+        .arg(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg(&place)
+        .run();
+    if ran.code() == 77 {
+        xb_testkit::skipped("this user cannot mount");
+        return;
+    }
+    let text = ran.expect(1).stderr_text();
+    assert!(text.contains("the files need about 94") && text.contains("make room"), "{text}");
 }
 
 /// A restore into a full or a read-only disk is refused before anything is read.

@@ -33,7 +33,7 @@ impl Shop {
     pub(crate) fn backup(&self, name: &str, (from, to): (u64, u64), base: Option<&str>) -> Cmd {
         assert_eq!(base.is_some(), from > 0, "only a full backup begins at 0");
         let mut out = StreamWriter::new(Vec::new());
-        let _ = out.file("db/t.MYD", &xb_testkit::data::noise(to, 300_000), 1 << 20);
+        let _ = out.file("db/t.CSV", &xb_testkit::data::noise(to, 300_000), 1 << 20);
         let _ = out.positions(from, to).info();
         let stream = self.scratch.join(name);
         std::fs::write(&stream, out.finish()).unwrap();

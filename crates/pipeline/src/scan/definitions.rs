@@ -26,7 +26,8 @@ const INNODB: u8 = 12;
 const PARTITIONS: u8 = 20;
 const COMPRESSED: [&[u8]; 6] =
     [b".qp", b".lz4", b".zst", b".qp.xbcrypt", b".lz4.xbcrypt", b".zst.xbcrypt"];
-const TABLESPACES: [&[u8]; 3] = [b".ibd", b".ibd.delta", b".ibd.new"];
+/// Of these, the last two are of tables that were created during the backup.
+const TABLESPACES: [&[u8]; 4] = [b".ibd", b".ibd.delta", b".ibd.new", b".new"];
 
 /// Tables of InnoDB whose definition is in a stream, and whose tablespace is not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -204,6 +205,10 @@ mod tests {
             ("mysql/t.frm", innodb),
             ("y/new.ibd.new", None),
             ("y/new.frm", innodb),
+            ("y/fresh.new", None),
+            ("y/fresh.frm", innodb),
+            ("y/split#P#p0.new", None),
+            ("y/split.frm", Some([20, 12])),
             ("y/zip.ibd.qp", None),
             ("y/zip.frm", innodb),
         ];

@@ -92,9 +92,10 @@ pub async fn prune_known(
             // Without its manifest, it is no backup any more, even if objects are left.
             let name = removed.name().to_string();
             gone.push(name.clone());
-            let cleared = match ended {
-                true => Ok(false),
-                false => cancel.or(removed.remove_objects()).await.map(|_| true),
+            let cleared = match (ended, cancel.signal()) {
+                (true, _) => Ok(false),
+                (false, Some(signal)) => Err(BackupError::Interrupted(signal)),
+                (false, None) => cancel.or(removed.remove_objects()).await.map(|_| true),
             };
             let all = matches!(cleared, Ok(true));
             done(&name, if all { Step::Removed } else { Step::ObjectsLeft });

@@ -59,6 +59,16 @@ async fn list(
     holdings: &mut Holdings,
     cancel: &CancelToken,
 ) -> Result<Result<Vec<(Listed, Place)>, String>, BackupError> {
+    // First: once such a table could not be opened, it is in this view no more. MySQL keeps keys
+    // elsewhere, and says so when one is missing.
+    let encrypted = match holdings.data_dictionary {
+        true => Ok(Vec::new()),
+        false => server.rows(ENCRYPTED, cancel).await?,
+    };
+    let encrypted = match encrypted {
+        Ok(encrypted) => encryption(encrypted),
+        Err(said) => return Ok(Err(said)),
+    };
     // With a data dictionary, MySQL has lost the encoding of file names, and does not need it.
     let (places, dictionary) = match holdings.data_dictionary {
         true => ("'', ''", "innodb_tables"),
@@ -85,15 +95,6 @@ async fn list(
     for [name, space] in dictionary {
         holdings.in_dictionary(&name, space != "0");
     }
-    // MySQL keeps keys elsewhere, and says so when one is missing.
-    let encrypted = match holdings.data_dictionary {
-        true => Ok(Vec::new()),
-        false => server.rows(ENCRYPTED, cancel).await?,
-    };
-    let encrypted = match encrypted {
-        Ok(encrypted) => encryption(encrypted),
-        Err(said) => return Ok(Err(said)),
-    };
     let unknown = || "a name is in no known encoding".to_owned();
     let listed = |row| {
         let (mut entry, place) = listed(row).ok_or_else(unknown)?;
@@ -103,10 +104,10 @@ async fn list(
     Ok(tables.into_iter().map(listed).collect())
 }
 
-/// Tablespaces that MariaDB encrypts, and whether it has the key: without one, its version is the
-/// largest number.
+/// Tablespaces that MariaDB has encrypted, and whether it has the key: without one, its version is the
+/// largest number. Those that it could encrypt, and has not, have the least version 0.
 const ENCRYPTED: &str = "SELECT COALESCE(name, ''), current_key_version = 4294967295 \
-    FROM information_schema.innodb_tablespaces_encryption WHERE encryption_scheme = 1";
+    FROM information_schema.innodb_tablespaces_encryption WHERE encryption_scheme = 1 AND min_key_version > 0";
 
 fn encryption(rows: Vec<[String; 2]>) -> BTreeMap<Place, Encryption> {
     let of = |[name, lacks]: [String; 2]| {

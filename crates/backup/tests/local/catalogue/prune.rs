@@ -255,14 +255,11 @@ fn a_cancelled_prune_leaves_what_is_needed() {
             canceller.cancel(15);
         });
         let root = store.root.failing(std::sync::Arc::new(came));
-        let mut told = Vec::new();
         let outcome = block_on(xb_backup::prune(
             &Session { cancel: cancel.clone(), ..session(&root) },
             &verdicts,
-            |name, step| told.push(format!("{name}: {step:?}")),
+            |_, _| (),
         ));
-        // Not "removed": its objects are still there.
-        assert_eq!(told, ["other: ObjectsLeft"], "{layout:?}");
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
         for of in ["full", "middle", "late"] {
             assert_eq!(store.state(of), Some(State::Complete), "{of}");
@@ -277,6 +274,28 @@ fn a_cancelled_prune_leaves_what_is_needed() {
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
         assert_eq!(store.files(), before);
     }
+}
+
+/// All manifests of a batch go first. Cancelled after the first backup, it calls no other removed whose
+/// objects are still there.
+#[test]
+fn a_cancelled_prune_says_whose_objects_are_left() {
+    let store = Store::new();
+    for of in ["b0", "b1", "b2"] {
+        store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+    }
+    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let (canceller, cancel) = cancellation();
+    let mut told = Vec::new();
+    let session = Session { cancel, ..session(&store.root) };
+    let outcome = block_on(xb_backup::prune(&session, &verdicts, |name, step| {
+        told.push(format!("{name}: {step:?}"));
+        canceller.cancel(15);
+    }));
+    assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
+    assert_eq!(told, ["b1: Removed", "b0: ObjectsLeft"]);
+    assert!(store.files().iter().any(|file| file.to_string_lossy().contains("/b0/")));
+    assert_eq!(store.state("b2"), Some(State::Complete));
 }
 
 #[test]
