@@ -230,7 +230,7 @@ async fn is_needed_now(
     }
     // A claim that no listing shows.
     if let Some(run) = &leftover.run {
-        let claim = root.run_keys(&name, run).claim();
+        let claim = root.run_keys(name, run).claim();
         if !leftover.keys.contains(&claim) && root.store().size(&claim).await?.is_some() {
             return Ok(true);
         }
