@@ -20,7 +20,7 @@ use crate::server::session::{Session, SessionError};
 
 /// Most bytes that a checkpoint may have to write: on a slow disk, a few seconds of writes beside those
 /// of the server.
-pub(crate) const MAX_DIRTY: u64 = 512 << 20;
+const MAX_DIRTY: u64 = 512 << 20;
 /// Longest wait for the server. It completes its checkpoint anyway.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DIRTY: &str = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_bytes_dirty'";
