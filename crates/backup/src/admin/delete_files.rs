@@ -105,7 +105,7 @@ async fn objects_of(
         let Some((path, _)) = parse_classic_key(&object.key) else { continue };
         if files.iter().any(|file| file == path) {
             missing.remove(path);
-            keys.push(root.classic_keys(&name).at(&object.key));
+            keys.push(root.classic_keys(name).at(&object.key));
         }
     }
     match missing.first() {
