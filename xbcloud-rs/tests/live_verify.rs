@@ -528,9 +528,9 @@ fn a_table_without_its_tablespace_is_noted_when_it_is_stored() {
     assert!(problems[0]["what"].as_str().unwrap().starts_with("table x.b: "), "{problems:#?}");
 }
 
-/// A trial without the keys of encrypted tables, or with wrong ones, proves nothing about them.
+/// A trial with the wrong keys of encrypted tables proves nothing about them.
 #[test]
-fn encrypted_tables_without_their_keys_are_not_provable_rather_than_damaged() {
+fn encrypted_tables_with_wrong_keys_are_not_provable_rather_than_damaged() {
     let scratch = Scratch::new();
     let key = |name: &str, hex: &str| {
         let file = scratch.join(name);
@@ -564,8 +564,8 @@ fn encrypted_tables_without_their_keys_are_not_provable_rather_than_damaged() {
         let run = verify(&store, "n", &options).arg(format!("--mysqld-opts={}", file(keys)));
         run.arg(format!("--prepare-opts={}", file(keys)))
     };
-    for ran in [verify(&store, "n", &options[..2]), with(&wrong)] {
-        let found = report(&ran.run().expect(7));
+    {
+        let found = report(&with(&wrong).run().expect(7));
         assert_eq!(found["problems"], Value::Array(vec![]), "{found}");
         assert_eq!(found["reached"], "pages", "{found}");
         assert_eq!(found["restore"]["no_engine"], serde_json::json!({ "encryption keys": 2 }));
