@@ -233,7 +233,6 @@ async fn restored(
     (data, options): (&Path, &PrepareOptions),
     talk: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
-    let Session { observer, cancel, .. } = session;
     let how = RestoreOptions {
         durability: Durability::None,
         decompress: true,
@@ -253,8 +252,9 @@ async fn restored(
     folders.iter().try_for_each(|folder| forget(folder))?;
     let unlinked = folders.iter().try_for_each(|folder| remove_links(folder));
     unlinked.map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
-    observer.begin_phase("prepare");
-    prepare(data, &folders.split_off(1), options, talk, cancel).await?;
+    session.observer.begin_phase("prepare");
+    let increments = folders.split_off(1);
+    prepare(session, (data, &increments), options, false, talk).await?;
     remove_links(data)
         .map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
     Ok(restored)

@@ -150,7 +150,9 @@ async fn attempt(
         let all = request.files.is_all();
         let needed =
             cancel.or(needed(root, (&request.name, &objects), how.decompress, all, there)).await?;
-        needed.map_or(Ok(()), |bytes| check_room(target, bytes.saturating_add(how.room_beside))).map_err(failed)?;
+        needed
+            .map_or(Ok(()), |bytes| check_room(target, bytes.saturating_add(how.room_beside)))
+            .map_err(failed)?;
     }
     // Without a manifest, the next run might find another backup under this name. A native stream
     // has not been inspected, so it may not contain files at all.
