@@ -34,7 +34,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
     Target { name: "extract", run: extract::extract, seeds: extract::seeds },
@@ -58,6 +58,7 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "wire_certificate", run: wire::certificate, seeds: wire::certificate_seeds },
     Target { name: "wire_inbound", run: wire::inbound, seeds: wire::inbound_seeds },
     Target { name: "wire_announcement", run: wire::announcement, seeds: wire::text_seeds },
+    Target { name: "mysql_dump", run: mysql::dump, seeds: mysql::dump_seeds },
     Target { name: "mysql_session", run: mysql::session, seeds: mysql::seeds },
 ];
 
