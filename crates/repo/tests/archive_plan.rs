@@ -392,7 +392,7 @@ fn the_branch_that_goes_on_is_the_default() {
 #[test]
 fn logs_that_begin_anew_share_nothing_with_those_before() {
     let old = Change { log: 7, ..changes(1).remove(0) };
-    let before = simple(&[old.clone()], Begins::First, 0, (7, 4));
+    let before = simple(std::slice::from_ref(&old), Begins::First, 0, (7, 4));
     let last = before.segments.values().next_back().unwrap();
     let after = Link {
         stream: before.id().to_owned(),
