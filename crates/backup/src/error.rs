@@ -91,6 +91,9 @@ pub enum BackupError {
         /// The store's error.
         source: Box<StoreError>,
     },
+    /// The archive of binary logs.
+    #[error(transparent)]
+    Archive(#[from] crate::archive_error::ArchiveError),
     /// The data objects contradict the manifest, or are not a stream.
     #[error("backup {name} is damaged: {what}")]
     Damaged {
@@ -298,6 +301,7 @@ impl BackupError {
             | Self::Unsealed { .. }
             | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
+            Self::Archive(_) => "binlog",
             Self::NotStarted { .. }
             | Self::Producer { .. }
             | Self::LockStall { .. }
@@ -320,6 +324,7 @@ impl BackupError {
 
     fn own_hint(&self) -> Option<&str> {
         match self {
+            Self::Archive(error) => error.hint(),
             Self::Repo(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
             Self::Put(PackError::Stream(error)) => Some(stream_hint(error)),

@@ -9,6 +9,8 @@
 //! [`Observer`](xb_pipeline::Observer) counts for progress displays. Errors are [`BackupError`]:
 //! the first cause, with its stage and a hint.
 mod admin;
+mod archive_error;
+mod binlog;
 mod cancel;
 mod check;
 mod child;
@@ -41,6 +43,11 @@ pub use admin::prune::verdict::{Verdict, Why};
 pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
+pub use archive_error::ArchiveError;
+pub use binlog::notice::Notice;
+pub use binlog::read::read_segment;
+pub use binlog::receive::{ReceiveRequest, receive};
+pub use binlog::verify::{ArchiveReport, StreamReport, Window, list_archive, verify_archive};
 pub use cancel::{CancelToken, Canceller, cancellation};
 pub use check::keys::check_keys;
 pub use check::producer::check_producer;

@@ -22,6 +22,8 @@ pub struct SentReader {
     position: Option<LogPosition>,
     format: Option<FormatDescription>,
     checksums: ChecksumKind,
+    /// Bytes of the last format description.
+    description: Vec<u8>,
     state: State,
 }
 
@@ -58,7 +60,7 @@ impl SentReader {
     #[must_use]
     pub fn new(checksums: ChecksumKind) -> Self {
         let state = State::Header(Partial::new());
-        Self { position: None, format: None, checksums, state }
+        Self { position: None, format: None, checksums, description: Vec::new(), state }
     }
 
     /// Returns a reader of the bytes of a log from a position on, where an event begins.
@@ -66,7 +68,26 @@ impl SentReader {
     pub fn at(position: LogPosition, format: FormatDescription) -> Self {
         let checksums = format.checksums;
         let state = State::Header(Partial::new());
-        Self { position: Some(position), format: Some(format), checksums, state }
+        let description = Vec::new();
+        Self { position: Some(position), format: Some(format), checksums, description, state }
+    }
+
+    /// Returns a reader of the bytes of a log from a position on, by the bytes of the log's format description.
+    ///
+    /// # Errors
+    /// If they are no format description.
+    pub fn described(position: LogPosition, description: &[u8]) -> Result<Self, Error> {
+        let (head, mut body) = description.split_first_chunk().ok_or(Error::Format)?;
+        let mut pending = Pending::begin(0, head, None)?;
+        let is_whole = pending.take(&mut body) && body.is_empty();
+        let end = description.len() as u64;
+        match pending.end(end, None)?.event {
+            Event::Format(format) if is_whole => {
+                let description = description.to_vec();
+                Ok(Self { description, ..Self::at(position, format) })
+            }
+            _ => Err(Error::Format),
+        }
     }
 
     /// Position of the next event of a log: behind the last whole one. `None` before the server has named a
@@ -80,6 +101,12 @@ impl SentReader {
     #[must_use]
     pub fn format(&self) -> Option<&FormatDescription> {
         self.format.as_ref()
+    }
+
+    /// Bytes of the last format description that was sent, of the log or made up; none before that.
+    #[must_use]
+    pub fn description(&self) -> &[u8] {
+        &self.description
     }
 
     /// Reads up to the end of the next event, and appends the bytes of the log to `log`. `None` if `input` has
@@ -121,6 +148,9 @@ impl SentReader {
                 State::Header(bytes) => {
                     let Some(bytes) = bytes.take(input) else { return Ok(None) };
                     let (pending, is_of_log) = self.begin(&bytes)?;
+                    if pending.header.event_type == EventType::FORMAT_DESCRIPTION {
+                        self.description = bytes.to_vec();
+                    }
                     if is_of_log {
                         log.extend_from_slice(&bytes);
                     }
@@ -129,9 +159,13 @@ impl SentReader {
                 State::Body { pending, is_of_log } => {
                     let before = *input;
                     let is_whole = pending.take(input);
+                    let taken = before.get(..before.len() - input.len()).unwrap_or_default();
                     if *is_of_log {
-                        let taken = before.len() - input.len();
-                        log.extend_from_slice(before.get(..taken).unwrap_or_default());
+                        log.extend_from_slice(taken);
+                    }
+                    // It has at most a KiB.
+                    if pending.header.event_type == EventType::FORMAT_DESCRIPTION {
+                        self.description.extend_from_slice(taken);
                     }
                     if !is_whole {
                         return Ok(None);

@@ -150,6 +150,13 @@ fn what_a_server_must_not_send_is_refused() {
     let mut reader = SentReader::at(at, format);
     let (bytes, events) = sent(&mut reader, &all[1..], 3).unwrap();
     assert!(bytes == log.0[256..] && events.len() == 3);
+    let at = || LogPosition::new(NAME, 256).unwrap();
+    let mut reader = SentReader::described(at(), &all[0]).unwrap();
+    assert_eq!(reader.description(), all[0]);
+    assert_eq!(sent(&mut reader, &all[1..], 3).unwrap(), (bytes, events));
+    for bad in [&all[0][..250], &all[1], &[&all[0][..], b"x"].concat(), b""] {
+        assert!(SentReader::described(at(), bad).is_err());
+    }
 }
 
 /// A change, as a server logs it.

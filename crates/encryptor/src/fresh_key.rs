@@ -8,8 +8,8 @@ use crate::{Backend, DataKey};
 
 /// A data key that has not sealed anything yet.
 ///
-/// Only [`FreshKey::generate`] creates one, and [`FreshKey::sealer`] consumes it: a key cannot seal
-/// two streams.
+/// Only [`FreshKey::generate`] and [`ArchiveKey::fresh_segment`](crate::ArchiveKey::fresh_segment) create
+/// one, and [`FreshKey::sealer`] consumes it: a key cannot seal two streams.
 ///
 /// ```compile_fail,E0382
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,6 +52,15 @@ impl FreshKey {
     ) -> Result<(Sealer, DataKey), SealError> {
         let sealer = Sealer::new(&self.0, context, backend)?;
         Ok((sealer, self.0))
+    }
+
+    /// A key that was derived for a stream that nothing has sealed.
+    pub(crate) fn of(key: DataKey) -> Self {
+        Self(key)
+    }
+
+    pub(crate) fn into_key(self) -> DataKey {
+        self.0
     }
 
     #[cfg(test)]

@@ -90,6 +90,10 @@ impl fmt::Debug for DataKey {
 pub struct MacKey(Zeroizing<[u8; 32]>);
 
 impl MacKey {
+    pub(crate) fn new(bytes: Zeroizing<[u8; 32]>) -> Self {
+        Self(bytes)
+    }
+
     /// Computes the authentication code of these bytes.
     #[must_use]
     pub fn code(&self, bytes: &[u8]) -> [u8; 32] {

@@ -76,6 +76,7 @@
 #![cfg_attr(test, allow(clippy::cast_possible_truncation))] // the numbers in tests are small
 
 mod aead;
+mod archive_key;
 mod command;
 mod fresh_key;
 mod hex;
@@ -90,6 +91,7 @@ mod ways;
 pub mod xbcrypt;
 
 pub use aead::{Backend, TAG_LEN};
+pub use archive_key::ArchiveKey;
 pub use command::{CommandError, CommandFault, DEFAULT_TIMEOUT, KeyCommand, MAX_WRAPPED};
 pub use fresh_key::FreshKey;
 pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};

@@ -2,9 +2,12 @@
 
 use sha2::{Digest, Sha256};
 use xb_backup::parsers::listing;
+use xb_repo::archive::record::{Content, Record, front};
+use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stream::{Alive, End, StreamHead};
 use xb_repo::claim::has_claim_phase;
 use xb_repo::manifest::source_info::SourceInfo;
-use xb_repo::manifest::{End, FORMAT, Layout, Manifest, PackedFacts};
+use xb_repo::manifest::{End as StreamEnd, FORMAT, Layout, Manifest, PackedFacts};
 use xb_repo::names::BackupName;
 use xb_repo::records::{is_pin, is_verification};
 
@@ -32,6 +35,21 @@ pub(crate) fn records(data: &[u8]) {
     let _ = has_claim_phase(data);
     let text = signed(data);
     assert!(!is_verification(&text) || !is_pin(&text));
+    archive_record::<StreamHead>(data);
+    archive_record::<SegmentHead>(data);
+    archive_record::<Alive>(data);
+    archive_record::<End>(data);
+    if let Some(len) = front(data) {
+        assert!(data[len - 1] == b'\n');
+    }
+}
+
+/// Any text as a record of the archive: no panic, and what is accepted comes back.
+fn archive_record<T: Content + PartialEq + std::fmt::Debug>(data: &[u8]) {
+    let _ = Record::<T>::decode(data);
+    let Ok(record) = Record::<T>::decode(&signed(data)) else { return };
+    let Ok(again) = Record::encode(&record.content, None) else { return };
+    assert_eq!(Record::<T>::decode(&again).expect("our own").content, record.content);
 }
 
 /// Any listing of a name, one object a line with its size in front: no panic.
@@ -83,7 +101,7 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         classic: None,
         object_digest: None,
         members: None,
-        end: End::LastFile { name: "xtrabackup_info".into() },
+        end: StreamEnd::LastFile { name: "xtrabackup_info".into() },
         server: Some("shop".into()),
         base: None,
         producer: None,
@@ -113,7 +131,19 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
         r#"{{"type":"xbrs-pin","format":1,"name":"n","manifest":"{digest}","reason":"audit","since":"2026-11-21T00:00:00Z"}}"#
     );
     let claim = r#"{"run":"00112233445566778899aabbccddeeff","holder":"aa","state":"holding","host":"db","pid":7,"process_started":"boot 1","pid_namespace":"pid:[1]","time":"2026-11-21T00:00:00Z"}"#;
-    [verified, pin, claim.to_owned()].map(String::into_bytes).into()
+    let (stream, at) = ("0".repeat(32), r#"{"log":"bin.000001","offset":4}"#);
+    let link = format!(r#""after":{{"stream":"{stream}","number":7,"head":"{digest}"}}"#);
+    let head = format!(
+        r#"{{"format":1,"stream":"{stream}","server":"shop","tool":"t","started":"2026-11-21T00:00:00Z","server_version":"10.11.19-MariaDB","server_id":1,"start":{at},"gtids":"0-1-7","begins":{{"kind":"gap",{link},"reason":"purged"}}}}"#
+    );
+    let segment = format!(
+        r#"{{"format":1,"stream":"{stream}","number":0,"previous":"{digest}","from":{at},"to":{{"log":"bin.000001","offset":400}},"next_log":"bin.000002","description":"00","gtids_before":"","gtids_after":"0-1-1","transactions":1,"commits":{{"first":1,"last":1,"greatest":1}},"received":["2026-11-21T00:00:00Z","2026-11-21T00:00:01Z"],"last":{{"gtid":"0-1-1","from":{at},"to":{{"log":"bin.000001","offset":300}},"sha256":"{digest}"}},"barriers":[{{"kind":"incident","at":{at}}}],"body":{{"id":"{stream}","len":9,"sha256":"{digest}"}}}}"#
+    );
+    let alive = format!(
+        r#"{{"format":1,"stream":"{stream}","segments":1,"head":"{digest}","position":{at},"covered_until":"2026-11-21T00:00:00Z","written":"2026-11-21T00:00:00Z"}}"#
+    );
+    let end = format!(r#"{{"format":1,"stream":"{stream}","segments":1,"head":"{digest}"}}"#);
+    [verified, pin, claim.to_owned(), head, segment, alive, end].map(String::into_bytes).into()
 }
 
 pub(crate) fn name_seeds() -> Vec<Vec<u8>> {

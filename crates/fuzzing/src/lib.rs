@@ -59,6 +59,7 @@ pub const TARGETS: [Target; 25] = [
     Target { name: "wire_certificate", run: wire::certificate, seeds: wire::certificate_seeds },
     Target { name: "wire_inbound", run: wire::inbound, seeds: wire::inbound_seeds },
     Target { name: "wire_announcement", run: wire::announcement, seeds: wire::text_seeds },
+    Target { name: "mysql_dump", run: mysql::dump, seeds: mysql::dump_seeds },
     Target { name: "mysql_session", run: mysql::session, seeds: mysql::seeds },
 ];
 

@@ -11,6 +11,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::auth::{Account, Channel};
 use crate::capabilities::TLS;
+use crate::dump::{DumpReply, Dumped, Replica, Start};
 use crate::error::Error;
 use crate::handshake::Greeting;
 use crate::link::Link;
@@ -22,6 +23,7 @@ use crate::tls::{self, ClientCertificate, Trust};
 
 const LOGIN: &str = "logging in";
 const QUERY: &str = "running a statement";
+const DUMP: &str = "reading the binary log";
 
 /// Where a server is, and how it is known to be that server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,6 +206,41 @@ impl Client {
         self.command(Command::Ping)?.collect().map(drop)
     }
 
+    /// Becomes a replica, and asks for the binary log from `start` on. The connection serves nothing else after
+    /// that; `silence` ends it if the server sends nothing for so long.
+    ///
+    /// # Errors
+    /// [`Error::Server`], such as of an account without `REPLICATION SLAVE`; errors of the connection. That
+    /// the server does not have the log shows when it is read.
+    pub fn dump(
+        mut self,
+        replica: &Replica,
+        start: &Start,
+        silence: Duration,
+    ) -> Result<Dump, Error> {
+        self.run(replica.settings(start))?;
+        let sums = self.rows("SELECT @master_binlog_checksum")?;
+        let sums = sums.first().and_then(|row| row.get(0)).ok_or(Error::Unexpected)?;
+        let has_checksums = match sums {
+            b"CRC32" => true,
+            b"NONE" => false,
+            _ => return Err(Error::Unexpected),
+        };
+        self.send(&replica.register())?;
+        let mut reply = Reply::new(self.capabilities);
+        while !reply.is_complete() {
+            reply.receive(self.link.receive(DUMP)?)?;
+        }
+        self.send(&replica.dump(start))?;
+        self.link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
+        Ok(Dump { link: self.link, reply: DumpReply::new(), has_checksums })
+    }
+
+    fn send(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.link.packets.begin_command();
+        self.link.send(payload, DUMP)
+    }
+
     /// Tells the server that the client leaves, and closes the connection.
     ///
     /// # Errors
@@ -221,6 +258,45 @@ impl Client {
         self.link.send(&command.payload(), QUERY)?;
         let reply = Reply::new(self.capabilities);
         Ok(Results { client: self, reply, failed: false })
+    }
+}
+
+/// A binary log that the server sends, and goes on to send as it is written.
+pub struct Dump {
+    link: Link<Box<dyn Stream>>,
+    reply: DumpReply,
+    has_checksums: bool,
+}
+
+impl fmt::Debug for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dump").field("reply", &self.reply).finish_non_exhaustive()
+    }
+}
+
+impl Dump {
+    /// Whether events before the first format description have checksums.
+    #[must_use]
+    pub fn has_checksums(&self) -> bool {
+        self.has_checksums
+    }
+
+    /// Waits for the next bytes, and passes them on. Memory is that of one read, whatever the size of an
+    /// event.
+    ///
+    /// # Errors
+    /// [`Error::Server`], such as 1236 for a log that the server does not have; [`Error::Timeout`] after
+    /// the silence, and other errors of the connection.
+    pub fn next<R>(&mut self, pass: impl FnMut(Dumped<'_>) -> R) -> Result<R, Error> {
+        self.link.dumped(&mut self.reply, DUMP, pass)
+    }
+
+    /// Returns a handle that can end the connection from another thread.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn hang_up(&self) -> Result<HangUp, Error> {
+        self.link.stream().socket().map(HangUp).map_err(connecting)
     }
 }
 

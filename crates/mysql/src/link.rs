@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 
+use crate::dump::{DumpReply, Dumped};
 use crate::error::Error;
 use crate::packet::Packets;
 
@@ -53,6 +54,30 @@ impl<S: Read + Write> Link<S> {
             self.stream.consume(taken);
             if let Some(packet) = packet {
                 return Ok(packet);
+            }
+        }
+    }
+
+    /// Waits for the next bytes of a dump, and passes them on.
+    pub(crate) fn dumped<R>(
+        &mut self,
+        reply: &mut DumpReply,
+        doing: &'static str,
+        mut pass: impl FnMut(Dumped<'_>) -> R,
+    ) -> Result<R, Error> {
+        loop {
+            let mut input = match self.stream.fill_buf() {
+                Ok([]) => return Err(Error::Closed { doing }),
+                Ok(input) => input,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Error::io(doing, e)),
+            };
+            let before = input.len();
+            let passed = reply.take(&mut self.packets, &mut input)?.map(&mut pass);
+            let taken = before - input.len();
+            self.stream.consume(taken);
+            if let Some(passed) = passed {
+                return Ok(passed);
             }
         }
     }

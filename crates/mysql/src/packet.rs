@@ -28,6 +28,16 @@ pub struct Packets {
     payload: Vec<u8>,
 }
 
+/// Bytes of a packet, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Part<'a> {
+    /// The bytes; there may be none.
+    pub bytes: &'a [u8],
+    /// Whether the packet ends with them.
+    pub is_last: bool,
+}
+
 impl Packets {
     /// Begins a connection on which no packet may have more than `limit` bytes.
     #[must_use]
@@ -70,27 +80,39 @@ impl Packets {
     /// [`Error::TooLong`] before the bytes are kept, and [`Error::OutOfOrder`]. After an error the
     /// connection cannot be used.
     pub fn take(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        loop {
-            if self.header_len < HEADER {
-                let taken = split(input, HEADER - self.header_len);
-                self.header[self.header_len..][..taken.len()].copy_from_slice(taken);
-                self.header_len += taken.len();
-                if self.header_len < HEADER {
-                    return Ok(None);
-                }
-                self.missing = self.begin_piece()?;
-            }
-            let taken = split(input, self.missing);
-            self.payload.extend_from_slice(taken);
-            self.missing -= taken.len();
-            if self.missing > 0 {
-                return Ok(None);
-            }
-            self.header_len = 0;
-            if self.piece() < FULL {
+        while let Some(part) = self.part(input)? {
+            self.payload.extend_from_slice(part.bytes);
+            if part.is_last {
                 return Ok(Some(std::mem::take(&mut self.payload)));
             }
         }
+        Ok(None)
+    }
+
+    /// Takes bytes from the front of `input`, up to the end of a piece of a packet, and returns them without
+    /// keeping them; `None` if `input` has no more. A packet of any size passes in the memory of `input`.
+    /// Between two packets, the caller may change between this and [`Packets::take`].
+    ///
+    /// # Errors
+    /// As [`Packets::take`], but the limit holds for each piece of 16 MiB alone.
+    pub fn part<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Part<'a>>, Error> {
+        if self.header_len < HEADER {
+            let taken = split(input, HEADER - self.header_len);
+            self.header[self.header_len..][..taken.len()].copy_from_slice(taken);
+            self.header_len += taken.len();
+            if self.header_len < HEADER {
+                return Ok(None);
+            }
+            self.missing = self.begin_piece()?;
+        }
+        let bytes = split(input, self.missing);
+        self.missing -= bytes.len();
+        let is_whole = self.missing == 0;
+        if is_whole {
+            self.header_len = 0;
+        }
+        let is_last = is_whole && self.piece() < FULL;
+        Ok((is_whole || !bytes.is_empty()).then_some(Part { bytes, is_last }))
     }
 
     /// Checks the header of a piece, and returns its length.
@@ -157,6 +179,14 @@ mod tests {
             let framed = Packets::new(0).frame(&payload);
             assert_eq!(framed.len(), size + pieces * HEADER);
             assert_eq!(packets(&framed, &[5, FULL, FULL + 6], MAX_PACKET), (vec![payload], None));
+            let (mut decoder, mut input, mut parts) = (Packets::new(FULL), &framed[..], Vec::new());
+            while let Some(part) = decoder.part(&mut input).unwrap() {
+                parts.push((part.bytes.len(), part.is_last));
+            }
+            assert_eq!(parts.iter().map(|(len, _)| len).sum::<usize>(), size);
+            let lasts: Vec<usize> =
+                parts.iter().enumerate().filter(|(_, (_, last))| *last).map(|(n, _)| n).collect();
+            assert_eq!(lasts, [pieces - 1]);
         }
     }
 
@@ -207,6 +237,27 @@ mod tests {
         ) {
             cuts.sort_unstable();
             prop_assert_eq!(packets(&bytes, &cuts, 50), packets(&bytes, &[], 50));
+        }
+
+        #[test]
+        fn parts_are_the_packets(
+            payloads: Vec<Vec<u8>>,
+            piece in 1_usize..40,
+        ) {
+            let mut encoder = Packets::new(0);
+            let bytes: Vec<u8> =
+                payloads.iter().flat_map(|payload| encoder.frame(payload)).collect();
+            let (mut decoder, mut found, mut current) = (Packets::new(MAX_PACKET), Vec::new(), Vec::new());
+            for mut input in bytes.chunks(piece) {
+                while let Some(part) = decoder.part(&mut input).unwrap() {
+                    current.extend_from_slice(part.bytes);
+                    if part.is_last {
+                        found.push(std::mem::take(&mut current));
+                    }
+                }
+            }
+            prop_assert_eq!(found, payloads);
+            prop_assert_eq!(current, b"");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! [manifest](manifest) exists, which is written last; a [claim] marks the run that writes it, or
 //! the removal of it. This crate knows nothing of how backups are written or read.
 
+pub mod archive;
 pub mod catalogue;
 pub mod chain;
 pub mod claim;

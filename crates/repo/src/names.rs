@@ -81,7 +81,7 @@ impl fmt::Display for BackupName {
 }
 
 /// Run ID: 128 random bits that distinguish a run from every other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub [u8; 16]);
 
 impl RunId {

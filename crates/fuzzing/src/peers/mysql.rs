@@ -1,7 +1,8 @@
 //! A server's side of a MySQL connection: greeting, login, results.
 
 use xb_mysql::{
-    Account, Channel, Error, Greeting, Login, Packets, Reply, Step, capabilities as can,
+    Account, Channel, DumpReply, Dumped, Error, Greeting, Login, Packets, Reply, Step,
+    capabilities as can,
 };
 
 use crate::inputs::with_head;
@@ -92,6 +93,48 @@ impl Session<'_> {
         }
         Ok(None)
     }
+}
+
+/// Any bytes as a server's answer to a request for its binary log: however they arrive, they mean the same.
+pub(crate) fn dump(data: &[u8]) {
+    let Some((&how, bytes)) = data.split_first() else { return };
+    assert_eq!(dumped(bytes, usize::MAX), dumped(bytes, usize::from(how) + 1));
+}
+
+/// The events, one after the other with the end of each, and the error at their end.
+fn dumped(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, String) {
+    let (mut packets, mut reply) = (Packets::new(LIMIT), DumpReply::new());
+    let mut events = vec![Vec::new()];
+    for mut input in bytes.chunks(piece) {
+        loop {
+            match reply.take(&mut packets, &mut input) {
+                Ok(Some(Dumped::Event(part))) => {
+                    events.last_mut().unwrap().extend_from_slice(part.bytes);
+                    if part.is_last {
+                        events.push(Vec::new());
+                    }
+                }
+                Ok(Some(Dumped::End)) => return (events, "end".to_owned()),
+                Ok(None) => break,
+                Err(error) => return (events, error.to_string()),
+            }
+        }
+    }
+    (events, String::new())
+}
+
+/// Events in packets, an error, and an end.
+pub(crate) fn dump_seeds() -> Vec<Vec<u8>> {
+    let answer = |payloads: &[&[u8]]| {
+        let mut packets = Packets::new(0);
+        let framed: Vec<u8> = payloads.iter().flat_map(|each| packets.frame(each)).collect();
+        [&[4][..], &framed].concat()
+    };
+    let event = b"\0\0\0\0\0\x1b\x01\0\0\0\x1d\0\0\0\x90\x01\0\0\0\0bin.000001";
+    vec![
+        answer(&[event, event, b"\xff\xd4\x04#HY000Could not find first log file name"]),
+        answer(&[event, b"\xfe\0\0\0\0"]),
+    ]
 }
 
 /// Recorded connections, each with what its client had asked for, and with what ours asks for.

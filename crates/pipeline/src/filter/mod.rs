@@ -15,7 +15,10 @@ use std::io::{self, Chain, Cursor, Read};
 use xb_encryptor::is_keys_block;
 
 pub use facts::{Facts, FactsError, KeysFacts, NativeFacts, XbcryptFacts, facts};
-pub use native::{OpenFile, OpenFileError, SealFile, SealFileError, open_file, seal_file};
+pub use native::{
+    OpenFile, OpenFileError, SealFile, SealFileError, open_file, read_stream, seal_file,
+    write_stream,
+};
 pub use xb_frame::Codec;
 pub use xbcrypt::{
     XbcryptFilterError, XbcryptRead, XbcryptWrite, xbcrypt_decrypt, xbcrypt_encrypt,

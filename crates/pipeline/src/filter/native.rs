@@ -118,33 +118,81 @@ where
     let context = SealContext { stream_id, commitment, header: &bytes };
     let (sealer, _) = fresh.sealer(&context, Backend::default())?;
 
-    let plan = put_plan(settings.threads)?;
     let mut start = Vec::new();
     source
         .by_ref()
         .take(MAGIC_LEN as u64)
         .read_to_end(&mut start)
         .map_err(|source| PackError::Read { position: start.len() as u64, source })?;
-    let mut write = |bytes: &[u8]| {
-        observer.add_stored(bytes.len() as u64);
-        out.write_all(bytes)
-    };
     let content = if start == xb_reader::MAGIC && !settings.raw {
         Content::Xbstream(XbstreamInput { rule: EndRule::AnyEnd, dialect: Dialect::Auto })
     } else {
         Content::Raw
     };
     let source = Cursor::new(start).chain(source);
-    if matches!(content, Content::Raw) && settings.compress == Algorithm::None {
-        write(&block).map_err(SealFileError::Write)?;
-        return Ok(seal_raw(source, &header, sealer, settings.threads, observer, write)?);
-    }
     let stream = NativeStream { header, compress: settings.compress.into(), sealer: Some(sealer) };
+    let write = |bytes: &[u8]| out.write_all(bytes);
+    pack_file(source, (&block, content, stream), settings, observer, write)
+}
+
+/// Creates a native stream without a keys block from `source`: header, frames, trailer. With `seal`, the ID
+/// of the stream and its key, the frames are sealed. The output is not flushed.
+///
+/// # Errors
+/// As [`seal_file`].
+pub fn write_stream<R, W>(
+    source: R,
+    out: &mut W,
+    seal: Option<([u8; 16], FreshKey)>,
+    settings: &SealFile<'_>,
+    observer: &Observer,
+) -> Result<Summary, SealFileError>
+where
+    R: Read + Send + 'static,
+    W: Write,
+{
+    let (header, sealer) = match seal {
+        Some((stream_id, fresh)) => {
+            let commitment = fresh.key().commitment(&stream_id);
+            let header = StreamHeader::new(StreamId(stream_id))
+                .with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
+            let bytes = header.encode();
+            let context = SealContext { stream_id, commitment, header: &bytes };
+            let (sealer, _) = fresh.sealer(&context, Backend::default())?;
+            (header, Some(sealer))
+        }
+        None => (StreamHeader::new(StreamId(new_stream_id()?)), None),
+    };
+    let stream = NativeStream { header, compress: settings.compress.into(), sealer };
+    let write = |bytes: &[u8]| out.write_all(bytes);
+    pack_file(source, (&[], Content::Raw, stream), settings, observer, write)
+}
+
+/// Writes `front`, then the native stream of `source`.
+fn pack_file<R: Read + Send + 'static>(
+    source: R,
+    (front, content, mut stream): (&[u8], Content, NativeStream),
+    settings: &SealFile<'_>,
+    observer: &Observer,
+    mut out: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<Summary, SealFileError> {
+    let plan = put_plan(settings.threads)?;
+    let mut write = |bytes: &[u8]| {
+        observer.add_stored(bytes.len() as u64);
+        out(bytes)
+    };
+    if matches!(content, Content::Raw)
+        && settings.compress == Algorithm::None
+        && let Some(sealer) = stream.sealer.take()
+    {
+        write(front).map_err(SealFileError::Write)?;
+        return Ok(seal_raw(source, &stream.header, sealer, settings.threads, observer, write)?);
+    }
     let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
     let (parts, arriving) = bounded(1);
     let sink = move |part: Part| parts.send(part.payload).map_err(|_| Closed);
     let putting = start_pack(source, put, &Budget::new(plan.memory), observer, sink)?;
-    write(&block).map_err(SealFileError::Write)?;
+    write(front).map_err(SealFileError::Write)?;
     for part in arriving {
         part.iter().try_for_each(|bytes| write(bytes)).map_err(SealFileError::Write)?;
     }
@@ -270,9 +318,43 @@ where
         return Err(OpenFileError::Magic { got: magic });
     };
     let start = front.position - header.len() as u64;
+    unpack_file((Cursor::new(header).chain(source), start), out, key, plan, observer)
+}
+
+/// Opens a native stream without a keys block, and writes its plain bytes, as [`open_file`] does. A sealed
+/// stream needs its `key`; with a key, the stream must be sealed.
+///
+/// # Errors
+/// [`OpenFileError`], the first cause. The bytes written by then are genuine, but incomplete.
+pub fn read_stream<R, W>(
+    source: R,
+    out: &mut W,
+    key: Option<DataKey>,
+    settings: OpenFile,
+    observer: &Observer,
+) -> Result<Summary, OpenFileError>
+where
+    R: Read + Send + 'static,
+    W: Write,
+{
+    let plan = get_plan(settings.threads)?;
+    unpack_file((source, 0), out, key.map(Arc::new), plan, observer)
+}
+
+fn unpack_file<R, W>(
+    (source, start): (R, u64),
+    out: &mut W,
+    key: Option<Arc<DataKey>>,
+    plan: UnpackPlan,
+    observer: &Observer,
+) -> Result<Summary, OpenFileError>
+where
+    R: Read + Send + 'static,
+    W: Write,
+{
     let failed = Failed::default();
     let ranges = Ranges {
-        source: Cursor::new(header).chain(source),
+        source,
         pool: SlabPool::new(SLAB, plan.depth + RANGES),
         position: start,
         failed: Arc::clone(&failed),

@@ -1,0 +1,107 @@
+//! Why an archive cannot be received.
+
+use xb_encryptor::{KeysObjectError, NoRandom, WrapError};
+use xb_pipeline::filter::SealFileError;
+use xb_repo::archive::record::RecordError;
+use xb_repo::error::RepoError;
+use xb_uploader::{StoreError, StoreErrorKind};
+
+/// Reason why a stream of an archive ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// The connection, or what the server says.
+    #[error(transparent)]
+    Server(#[from] xb_mysql::Error),
+    /// What the server sends is no binary log, or does not follow.
+    #[error("the server sent what cannot be its binary log: {0}")]
+    Log(#[from] xb_binlog::Error),
+    /// The server writes no binary log.
+    #[error("the server writes no binary log")]
+    NoLog,
+    /// The server is not one of MariaDB.
+    #[error("the server is {version}: binary logs are archived of MariaDB only")]
+    Fork {
+        /// Version of the server.
+        version: String,
+    },
+    /// The server ended the connection in order.
+    #[error("the server ended the connection")]
+    Ended,
+    /// The server's history differs from the archive's.
+    #[error("the server's history is not the archive's: {0}")]
+    Differs(String),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The records of the archive.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+    /// A record of our own.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A segment cannot be packed.
+    #[error(transparent)]
+    Pack(#[from] SealFileError),
+    /// The key slots cannot be made.
+    #[error(transparent)]
+    Wrap(#[from] WrapError),
+    /// The key slots do not fit.
+    #[error(transparent)]
+    Keys(#[from] KeysObjectError),
+    /// No random bytes.
+    #[error(transparent)]
+    Random(#[from] NoRandom),
+    /// The state directory.
+    #[error("{path}: {source}")]
+    State {
+        /// Path of the file.
+        path: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// An internal invariant is broken.
+    #[error("{0}; this is a bug")]
+    Bug(&'static str),
+}
+
+impl ArchiveError {
+    /// Whether another try can succeed without a change of settings.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Server(xb_mysql::Error::Server(error)) => !matches!(
+                error.code,
+                // Access denied, in its forms; an account or a privilege that is missing.
+                1044 | 1045 | 1142 | 1227 | 1698
+            ),
+            Self::Server(error) => matches!(
+                error,
+                xb_mysql::Error::Closed { .. }
+                    | xb_mysql::Error::Timeout { .. }
+                    | xb_mysql::Error::Io { .. }
+                    | xb_mysql::Error::OutOfOrder { .. }
+            ),
+            Self::Log(_) | Self::Ended | Self::Differs(_) => true,
+            Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
+                error.kind == StoreErrorKind::Unavailable
+            }
+            _ => false,
+        }
+    }
+
+    /// Advice for the operator, if there is any.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Server(xb_mysql::Error::Server(error)) if matches!(error.code, 1045 | 1227) => {
+                Some(
+                    "give the account REPLICATION SLAVE (on MariaDB 10.5 and later also BINLOG MONITOR)",
+                )
+            }
+            Self::NoLog => Some("start the server with --log-bin"),
+            Self::Store(error) => error.hint(),
+            Self::Repo(error) => error.hint(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The archive of a server's binary logs: receive, list, verify.
+
+pub(crate) mod notice;
+pub(crate) mod read;
+pub(crate) mod receive;
+mod segmenter;
+mod session;
+mod start;
+mod state;
+pub(crate) mod verify;
+mod writer;

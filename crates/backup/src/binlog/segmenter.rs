@@ -1,0 +1,385 @@
+//! Cuts what a server sends into segments. No I/O: bytes go in, segments come out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use xb_binlog::{Event, History, LogPosition, Sent, SentReader};
+use xb_repo::archive::segment::{AHEAD, BarrierAt, Commits, LastTransaction, MAX_BARRIERS};
+use xb_repo::archive::stream::At;
+use xb_repo::hex::hex;
+
+use crate::archive_error::ArchiveError;
+
+/// A segment has at most about this many plain bytes.
+pub(crate) const SIZE: usize = 16 << 20;
+/// An event that begins a transaction has fewer bytes than this.
+const MAX_BEGIN: usize = 4096;
+
+/// A segment before it is numbered and sealed.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) from: At,
+    pub(crate) to: At,
+    pub(crate) next_log: Option<String>,
+    pub(crate) description: Vec<u8>,
+    pub(crate) gtids_before: Option<String>,
+    pub(crate) gtids_after: Option<String>,
+    pub(crate) starts_inside: bool,
+    pub(crate) ends_inside: bool,
+    pub(crate) transactions: u64,
+    pub(crate) commits: Option<Commits>,
+    pub(crate) received: [Timestamp; 2],
+    pub(crate) last: Option<LastTransaction>,
+    pub(crate) barriers: Vec<BarrierAt>,
+    pub(crate) more_barriers: u64,
+    pub(crate) prepared: u64,
+    pub(crate) altering: u64,
+}
+
+/// What came of some bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Segments that are whole.
+    pub(crate) cuts: Vec<Cut>,
+    /// The server was idle, and everything that it sent is in segments.
+    pub(crate) is_idle: bool,
+}
+
+/// Turns events into segments.
+#[derive(Debug)]
+pub(crate) struct Segmenter {
+    reader: SentReader,
+    history: History,
+    /// Age of an unstored byte at which a segment is cut.
+    age: Duration,
+    size: usize,
+    current: Option<Current>,
+    last: Option<LastTransaction>,
+    /// Digest of the open transaction.
+    digest: Option<Sha256>,
+    /// Bytes of the event that is arriving, outside of a transaction: it may begin one.
+    arriving: Vec<u8>,
+    /// Number of bytes of that event that have arrived.
+    arrived: u64,
+    gtids_before: Option<String>,
+}
+
+/// A segment that grows.
+#[derive(Debug)]
+struct Current {
+    bytes: Vec<u8>,
+    from: LogPosition,
+    begun: Timestamp,
+    starts_inside: bool,
+    transactions: u64,
+    /// Times of commits, first and last; the greatest of those that are not ahead of the clock; those ahead.
+    first: Option<u32>,
+    last: u32,
+    greatest: Option<u32>,
+    ahead: Vec<u32>,
+    barriers: Vec<BarrierAt>,
+    more_barriers: u64,
+}
+
+impl Segmenter {
+    /// Begins where `reader` and `history` are, between two transactions.
+    pub(crate) fn new(
+        reader: SentReader,
+        history: History,
+        last: Option<LastTransaction>,
+        age: Duration,
+    ) -> Self {
+        let gtids_before = history.gtids().map(ToString::to_string);
+        Self {
+            reader,
+            history,
+            age,
+            size: SIZE,
+            current: None,
+            last,
+            digest: None,
+            arriving: Vec::new(),
+            arrived: 0,
+            gtids_before,
+        }
+    }
+
+    #[cfg(test)]
+    fn with_size(mut self, size: usize) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// Takes bytes of a packet.
+    pub(crate) fn take(
+        &mut self,
+        mut input: &[u8],
+        is_last: bool,
+        now: Timestamp,
+    ) -> Result<Progress, ArchiveError> {
+        let mut progress = Progress::default();
+        loop {
+            let position = self.reader.position().cloned();
+            let mut bytes = Vec::new();
+            let sent = self.reader.next(&mut input, &mut bytes)?;
+            if !bytes.is_empty() {
+                self.store(position.as_ref(), &bytes, now)?;
+            }
+            let Some(sent) = sent else { break };
+            self.event(&sent, &mut progress, now)?;
+        }
+        // A transaction of any size passes in the memory of a segment.
+        if self.current.as_ref().is_some_and(|current| current.bytes.len() >= self.size) {
+            self.cut(None, now, &mut progress)?;
+        }
+        if is_last {
+            self.reader.end_packet()?;
+        }
+        Ok(progress)
+    }
+
+    /// Appends the new bytes of the event that is arriving.
+    fn store(
+        &mut self,
+        position: Option<&LogPosition>,
+        bytes: &[u8],
+        now: Timestamp,
+    ) -> Result<(), ArchiveError> {
+        if self.current.is_none() {
+            let from = position.cloned().ok_or(ArchiveError::Bug("bytes of no log"))?;
+            let is_inside = self.history.open().is_some();
+            // The event may have begun in an earlier segment.
+            let from = LogPosition::new(from.log(), from.offset() + self.arrived);
+            let from = from.ok_or(ArchiveError::Bug("a log without a name"))?;
+            self.current = Some(Current {
+                bytes: Vec::new(),
+                from,
+                begun: now,
+                starts_inside: is_inside,
+                transactions: 0,
+                first: None,
+                last: 0,
+                greatest: None,
+                ahead: Vec::new(),
+                barriers: Vec::new(),
+                more_barriers: 0,
+            });
+        }
+        if let Some(current) = &mut self.current {
+            current.bytes.extend_from_slice(bytes);
+        }
+        self.arrived += bytes.len() as u64;
+        match &mut self.digest {
+            Some(digest) => digest.update(bytes),
+            // One that begins a transaction is short.
+            None if self.arriving.len() < MAX_BEGIN => self.arriving.extend_from_slice(bytes),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        sent: &Sent,
+        progress: &mut Progress,
+        now: Timestamp,
+    ) -> Result<(), ArchiveError> {
+        let entry = sent.entry();
+        if matches!(entry.event, Event::Heartbeat) {
+            self.cut_if_old(now, progress)?;
+            progress.is_idle = self.current.is_none();
+            return Ok(());
+        }
+        let log = self.history.log().to_owned();
+        // A server that crashed ends its log without an event.
+        if let (Sent::MadeUp(_), Event::Rotate(rotate)) = (sent, &entry.event) {
+            if self.current.is_some() {
+                self.cut(Some(&rotate.file), now, progress)?;
+            }
+            self.digest = None;
+        }
+        let step = self.history.push(entry)?;
+        let Sent::Log(_) = sent else {
+            return Ok(());
+        };
+        let event = std::mem::take(&mut self.arriving);
+        self.arrived = 0;
+        let current = self.current.as_mut().ok_or(ArchiveError::Bug("an event without bytes"))?;
+        let at = |offset| At { log: log.clone(), offset };
+        if let Some(barrier) = step.barrier {
+            match current.barriers.len() < MAX_BARRIERS {
+                true => current.barriers.push(BarrierAt::new(barrier, at(entry.begin))),
+                false => current.more_barriers += 1,
+            }
+        }
+        let begins = self.history.open().is_some_and(|open| open.begin == entry.begin)
+            || step.ended.as_ref().is_some_and(|ended| ended.begin == entry.begin);
+        if begins {
+            self.digest = Some(Sha256::new_with_prefix(&event));
+        }
+        if let Some(ended) = step.ended {
+            current.transactions += 1;
+            current.first = current.first.or(Some(ended.seconds));
+            current.last = ended.seconds;
+            current.ahead.push(ended.seconds);
+            // Those that are not ahead of the clock by now never will be.
+            current.settle(now);
+            let digest =
+                self.digest.take().ok_or(ArchiveError::Bug("a transaction without bytes"))?;
+            let gtid = ended.first.mariadb_gtid().map(|gtid| gtid.to_string());
+            self.last = Some(LastTransaction {
+                gtid: gtid.ok_or(ArchiveError::Bug("a transaction of another fork"))?,
+                from: at(ended.begin),
+                to: at(ended.end),
+                sha256: hex(&digest.finalize()),
+            });
+        }
+        if let Event::GtidList(_) = &entry.event
+            && current.transactions == 0
+            && self.gtids_before.is_none()
+        {
+            self.gtids_before = self.history.gtids().map(ToString::to_string);
+        }
+        match &entry.event {
+            Event::Rotate(rotate) => self.cut(Some(&rotate.file), now, progress)?,
+            _ if self.history.open().is_none() => self.cut_if_old(now, progress)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Cuts between two transactions, if a byte is old enough or there are enough of them.
+    fn cut_if_old(&mut self, now: Timestamp, progress: &mut Progress) -> Result<(), ArchiveError> {
+        let is_due = self.current.as_ref().is_some_and(|current| {
+            let age = now.duration_since(current.begun);
+            current.bytes.len() >= self.size
+                || Duration::try_from(age).is_ok_and(|age| age >= self.age)
+        });
+        match is_due && self.history.open().is_none() {
+            true => self.cut(None, now, progress),
+            false => Ok(()),
+        }
+    }
+
+    fn cut(
+        &mut self,
+        next_log: Option<&str>,
+        now: Timestamp,
+        progress: &mut Progress,
+    ) -> Result<(), ArchiveError> {
+        let Some(mut current) = self.current.take() else { return Ok(()) };
+        current.settle(now);
+        let from = At::from(&current.from);
+        let to = At { log: from.log.clone(), offset: from.offset + current.bytes.len() as u64 };
+        let gtids_after = self.history.gtids().map(ToString::to_string);
+        let gtids_before = std::mem::replace(&mut self.gtids_before, gtids_after.clone());
+        let commits = current.first.zip(current.greatest);
+        let last = current.last;
+        progress.cuts.push(Cut {
+            from,
+            to,
+            next_log: next_log.map(str::to_owned),
+            description: self.reader.description().to_vec(),
+            gtids_before,
+            gtids_after,
+            starts_inside: current.starts_inside,
+            ends_inside: self.history.open().is_some(),
+            transactions: current.transactions,
+            commits: commits.map(|(first, greatest)| Commits { first, last, greatest }),
+            received: [current.begun, now.max(current.begun)],
+            last: self.last.clone(),
+            barriers: current.barriers,
+            more_barriers: current.more_barriers,
+            prepared: self.history.prepared().count() as u64,
+            altering: self.history.altering().count() as u64,
+            bytes: current.bytes,
+        });
+        Ok(())
+    }
+}
+
+impl Current {
+    /// Counts the times that the clock has reached.
+    fn settle(&mut self, now: Timestamp) {
+        let clock = now.as_second().saturating_add(AHEAD);
+        let reached = self.ahead.extract_if(.., |time| i64::from(*time) <= clock).max();
+        self.greatest = self.greatest.max(reached);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use xb_binlog::{ChecksumKind, Reader};
+
+    use super::*;
+
+    /// The server names the log that it sends, from its first event on.
+    const ROTATION: &[u8] =
+        b"\0\0\0\0\x04\x01\0\0\0\x25\0\0\0\0\0\0\0\x20\0\x04\0\0\0\0\0\0\0bin.000003";
+
+    /// Where the events of a log begin.
+    fn events(log: &[u8]) -> Vec<(usize, usize)> {
+        let (mut reader, mut input, mut found) = (Reader::new(), log, Vec::new());
+        while let Some(entry) = reader.next(&mut input).unwrap() {
+            found
+                .push((usize::try_from(entry.begin).unwrap(), usize::try_from(entry.end).unwrap()));
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn segments_are_the_log_cut_between_transactions(
+            piece in 1_usize..300,
+            size in 50_usize..2000,
+            age in 0_u64..3,
+        ) {
+            let log = xb_testkit::vectors::read("binlog/mariadb.000003-no-checksum");
+            let reader = SentReader::new(ChecksumKind::None);
+            let history = History::new("bin.000003", None);
+            let age = Duration::from_secs(age);
+            let mut segmenter = Segmenter::new(reader, history, None, age).with_size(size);
+            let mut now = Timestamp::from_second(2_000_000_000).unwrap();
+            let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
+            for (begin, end) in events(&log) {
+                let packet = &log[begin..end];
+                let pieces = packet.chunks(piece).count();
+                for (n, part) in packet.chunks(piece).enumerate() {
+                    cuts.extend(segmenter.take(part, n + 1 == pieces, now).unwrap().cuts);
+                }
+                now += Duration::from_secs(1);
+            }
+            let heartbeat = [&[0, 0, 0, 0, 27, 1, 0, 0, 0, 19, 0, 0, 0][..], &[0; 6]].concat();
+            now += Duration::from_secs(9);
+            let progress = segmenter.take(&heartbeat, true, now).unwrap();
+            prop_assert!(progress.is_idle);
+            cuts.extend(progress.cuts);
+            let mut offset = 4;
+            let mut before: Option<&Cut> = None;
+            for cut in &cuts {
+                let end = offset + cut.bytes.len();
+                prop_assert_eq!(cut.from.offset, offset as u64);
+                prop_assert_eq!(cut.to.offset, end as u64);
+                prop_assert!(cut.bytes == log[offset..end]);
+                prop_assert!(!cut.ends_inside || cut.bytes.len() >= size);
+                if let Some(before) = before {
+                    prop_assert_eq!(cut.starts_inside, before.ends_inside);
+                    prop_assert_eq!(&cut.gtids_before, &before.gtids_after);
+                }
+                if let Some(last) = &cut.last {
+                    let place = usize::try_from(last.from.offset).unwrap()
+                        ..usize::try_from(last.to.offset).unwrap();
+                    prop_assert_eq!(&last.sha256, &hex(&Sha256::digest(&log[place])));
+                }
+                offset = end;
+                before = Some(cut);
+            }
+            prop_assert_eq!(offset, log.len());
+            let transactions: u64 = cuts.iter().map(|cut| cut.transactions).sum();
+            prop_assert!(transactions > 1);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! One connection to the server: asks what it is and has, and receives its log in a thread of its own.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, Sent, SentReader};
+use xb_mysql::{Access, Client, Dump, Dumped, HangUp, Replica, Start as From, Timeouts};
+use xb_repo::archive::segment::LastTransaction;
+use xb_repo::hex::hex;
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::segmenter::{Cut, Segmenter};
+use crate::binlog::start::{ServerLog, Start};
+
+/// Time limit of each step of a login and of each short statement.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A server's error for a log or a position that it cannot send.
+const NO_SUCH_POSITION: u16 = 1236;
+
+/// What the receiver has to know about the server.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    pub(crate) version: String,
+    pub(crate) id: u32,
+    pub(crate) logs: Vec<ServerLog>,
+}
+
+/// What the thread tells.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// The stored transaction was sent again with the same bytes, if there is one: the stream may begin.
+    Begun,
+    /// A segment.
+    Segment(Box<Cut>),
+    /// The server had nothing more at this time.
+    Idle(Timestamp),
+}
+
+/// Connects, and asks.
+pub(crate) fn connect(access: &Access) -> Result<(Client, Server), ArchiveError> {
+    let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
+    let mut client = Client::connect(&access.target, &access.account, timeouts)?;
+    let rows = client.rows("SELECT @@version, @@server_id, @@log_bin")?;
+    let row = rows.first().ok_or(xb_mysql::Error::Unexpected)?;
+    let text = |column| row.get(column).map(|value| String::from_utf8_lossy(value).into_owned());
+    let (version, id, is_on) = (text(0), text(1), text(2));
+    let version = version.ok_or(xb_mysql::Error::Unexpected)?;
+    if !version.contains("MariaDB") {
+        return Err(ArchiveError::Fork { version });
+    }
+    if is_on.as_deref() != Some("1") {
+        return Err(ArchiveError::NoLog);
+    }
+    let id = id.and_then(|id| id.parse().ok()).ok_or(xb_mysql::Error::Unexpected)?;
+    let rows = client.rows("SHOW BINARY LOGS")?;
+    let logs = rows.iter().map(|row| {
+        let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
+        Some((text(0)?, text(1)?.parse().ok()?))
+    });
+    let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
+    Ok((client, Server { version, id, logs }))
+}
+
+/// A thread that receives; it ends when the connection or the channel does.
+pub(crate) struct Receiving {
+    pub(crate) messages: mpsc::Receiver<Message>,
+    pub(crate) hang_up: HangUp,
+    thread: std::thread::JoinHandle<ArchiveError>,
+}
+
+impl Receiving {
+    /// Why it ended.
+    pub(crate) fn join(self) -> ArchiveError {
+        self.hang_up.now();
+        drop(self.messages);
+        self.thread.join().unwrap_or(ArchiveError::Bug("the thread that receives panicked"))
+    }
+}
+
+/// Asks for the log, and receives it. An unstored byte waits for `age` at most.
+pub(crate) fn receive(
+    client: Client,
+    start: &Start,
+    replica_id: u32,
+    age: Duration,
+) -> Result<Receiving, ArchiveError> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim().to_owned();
+    // A sign of life comes in time to cut a segment.
+    let heartbeat = (age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
+    let replica = Replica { server_id: replica_id, host, heartbeat };
+    let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
+    // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
+    let offset = u32::try_from(from.offset).unwrap_or(4);
+    let from = From::Position { log: from.log.clone(), offset };
+    let dump = client.dump(&replica, &from, heartbeat * 4 + PATIENCE)?;
+    let hang_up = dump.hang_up()?;
+    let (sender, messages) = mpsc::channel(1);
+    let start = start.clone();
+    let work = move || match run(dump, &start, age / 2, &sender) {
+        Ok(()) => ArchiveError::Ended,
+        Err(error) => error,
+    };
+    let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
+    let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
+    Ok(Receiving { messages, hang_up, thread })
+}
+
+/// Receives until the connection or the channel ends.
+fn run(
+    mut dump: Dump,
+    start: &Start,
+    age: Duration,
+    out: &mpsc::Sender<Message>,
+) -> Result<(), ArchiveError> {
+    let checksums = match dump.has_checksums() {
+        true => ChecksumKind::Crc32,
+        false => ChecksumKind::None,
+    };
+    let mut overlap = Overlap::new(SentReader::new(checksums), start);
+    while !overlap.is_over() {
+        match dump.next(|dumped| overlap.take(dumped)).map_err(ArchiveError::from).flatten() {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => return Err(differing(error)),
+        }
+    }
+    if out.blocking_send(Message::Begun).is_err() {
+        return Ok(());
+    }
+    let gtids = start.gtids.as_ref().map(|gtids| gtids.parse::<GtidState>());
+    let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
+    let history = History::new(&start.at.log, gtids);
+    let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
+    loop {
+        let now = Timestamp::now();
+        let progress = dump.next(|dumped| match dumped {
+            Dumped::Event(part) => segmenter.take(part.bytes, part.is_last, now),
+            Dumped::End => Err(ArchiveError::Ended),
+        })??;
+        for cut in progress.cuts {
+            // While the store is away, this waits: the server keeps what was not received.
+            if out.blocking_send(Message::Segment(Box::new(cut))).is_err() {
+                return Ok(());
+            }
+        }
+        if progress.is_idle && out.blocking_send(Message::Idle(now)).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Where the stored transaction should be, the server has something else, or nothing: that is another history.
+fn differing(error: ArchiveError) -> ArchiveError {
+    match error {
+        ArchiveError::Server(xb_mysql::Error::Server(said)) if said.code == NO_SUCH_POSITION => {
+            ArchiveError::Differs(said.to_string())
+        }
+        ArchiveError::Log(error) => ArchiveError::Differs(error.to_string()),
+        error => error,
+    }
+}
+
+/// Compares the transaction that is sent again.
+struct Overlap {
+    reader: SentReader,
+    expected: Option<LastTransaction>,
+    /// Offset at which it begins.
+    from: u64,
+    digest: Sha256,
+    is_over: bool,
+}
+
+impl Overlap {
+    fn new(reader: SentReader, start: &Start) -> Self {
+        let expected = start.overlap.clone();
+        let from = expected.as_ref().map_or(start.at.offset, |last| last.from.offset);
+        // Without one, the log is passed over up to the position.
+        let is_over = expected.is_none() && u32::try_from(from).is_ok();
+        Self { reader, expected, from, digest: Sha256::new(), is_over }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Takes bytes; false if the server ends. Parts of a packet end with an event, so that nothing behind the
+    /// overlap is taken.
+    fn take(&mut self, dumped: Dumped<'_>) -> Result<bool, ArchiveError> {
+        let Dumped::Event(part) = dumped else { return Ok(false) };
+        let mut input = part.bytes;
+        loop {
+            let before = self.reader.position().cloned();
+            let mut bytes = Vec::new();
+            let sent = self.reader.next(&mut input, &mut bytes)?;
+            if before.as_ref().is_some_and(|at| at.offset() >= self.from) {
+                self.digest.update(&bytes);
+            }
+            let Some(sent) = sent else { break };
+            self.event(&sent, before.as_ref())?;
+        }
+        if part.is_last {
+            self.reader.end_packet()?;
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, sent: &Sent, before: Option<&LogPosition>) -> Result<(), ArchiveError> {
+        let differs = |what: String| Err(ArchiveError::Differs(what));
+        let at = before.map(ToString::to_string).unwrap_or_default();
+        if let Event::Heartbeat = sent.entry().event {
+            return differs(format!("the log ends at {at}, before what is stored"));
+        }
+        let Some(now) = self.reader.position() else { return Ok(()) };
+        let Some(expected) = &self.expected else {
+            self.is_over = now.offset() >= self.from;
+            return Ok(());
+        };
+        if now.log() != expected.to.log {
+            return differs(format!("the log {} ends before what is stored", expected.to.log));
+        }
+        if now.offset() < expected.to.offset {
+            return Ok(());
+        }
+        let digest = hex(&std::mem::take(&mut self.digest).finalize());
+        if now.offset() != expected.to.offset || digest != expected.sha256 {
+            let gtid = &expected.gtid;
+            return differs(format!(
+                "the transaction {gtid} at {} has other bytes than the stored one",
+                expected.from
+            ));
+        }
+        self.is_over = true;
+        Ok(())
+    }
+}

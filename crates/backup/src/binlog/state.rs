@@ -1,0 +1,44 @@
+//! What the receiver remembers on its host: the head of its last stored segment.
+//!
+//! Whoever can write to the store can change heads there. A receiver that remembers its own cannot be made to
+//! skip anything.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use xb_repo::archive::record::Record;
+use xb_repo::archive::segment::SegmentHead;
+
+use crate::archive_error::ArchiveError;
+
+/// The file of one server.
+#[derive(Debug, Clone)]
+pub(crate) struct StateFile(PathBuf);
+
+impl StateFile {
+    pub(crate) fn new(folder: &Path, server: &str) -> Self {
+        Self(folder.join(format!("binlog-{server}")))
+    }
+
+    /// The head that was written last; `None` if there is none.
+    pub(crate) fn read(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
+        match std::fs::read(&self.0) {
+            Ok(bytes) => Ok(Some(Record::decode(&bytes)?)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(self.failed(source)),
+        }
+    }
+
+    /// Writes a head, whole or not at all.
+    pub(crate) fn write(&self, head: &[u8]) -> Result<(), ArchiveError> {
+        let new = self.0.with_extension("new");
+        std::fs::File::create(&new)
+            .and_then(|mut file| file.write_all(head).and_then(|()| file.sync_all()))
+            .and_then(|()| std::fs::rename(&new, &self.0))
+            .map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: std::io::Error) -> ArchiveError {
+        ArchiveError::State { path: self.0.display().to_string(), source }
+    }
+}

@@ -1,0 +1,277 @@
+//! Writes the objects of a stream: seals segments, stores several at once, and moves forward over those that
+//! are stored without a hole.
+
+use std::io::Cursor;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use xb_compressor::Algorithm;
+use xb_encryptor::{ArchiveKey, KeySlots, KeysObject, MacKey};
+use xb_pipeline::Observer;
+use xb_pipeline::filter::{SealFile, write_stream};
+use xb_repo::archive::names::{ALIVE, END, HEAD, KEYS, segment_name, server_folder, stream_folder};
+use xb_repo::archive::record::{Content, FORMAT, Record, digest};
+use xb_repo::archive::segment::{Body, SegmentHead};
+use xb_repo::archive::stream::{Alive, At, End, StreamHead};
+use xb_repo::error::RepoError;
+use xb_repo::hex::hex;
+use xb_repo::names::RunId;
+use xb_repo::root::Root;
+use xb_uploader::{StoreError, StoreErrorKind};
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::notice::{Notice, Tell};
+use crate::binlog::segmenter::Cut;
+use crate::binlog::session::Server;
+use crate::binlog::start::Start;
+
+/// The longest pause between two tries to store an object, in seconds.
+const LONGEST_PAUSE: u64 = 30;
+
+/// A stream that is being written.
+pub(crate) struct StreamWriter {
+    root: Root,
+    folder: String,
+    id: RunId,
+    key: Option<Arc<ArchiveKey>>,
+    mac: Option<MacKey>,
+    compress: Algorithm,
+    threads: usize,
+    tell: Tell,
+    /// Number of the next segment, and the digest of the head before it.
+    number: u64,
+    previous: String,
+    /// What is stored without a hole.
+    stored: Stored,
+}
+
+/// What is stored without a hole.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) segments: u64,
+    head: String,
+    pub(crate) position: At,
+    pub(crate) covered_until: Option<Timestamp>,
+}
+
+/// A segment on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Packed {
+    pub(crate) number: u64,
+    pub(crate) digest: String,
+    /// Its head, as it is stored.
+    pub(crate) record: Bytes,
+    pub(crate) to: At,
+    object: Bytes,
+}
+
+impl StreamWriter {
+    /// Begins a stream: writes its head and its key slots. Without key slots it is not sealed.
+    pub(crate) async fn begin(
+        root: &Root,
+        (server_name, server): (&str, &Server),
+        start: &Start,
+        (key_slots, compress, threads): (&KeySlots, Algorithm, usize),
+        tell: Tell,
+    ) -> Result<Self, ArchiveError> {
+        let id = RunId::random().map_err(RepoError::from)?;
+        let folder = server_folder(server_name).map_err(RepoError::from)?;
+        let folder = stream_folder(&folder, id);
+        let slots = key_slots.list();
+        let key = (!slots.is_empty()).then(ArchiveKey::generate).transpose()?;
+        let keys = key.as_ref().map(|key| KeysObject::seal(key.key(), id.0, &slots)).transpose()?;
+        let mac = key.as_ref().map(|key| key.key().archive_mac(&id.0));
+        let sealed = keys.iter().flat_map(KeysObject::slots).map(|slot| slot.to_string()).collect();
+        let head = StreamHead {
+            format: FORMAT,
+            stream: id.to_string(),
+            server: server_name.to_owned(),
+            tool: concat!("xbcloud-rs ", env!("CARGO_PKG_VERSION")).to_owned(),
+            started: Timestamp::now(),
+            server_version: server.version.clone(),
+            server_id: server.id,
+            start: start.at.clone(),
+            gtids: start.gtids.clone(),
+            begins: start.begins.clone(),
+            sealed,
+        };
+        let head = Record::encode(&head, mac.as_ref())?;
+        let previous = digest(&head);
+        let stored = Stored {
+            segments: 0,
+            head: previous.clone(),
+            position: start.at.clone(),
+            covered_until: None,
+        };
+        let key = key.map(Arc::new);
+        let root = root.clone();
+        let writer = Self {
+            root,
+            folder,
+            id,
+            key,
+            mac,
+            compress,
+            threads,
+            tell,
+            number: 0,
+            previous,
+            stored,
+        };
+        writer.create(HEAD, head.into()).await?;
+        if let Some(keys) = keys {
+            writer.create(KEYS, keys.encode().to_vec().into()).await?;
+        }
+        Ok(writer)
+    }
+
+    pub(crate) fn id(&self) -> RunId {
+        self.id
+    }
+
+    pub(crate) fn stored(&self) -> &Stored {
+        &self.stored
+    }
+
+    /// Compresses and seals a segment, and gives it its number.
+    pub(crate) async fn pack(&mut self, cut: Cut) -> Result<Packed, ArchiveError> {
+        let seal = self.key.as_ref().map(|key| key.fresh_segment()).transpose()?;
+        let id = seal.as_ref().map(|(id, _)| hex(id));
+        let (compress, threads) = (self.compress, self.threads);
+        let bytes = cut.bytes;
+        let sealing = tokio::task::spawn_blocking(move || {
+            let slots = KeySlots::default();
+            let settings = SealFile { key_slots: &slots, compress, threads, raw: true };
+            let mut body = Vec::new();
+            write_stream(Cursor::new(bytes), &mut body, seal, &settings, &Observer::default())?;
+            Ok::<_, ArchiveError>(body)
+        });
+        let body =
+            sealing.await.map_err(|_| ArchiveError::Bug("a segment's thread panicked"))??;
+        let head = SegmentHead {
+            format: FORMAT,
+            stream: self.id.to_string(),
+            number: self.number,
+            previous: self.previous.clone(),
+            from: cut.from,
+            to: cut.to.clone(),
+            next_log: cut.next_log,
+            description: hex(&cut.description),
+            gtids_before: cut.gtids_before,
+            gtids_after: cut.gtids_after,
+            starts_inside: cut.starts_inside,
+            ends_inside: cut.ends_inside,
+            transactions: cut.transactions,
+            commits: cut.commits,
+            received: cut.received,
+            last: cut.last,
+            barriers: cut.barriers,
+            more_barriers: cut.more_barriers,
+            prepared: cut.prepared,
+            altering: cut.altering,
+            body: Body { id, len: body.len() as u64, sha256: digest(&body) },
+        };
+        let record: Bytes = Record::encode(&head, self.mac.as_ref())?.into();
+        let object = [&record[..], &body].concat().into();
+        self.previous = digest(&record);
+        let number = self.number;
+        self.number += 1;
+        Ok(Packed { number, digest: self.previous.clone(), record, to: cut.to, object })
+    }
+
+    /// Stores a segment; waits as long as the store is away.
+    pub(crate) fn store(
+        &self,
+        packed: Packed,
+    ) -> impl Future<Output = Result<Packed, ArchiveError>> + Send + use<> {
+        let (root, tell) = (self.root.clone(), Arc::clone(&self.tell));
+        let key = root.key(&format!("{}/{}", self.folder, segment_name(packed.number)));
+        async move {
+            patiently(&root, &key, &packed.object, &tell).await?;
+            Ok(packed)
+        }
+    }
+
+    /// Notes that a segment is stored, as are all before it.
+    pub(crate) fn advance(&mut self, packed: &Packed) {
+        self.stored.segments = packed.number + 1;
+        self.stored.head.clone_from(&packed.digest);
+        self.stored.position = packed.to.clone();
+    }
+
+    /// Notes that everything up to this time is stored.
+    pub(crate) fn cover(&mut self, until: Timestamp) {
+        self.stored.covered_until = self.stored.covered_until.max(Some(until));
+    }
+
+    /// Says how far the stream reaches.
+    pub(crate) async fn write_alive(&self, trouble: Option<String>) -> Result<(), ArchiveError> {
+        let alive = Alive {
+            format: FORMAT,
+            stream: self.id.to_string(),
+            segments: self.stored.segments,
+            head: self.stored.head.clone(),
+            position: self.stored.position.clone(),
+            covered_until: self.stored.covered_until,
+            written: Timestamp::now(),
+            trouble,
+        };
+        let record: Bytes = self.record(&alive)?.into();
+        let key = self.root.key(&format!("{}/{ALIVE}", self.folder));
+        Ok(self.root.store().put(&key, record.into()).await?)
+    }
+
+    /// Ends the stream in order.
+    pub(crate) async fn end(&self) -> Result<(), ArchiveError> {
+        let end = End {
+            format: FORMAT,
+            stream: self.id.to_string(),
+            segments: self.stored.segments,
+            head: self.stored.head.clone(),
+        };
+        let record = self.record(&end)?;
+        let key = self.root.key(&format!("{}/{END}", self.folder));
+        Ok(self.root.store().create(&key, record.into()).await?)
+    }
+
+    fn record<T: Content>(&self, content: &T) -> Result<Vec<u8>, ArchiveError> {
+        Ok(Record::encode(content, self.mac.as_ref())?)
+    }
+
+    async fn create(&self, name: &str, bytes: Bytes) -> Result<(), ArchiveError> {
+        let key = self.root.key(&format!("{}/{name}", self.folder));
+        patiently(&self.root, &key, &bytes, &self.tell).await
+    }
+}
+
+/// Writes an object only if it does not exist; tries again as long as the store is away.
+async fn patiently(root: &Root, key: &str, bytes: &Bytes, tell: &Tell) -> Result<(), ArchiveError> {
+    let mut pause = 1;
+    loop {
+        match root.store().create(key, bytes.clone()).await {
+            Ok(()) => {
+                if pause > 1 {
+                    tell(Notice::StoreBack);
+                }
+                return Ok(());
+            }
+            Err(error) if may_pass(&error) => {
+                tell(Notice::StoreAway(error.to_string()));
+                tokio::time::sleep(Duration::from_secs(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A store that refuses today may accept tomorrow, when somebody has mended its permissions: nothing is lost by
+/// asking again. Only an object of another writer stays.
+fn may_pass(error: &StoreError) -> bool {
+    !matches!(
+        error.kind,
+        StoreErrorKind::AlreadyExists | StoreErrorKind::Settings | StoreErrorKind::Fenced
+    )
+}

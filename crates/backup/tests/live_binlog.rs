@@ -1,0 +1,575 @@
+//! The archive of a real MariaDB server: received, killed, damaged, verified.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use xb_backup::{
+    ArchiveReport, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources, Session,
+    cancellation, read_segment, receive, verify_archive,
+};
+use xb_binlog::{History, LogPosition, Reader};
+use xb_encryptor::{KeyBytes, KeysObject};
+use xb_mysql::{Access, Account, Target};
+use xb_repo::archive::listing::streams;
+use xb_repo::archive::plan::{Base, Stop, Stream, plan};
+use xb_repo::root::Root;
+use xb_testkit::mariadb::MariaDb;
+use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
+
+const SERVER: &str = "shop";
+const KEY: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
+/// A child of this program receives from this socket into this folder.
+const CHILD: [&str; 2] = ["XB_TEST_BINLOG_SOCKET", "XB_TEST_BINLOG_FOLDER"];
+
+struct Archive {
+    server: MariaDb,
+    folder: tempfile::TempDir,
+}
+
+impl Archive {
+    fn new() -> Self {
+        let server = start_server(&[]);
+        server.sql(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT)",
+        );
+        Self { server, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn write(&self, number: usize) {
+        let rows: String =
+            (0..number).map(|n| format!("INSERT INTO d.t (v) VALUES ('{n}');")).collect();
+        self.server.sql(&rows);
+    }
+
+    fn session(&self) -> Session {
+        session(&root(self.folder.path()))
+    }
+
+    /// Receives until everything that the server has is stored; what was told.
+    fn catch_up(&self) -> Vec<Notice> {
+        let (receiver, told) = Receiver::start(self.server.socket(), &self.session());
+        self.wait_for(&told);
+        receiver.stop();
+        let told = told.lock().unwrap();
+        told.clone()
+    }
+
+    /// Waits until everything that the server has is stored.
+    fn wait_for(&self, told: &Told) {
+        let status = self.server.sql("SHOW MASTER STATUS");
+        let mut columns = status.split('\t');
+        let position = |log: &str, offset: &str| {
+            LogPosition::new(log, offset.trim().parse().unwrap()).unwrap()
+        };
+        let end = position(columns.next().unwrap(), columns.next().unwrap());
+        let is_stored = |notice: &Notice| match notice {
+            Notice::Stored { position: stored } => {
+                let (log, offset) = stored.split_once(':').unwrap();
+                position(log, offset) >= end
+            }
+            _ => false,
+        };
+        until(|| told.lock().unwrap().iter().any(is_stored));
+    }
+
+    fn verify(&self) -> ArchiveReport {
+        block_on(verify_archive(&self.session(), SERVER, &keys(), None)).unwrap()
+    }
+
+    fn streams(&self) -> Vec<(Stream, Option<KeysObject>)> {
+        let found = block_on(streams(&root(self.folder.path()), SERVER)).unwrap();
+        found.into_iter().filter_map(|found| Some((found.stream?, found.keys))).collect()
+    }
+
+    /// The bytes of each log in the archive's newest history.
+    fn logs(&self) -> BTreeMap<String, Vec<u8>> {
+        let session = self.session();
+        let (streams, keys_objects): (Vec<_>, Vec<_>) = self.streams().into_iter().unzip();
+        let first = streams[0].head.content.start.position().unwrap();
+        // Its position is that of the beginning of a log, which a branch repeats.
+        let base = Base { position: first, gtids: None, taken: jiff::Timestamp::now() };
+        let plan = plan(&streams, &base, &Stop::Latest).unwrap();
+        let mut logs: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for piece in plan.pieces {
+            let head = &piece.segment.content;
+            let number = streams.iter().position(|s| s.id() == piece.stream).unwrap();
+            let slots = keys_objects[number].as_ref().unwrap();
+            let key = keys().open(slots, 1 << 30).unwrap().unwrap();
+            let read =
+                block_on(read_segment(&session, SERVER, piece.segment, Some(&key), Vec::new()));
+            let (bytes, whole) = read.unwrap().unwrap();
+            whole.unwrap();
+            let wanted = usize::try_from(piece.until - head.from.offset).unwrap();
+            let log = logs.entry(head.from.log.clone()).or_default();
+            assert_eq!(log.len() as u64 + 4, head.from.offset, "a hole or a double");
+            log.extend_from_slice(&bytes[..wanted]);
+        }
+        logs
+    }
+
+    /// Checks that the archive has what the server has, and that it verifies.
+    fn assert_equal(&self) {
+        self.assert_bytes();
+        let report = self.verify();
+        assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
+    }
+
+    fn assert_bytes(&self) {
+        let logs = self.logs();
+        let names = self.server.sql("SHOW BINARY LOGS");
+        for name in names.lines().filter_map(|line| line.split('\t').next()) {
+            let mut file = std::fs::read(self.server.datadir().join(name)).unwrap();
+            // The mark of a log in use is not sent.
+            file[4 + 17] &= !1;
+            assert!(logs[name] == file[4..], "{name} differs");
+        }
+    }
+
+    /// The objects of the newest stream, without those that are written again.
+    fn segments(&self) -> Vec<PathBuf> {
+        let streams = self.streams();
+        let id = streams.last().unwrap().0.id().to_owned();
+        self.segments_of(&id)
+    }
+
+    fn segments_of(&self, id: &str) -> Vec<PathBuf> {
+        let folder = self.folder.path().join("root/.xb-binlog").join(SERVER).join(id);
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let is_segment = |path: &PathBuf| {
+            path.file_name().unwrap().to_str().unwrap().bytes().all(|b| b.is_ascii_digit())
+        };
+        let mut files: Vec<PathBuf> = files.filter(is_segment).collect();
+        files.sort();
+        files
+    }
+}
+
+fn start_server(options: &[&str]) -> MariaDb {
+    let mut all =
+        vec!["--log-bin=bin", "--server-id=3", "--max-allowed-packet=128M", "--binlog-format=ROW"];
+    all.extend(options);
+    MariaDb::start_with(&all)
+}
+
+fn root(folder: &Path) -> Root {
+    let path = folder.join("root").to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: Place::Local, path };
+    Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap()
+}
+
+fn session(root: &Root) -> Session {
+    Session::new(root.clone(), Resources { memory: 1 << 30, threads: 2, parallel: 4 })
+}
+
+fn keys() -> Keys {
+    Keys::default().with_key(KeyBytes::new(KEY).unwrap())
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
+    ReceiveRequest {
+        server: SERVER.to_owned(),
+        access: Access {
+            target: Target::Socket(socket.to_owned()),
+            account: Account { user: b"root".to_vec(), ..Account::default() },
+        },
+        key_slots: KeySlots::default().with_key(KeyBytes::new(KEY).unwrap()),
+        compress: "zstd".parse().unwrap(),
+        rpo: Duration::from_millis(200),
+        state,
+    }
+}
+
+/// Waits for something that happens.
+fn until(mut is: impl FnMut() -> bool) {
+    for _ in 0..1200 {
+        if is() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("it does not happen");
+}
+
+type Told = Arc<Mutex<Vec<Notice>>>;
+
+/// A receiver in a thread.
+struct Receiver {
+    canceller: Canceller,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Receiver {
+    fn start(socket: &Path, session: &Session) -> (Self, Told) {
+        Self::start_with(request(socket, None), session)
+    }
+
+    fn start_with(request: ReceiveRequest, session: &Session) -> (Self, Told) {
+        let told = Told::default();
+        let (canceller, cancel) = cancellation();
+        let session = Session { cancel, ..session.clone() };
+        let list = Arc::clone(&told);
+        let tell = move |notice| {
+            eprintln!("{notice:?}");
+            list.lock().unwrap().push(notice);
+        };
+        let thread = std::thread::spawn(move || {
+            block_on(receive(&session, &request, tell)).unwrap();
+        });
+        (Self { canceller, thread }, told)
+    }
+
+    fn stop(self) {
+        self.canceller.cancel(15);
+        self.thread.join().unwrap();
+    }
+}
+
+fn begins(told: &[Notice]) -> String {
+    let begun = told.iter().rev().find_map(|notice| match notice {
+        Notice::Begins { begins, .. } => Some(format!("{begins:?}")),
+        _ => None,
+    });
+    begun.unwrap().split([' ', '{']).next().unwrap().to_owned()
+}
+
+#[test]
+fn the_archive_has_the_bytes_of_the_servers_logs() {
+    let archive = Archive::new();
+    archive.write(30);
+    // A row event of 20 MiB, and a transaction of several segments.
+    archive.server.sql(
+        "SET GLOBAL max_allowed_packet = 134217728; FLUSH BINARY LOGS;
+         USE d; CREATE TABLE big (v LONGTEXT)",
+    );
+    archive.server.sql(
+        "USE d; BEGIN; INSERT INTO big VALUES (REPEAT('large', 4194304));
+         INSERT INTO big SELECT CONCAT(v, '1') FROM big; COMMIT; INSERT INTO t (v) VALUES ('after');
+         SET GLOBAL binlog_checksum = NONE; INSERT INTO t (v) VALUES ('without');
+         SET GLOBAL binlog_checksum = CRC32; XA START 'x'; DELETE FROM t WHERE id = 1; XA END 'x';
+         XA PREPARE 'x'; XA COMMIT 'x'; INSERT INTO t (v) VALUES ('end')",
+    );
+    assert_eq!(begins(&archive.catch_up()), "First");
+    archive.assert_equal();
+    let streams = archive.streams();
+    let inside = streams[0].0.segments.values().filter(|segment| segment.content.ends_inside);
+    assert!(inside.count() >= 2);
+    let largest = archive.segments().iter().map(|path| path.metadata().unwrap().len()).max();
+    assert!(largest.unwrap() < 20 << 20);
+    // Started again, it continues behind the same transaction, although that is the large one's successor.
+    archive.write(3);
+    assert_eq!(begins(&archive.catch_up()), "Continues");
+    archive.assert_equal();
+    assert_eq!(archive.streams().len(), 2);
+    // Nothing new: the stream is empty, and the next one continues all the same.
+    let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
+    until(|| told.lock().unwrap().iter().any(|notice| matches!(notice, Notice::Begins { .. })));
+    receiver.stop();
+    archive.write(1);
+    assert_eq!(begins(&archive.catch_up()), "Continues");
+    archive.assert_equal();
+}
+
+/// What the children run; alone it does nothing.
+#[test]
+fn child() {
+    let [Some(socket), Some(folder)] = CHILD.map(std::env::var_os) else { return };
+    let session = session(&root(Path::new(&folder)));
+    let request = request(Path::new(&socket), Some(folder.into()));
+    block_on(receive(&session, &request, |notice| eprintln!("{notice:?}"))).unwrap();
+}
+
+fn spawn(archive: &Archive) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD[0], archive.server.socket())
+        .env(CHILD[1], archive.folder.path())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_receiver_that_is_killed_loses_and_doubles_nothing() {
+    let archive = Archive::new();
+    for round in 0..20_u32 {
+        let mut child = spawn(&archive);
+        // Somewhere between its first instruction and its tenth segment, which no clock decides.
+        let goal = count(&archive) + (round as usize * 7) % 11;
+        let mut writes = 0;
+        until(|| {
+            writes += 1;
+            archive.write(1 + (writes * 13) % 40);
+            if writes % 17 == 0 {
+                archive.server.sql("FLUSH BINARY LOGS");
+            }
+            count(&archive) >= goal || writes > 120
+        });
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "round {round}: {status}");
+    }
+    assert!(archive.streams().len() >= 10);
+    archive.catch_up();
+    archive.assert_equal();
+}
+
+fn count(archive: &Archive) -> usize {
+    let mut found = 0;
+    let mut folders = vec![archive.folder.path().join("root")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { found += 1 }
+        }
+    }
+    found
+}
+
+#[test]
+fn two_receivers_at_once_do_not_disturb_each_other() {
+    let archive = Archive::new();
+    let (one, one_told) = Receiver::start(archive.server.socket(), &archive.session());
+    let (two, two_told) = Receiver::start(archive.server.socket(), &archive.session());
+    for _ in 0..20 {
+        archive.write(20);
+    }
+    archive.server.sql("FLUSH BINARY LOGS");
+    archive.write(5);
+    archive.wait_for(&one_told);
+    archive.wait_for(&two_told);
+    for told in [&one_told, &two_told] {
+        let told = told.lock().unwrap();
+        assert!(!told.iter().any(|notice| matches!(notice, Notice::Disconnected(_))), "{told:?}");
+    }
+    one.stop();
+    two.stop();
+    archive.assert_equal();
+    archive.write(5);
+    archive.catch_up();
+    archive.assert_equal();
+}
+
+#[derive(Debug)]
+struct Away(AtomicUsize);
+
+impl Faults for Away {
+    fn next(&self, operation: Operation) -> Option<Fault> {
+        let is_write = matches!(operation, Operation::Create | Operation::Put);
+        let left = self.0.load(Ordering::SeqCst);
+        if !is_write || left == 0 {
+            return None;
+        }
+        self.0.store(left - 1, Ordering::SeqCst);
+        Some(if left.is_multiple_of(2) { Fault::Refused } else { Fault::AnswerLost })
+    }
+}
+
+#[test]
+fn a_store_that_is_away_stops_the_reading_and_loses_nothing() {
+    let archive = Archive::new();
+    archive.write(50);
+    let mut policy = Policy::default();
+    policy.max_retries = 1;
+    policy.retry_timeout = Duration::ZERO;
+    policy.reach = Duration::ZERO;
+    policy.max_backoff = Duration::from_millis(10);
+    let path = archive.folder.path().join("root");
+    let path = path.to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: Place::Local, path };
+    let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
+    let away = Arc::new(Away(AtomicUsize::new(9)));
+    let (receiver, told) = Receiver::start(archive.server.socket(), &session(&root.failing(away)));
+    archive.wait_for(&told);
+    receiver.stop();
+    let told = told.lock().unwrap().clone();
+    assert!(told.iter().any(|notice| matches!(notice, Notice::StoreAway(_))), "{told:?}");
+    archive.assert_equal();
+}
+
+#[test]
+fn logs_that_the_server_has_purged_are_a_gap_with_a_name() {
+    let archive = Archive::new();
+    archive.write(5);
+    archive.catch_up();
+    let names = |archive: &Archive| archive.server.sql("SHOW BINARY LOGS");
+    for _ in 0..3 {
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.write(5);
+    }
+    until(|| {
+        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
+        names(&archive).starts_with("bin.000003")
+    });
+    let told = archive.catch_up();
+    assert_eq!(begins(&told), "Gap");
+    let report = archive.verify();
+    assert!(report.is_undamaged() && report.has_gap(), "{report:#?}");
+    assert!(report.gaps[0].contains("purged bin.000001"), "{:?}", report.gaps);
+}
+
+#[test]
+fn a_log_that_was_cut_or_written_again_is_a_branch() {
+    let archive = Archive::new();
+    archive.write(20);
+    archive.catch_up();
+    // The server lost its last transactions, and writes others.
+    let Archive { server, folder } = archive;
+    let scratch = server.shut_down();
+    let datadir = scratch.join("data");
+    let log = datadir.join("bin.000001");
+    let file = std::fs::OpenOptions::new().write(true).open(&log).unwrap();
+    file.set_len(tenth_last_transaction(&std::fs::read(&log).unwrap())).unwrap();
+    drop(file);
+    let options = ["--log-bin=bin", "--server-id=3", "--binlog-format=ROW"];
+    let server = MariaDb::start_on_with(&datadir, &options);
+    let archive = Archive { server, folder };
+    archive.write(50);
+    let told = archive.catch_up();
+    assert!(format!("{told:?}").contains("Branch"), "{told:?}");
+    // It also knows GTIDs that its logs no longer have: that is a hole in them.
+    assert_eq!(begins(&told), "Gap", "{told:?}");
+    assert!(archive.verify().has_gap());
+    // Its logs begin anew; then the same log again, longer, with other transactions.
+    for (number, reason) in [(100, "has no log bin.000002"), (400, "other bytes")] {
+        archive.server.sql("RESET MASTER");
+        archive.write(number);
+        let told = archive.catch_up();
+        assert_eq!(begins(&told), "Branch", "{told:?}");
+        assert!(format!("{told:?}").contains(reason), "{told:?}");
+    }
+    archive.assert_bytes();
+    assert_eq!(begins(&archive.catch_up_after_write()), "Continues");
+    archive.assert_bytes();
+}
+
+/// Offset at which the tenth last transaction of a log begins.
+fn tenth_last_transaction(log: &[u8]) -> u64 {
+    let (mut reader, mut history) = (Reader::new(), History::new("bin.000001", None));
+    let (mut input, mut begins) = (log, Vec::new());
+    while let Some(entry) = reader.next(&mut input).unwrap() {
+        begins.extend(history.push(&entry).unwrap().ended.map(|ended| ended.begin));
+    }
+    begins[begins.len() - 10]
+}
+
+impl Archive {
+    fn catch_up_after_write(&self) -> Vec<Notice> {
+        self.write(1);
+        self.catch_up()
+    }
+}
+
+#[test]
+fn whatever_is_changed_in_the_archive_is_named() {
+    let archive = Archive::new();
+    let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
+    for _ in 0..6 {
+        archive.write(10);
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.wait_for(&told);
+    }
+    receiver.stop();
+    archive.assert_equal();
+    let files = archive.segments();
+    assert!(files.len() >= 6);
+    let contents: Vec<Vec<u8>> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    let problem = |what: &str| {
+        let report = archive.verify();
+        let all = format!("{:?}", report.streams[0].problems);
+        assert!(!report.is_undamaged() && all.contains(what), "{what}: {report:#?}");
+        for (file, content) in files.iter().zip(&contents) {
+            std::fs::write(file, content).unwrap();
+        }
+        assert!(archive.verify().is_undamaged());
+    };
+    // A bit of the body, and one of the head.
+    for (at, what) in [(contents[2].len() - 100, "segment 2: damaged"), (40, "segment 2: ")] {
+        let mut bytes = contents[2].clone();
+        bytes[at] ^= 1;
+        std::fs::write(&files[2], bytes).unwrap();
+        problem(what);
+    }
+    std::fs::write(&files[2], &contents[2][..contents[2].len() - 1]).unwrap();
+    problem("segment 2: ");
+    // Swapped.
+    std::fs::write(&files[2], &contents[3]).unwrap();
+    std::fs::write(&files[3], &contents[2]).unwrap();
+    problem("segment 2 is segment 3 of stream");
+    // Missing, in the middle and at the end.
+    std::fs::remove_file(&files[2]).unwrap();
+    problem("segment 2 is missing");
+    let last = files.len() - 1;
+    for file in &files[last - 1..] {
+        std::fs::remove_file(file).unwrap();
+    }
+    problem(&format!("segment {last} is missing"));
+    // Of another stream, under its name.
+    let other = Archive::new();
+    other.write(10);
+    other.catch_up();
+    std::fs::copy(&other.segments()[0], &files[0]).unwrap();
+    problem("it was moved here");
+    // Written by somebody who has no key, with all digests right.
+    let head_end = xb_repo::archive::record::front(&contents[last]).unwrap();
+    let text = std::str::from_utf8(&contents[last][..head_end]).unwrap();
+    let json = text.lines().next().unwrap().replace("\"number\"", "\"number\" ");
+    let forged = format!("{json}\n");
+    let sum = xb_repo::archive::record::digest(forged.as_bytes());
+    let mac = text.lines().nth(2).unwrap();
+    let mut bytes = format!("{forged}sha256:{sum}\n{mac}\n").into_bytes();
+    bytes.write_all(&contents[last][head_end..]).unwrap();
+    std::fs::write(&files[last], bytes).unwrap();
+    problem("not authentic");
+    // Another key, and none.
+    let wrong =
+        Keys::default().with_key(KeyBytes::new(b"another key of 32 bytes, exactly").unwrap());
+    let report = block_on(verify_archive(&archive.session(), SERVER, &wrong, None)).unwrap();
+    assert!(!report.is_undamaged());
+    assert!(block_on(verify_archive(&archive.session(), SERVER, &Keys::default(), None)).is_err());
+}
+
+#[test]
+fn a_tail_that_was_removed_is_missed_by_what_the_host_remembers() {
+    let archive = Archive::new();
+    let state = archive.folder.path().to_owned();
+    let start = || {
+        let request = request(archive.server.socket(), Some(state.clone()));
+        Receiver::start_with(request, &archive.session())
+    };
+    let (receiver, told) = start();
+    for _ in 0..3 {
+        archive.write(10);
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.wait_for(&told);
+    }
+    receiver.stop();
+    let verify =
+        || block_on(verify_archive(&archive.session(), SERVER, &keys(), Some(&state))).unwrap();
+    assert!(verify().is_undamaged());
+    // The last segment, with all records that tell of it.
+    let files = archive.segments();
+    let folder = files[0].parent().unwrap();
+    std::fs::remove_file(files.last().unwrap()).unwrap();
+    std::fs::remove_file(folder.join("end")).unwrap();
+    std::fs::remove_file(folder.join("alive")).unwrap();
+    let report = verify();
+    assert!(report.problems[0].contains("ends before what this host remembers"), "{report:#?}");
+    // The next stream receives again what is missing.
+    archive.write(1);
+    let (receiver, told) = start();
+    archive.wait_for(&told);
+    receiver.stop();
+    assert!(told.lock().unwrap().iter().any(|notice| matches!(notice, Notice::Lost(_))));
+    archive.assert_equal();
+    assert!(verify().is_undamaged());
+}

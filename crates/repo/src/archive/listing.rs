@@ -1,0 +1,279 @@
+//! Reads the records of an archive.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use xb_encryptor::{DataKey, KeysObject, MacKey};
+use xb_uploader::{StoreError, StoreErrorKind};
+
+use crate::archive::names::{
+    ALIVE, ARCHIVES, END, HEAD, KEYS, parse_segment, segment_name, server_folder, stream_folder,
+};
+use crate::archive::plan::Stream;
+use crate::archive::record::{Content, MAX_LEN, Record, RecordError, front};
+use crate::archive::segment::SegmentHead;
+use crate::archive::stream::{Alive, End, StreamHead};
+use crate::error::RepoError;
+use crate::names::RunId;
+use crate::root::Root;
+
+/// Bytes of a segment in which its head usually ends.
+const USUAL_HEAD: u64 = 4096;
+/// Heads that are read at once.
+const PARALLEL: usize = 16;
+
+/// A stream as the store has it.
+#[derive(Debug)]
+pub struct Found {
+    /// ID of the stream.
+    pub id: RunId,
+    /// Its records, if its head can be read.
+    pub stream: Option<Stream>,
+    /// How far it says that it reaches.
+    pub alive: Option<Record<Alive>>,
+    /// Sizes of its segments by number, as they are listed.
+    pub sizes: BTreeMap<u64, u64>,
+    /// Bytes of its key slots.
+    pub keys: Option<KeysObject>,
+    /// What is wrong with its records.
+    pub problems: Vec<String>,
+}
+
+/// The names of the servers that have an archive.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
+    root.folders_below(ARCHIVES).await
+}
+
+/// Reads the records of all streams of a server, in the order in which they began. What cannot be read is a
+/// problem of its stream. A record or a segment counts as missing only if the store says so when it is asked
+/// for it by name, too.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
+pub async fn streams(root: &Root, server: &str) -> Result<Vec<Found>, RepoError> {
+    let folder = server_folder(server)?;
+    let mut all: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
+    for listed in root.list_below(&folder).await? {
+        if let Some((id, name)) = listed.key.split_once('/')
+            && let Some(id) = RunId::parse(id)
+        {
+            all.entry(id).or_default().insert(name.to_owned(), listed.size);
+        }
+    }
+    let mut found = Vec::new();
+    for (id, objects) in all {
+        found.push(read(root, &folder, id, &objects).await?);
+    }
+    found.sort_by_key(|found| found.stream.as_ref().map(|stream| stream.head.content.started));
+    Ok(found)
+}
+
+async fn read(
+    root: &Root,
+    folder: &str,
+    id: RunId,
+    objects: &BTreeMap<String, u64>,
+) -> Result<Found, RepoError> {
+    let folder = stream_folder(folder, id);
+    let mut problems = Vec::new();
+    let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut problems).await?;
+    if head.is_none() && problems.is_empty() {
+        problems.push("its head is missing".to_owned());
+    }
+    let alive = record::<Alive>(root, &format!("{folder}/{ALIVE}"), &mut problems).await?;
+    let end = record::<End>(root, &format!("{folder}/{END}"), &mut problems).await?;
+    let keys = match small(root, &format!("{folder}/{KEYS}")).await? {
+        Some(bytes) => match KeysObject::parse(&bytes) {
+            Ok(keys) => Some(keys),
+            Err(error) => {
+                problems.push(format!("{KEYS}: {error}"));
+                None
+            }
+        },
+        None => None,
+    };
+    let mut sizes: BTreeMap<u64, u64> =
+        objects.iter().filter_map(|(name, size)| Some((parse_segment(name)?, *size))).collect();
+    // What a receiver had on its way when it was killed may have holes; what its records state may not.
+    let stated = [
+        alive.as_ref().map(|alive| alive.content.segments),
+        end.as_ref().map(|end| end.content.segments),
+    ];
+    let stated = stated.into_iter().flatten().max().unwrap_or(0);
+    let known = sizes.keys().next_back().map_or(0, |last| last + 1);
+    let mut missing = 0_u64;
+    // No more questions than a few for each segment that is there: the count is only a claim.
+    let asked = (sizes.len() as u64 * 2).saturating_add(1024);
+    for number in 0..known.max(stated.min(asked)) {
+        if missing > 1024 {
+            break;
+        }
+        if let Entry::Vacant(vacant) = sizes.entry(number) {
+            // A listing may lack what was just written; asked for by name, the store does not.
+            let key = root.key(&format!("{folder}/{}", segment_name(number)));
+            match root.store().size(&key).await? {
+                Some(size) => drop(vacant.insert(size)),
+                None => {
+                    missing += 1;
+                    if number < stated && missing <= 8 {
+                        problems.push(format!("segment {number} is missing"));
+                    }
+                }
+            }
+        }
+    }
+    let reading = sizes.iter().map(|(number, size)| {
+        let key = format!("{folder}/{}", segment_name(*number));
+        async move { Ok::<_, RepoError>((*number, segment_head(root, &key, *size).await?)) }
+    });
+    let reading: Vec<_> = reading.collect();
+    let heads: Vec<(u64, Result<Record<SegmentHead>, String>)> =
+        futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
+    let mut segments = BTreeMap::new();
+    for (number, head) in heads {
+        match head {
+            Ok(head) if head.content.number != number || head.content.stream != id.to_string() => {
+                problems.push(format!(
+                    "segment {number} is segment {} of stream {}: it was moved here",
+                    head.content.number, head.content.stream
+                ));
+            }
+            Ok(head) => drop(segments.insert(number, head)),
+            Err(what) => problems.push(format!("segment {number}: {what}")),
+        }
+    }
+    let covered_until = alive.as_ref().and_then(|alive| alive.content.covered_until);
+    let head = head.filter(|head| {
+        let is_own = head.content.stream == id.to_string();
+        if !is_own {
+            problems.push(format!("its head is that of stream {}", head.content.stream));
+        }
+        is_own
+    });
+    let stream = head.map(|head| Stream { head, segments, stated, covered_until });
+    Ok(Found { id, stream, alive, sizes, keys, problems })
+}
+
+/// Reads a record of at most [`MAX_LEN`] bytes; `None` if it is missing, or unreadable, which is a problem.
+async fn record<T: Content>(
+    root: &Root,
+    key: &str,
+    problems: &mut Vec<String>,
+) -> Result<Option<Record<T>>, RepoError> {
+    let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
+    let Some(bytes) = small(root, key).await? else { return Ok(None) };
+    match Record::decode(&bytes) {
+        Ok(record) => Ok(Some(record)),
+        Err(error) => {
+            problems.push(format!("{name}: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, StoreError> {
+    match root.store().get(&root.key(key)).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the head of a segment of `size` bytes; an error of the head itself is the inner one.
+///
+/// # Errors
+/// [`RepoError::Store`] if the store cannot be reached.
+pub async fn segment_head(
+    root: &Root,
+    key: &str,
+    size: u64,
+) -> Result<Result<Record<SegmentHead>, String>, RepoError> {
+    let full = root.key(key);
+    let mut wanted = USUAL_HEAD.min(size);
+    loop {
+        let bytes = match root.store().get_range(&full, 0..wanted, size).await {
+            Ok(bytes) => bytes,
+            Err(error) if is_of_object(&error) => return Ok(Err(error.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        let most = (MAX_LEN as u64).min(size);
+        match front(&bytes) {
+            Some(len) => {
+                let text = bytes.get(..len).unwrap_or_default();
+                let decoded = Record::<SegmentHead>::decode(text).and_then(|record| {
+                    let whole = record.content.body.len.checked_add(len as u64);
+                    match whole == Some(size) {
+                        true => Ok(record),
+                        false => Err(RecordError::Malformed(format!(
+                            "the object has {size} bytes, but its head tells of {} behind it",
+                            record.content.body.len
+                        ))),
+                    }
+                });
+                return Ok(decoded.map_err(|error| error.to_string()));
+            }
+            None if wanted < most => wanted = most,
+            None => return Ok(Err(RecordError::NoCheck.to_string())),
+        }
+    }
+}
+
+/// Whether a segment is stored with this head.
+///
+/// # Errors
+/// [`RepoError`] if the store cannot be reached.
+pub async fn is_stored(
+    root: &Root,
+    server: &str,
+    stream: &str,
+    number: u64,
+    digest: &str,
+) -> Result<bool, RepoError> {
+    let Some(id) = RunId::parse(stream) else { return Ok(false) };
+    let folder = stream_folder(&server_folder(server)?, id);
+    let key = format!("{folder}/{}", segment_name(number));
+    match root.store().size(&root.key(&key)).await? {
+        Some(size) => {
+            let head = segment_head(root, &key, size).await?;
+            Ok(head.is_ok_and(|head| head.digest == digest))
+        }
+        None => Ok(false),
+    }
+}
+
+fn is_of_object(error: &StoreError) -> bool {
+    matches!(
+        error.kind,
+        StoreErrorKind::NotFound | StoreErrorKind::Damaged | StoreErrorKind::Altered
+    )
+}
+
+impl Found {
+    /// Checks that holders of the stream's key wrote all its records; adds a problem for each that they did
+    /// not.
+    pub fn authenticate(&mut self, key: &DataKey) {
+        let mac: MacKey = key.archive_mac(&self.id.0);
+        let forged = |what: String| format!("{what}: {}", RecordError::NotAuthentic);
+        let mut problems = Vec::new();
+        if let Some(stream) = &mut self.stream {
+            if stream.head.authenticate(&mac).is_err() {
+                problems.push(forged(HEAD.to_owned()));
+            }
+            stream.segments.retain(|number, head| {
+                let is_fine = head.authenticate(&mac).is_ok();
+                if !is_fine {
+                    problems.push(forged(format!("segment {number}")));
+                }
+                is_fine
+            });
+        }
+        if self.alive.as_ref().is_some_and(|alive| alive.authenticate(&mac).is_err()) {
+            problems.push(forged(ALIVE.to_owned()));
+        }
+        self.problems.append(&mut problems);
+    }
+}

@@ -1,0 +1,18 @@
+//! The archive of a server's binary logs: names, records, and what can be restored from it.
+//!
+//! | key | content | written |
+//! |---|---|---|
+//! | `ROOT/.xb-binlog/SERVER/STREAM/head` | how the stream begins, and what it follows | first, once |
+//! | `…/STREAM/keys` | key slots, if it is sealed | second, once |
+//! | `…/STREAM/NNNNNNNNNNNN` | segments from 0: a head, then a native stream of the raw events | then, once each |
+//! | `…/STREAM/alive` | how far the archive reaches; never a source of data | again and again |
+//! | `…/STREAM/end` | number of segments; missing after a crash | last, once |
+//!
+//! STREAM is the life of one receiver on one server. The format is described in `docs/spec/binlog.md`.
+
+pub mod listing;
+pub mod names;
+pub mod plan;
+pub mod record;
+pub mod segment;
+pub mod stream;

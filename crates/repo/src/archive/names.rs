@@ -1,0 +1,60 @@
+//! Names and keys of the archive.
+
+use crate::names::{BackupName, NameError, RunId};
+
+/// Folder of all archives below ROOT.
+pub const ARCHIVES: &str = ".xb-binlog";
+/// Names of the records of a stream.
+pub const HEAD: &str = "head";
+/// The key slots of a stream.
+pub const KEYS: &str = "keys";
+/// How far a stream reaches.
+pub const ALIVE: &str = "alive";
+/// The end of a stream.
+pub const END: &str = "end";
+/// Digits of a segment's number.
+const DIGITS: usize = 12;
+
+/// Folder of the archive of a server, below ROOT.
+///
+/// # Errors
+/// [`NameError`]: a server's name follows the rules of a backup's.
+pub fn server_folder(server: &str) -> Result<String, NameError> {
+    BackupName::new(server).map(|name| format!("{ARCHIVES}/{name}"))
+}
+
+/// Folder of a stream, below ROOT.
+#[must_use]
+pub fn stream_folder(server_folder: &str, stream: RunId) -> String {
+    format!("{server_folder}/{stream}")
+}
+
+/// Name of a segment in the folder of its stream.
+#[must_use]
+pub fn segment_name(number: u64) -> String {
+    format!("{number:0DIGITS$}")
+}
+
+/// Number of the segment with this name.
+#[must_use]
+pub fn parse_segment(name: &str) -> Option<u64> {
+    let is_number = name.len() == DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| name.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_segments_come_back() {
+        for number in [0, 7, 999_999_999_999] {
+            assert_eq!(parse_segment(&segment_name(number)), Some(number));
+        }
+        for bad in ["", "head", "00000000000", "0000000000000", "00000000000x", "+00000000001"] {
+            assert_eq!(parse_segment(bad), None, "{bad}");
+        }
+        assert_eq!(server_folder("shop").unwrap(), ".xb-binlog/shop");
+        assert!(server_folder("a/b").is_err() && server_folder("").is_err());
+    }
+}

@@ -1,0 +1,559 @@
+//! What a restore to a stop needs of the archive: a pure function of the heads.
+//!
+//! The stop is a boundary between two transactions in the order of their commits. The heads show in which
+//! segment it lies; [`Cutter`] finds it among that segment's transactions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use xb_binlog::{Gtid, GtidPosition, LogPosition};
+
+use crate::archive::record::Record;
+use crate::archive::segment::{BarrierAt, SegmentHead};
+use crate::archive::stream::{At, Begins, Link, StreamHead};
+
+/// A stream as far as its records show it.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    /// Its head.
+    pub head: Record<StreamHead>,
+    /// Its segments, by number. One that cannot be read is missing.
+    pub segments: BTreeMap<u64, Record<SegmentHead>>,
+    /// Number of segments that its records say are stored. Behind a later hole lies what a receiver had on its
+    /// way when it was killed.
+    pub stated: u64,
+    /// Everything up to this time is in it, if it says so.
+    pub covered_until: Option<Timestamp>,
+}
+
+impl Stream {
+    /// Its segments from 0, up to the first that is missing or does not follow, and what is wrong with that.
+    #[must_use]
+    pub fn chain(&self) -> (Vec<Piece<'_>>, Option<PlanError>) {
+        let mut pieces = Vec::new();
+        let broken = self.add_to(&mut pieces, None).err();
+        (pieces, broken)
+    }
+
+    /// ID of the stream.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.head.content.stream
+    }
+}
+
+/// Where a restore stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// At the end of the archive.
+    Latest,
+    /// Before the first transaction whose commit has a later time.
+    Time(Timestamp),
+    /// After this transaction.
+    Gtid(Gtid),
+    /// Before this transaction.
+    BeforeGtid(Gtid),
+    /// At this position, which must lie between two transactions.
+    Position(LogPosition),
+}
+
+/// A stop that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no stop: give a time with its zone (2026-11-20T09:14:59Z), a GTID (0-1-26), before:GTID, FILE:POSITION, or latest"
+)]
+pub struct StopError(String);
+
+impl FromStr for Stop {
+    type Err = StopError;
+
+    fn from_str(text: &str) -> Result<Self, StopError> {
+        let error = || StopError(text.to_owned());
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        if let Some(gtid) = text.strip_prefix("before:") {
+            return gtid.parse().map(Self::BeforeGtid).map_err(|_| error());
+        }
+        // A date looks like a GTID, and is no stop: it has neither an hour nor a zone.
+        if text.parse::<jiff::civil::Date>().is_ok() && !text.contains(':') {
+            return Err(error());
+        }
+        if let Ok(gtid) = text.parse() {
+            return Ok(Self::Gtid(gtid));
+        }
+        // A time without a zone is none: it would mean another moment on another host.
+        if let Ok(time) = text.parse() {
+            return Ok(Self::Time(time));
+        }
+        let (log, offset) = text.rsplit_once(':').ok_or_else(error)?;
+        let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit());
+        let offset = offset.parse().ok().filter(|_| is_number && !log.contains(':'));
+        offset
+            .and_then(|offset| LogPosition::new(log, offset))
+            .map(Self::Position)
+            .ok_or_else(error)
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Latest => f.write_str("latest"),
+            Self::Time(time) => time.fmt(f),
+            Self::Gtid(gtid) => gtid.fmt(f),
+            Self::BeforeGtid(gtid) => write!(f, "before:{gtid}"),
+            Self::Position(position) => position.fmt(f),
+        }
+    }
+}
+
+/// A backup as the beginning of a replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Position of its data in the server's logs.
+    pub position: LogPosition,
+    /// GTIDs up to there, if it notes them.
+    pub gtids: Option<GtidPosition>,
+    /// Time of its data.
+    pub taken: Timestamp,
+}
+
+/// A part of a segment that a replay needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// ID of the stream.
+    pub stream: &'a str,
+    /// The segment.
+    pub segment: &'a Record<SegmentHead>,
+    /// Offset behind the last byte that counts: another stream continues from there.
+    pub until: u64,
+}
+
+/// What a replay needs, in order.
+#[derive(Debug, Clone)]
+pub struct Plan<'a> {
+    /// The pieces. The replay begins within the first one, at the position of the backup; the stop lies within
+    /// the last one. None: the backup is at the stop already.
+    pub pieces: Vec<Piece<'a>>,
+    /// Barriers in the first and the last piece: whether they are on the way shows when these are read.
+    pub doubtful: Vec<&'a BarrierAt>,
+    /// How the last piece is cut.
+    pub stop: Stop,
+    /// The heads do not prove that the stop lies in the pieces: unless [`Cutter::has_stopped`] says so at their
+    /// end, the archive does not reach it.
+    pub must_be_found: bool,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// No stream has the position of the backup.
+    #[error("the archive does not have the position {position} of the backup")]
+    NoStart {
+        /// Position of the backup.
+        position: LogPosition,
+    },
+    /// The history branches, and it is not known to which side the backup belongs.
+    #[error(
+        "the server's history begins anew with stream {stream} ({reason}), and the backup was taken before that: choose a later backup"
+    )]
+    Branch {
+        /// ID of the stream that begins the branch.
+        stream: String,
+        /// Why it is one.
+        reason: String,
+    },
+    /// The stop is before the end of the backup.
+    #[error("the stop {stop} is before the end of the backup, {backup}: choose an earlier backup")]
+    BeforeBackup {
+        /// The stop.
+        stop: String,
+        /// Time or position of the backup.
+        backup: String,
+    },
+    /// The archive does not reach the stop.
+    #[error("the archive does not reach the stop {stop}: it ends at {end}{known}")]
+    NotReached {
+        /// The stop.
+        stop: String,
+        /// Position at which it ends.
+        end: String,
+        /// Until when it is complete.
+        known: String,
+    },
+    /// Logs are lost on the way.
+    #[error("logs are lost behind {at}: {reason}")]
+    Gap {
+        /// Position behind the last byte before the gap.
+        at: At,
+        /// Why.
+        reason: String,
+    },
+    /// A segment is missing, cannot be read, or does not follow the one before it.
+    #[error("stream {stream}, segment {number}: {what}")]
+    Segment {
+        /// ID of the stream.
+        stream: String,
+        /// Number of the segment.
+        number: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// Something on the way cannot be replayed.
+    #[error("the log has a barrier on the way at {at}: {kind}")]
+    Barrier {
+        /// Its kind.
+        kind: String,
+        /// Its position.
+        at: At,
+    },
+}
+
+/// Plans a replay from `base` to `stop`. Of several histories it takes the one that goes on: that with the newest
+/// sign of life. It never falls back to another one, which would be an older state.
+///
+/// # Errors
+/// [`PlanError`].
+pub fn plan<'a>(streams: &'a [Stream], base: &Base, stop: &Stop) -> Result<Plan<'a>, PlanError> {
+    let lines = streams.iter().map(|stream| Line::ending_with(streams, stream));
+    match lines.max_by_key(Line::newest) {
+        Some(line) => line.plan(base, stop),
+        None => Err(PlanError::NoStart { position: base.position.clone() }),
+    }
+}
+
+/// One history: streams, each of which follows the one before it.
+#[derive(Debug)]
+struct Line<'a> {
+    /// The streams, from the first on, each with what ends its part: the beginning of the next one.
+    parts: Vec<(&'a Stream, Option<&'a Stream>)>,
+}
+
+impl<'a> Line<'a> {
+    fn ending_with(streams: &'a [Stream], last: &'a Stream) -> Self {
+        let mut parts = vec![(last, None)];
+        let mut first = last;
+        while let Some(link) = first.head.content.begins.after() {
+            let Some(before) = streams.iter().find(|stream| stream.id() == link.stream) else {
+                break;
+            };
+            // A circle is no history.
+            if parts.iter().any(|(stream, _)| stream.id() == before.id()) {
+                break;
+            }
+            parts.push((before, Some(first)));
+            first = before;
+        }
+        parts.reverse();
+        Self { parts }
+    }
+
+    fn newest(&self) -> Option<Timestamp> {
+        let (last, _) = self.parts.last()?;
+        let stored = last.segments.values().next_back().map(|each| each.content.received[1]);
+        last.covered_until.max(stored).max(Some(last.head.content.started))
+    }
+
+    /// Checks that the backup belongs to this history: a branch has the same positions as the history that it
+    /// leaves, and may have the same GTIDs.
+    fn belongs(&self, base: &Base, first: &Piece<'_>) -> Result<(), PlanError> {
+        let is_at = |(stream, _): &(&Stream, Option<&Stream>)| stream.id() == first.stream;
+        let at = self.parts.iter().position(is_at).unwrap_or_default();
+        let branches = self.parts.get(..=at).unwrap_or_default().iter();
+        for (stream, _) in branches {
+            let head = &stream.head.content;
+            if let Begins::Branch { reason, .. } = &head.begins
+                && base.taken < head.started
+            {
+                let (stream, reason) = (head.stream.clone(), reason.clone());
+                return Err(PlanError::Branch { stream, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// All pieces of the line, and where they do not follow each other: the number of the piece behind the break,
+    /// and why.
+    fn pieces(&self) -> (Vec<Piece<'a>>, Vec<(usize, PlanError)>) {
+        let mut pieces: Vec<Piece<'a>> = Vec::new();
+        let mut breaks = Vec::new();
+        for (stream, next) in &self.parts {
+            match (&stream.head.content.begins, pieces.last()) {
+                (Begins::Gap { reason, .. }, Some(last)) => {
+                    let at = last.segment.content.to.clone();
+                    breaks.push((pieces.len(), PlanError::Gap { at, reason: reason.clone() }));
+                }
+                (Begins::Branch { .. }, Some(last)) => {
+                    // What it shares with the other history lies before its beginning. If that is in another
+                    // log altogether, such as after RESET MASTER, it shares nothing.
+                    let start = &stream.head.content.start;
+                    if !last.segment.content.is_followed_by(start) && last.until != start.offset {
+                        pieces.clear();
+                        breaks.clear();
+                    }
+                }
+                _ => {}
+            }
+            if let Err(error) = stream.add_to(&mut pieces, *next) {
+                breaks.push((pieces.len(), error));
+            }
+        }
+        (pieces, breaks)
+    }
+
+    fn plan(&self, base: &Base, stop: &Stop) -> Result<Plan<'a>, PlanError> {
+        let (mut pieces, breaks) = self.pieces();
+        let start = pieces.iter().rposition(|piece| piece.has(base));
+        let start = start.ok_or_else(|| PlanError::NoStart { position: base.position.clone() })?;
+        // What lies behind a break cannot be reached.
+        let broken =
+            breaks.into_iter().find(|(behind, _)| *behind > start).map(|(behind, error)| {
+                pieces.truncate(behind);
+                error
+            });
+        if let Some(first) = pieces.get(start) {
+            self.belongs(base, first)?;
+        }
+        before_backup(base, stop)?;
+        let pieces = pieces.get(start..).unwrap_or_default();
+        let last = match stop {
+            Stop::Latest => None,
+            // A later transaction may lie before the backup, or where another stream takes over.
+            Stop::Time(time) => pieces.iter().enumerate().position(|(number, piece)| {
+                let is_whole = piece.until == piece.segment.content.to.offset
+                    && (number > 0 || piece.segment.content.begin() == Some(base.position.clone()));
+                is_whole && piece.is_beyond(time.as_second())
+            }),
+            // Of two, the first one ends where the other takes over.
+            Stop::Gtid(gtid) | Stop::BeforeGtid(gtid) => {
+                pieces.iter().rposition(|piece| piece.has_gtid(*gtid))
+            }
+            Stop::Position(at) => pieces.iter().position(|piece| piece.has_position(at)),
+        };
+        let covered = self.parts.last().and_then(|(stream, _)| stream.covered_until);
+        let may_be_found = match stop {
+            Stop::Time(time) => pieces.iter().any(|piece| piece.is_beyond(time.as_second())),
+            _ => false,
+        };
+        let mut must_be_found = false;
+        let last = match (last, broken) {
+            (Some(last), _) => last,
+            (None, Some(error)) => return Err(error),
+            (None, None) if may_be_found && !covers(covered, stop) => {
+                must_be_found = true;
+                pieces.len().saturating_sub(1)
+            }
+            (None, None) => match stop {
+                Stop::Latest => pieces.len().saturating_sub(1),
+                // Nothing later was committed until then.
+                Stop::Time(_) if covers(covered, stop) => pieces.len().saturating_sub(1),
+                _ => {
+                    let end = pieces.last().map(Piece::end).unwrap_or_default();
+                    let known = covered.map(|time| format!(", complete until {time}"));
+                    let known = known.unwrap_or_default();
+                    return Err(PlanError::NotReached { stop: stop.to_string(), end, known });
+                }
+            },
+        };
+        let pieces = pieces.get(..=last).unwrap_or_default().to_vec();
+        let mut doubtful = Vec::new();
+        for (number, piece) in pieces.iter().enumerate() {
+            let head = &piece.segment.content;
+            let is_inner = number > 0 && number < last;
+            for barrier in head.barriers.iter().filter(|barrier| barrier.at.offset < piece.until) {
+                let is_after_start = number > 0 || barrier.at.offset >= base.position.offset();
+                match is_inner || (is_after_start && matches!(stop, Stop::Latest)) {
+                    true => {
+                        let (kind, at) = (barrier.kind.clone(), barrier.at.clone());
+                        return Err(PlanError::Barrier { kind, at });
+                    }
+                    false if is_after_start => doubtful.push(barrier),
+                    false => {}
+                }
+            }
+            if is_inner && head.more_barriers > 0 {
+                let kind = format!("{} more", head.more_barriers);
+                return Err(PlanError::Barrier { kind, at: head.to.clone() });
+            }
+        }
+        Ok(Plan { pieces, doubtful, stop: stop.clone(), must_be_found })
+    }
+}
+
+/// Whether everything up to the time of a stop is known.
+fn covers(covered: Option<Timestamp>, stop: &Stop) -> bool {
+    match stop {
+        Stop::Time(time) => covered.is_some_and(|covered| covered >= *time),
+        _ => false,
+    }
+}
+
+fn before_backup(base: &Base, stop: &Stop) -> Result<(), PlanError> {
+    let backup = match stop {
+        Stop::Time(time) if *time < base.taken => base.taken.to_string(),
+        Stop::Position(at) if *at < base.position => base.position.to_string(),
+        Stop::Gtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| beyond(gtids, *gtid)) => {
+            base.gtids.as_ref().map(ToString::to_string).unwrap_or_default()
+        }
+        Stop::BeforeGtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| gtids.is_past(*gtid)) => {
+            base.gtids.as_ref().map(ToString::to_string).unwrap_or_default()
+        }
+        _ => return Ok(()),
+    };
+    Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
+}
+
+/// Whether a position has later transactions of the same domain.
+fn beyond(gtids: &GtidPosition, gtid: Gtid) -> bool {
+    gtids.get(gtid.domain).is_some_and(|last| last.sequence > gtid.sequence)
+}
+
+impl Stream {
+    /// Adds the segments of this stream up to where `next` takes over. They must follow each other.
+    fn add_to<'a>(
+        &'a self,
+        pieces: &mut Vec<Piece<'a>>,
+        next: Option<&'a Stream>,
+    ) -> Result<(), PlanError> {
+        let link = next.and_then(|next| next.head.content.begins.after());
+        let known = (0..).zip(self.segments.keys()).take_while(|(n, number)| n == *number).count();
+        let count =
+            link.map_or(self.stated.max(known as u64), |link| link.number.saturating_add(1));
+        let mut previous = self.head.digest.as_str();
+        let mut before: Option<&SegmentHead> = None;
+        let mut is_over = false;
+        for number in 0..count {
+            let wrong = |what: &str| PlanError::Segment {
+                stream: self.id().to_owned(),
+                number,
+                what: what.to_owned(),
+            };
+            let segment =
+                self.segments.get(&number).ok_or_else(|| wrong("missing or unreadable"))?;
+            let head = &segment.content;
+            if head.previous != previous {
+                return Err(wrong("it does not name the one before it"));
+            }
+            let follows = match before {
+                Some(before) => {
+                    before.is_followed_by(&head.from) && before.gtids_after == head.gtids_before
+                }
+                None => head.from == self.head.content.start,
+            };
+            if !follows {
+                return Err(wrong("it does not follow the one before it"));
+            }
+            previous = &segment.digest;
+            before = Some(head);
+            let start = next.map(|next| &next.head.content.start);
+            let start = start.filter(|start| start.log == head.from.log);
+            let until = start.map_or(head.to.offset, |start| start.offset.min(head.to.offset));
+            // What follows belongs to the other history, or is received again: but the chain up to what the next
+            // stream names has to hold.
+            is_over |= until <= head.from.offset;
+            if !is_over {
+                pieces.push(Piece { stream: self.id(), segment, until });
+            }
+            is_over |= until < head.to.offset;
+        }
+        match link {
+            Some(Link { head, number, .. }) if head != previous => Err(PlanError::Segment {
+                stream: self.id().to_owned(),
+                number: *number,
+                what: "the stream that follows it names another one".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Piece<'_> {
+    fn end(&self) -> String {
+        format!("{}:{}", self.segment.content.from.log, self.until)
+    }
+
+    /// Whether the position of a backup lies in it, with the same history.
+    fn has(&self, base: &Base) -> bool {
+        let head = &self.segment.content;
+        let at = &base.position;
+        let lies = head.from.log == at.log()
+            && head.from.offset <= at.offset()
+            && (at.offset() < self.until
+                // At its end, if nothing follows it here.
+                || at.offset() == self.until);
+        let fits = base.gtids.as_ref().is_none_or(|gtids| {
+            let order = |one: &GtidPosition, two: &GtidPosition| {
+                one.iter().all(|gtid| {
+                    two.get(gtid.domain).is_some_and(|last| last.sequence >= gtid.sequence)
+                })
+            };
+            head.before().is_none_or(|before| order(&before, gtids))
+                && head.after().is_none_or(|after| order(gtids, &after))
+        });
+        lies && fits
+    }
+
+    /// Whether it has a transaction with a later time.
+    fn is_beyond(&self, time: i64) -> bool {
+        let greatest = self.segment.content.commits.map(|commits| i64::from(commits.greatest));
+        greatest.is_some_and(|greatest| greatest > time)
+    }
+
+    fn has_gtid(&self, gtid: Gtid) -> bool {
+        let head = &self.segment.content;
+        let is_before = head.before().is_some_and(|before| before.is_past(gtid));
+        !is_before && head.after().is_some_and(|after| after.is_past(gtid))
+    }
+
+    fn has_position(&self, at: &LogPosition) -> bool {
+        let head = &self.segment.content;
+        head.from.log == at.log() && head.from.offset <= at.offset() && at.offset() <= self.until
+    }
+}
+
+/// Finds the stop among the transactions of a piece.
+#[derive(Debug, Clone)]
+pub struct Cutter {
+    stop: Stop,
+    is_after: bool,
+}
+
+impl Cutter {
+    /// Returns a cutter at the beginning of a replay.
+    #[must_use]
+    pub fn new(stop: &Stop) -> Self {
+        Self { stop: stop.clone(), is_after: false }
+    }
+
+    /// Whether a transaction was not taken, or was the last one.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.is_after
+    }
+
+    /// Whether the replay takes the next transaction in the order of commits: with its first byte at `begin`,
+    /// this time of its commit, and in a segment with this [`clock`](SegmentHead::clock). After the first
+    /// that it does not take, it takes none.
+    pub fn takes(&mut self, begin: &LogPosition, gtid: Gtid, seconds: u32, clock: i64) -> bool {
+        if self.is_after {
+            return false;
+        }
+        let seconds = i64::from(seconds);
+        let takes = match &self.stop {
+            Stop::Latest => true,
+            Stop::Time(time) => seconds <= time.as_second() || seconds > clock,
+            Stop::Position(at) => begin.log() != at.log() || begin.offset() < at.offset(),
+            Stop::BeforeGtid(stop) => gtid != *stop,
+            Stop::Gtid(stop) => {
+                self.is_after = gtid == *stop;
+                return true;
+            }
+        };
+        self.is_after = !takes;
+        takes
+    }
+}

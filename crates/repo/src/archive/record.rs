@@ -1,0 +1,145 @@
+//! A record of the archive: one line of JSON, a line `sha256:`, and in a sealed stream a line
+//! `hmac-sha256:`, as behind a manifest.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use xb_encryptor::MacKey;
+
+use crate::hex::hex;
+use crate::manifest::signed_text::{Flaw, SignedText, attest};
+
+/// Largest record, in bytes.
+pub const MAX_LEN: usize = 256 << 10;
+/// Version of the records that we write. Readers refuse a higher one.
+pub const FORMAT: u32 = 1;
+
+/// Why a record cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// It has no check lines, or is cut.
+    #[error("not a record of the archive, or cut")]
+    NoCheck,
+    /// Its bytes were changed.
+    #[error("damaged: its SHA-256 is {got} instead of {expected}")]
+    Damaged {
+        /// Digest that it states.
+        expected: String,
+        /// Digest of its bytes.
+        got: String,
+    },
+    /// Its content is not that of such a record.
+    #[error("malformed: {0}")]
+    Malformed(String),
+    /// A later version wrote it.
+    #[error("format {0}, which only a later version reads: update this program")]
+    TooNew(u32),
+    /// It is not from the holder of the key.
+    #[error("not authentic: no holder of the stream's key wrote it")]
+    NotAuthentic,
+}
+
+/// A content that a record can have.
+pub trait Content: Serialize + DeserializeOwned {
+    /// Version of the format that it states.
+    fn format(&self) -> u32;
+
+    /// What its fields must not say; `None` if all is well.
+    fn flaw(&self) -> Option<&'static str>;
+}
+
+/// A record as it was read.
+#[derive(Debug, Clone)]
+pub struct Record<T> {
+    /// The content.
+    pub content: T,
+    /// SHA-256 of all its bytes, hexadecimal: what names it in another record.
+    pub digest: String,
+    signed: Option<(Vec<u8>, [u8; 32])>,
+}
+
+impl<T: Content> Record<T> {
+    /// Encodes a record; `mac` authenticates it.
+    ///
+    /// # Errors
+    /// [`RecordError::Malformed`] if it is too large.
+    pub fn encode(content: &T, mac: Option<&MacKey>) -> Result<Vec<u8>, RecordError> {
+        let malformed = |what: String| RecordError::Malformed(what);
+        let mut text = serde_json::to_vec(content).map_err(|e| malformed(e.to_string()))?;
+        text.push(b'\n');
+        let bytes = attest(text, mac);
+        match bytes.len() <= MAX_LEN {
+            true => Ok(bytes),
+            false => Err(malformed(format!("it has {} bytes", bytes.len()))),
+        }
+    }
+
+    /// Reads a record, which is all of `bytes`.
+    ///
+    /// # Errors
+    /// [`RecordError`], except [`RecordError::NotAuthentic`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        if bytes.len() > MAX_LEN {
+            return Err(RecordError::NoCheck);
+        }
+        let signed = SignedText::read(bytes).map_err(|flaw| match flaw {
+            Flaw::NoCheck => RecordError::NoCheck,
+            Flaw::Damaged { expected, got } => RecordError::Damaged { expected, got },
+        })?;
+        let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());
+        #[derive(serde::Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let version: Version = serde_json::from_slice(signed.text).map_err(malformed)?;
+        if version.format > FORMAT {
+            return Err(RecordError::TooNew(version.format));
+        }
+        let content: T = serde_json::from_slice(signed.text).map_err(malformed)?;
+        if let Some(flaw) = content.flaw() {
+            return Err(RecordError::Malformed(flaw.to_owned()));
+        }
+        let signature = signed.signature().map(|(bytes, mac)| (bytes.to_vec(), mac));
+        Ok(Self { content, digest: digest(bytes), signed: signature })
+    }
+
+    /// Checks that a holder of the key wrote it.
+    ///
+    /// # Errors
+    /// [`RecordError::NotAuthentic`].
+    pub fn authenticate(&self, key: &MacKey) -> Result<(), RecordError> {
+        match &self.signed {
+            Some((bytes, mac)) if key.verify(bytes, mac) => Ok(()),
+            _ => Err(RecordError::NotAuthentic),
+        }
+    }
+
+    /// Whether it claims to be authenticated.
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
+        self.signed.is_some()
+    }
+}
+
+/// SHA-256, hexadecimal.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Length of the record at the front of `bytes`; `None` if it does not end there.
+#[must_use]
+pub fn front(bytes: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    let mut line = || {
+        let rest = bytes.get(end..)?;
+        end += rest.iter().position(|byte| *byte == b'\n')? + 1;
+        Some(end)
+    };
+    line()?;
+    let plain = line()?;
+    // The magic of a native stream follows, or the second check line. Either needs eight bytes to show.
+    let next = bytes.get(plain..plain + 8)?;
+    if next == b"hmac-sha" { line() } else { Some(plain) }
+}

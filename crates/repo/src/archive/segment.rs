@@ -1,0 +1,218 @@
+//! The head of a segment.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use xb_binlog::{Barrier, Gtid, GtidPosition, LogPosition};
+
+use crate::archive::record::Content;
+use crate::archive::stream::At;
+use crate::hex::unhex;
+use crate::names::RunId;
+
+/// Barriers that a head lists; it counts the others.
+pub const MAX_BARRIERS: usize = 64;
+/// Seconds that the time of a transaction may be ahead of the receiver's clock. One that is further ahead has
+/// a wrong time, and decides no stop.
+pub const AHEAD: i64 = 5;
+
+/// The head of a segment: what its events are, without them. A segment has events of one log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentHead {
+    /// Version of the format.
+    pub format: u32,
+    /// ID of its stream.
+    pub stream: String,
+    /// Number of the segment in its stream, from 0.
+    pub number: u64,
+    /// Digest of the head of the segment before, or of the stream's.
+    pub previous: String,
+    /// Position of its first byte.
+    pub from: At,
+    /// Position behind its last byte, in the same log.
+    pub to: At,
+    /// The log ends here, and this one follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_log: Option<String>,
+    /// The format description event of the log, hexadecimal: what a reader needs to read the events.
+    pub description: String,
+    /// GTIDs before its first transaction; `None` if its first log shows them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtids_before: Option<String>,
+    /// GTIDs after its last whole transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtids_after: Option<String>,
+    /// A transaction is open at its beginning.
+    #[serde(default)]
+    pub starts_inside: bool,
+    /// A transaction is open at its end.
+    #[serde(default)]
+    pub ends_inside: bool,
+    /// Transactions that end in it.
+    pub transactions: u64,
+    /// Times of those that are not ahead of the receiver's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commits: Option<Commits>,
+    /// When its first and its last byte were received, by the receiver's clock.
+    pub received: [Timestamp; 2],
+    /// The last whole transaction up to its end, by whose bytes a later receiver recognises the server's
+    /// history. It may lie in an earlier segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastTransaction>,
+    /// What a replay must not cross.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barriers: Vec<BarrierAt>,
+    /// Barriers that are not listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_barriers: u64,
+    /// XA transactions that are prepared at its end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prepared: u64,
+    /// Two-phase `ALTER TABLE` that have begun and not ended at its end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub altering: u64,
+    /// The events, as they are stored.
+    pub body: Body,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Times of transactions, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commits {
+    /// That of the first.
+    pub first: u32,
+    /// That of the last.
+    pub last: u32,
+    /// The latest.
+    pub greatest: u32,
+}
+
+/// A transaction by its place and its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastTransaction {
+    /// Its GTID.
+    pub gtid: String,
+    /// Position of its first byte.
+    pub from: At,
+    /// Position behind its last byte.
+    pub to: At,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+}
+
+/// A barrier and its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BarrierAt {
+    /// `incident` or `tablespace`.
+    pub kind: String,
+    /// Position of the event.
+    pub at: At,
+}
+
+impl BarrierAt {
+    /// A barrier at a position.
+    #[must_use]
+    pub fn new(barrier: Barrier, at: At) -> Self {
+        let kind = match barrier {
+            Barrier::Incident => "incident",
+            Barrier::Tablespace => "tablespace",
+        };
+        Self { kind: kind.to_owned(), at }
+    }
+}
+
+/// The native stream behind the head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Body {
+    /// Its stream ID, from which the key of a sealed one is derived; `None` without a seal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Its length in bytes.
+    pub len: u64,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+}
+
+impl SegmentHead {
+    /// Position of its first byte.
+    #[must_use]
+    pub fn begin(&self) -> Option<LogPosition> {
+        self.from.position()
+    }
+
+    /// Position behind its last byte.
+    #[must_use]
+    pub fn end(&self) -> Option<LogPosition> {
+        self.to.position()
+    }
+
+    /// Whether the next byte of the server after this segment lies at `next`.
+    #[must_use]
+    pub fn is_followed_by(&self, next: &At) -> bool {
+        match &self.next_log {
+            Some(log) => next.log == *log && next.offset == 4,
+            None => *next == self.to,
+        }
+    }
+
+    /// The latest time that a transaction of this segment may have to decide a stop, in seconds since 1970.
+    #[must_use]
+    pub fn clock(&self) -> i64 {
+        self.received[1].as_second().saturating_add(AHEAD)
+    }
+
+    /// GTIDs after its last whole transaction.
+    #[must_use]
+    pub fn after(&self) -> Option<GtidPosition> {
+        self.gtids_after.as_ref()?.parse().ok()
+    }
+
+    /// GTIDs before its first transaction.
+    #[must_use]
+    pub fn before(&self) -> Option<GtidPosition> {
+        self.gtids_before.as_ref()?.parse().ok()
+    }
+}
+
+impl Content for SegmentHead {
+    fn format(&self) -> u32 {
+        self.format
+    }
+
+    fn flaw(&self) -> Option<&'static str> {
+        let are_gtids = |text: &Option<String>| {
+            text.as_ref().is_none_or(|text| text.parse::<GtidPosition>().is_ok())
+        };
+        let is_digest = |text: &str| unhex::<32>(text).is_some();
+        let checks = [
+            (RunId::parse(&self.stream).is_some(), "the ID of the stream"),
+            (self.begin().is_some() && self.end().is_some(), "the name of the log"),
+            (
+                self.from.log == self.to.log && self.from.offset < self.to.offset,
+                "its positions are not in order",
+            ),
+            (
+                self.next_log.as_ref().is_none_or(|log| LogPosition::new(log, 4).is_some()),
+                "the name of the next log",
+            ),
+            (are_gtids(&self.gtids_before) && are_gtids(&self.gtids_after), "the GTIDs"),
+            (is_digest(&self.previous) && is_digest(&self.body.sha256), "a digest"),
+            (self.body.id.as_ref().is_none_or(|id| unhex::<16>(id).is_some()), "the stream ID"),
+            (
+                self.last.as_ref().is_none_or(|last| {
+                    last.gtid.parse::<Gtid>().is_ok()
+                        && last.from.position().is_some()
+                        && last.from.log == last.to.log
+                        && last.from.offset < last.to.offset
+                        && is_digest(&last.sha256)
+                }),
+                "its last transaction",
+            ),
+            (self.received[0] <= self.received[1], "its times are not in order"),
+        ];
+        checks.iter().find(|(is_fine, _)| !is_fine).map(|(_, what)| *what)
+    }
+}

@@ -1,0 +1,427 @@
+//! Plans of a restore to a stop, compared with a model: the prefix of the order of commits.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use xb_binlog::{Gtid, GtidPosition, LogPosition};
+use xb_repo::archive::plan::{Base, Cutter, Plan, PlanError, Stop, Stream, plan};
+use xb_repo::archive::record::{FORMAT, Record, digest};
+use xb_repo::archive::segment::{BarrierAt, Body, Commits, LastTransaction, SegmentHead};
+use xb_repo::archive::stream::{At, Begins, Link, StreamHead};
+
+/// The receiver's clock.
+const NOW: i64 = 1_000_000;
+
+/// A transaction where it lies.
+#[derive(Debug, Clone)]
+struct Change {
+    gtid: Gtid,
+    seconds: u32,
+    log: u64,
+    begin: u64,
+    end: u64,
+}
+
+fn log_name(number: u64) -> String {
+    format!("bin.{number:06}")
+}
+
+fn at(log: u64, offset: u64) -> At {
+    At { log: log_name(log), offset }
+}
+
+fn position(log: u64, offset: u64) -> LogPosition {
+    LogPosition::new(&log_name(log), offset).unwrap()
+}
+
+/// A server's history: time, length, and whether another log follows.
+fn history() -> impl Strategy<Value = Vec<Change>> {
+    let each = (0_u32..40, 1_u64..50, prop::bool::weighted(0.2), prop::bool::weighted(0.05));
+    vec(each, 1..40).prop_map(|all| {
+        let (mut log, mut offset, mut changes) = (1, 300, Vec::new());
+        for (n, (seconds, len, rotates, is_ahead)) in all.into_iter().enumerate() {
+            let gtid = Gtid { domain: 0, server: 1, sequence: n as u64 + 1 };
+            // A clock that was a day ahead for one transaction.
+            let seconds = if is_ahead { NOW as u32 + 86_400 } else { seconds };
+            changes.push(Change { gtid, seconds, log, begin: offset, end: offset + len });
+            offset += len;
+            if rotates {
+                log += 1;
+                offset = 300;
+            }
+        }
+        changes
+    })
+}
+
+fn gtids(changes: &[Change], log: u64, offset: u64) -> GtidPosition {
+    let mut position = GtidPosition::default();
+    for change in changes.iter().filter(|each| (each.log, each.end) <= (log, offset)) {
+        position.advance(change.gtid);
+    }
+    position
+}
+
+/// The stream from a position on, cut at these distances, and how many segments are stored.
+fn stream(
+    changes: &[Change],
+    id: u8,
+    (start, begins): ((u64, u64), Begins),
+    cuts: &[u64],
+    covered: Option<i64>,
+) -> Stream {
+    let id = format!("{id:032x}");
+    let state = |log, offset| Some(gtids(changes, log, offset).to_string());
+    let head = StreamHead {
+        format: FORMAT,
+        stream: id.clone(),
+        server: "shop".to_owned(),
+        tool: "test".to_owned(),
+        started: Timestamp::from_second(NOW + i64::from(id.as_bytes()[31])).unwrap(),
+        server_version: "10.11.19-MariaDB".to_owned(),
+        server_id: 1,
+        start: at(start.0, start.1),
+        gtids: state(start.0, start.1),
+        begins,
+        sealed: Vec::new(),
+    };
+    let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+    let mut segments: BTreeMap<u64, Record<SegmentHead>> = BTreeMap::new();
+    let last_log = changes.last().map_or(1, |last| last.log);
+    let end_of = |log| {
+        let ends = changes.iter().filter(|each| each.log == log).map(|each| each.end);
+        ends.max().unwrap_or(300) + if log < last_log { 40 } else { 0 }
+    };
+    let (mut log, mut offset) = start;
+    for cut in cuts {
+        let end = end_of(log);
+        if offset >= end {
+            break;
+        }
+        let to = (offset + cut).min(end);
+        let inside = |offset| {
+            changes.iter().any(|each| each.log == log && each.begin < offset && offset < each.end)
+        };
+        let ended = changes
+            .iter()
+            .filter(|each| each.log == log && offset < each.end && each.end <= to)
+            .collect::<Vec<_>>();
+        let sane: Vec<u32> = ended
+            .iter()
+            .map(|each| each.seconds)
+            .filter(|time| i64::from(*time) <= NOW + 5)
+            .collect();
+        let last = changes.iter().rfind(|each| (each.log, each.end) <= (log, to));
+        let number = segments.len() as u64;
+        let previous: &str =
+            segments.values().next_back().map_or(&head.digest, |last| &last.digest);
+        let is_end = to == end && log < last_log;
+        let segment = SegmentHead {
+            format: FORMAT,
+            stream: id.clone(),
+            number,
+            previous: previous.to_owned(),
+            from: at(log, offset),
+            to: at(log, to),
+            next_log: is_end.then(|| log_name(log + 1)),
+            description: String::new(),
+            gtids_before: state(log, offset),
+            gtids_after: state(log, to),
+            starts_inside: inside(offset),
+            ends_inside: inside(to),
+            transactions: ended.len() as u64,
+            commits: sane.iter().max().map(|greatest| Commits {
+                first: sane[0],
+                last: *sane.last().unwrap(),
+                greatest: *greatest,
+            }),
+            received: [Timestamp::from_second(NOW).unwrap(); 2],
+            last: last.map(|last| LastTransaction {
+                gtid: last.gtid.to_string(),
+                from: at(last.log, last.begin),
+                to: at(last.log, last.end),
+                sha256: digest(b""),
+            }),
+            barriers: Vec::new(),
+            more_barriers: 0,
+            prepared: 0,
+            altering: 0,
+            body: Body { id: None, len: 1, sha256: digest(b"") },
+        };
+        let record = Record::decode(&Record::encode(&segment, None).unwrap()).unwrap();
+        segments.insert(number, record);
+        (log, offset) = if is_end { (log + 1, 4) } else { (log, to) };
+    }
+    let stated = segments.len() as u64;
+    let covered_until = covered.map(|time| Timestamp::from_second(time).unwrap());
+    Stream { head, segments, stated, covered_until }
+}
+
+/// Streams, each of which follows some segment of the one before it, the last with everything.
+fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> {
+    let mut all = vec![];
+    let mut start = ((1, 4), Begins::First);
+    for (n, cuts) in lives.iter().enumerate() {
+        let made = stream(changes, n as u8, start.clone(), cuts, None);
+        if let Some(last) = made.segments.values().next_back()
+            && let Some(whole) = &last.content.last
+        {
+            let after = Link {
+                stream: made.id().to_owned(),
+                number: last.content.number,
+                head: last.digest.clone(),
+            };
+            let log = whole.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
+            start = ((log, whole.to.offset), Begins::Continues { after });
+            all.push(made);
+        }
+    }
+    all.push(stream(changes, lives.len() as u8, start, &[17; 400], Some(covered)));
+    all
+}
+
+/// The transactions that a replay by this plan applies.
+fn replayed(plan: &Plan<'_>, changes: &[Change], base: &Base) -> Vec<Gtid> {
+    found(plan, changes, base).0
+}
+
+/// The same, and whether the stop was found.
+fn found(plan: &Plan<'_>, changes: &[Change], base: &Base) -> (Vec<Gtid>, bool) {
+    let mut cutter = Cutter::new(&plan.stop);
+    let mut taken = Vec::new();
+    for piece in &plan.pieces {
+        let head = &piece.segment.content;
+        for change in changes {
+            let begin = position(change.log, change.begin);
+            let is_here = head.from.log == log_name(change.log)
+                && head.from.offset <= change.begin
+                && change.begin < piece.until;
+            if is_here
+                && begin >= base.position
+                && cutter.takes(&begin, change.gtid, change.seconds, head.clock())
+            {
+                taken.push(change.gtid);
+            }
+        }
+    }
+    (taken, cutter.has_stopped())
+}
+
+fn base_at(changes: &[Change], number: usize) -> (Base, usize) {
+    let number = number % (changes.len() + 1);
+    let (log, offset) = match changes.get(number) {
+        Some(next) => (next.log, next.begin),
+        None => changes.last().map(|last| (last.log, last.end)).unwrap(),
+    };
+    let gtids = Some(gtids(changes, log, offset));
+    (Base { position: position(log, offset), gtids, taken: Timestamp::UNIX_EPOCH }, number)
+}
+
+proptest! {
+    #[test]
+    fn a_replay_applies_the_prefix_of_the_commits(
+        changes in history(),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        base in 0_usize..40,
+        time in 0_i64..60,
+        covered in 0_i64..60,
+        number in 0_usize..40,
+    ) {
+        let streams = archive(&changes, &lives, covered);
+        let (base, first) = base_at(&changes, base);
+        let rest = &changes[first..];
+        let all: Vec<Gtid> = rest.iter().map(|each| each.gtid).collect();
+        let applied = |stop: &Stop| {
+            let plan = plan(&streams, &base, stop)?;
+            let (taken, has_stopped) = found(&plan, &changes, &base);
+            let not_found = PlanError::NotReached { stop: String::new(), end: String::new(), known: String::new() };
+            match plan.must_be_found && !has_stopped {
+                true => Err(not_found),
+                false => Ok(taken),
+            }
+        };
+
+        prop_assert_eq!(applied(&Stop::Latest), Ok(all.clone()));
+
+        let is_later = |each: &Change| {
+            i64::from(each.seconds) > time && i64::from(each.seconds) <= NOW + 5
+        };
+        let stop = Stop::Time(Timestamp::from_second(time).unwrap());
+        match rest.iter().position(is_later) {
+            Some(cut) => prop_assert_eq!(applied(&stop), Ok(all[..cut].to_vec())),
+            None if covered >= time => prop_assert_eq!(applied(&stop), Ok(all.clone())),
+            None => {
+                let is_short = matches!(applied(&stop), Err(PlanError::NotReached { .. }));
+                prop_assert!(is_short);
+            }
+        }
+
+        if let Some(change) = rest.get(number) {
+            let until = |stop: Stop| applied(&stop);
+            prop_assert_eq!(until(Stop::Gtid(change.gtid)), Ok(all[..=number].to_vec()));
+            prop_assert_eq!(until(Stop::BeforeGtid(change.gtid)), Ok(all[..number].to_vec()));
+            let at = position(change.log, change.begin);
+            prop_assert_eq!(until(Stop::Position(at)), Ok(all[..number].to_vec()));
+        }
+        let beyond = Gtid { domain: 0, server: 1, sequence: 99 };
+        let error = applied(&Stop::Gtid(beyond));
+        let is_refused = matches!(error, Err(PlanError::NotReached { .. }));
+        prop_assert!(is_refused, "{:?}", error);
+        if first > 1 {
+            let before = applied(&Stop::Gtid(changes[first - 2].gtid));
+            let is_refused = matches!(before, Err(PlanError::BeforeBackup { .. }));
+        prop_assert!(is_refused, "{:?}", before);
+        }
+    }
+
+    #[test]
+    fn a_segment_that_is_missing_or_changed_is_never_passed_over(
+        changes in history(),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        which: prop::sample::Index,
+        is_removed: bool,
+    ) {
+        let mut streams = archive(&changes, &lives, 0);
+        let (base, _) = base_at(&changes, 0);
+        let needed: Vec<(String, u64)> = plan(&streams, &base, &Stop::Latest)
+            .unwrap()
+            .pieces
+            .iter()
+            .map(|piece| (piece.stream.to_owned(), piece.segment.content.number))
+            .collect();
+        prop_assume!(!needed.is_empty());
+        let (id, number) = which.get(&needed);
+        let stream = streams.iter_mut().find(|stream| stream.id() == id).unwrap();
+        if is_removed {
+            stream.segments.remove(number);
+        } else {
+            // Its bytes are other ones, so no later head names it.
+            let mut head = stream.segments[number].content.clone();
+            head.description.push('0');
+            let bytes = Record::encode(&head, None).unwrap();
+            stream.segments.insert(*number, Record::decode(&bytes).unwrap());
+        }
+        // Only the last segment of all has no other that names it; `alive` does.
+        let is_last = !is_removed && needed.last() == Some(&(id.clone(), *number));
+        let found = plan(&streams, &base, &Stop::Latest);
+        prop_assert!(is_last || found.is_err(), "{:?}", found);
+    }
+}
+
+fn simple(changes: &[Change], begins: Begins, id: u8, start: (u64, u64)) -> Stream {
+    stream(changes, id, (start, begins), &[50; 40], None)
+}
+
+fn changes(number: u64) -> Vec<Change> {
+    (0..number)
+        .map(|n| {
+            let gtid = Gtid { domain: 0, server: 1, sequence: n + 1 };
+            let begin = 300 + n * 25;
+            Change { gtid, seconds: n as u32 * 10, log: 1, begin, end: begin + 25 }
+        })
+        .collect()
+}
+
+#[test]
+fn a_gap_and_a_barrier_are_not_crossed() {
+    let changes = changes(20);
+    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let last = first.segments.values().next_back().unwrap();
+    let after = Link {
+        stream: first.id().to_owned(),
+        number: last.content.number,
+        head: last.digest.clone(),
+    };
+    let gap = Begins::Gap { after: after.clone(), reason: "purged".to_owned() };
+    let second = simple(&changes, gap, 1, (1, 650));
+    let streams = [first.clone(), second];
+    let (base, _) = base_at(&changes, 2);
+    let error = plan(&streams, &base, &Stop::Latest).unwrap_err();
+    assert!(matches!(&error, PlanError::Gap { reason, .. } if reason == "purged"), "{error}");
+    assert!(plan(&streams, &base, &Stop::Gtid("0-1-9".parse().unwrap())).is_ok());
+    // A backup behind the gap needs nothing of what is before it.
+    let (late, _) = base_at(&changes, 16);
+    assert!(plan(&streams, &late, &Stop::Latest).is_ok());
+
+    let mut with_barrier = first;
+    let mut head = with_barrier.segments[&7].content.clone();
+    head.barriers
+        .push(BarrierAt { kind: "tablespace".to_owned(), at: at(1, head.from.offset + 5) });
+    let bytes = Record::encode(&head, None).unwrap();
+    with_barrier.segments.insert(7, Record::decode(&bytes).unwrap());
+    with_barrier.segments.retain(|number, _| *number <= 7);
+    with_barrier.stated = 8;
+    let streams = [with_barrier];
+    let barrier = plan(&streams, &base, &Stop::Latest);
+    assert!(matches!(barrier, Err(PlanError::Barrier { .. })), "{barrier:?}");
+    assert!(plan(&streams, &base, &Stop::Gtid("0-1-3".parse().unwrap())).is_ok());
+}
+
+#[test]
+fn the_branch_that_goes_on_is_the_default() {
+    let changes = changes(10);
+    let old = simple(&changes, Begins::First, 0, (1, 4));
+    let last = old.segments.values().next_back().unwrap();
+    let after = Link {
+        stream: old.id().to_owned(),
+        number: last.content.number,
+        head: last.digest.clone(),
+    };
+    // The server lost what follows the fifth, and went on with others.
+    let mut others = changes.clone();
+    for change in &mut others[5..] {
+        change.gtid.server = 2;
+    }
+    let branch = Begins::Branch { after, reason: "shorter".to_owned() };
+    let new = simple(&others, branch, 1, (1, 4));
+    let streams = [old, new];
+    let (base, _) = base_at(&changes, 2);
+    // Whether an earlier backup lies before the difference is not known.
+    let error = plan(&streams, &base, &Stop::Latest);
+    assert!(matches!(error, Err(PlanError::Branch { .. })), "{error:?}");
+    let later = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
+    let plan = plan(&streams, &later, &Stop::Latest).unwrap();
+    assert!(plan.pieces.iter().all(|piece| piece.stream == streams[1].id()));
+    assert_eq!(replayed(&plan, &others, &later).last(), Some(&others[9].gtid));
+}
+
+#[test]
+fn logs_that_begin_anew_share_nothing_with_those_before() {
+    let old = Change { log: 7, ..changes(1).remove(0) };
+    let before = simple(std::slice::from_ref(&old), Begins::First, 0, (7, 4));
+    let last = before.segments.values().next_back().unwrap();
+    let after = Link {
+        stream: before.id().to_owned(),
+        number: last.content.number,
+        head: last.digest.clone(),
+    };
+    let branch = Begins::Branch { after, reason: "RESET MASTER".to_owned() };
+    let streams = [before, simple(&changes(5), branch, 1, (1, 4))];
+    let (base, _) = base_at(&[old], 0);
+    let error = plan(&streams, &base, &Stop::Latest);
+    assert!(matches!(error, Err(PlanError::NoStart { .. })), "{error:?}");
+}
+
+#[test]
+fn stops_are_read_as_they_are_printed() {
+    for text in ["latest", "2026-11-20T09:14:59Z", "0-1-26", "before:0-1-26", "bin.000123:1343"] {
+        assert_eq!(text.parse::<Stop>().unwrap().to_string(), text);
+    }
+    let zoned: Stop = "2026-11-20T04:14:59-05:00".parse().unwrap();
+    assert_eq!(zoned, "2026-11-20T09:14:59Z".parse().unwrap());
+    for bad in [
+        "",
+        "2026-11-20",
+        "2026-11-20T09:14:59",
+        "2026-11-20 09:14:59",
+        "before:",
+        "bin.1:x",
+        "0-1",
+    ] {
+        assert!(bad.parse::<Stop>().is_err(), "{bad}");
+    }
+}
