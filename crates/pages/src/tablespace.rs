@@ -110,13 +110,15 @@ pub struct PageChecker {
 
 impl PageChecker {
     /// Creates a checker for the file of this name, without suffixes of compression or encryption.
-    /// `None` if it is not a tablespace: those are named `*.ibd`, `*.ibu`, `ibdata*` and `undo*`,
-    /// also with `.new` behind it; xtrabackup and mariadb-backup name files so that were created
-    /// during a backup.
+    /// `None` if it is not a tablespace: those are named `*.ibd`, `*.ibu`, `ibdata*` and `undo*`.
+    /// A table that was created during a backup is `t.ibd.new` in that of xtrabackup, and `t.new` in
+    /// that of mariadb-backup.
     #[must_use]
     pub fn of_name(path: &[u8]) -> Option<Self> {
         let name = base_name(path);
-        let name = name.strip_suffix(b".new").unwrap_or(name);
+        let in_schema = name.len() < path.len();
+        let created = name.strip_suffix(b".new");
+        let name = created.unwrap_or(name);
         let role = match () {
             () if numbered(name, b"ibdata") => {
                 let never_blank = name == b"ibdata1";
@@ -125,6 +127,10 @@ impl PageChecker {
             () if name.ends_with(b".ibd") => Role::Table,
             () if name.ends_with(b".ibu") => Role::Undo,
             () if numbered(name, b"undo_") || numbered(name, b"undo") => Role::Undo,
+            // Recovery may have to write all of its pages.
+            () if created.is_some_and(|name| !name.is_empty()) && in_schema => {
+                return Some(Self { never_blank: false, ..Self::new(Role::Table) });
+            }
             () => return None,
         };
         Some(Self::new(role))

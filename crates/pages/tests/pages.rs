@@ -349,14 +349,38 @@ fn only_tablespaces_are_looked_at() {
         "x.ibu",
         "d/a.ibd.new",
         "x.ibu.new",
+        "d/a.new",
+        "d/a#P#p0.new",
     ] {
         assert!(PageChecker::of_name(name.as_bytes()).is_some(), "{name}");
     }
-    for name in
-        ["", "a.frm", "ibdata", "undo", "undo1x", "ib_logfile0", "t.ibd.delta", "aria_log.1"]
-    {
+    for name in [
+        "",
+        "a.frm",
+        "ibdata",
+        "undo",
+        "undo1x",
+        "ib_logfile0",
+        "t.ibd.delta",
+        "aria_log.1",
+        "a.new",
+        "d/.new",
+    ] {
         assert!(PageChecker::of_name(name.as_bytes()).is_none(), "{name}");
     }
+}
+
+#[test]
+fn a_table_that_was_created_during_a_backup_may_have_no_page_yet() {
+    let blank = vec![0; 4 * 16384];
+    assert!(checked("d/a.new", &blank, &[16384]).1.is_empty());
+    assert!(!checked("d/a.ibd", &blank, &[16384]).1.is_empty());
+    let mut page = blank;
+    page[100] = 1;
+    assert_eq!(
+        checked("d/a.new", &page, &[16384]).0.damaged,
+        checked("d/a.ibd", &page, &[16384]).0.damaged
+    );
 }
 
 /// A tablespace whose first page states its number (5), its length and its pages in use: of each
