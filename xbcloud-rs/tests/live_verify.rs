@@ -528,9 +528,9 @@ fn a_table_without_its_tablespace_is_noted_when_it_is_stored() {
     assert!(problems[0]["what"].as_str().unwrap().starts_with("table x.b: "), "{problems:#?}");
 }
 
-/// A trial with the wrong keys of encrypted tables proves nothing about them.
+/// A trial without the keys of encrypted tables proves nothing about them.
 #[test]
-fn encrypted_tables_with_wrong_keys_are_not_provable_rather_than_damaged() {
+fn encrypted_tables_without_their_keys_are_not_provable_rather_than_damaged() {
     let scratch = Scratch::new();
     let key = |name: &str, hex: &str| {
         let file = scratch.join(name);
@@ -560,19 +560,23 @@ fn encrypted_tables_with_wrong_keys_are_not_provable_rather_than_damaged() {
     let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
     let load = format!("--mysqld-opts={plugin}");
     let options = ["--level=restore", &folder, &load];
+    // What is in the redo log can be prepared only with the right keys. mariadb-backup takes the option
+    // as one of the plugin's, which it learns from the backup, only with this prefix.
+    let prepare = format!("--prepare-opts=--loose{}", &file(&right)[1..]);
     let with = |keys: &Path| {
         let run = verify(&store, "n", &options).arg(format!("--mysqld-opts={}", file(keys)));
-        run.arg(format!("--prepare-opts={}", file(keys)))
+        run.arg(&prepare)
     };
-    {
-        let found = report(&with(&wrong).run().expect(7));
+    let without = verify(&store, "n", &["--level=restore", &folder]).arg(&prepare);
+    for (run, named) in [(with(&wrong), "x.parts, x.secret"), (without, "x.secret")] {
+        let found = report(&run.run().expect(7));
         assert_eq!(found["problems"], Value::Array(vec![]), "{found}");
         assert_eq!(found["reached"], "pages", "{found}");
-        assert_eq!(found["restore"]["no_engine"], serde_json::json!({ "encryption keys": 2 }));
+        assert!(found["restore"]["no_engine"]["encryption keys"].as_u64() >= Some(2), "{found}");
         let warnings = found["warnings"].to_string();
         assert!(
             warnings.contains("--mysqld-opts=--plugin-load-add=file_key_management")
-                && warnings.contains("x.parts, x.secret"),
+                && warnings.contains(named),
             "{warnings}"
         );
         let line = line(&store, "n");

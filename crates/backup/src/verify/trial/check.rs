@@ -12,6 +12,10 @@ use crate::server::private::Server;
 /// Number of tables in one CHECK TABLE. If the server exits, each of them is checked alone.
 const TOGETHER: usize = 50;
 
+/// The plugins with keys that the server has loaded.
+const KEY_PLUGINS: &str = "SELECT plugin_name FROM information_schema.plugins \
+    WHERE plugin_type = 'ENCRYPTION' AND plugin_status = 'ACTIVE'";
+
 /// Checks everything that the backup holds. Returns false if the server has ended and cannot be
 /// started again.
 pub(super) async fn check_all(
@@ -20,6 +24,10 @@ pub(super) async fn check_all(
     mut holdings: Holdings,
     cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
+    if found.key_plugin.is_some() {
+        let loaded: Result<Vec<[String; 1]>, String> = server.rows(KEY_PLUGINS, cancel).await?;
+        found.lacks_keys = loaded.is_ok_and(|plugins| plugins.is_empty());
+    }
     (found.test.others.undo, found.test.others.temporary) = (holdings.undo, holdings.temporary);
     let listed = match list(server, &mut holdings, cancel).await? {
         Ok(listed) => listed,

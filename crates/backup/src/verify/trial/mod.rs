@@ -270,8 +270,9 @@ async fn try_out(
     })?;
     let started = Server::start(&data, scratch, &trial.server, cancel).await;
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
-    let mut found = check(&mut server, holdings, trial, cancel).await?;
+    let mut found = Outcome::default();
     found.key_plugin = key_plugin;
+    check(&mut server, &mut found, holdings, trial, cancel).await?;
     found.unconfined = server.unconfined();
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
@@ -294,25 +295,25 @@ fn with_keys(error: BackupError, plugin: Option<&'static str>) -> BackupError {
 
 async fn check(
     server: &mut Server,
+    found: &mut Outcome,
     holdings: Holdings,
     trial: &Trial,
     cancel: &CancelToken,
-) -> Result<Outcome, BackupError> {
-    let mut found = Outcome::default();
+) -> Result<(), BackupError> {
     server.version().clone_into(&mut found.test.server_version);
-    if !check_all(server, &mut found, holdings, cancel).await? {
-        return Ok(found);
+    if !check_all(server, found, holdings, cancel).await? {
+        return Ok(());
     }
     for statement in &trial.statements {
         match server.run_anew(statement, cancel).await? {
             Ok(_) => found.test.statements += 1,
             Err(said) => found.refused.push(format!("`{statement}` failed: {said}")),
         }
-        if !revive(server, &mut found, cancel).await? {
+        if !revive(server, found, cancel).await? {
             break;
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 #[cfg(test)]

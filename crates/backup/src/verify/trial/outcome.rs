@@ -42,6 +42,9 @@ pub(super) struct Outcome {
     no_plugin: BTreeMap<&'static str, Vec<String>>,
     /// The plugin with the keys of the server that the backup is from, if it had one.
     pub(super) key_plugin: Option<&'static str>,
+    /// Whether the trial server has no keys at all, unlike that server. It then takes encrypted tables
+    /// for corrupted, and a corrupted one cannot be told from them.
+    pub(super) lacks_keys: bool,
     /// Tables that the trial server cannot decrypt.
     no_key: Vec<String>,
     /// Encrypted tables that the server takes for corrupted, and what it says. Their pages are intact,
@@ -99,7 +102,10 @@ impl Outcome {
             Verdict::BrokenView => self.broken_views.push(entry.to_string()),
             Verdict::Discarded => self.discarded.push(entry.to_string()),
             Verdict::NoKey => self.no_key.push(entry.to_string()),
-            Verdict::Damaged(_) if entry.encryption == Encryption::NoKey => {
+            Verdict::Damaged(_)
+                if entry.encryption == Encryption::NoKey
+                    || self.lacks_keys && ["InnoDB", "Aria", ""].contains(&&entry.engine[..]) =>
+            {
                 self.no_key.push(entry.to_string());
             }
             Verdict::Damaged(what) if entry.encryption == Encryption::Key => {
