@@ -56,11 +56,12 @@ const MAX_VALUE: usize = 4096;
 
 impl SourceInfo {
     /// The log sequence number of an increment that ends where its base ends, although its server was
-    /// changed: the server has written no checkpoint since.
+    /// changed: the server has written no checkpoint of these changes since.
     #[must_use]
     pub fn stuck_lsn(&self) -> Option<u64> {
         let (from, to, last) = (self.from_lsn?, self.to_lsn?, self.last_lsn?);
-        (from > 0 && from == to && last.saturating_sub(to) > IDLE_REDO).then_some(to)
+        let moved = to.checked_sub(from)?;
+        (from > 0 && moved <= IDLE_REDO && last.saturating_sub(to) > IDLE_REDO).then_some(to)
     }
 
     /// Extracts the facts from captured files: name to content.
