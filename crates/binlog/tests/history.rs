@@ -68,7 +68,7 @@ fn packets(log: &[u8], entries: &[Entry]) -> Vec<Vec<u8>> {
 #[test]
 fn what_is_sent_of_a_log_equals_it() {
     for (name, log) in vectors::all("binlog", "") {
-        if name.contains("encrypted") || !log.starts_with(b"\xfebin") {
+        if name.contains("encrypted") || name.ends_with(".relay") || !log.starts_with(b"\xfebin") {
             continue;
         }
         let (entries, _) = read(&log, usize::MAX);
