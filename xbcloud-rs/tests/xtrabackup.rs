@@ -55,7 +55,7 @@ fn backup(increment: bool) -> Vec<u8> {
     let mut out = StreamWriter::new(Vec::new());
     for (name, content) in [
         (format!("orders{end}"), table.as_bytes()),
-        (format!("shop/orders.MYD{end}"), table.as_bytes()),
+        (format!("shop/orders.CSV{end}"), table.as_bytes()),
         ("xtrabackup_keys".to_owned(), b"keys"),
         ("xtrabackup_logfile".to_owned(), &redo_log()),
         ("xtrabackup_checkpoints".to_owned(), checkpoints.as_bytes()),
@@ -158,7 +158,7 @@ fn a_new_master_key_takes_one_more_call() {
     let files = [
         "backup-my.cnf",
         "orders",
-        "shop/orders.MYD",
+        "shop/orders.CSV",
         "xtrabackup_checkpoints",
         "xtrabackup_info",
         "xtrabackup_keys",
