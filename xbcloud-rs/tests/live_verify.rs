@@ -4,6 +4,7 @@
 
 mod live_support;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -323,7 +324,12 @@ fn a_trial_whose_preparation_fails_is_recorded_and_shown() {
     assert_eq!(line(&store, "n")["failed_try"], Value::Null);
     let _ = monitor(0);
 
-    let _ = verify(&store, "n", &options).arg("--prepare-program=/bin/false").run().expect(1);
+    let program = scratch.join("false");
+    std::fs::write(&program, "#!/bin/sh\necho no keyring here >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = format!("--prepare-program={}", program.display());
+    let failed = verify(&store, "n", &options).arg(program).run().expect(1);
+    assert!(failed.stderr_text().contains("no keyring here"), "{failed:?}");
     let found = line(&store, "n");
     assert_eq!(found["failed_try"]["level"], "restore", "{found}");
     assert!(found["failed_try"]["why"].as_str().unwrap().contains("false"), "{found}");

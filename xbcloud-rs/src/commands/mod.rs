@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 mod context;
 pub(crate) mod inspect;
+mod program_output;
 pub(crate) mod reporting;
 mod retries;
 pub(crate) mod transfer;

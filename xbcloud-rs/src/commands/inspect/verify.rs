@@ -1,9 +1,8 @@
 //! `verify`: checks a backup level by level and reports.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
-use xb_backup::{OnLine, PrepareOptions, ServerOptions, Trial, VerifyRequest};
+use xb_backup::{PrepareOptions, ServerOptions, Trial, VerifyRequest};
 use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size};
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, VerifyReport};
@@ -11,6 +10,7 @@ use xb_repo::verification::{Level, VerifyReport};
 use crate::args::RunOptions;
 use crate::args::catalogue::{LevelArg, VerifyArgs};
 use crate::commands::context::{Context, TOOL, resources};
+use crate::commands::program_output::ProgramOutput;
 use crate::report;
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -58,13 +58,14 @@ impl Context {
             },
             statements: server.check_sql.clone(),
         };
-        let log = self.log.clone();
-        let talk: OnLine = Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)));
+        let output = ProgramOutput::new(&self.log);
         self.with_session("verify", run, (root, resources(run)), |session| async move {
             if request.level < Level::Restore {
                 return xb_backup::verify(&session, &request).await;
             }
-            xb_backup::verify_by_restore(&session, request, &trial, &talk).await
+            let found =
+                xb_backup::verify_by_restore(&session, request, &trial, &output.on_line()).await;
+            found.inspect_err(|error| output.explain(error))
         })
     }
 }

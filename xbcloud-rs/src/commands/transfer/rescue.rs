@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 
-use xb_backup::{OnLine, PrepareOptions, RescueReport, RescueRequest, ServerOptions};
+use xb_backup::{PrepareOptions, RescueReport, RescueRequest, ServerOptions};
 use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count};
 
 use crate::args::rescue::RescueArgs;
 use crate::commands::context::{Context, resources};
+use crate::commands::program_output::ProgramOutput;
 use crate::report;
 
 /// Buffer of a dump, in bytes.
@@ -48,16 +48,14 @@ impl Context {
                 writable: options.mysqld_writes.clone(),
             },
         };
-        let talk: OnLine = {
-            let log = self.log.clone();
-            Arc::new(move |line| log.verbose(String::from_utf8_lossy(line)))
-        };
+        let output = ProgramOutput::new(&self.log);
         let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;
         let dump = BufWriter::with_capacity(BUFFER, File::from(stdout));
         let run = &args.common.run;
         let (found, end) =
             self.with_session("rescue", run, (root, resources(run)), |session| async move {
-                xb_backup::rescue(&session, request, dump, &talk).await
+                let found = xb_backup::rescue(&session, request, dump, &output.on_line()).await;
+                found.inspect_err(|error| output.explain(error))
             })?;
         rescued(&self.log, args, &found, &end);
         for (name, restored) in &found.restored {
