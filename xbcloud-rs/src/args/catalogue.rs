@@ -1,7 +1,5 @@
 //! Command line of list, show, verify, copy, pin, accept, prune, delete, gc and rewrap.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use xb_backup::Keep;
 use xb_cli::Failure;
@@ -9,6 +7,7 @@ use xb_keyring::NewKeyOptions;
 use xb_uploader::{Lock, LockMode};
 
 use crate::args::copy_destination::Destination;
+use crate::args::private_server::PrivateServerOptions;
 use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption};
 
 #[derive(Debug, Args)]
@@ -27,7 +26,7 @@ pub(crate) struct VerifyArgs {
     #[arg(long)]
     pub(crate) no_record: bool,
     #[command(flatten)]
-    pub(crate) server: ServerOptions,
+    pub(crate) trial: TrialOptions,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
@@ -38,34 +37,12 @@ pub(crate) struct VerifyArgs {
 
 /// Options of a trial restore.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Trial restore")]
-pub(crate) struct ServerOptions {
-    /// Parent of the scratch directory, which is removed at the end [default: the directory for
-    /// temporary files]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) scratch_dir: Option<PathBuf>,
-    /// Extra server option, such as --plugin-load-add=file_key_management; repeatable
-    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
-    pub(crate) mysqld_opts: Vec<String>,
-    /// File that the server needs in its data directory, such as mysqld.my of a keyring; repeatable
-    #[arg(long, value_name = "FILE")]
-    pub(crate) datadir_file: Vec<PathBuf>,
-    /// File or directory that the server may write to besides the scratch directory, such as that of a
-    /// keyring; repeatable
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
-    pub(crate) mysqld_writes: Vec<PathBuf>,
-    /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
-    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
-    pub(crate) prepare_opts: Vec<String>,
-    /// Program to prepare with [default: the one that took the backup, found on PATH]
-    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
-    pub(crate) prepare_program: Option<PathBuf>,
+pub(crate) struct TrialOptions {
+    #[command(flatten)]
+    pub(crate) server: PrivateServerOptions,
     /// SQL statement that must succeed on the restored server; repeatable
-    #[arg(long, value_name = "SQL")]
+    #[arg(long, value_name = "SQL", help_heading = "Private server")]
     pub(crate) check_sql: Vec<String>,
-    /// Server program [default: mariadbd or mysqld on PATH]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(crate) mysqld: Option<PathBuf>,
 }
 
 /// Level to which a backup is verified.

@@ -5,6 +5,7 @@ pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
 mod examples;
 pub(crate) mod plan;
+pub(crate) mod private_server;
 pub(crate) mod rescue;
 pub(crate) mod run;
 pub(crate) mod shared;
@@ -28,8 +29,8 @@ pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
 };
 use crate::args::catalogue::{
-    AcceptArgs, CopyArgs, KeepOptions, PinArgs, PruneArgs, RetainMode, RetainOptions,
-    ServerOptions, ShowArgs, UnpinArgs, VerifyArgs,
+    AcceptArgs, CopyArgs, KeepOptions, PinArgs, PruneArgs, RetainMode, RetainOptions, ShowArgs,
+    TrialOptions, UnpinArgs, VerifyArgs,
 };
 use crate::args::copy_destination::Destination;
 use crate::args::rescue::RescueArgs;
@@ -188,7 +189,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) job: JobOptions,
     #[command(flatten)]
-    pub(crate) server: ServerOptions,
+    pub(crate) trial: TrialOptions,
     #[command(flatten, next_help_heading = "Backup")]
     pub(crate) backup: BackupOptions,
     #[command(flatten, next_help_heading = "Keys of the run")]

@@ -18,7 +18,7 @@ use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
 /// Options that the help of a command shows only on request.
-const TOPICS: [HelpTopic; 8] = [
+const TOPICS: [HelpTopic; 7] = [
     HelpTopic {
         name: "backup",
         headings: &["Backup", "Keys of the run"],
@@ -35,14 +35,9 @@ const TOPICS: [HelpTopic; 8] = [
         about: "end and dialect of the stream, options of the classic layout",
     },
     HelpTopic {
-        name: "trial",
-        headings: &["Trial restore"],
-        about: "the trial restore of level `restore`",
-    },
-    HelpTopic {
         name: "server",
         headings: &["Private server"],
-        about: "the private server that reads the tables",
+        about: "the private server on the restored files",
     },
     HelpTopic {
         name: "stores",

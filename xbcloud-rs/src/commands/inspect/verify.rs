@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
-use xb_backup::{PrepareOptions, ServerOptions, Trial, VerifyRequest};
+use xb_backup::{Trial, VerifyRequest};
 use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size};
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, VerifyReport};
 
 use crate::args::RunOptions;
-use crate::args::catalogue::{LevelArg, VerifyArgs};
+use crate::args::catalogue::{LevelArg, TrialOptions, VerifyArgs};
 use crate::commands::context::{Context, TOOL, resources};
 use crate::commands::program_output::ProgramOutput;
 use crate::report;
@@ -26,7 +26,7 @@ impl Context {
             accept: args.unsealed.accept(&args.opening),
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
-        let (found, end) = self.verify_backup(root, request, &args.server, &args.common.run)?;
+        let (found, end) = self.verify_backup(root, request, &args.trial, &args.common.run)?;
         report::printed(verified(&self.log, &found, &end, args.common.run.json))?;
         judged(&found)?;
         match args.level {
@@ -40,23 +40,14 @@ impl Context {
         &self,
         root: Root,
         request: VerifyRequest,
-        server: &crate::args::catalogue::ServerOptions,
+        options: &TrialOptions,
         run: &RunOptions,
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
         let trial = Trial {
-            scratch_dir: server.scratch_dir.clone(),
-            prepare: PrepareOptions {
-                program: server.prepare_program.clone(),
-                options: server.prepare_opts.clone(),
-                ..PrepareOptions::default()
-            },
-            server: ServerOptions {
-                program: server.mysqld.clone(),
-                options: server.mysqld_opts.clone(),
-                files: server.datadir_file.clone(),
-                writable: server.mysqld_writes.clone(),
-            },
-            statements: server.check_sql.clone(),
+            scratch_dir: options.server.scratch_dir.clone(),
+            prepare: options.server.prepare(),
+            server: options.server.start(),
+            statements: options.check_sql.clone(),
         };
         let output = ProgramOutput::new(&self.log);
         self.with_session("verify", run, (root, resources(run)), |session| async move {

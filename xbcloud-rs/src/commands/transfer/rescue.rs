@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::os::fd::AsFd as _;
 
-use xb_backup::{PrepareOptions, RescueReport, RescueRequest, ServerOptions};
+use xb_backup::{RescueReport, RescueRequest};
 use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count};
 
 use crate::args::rescue::RescueArgs;
@@ -36,17 +36,8 @@ impl Context {
             into: args.into.clone(),
             replace: args.replace,
             scratch_dir: options.scratch_dir.clone(),
-            prepare: PrepareOptions {
-                program: options.prepare_program.clone(),
-                options: options.prepare_opts.clone(),
-                ..PrepareOptions::default()
-            },
-            server: ServerOptions {
-                program: options.mysqld.clone(),
-                options: options.mysqld_opts.clone(),
-                files: options.datadir_file.clone(),
-                writable: options.mysqld_writes.clone(),
-            },
+            prepare: options.prepare(),
+            server: options.start(),
         };
         let output = ProgramOutput::new(&self.log);
         let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;

@@ -368,7 +368,7 @@ fn self_verify(
         accept: xb_backup::Accept::default(),
         record: Some(TOOL.to_owned()),
     };
-    let (found, end) = context.verify_backup(root, request, &args.server, run)?;
+    let (found, end) = context.verify_backup(root, request, &args.trial, run)?;
     remarks(&context.log, &found);
     let reached = found.reached.map(|level| level.to_string());
     context.log.info(format!(
