@@ -9,6 +9,7 @@ pub(crate) mod owner;
 pub(crate) mod prepare;
 pub(crate) mod restore_and_prepare;
 pub(crate) mod room;
+pub(crate) mod same_space;
 mod write_back;
 
 use std::path::{Path, PathBuf};

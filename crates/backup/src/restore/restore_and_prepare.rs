@@ -22,6 +22,7 @@ use crate::restore::journal::head::About;
 use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
+use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
 use crate::session::Session;
 
@@ -91,6 +92,9 @@ pub async fn restore_ready(
     let room_beside = how.room_beside + if is_export { EXPORT_LOG } else { 0 };
     let how = RestoreOptions { room_beside, ..how };
     let (restored, mut folders) = fetch(session, &mut request, &links, (target, how)).await?;
+    if ready.prepare.is_some() && !request.files.is_all() {
+        refuse_uncovered(target, &folders)?;
+    }
     let durable = how.durability != Durability::None;
     let wants_position = ready.galera || ready.donor.is_some();
     if wants_position {
@@ -347,4 +351,15 @@ fn remove_increments(target: &Path) -> Result<(), BackupError> {
         }),
         _ => Ok(()),
     }
+}
+
+/// Fails if selected files of a chain may not belong together: preparing them would end without an error,
+/// and without the rows of a table that had another name when an earlier backup was taken.
+fn refuse_uncovered(target: &Path, folders: &[PathBuf]) -> Result<(), BackupError> {
+    let what = match is_covered(target, folders.get(1..).unwrap_or_default()) {
+        Ok(true) => return Ok(()),
+        Ok(false) => "a selected table was created, renamed or rebuilt between two backups of the chain, so some of its pages may be in files that were not selected; restore without --files to another directory, or bring the table back with `rescue`".to_owned(),
+        Err(error) => format!("cannot read the files of the chain: {error}"),
+    };
+    Err(BackupError::Restore { target: target.display().to_string(), what })
 }

@@ -16,7 +16,7 @@ const SPACE_AT: usize = 34;
 ///
 /// # Errors
 /// Those of reading the directories and files.
-pub(super) fn is_covered(full: &Path, increments: &[PathBuf]) -> io::Result<bool> {
+pub(crate) fn is_covered(full: &Path, increments: &[PathBuf]) -> io::Result<bool> {
     let Some((last, others)) = increments.split_last() else { return Ok(true) };
     let Some(wanted) = spaces_of_increment(last)? else { return Ok(false) };
     let mut spaces = BTreeSet::new();
