@@ -41,21 +41,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Vec<u8>, Error> {
-        loop {
-            let mut input = match self.stream.fill_buf() {
-                Ok([]) => return Err(Error::Closed { doing }),
-                Ok(input) => input,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(Error::io(doing, e)),
-            };
-            let before = input.len();
-            let packet = self.packets.take(&mut input)?;
-            let taken = before - input.len();
-            self.stream.consume(taken);
-            if let Some(packet) = packet {
-                return Ok(packet);
-            }
-        }
+        self.take(doing, Packets::take)
     }
 
     /// Waits for the next bytes of a dump, and passes them on.
@@ -65,6 +51,15 @@ impl<S: Read + Write> Link<S> {
         doing: &'static str,
         mut pass: impl FnMut(Dumped<'_>) -> R,
     ) -> Result<R, Error> {
+        self.take(doing, |packets, input| Ok(reply.take(packets, input)?.map(&mut pass)))
+    }
+
+    /// Passes bytes to `step` as they arrive, until it returns something.
+    fn take<R>(
+        &mut self,
+        doing: &'static str,
+        mut step: impl FnMut(&mut Packets, &mut &[u8]) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
         loop {
             let mut input = match self.stream.fill_buf() {
                 Ok([]) => return Err(Error::Closed { doing }),
@@ -73,11 +68,11 @@ impl<S: Read + Write> Link<S> {
                 Err(e) => return Err(Error::io(doing, e)),
             };
             let before = input.len();
-            let passed = reply.take(&mut self.packets, &mut input)?.map(&mut pass);
+            let found = step(&mut self.packets, &mut input)?;
             let taken = before - input.len();
             self.stream.consume(taken);
-            if let Some(passed) = passed {
-                return Ok(passed);
+            if let Some(found) = found {
+                return Ok(found);
             }
         }
     }
