@@ -529,7 +529,7 @@ fn whatever_is_changed_in_the_archive_is_named() {
     other.catch_up();
     std::fs::copy(&other.segments()[0], &files[0]).unwrap();
     problem("it was moved here");
-    // Written by somebody who has no key, with all digests right.
+    // Written without the key, with all digests right.
     let head_end = xb_repo::archive::record::front(&contents[last]).unwrap();
     let text = std::str::from_utf8(&contents[last][..head_end]).unwrap();
     let json = text.lines().next().unwrap().replace("\"number\"", "\"number\" ");

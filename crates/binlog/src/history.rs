@@ -79,7 +79,7 @@ impl History {
         self.altering.values().copied()
     }
 
-    /// Goes on with the log of this name, as after a log that has no event that ends it. Returns the
+    /// Continues with the log of this name, as after a log that has no event that ends it. Returns the
     /// transaction that has no end in the log before.
     pub fn next_log(&mut self, name: &str) -> Option<Open> {
         name.clone_into(&mut self.log);

@@ -261,7 +261,7 @@ impl Client {
     }
 }
 
-/// A binary log that the server sends, and goes on to send as it is written.
+/// A binary log that the server sends, and continues to send as it is written.
 pub struct Dump {
     link: Link<Box<dyn Stream>>,
     reply: DumpReply,

@@ -518,7 +518,8 @@ mod tests {
     fn without_a_lock_a_source_may_wait_for_ever() {
         let (pipe, producer) = source(2 << 20);
         let settings = settings(Some(100_000), Some(0));
-        let (mut reader, switch) = spooled(pipe, settings, |_| panic!("nobody waits")).unwrap();
+        let (mut reader, switch) =
+            spooled(pipe, settings, |_| panic!("the producer never waits")).unwrap();
         switch.unlock();
         let mut all = Vec::new();
         reader.read_to_end(&mut all).unwrap();

@@ -389,7 +389,7 @@ fn what_does_not_fit_the_data_changes_nothing() {
     let mut other = request.clone();
     other.position = early.position.clone();
     assert!(refused(&other).contains("in the data already"));
-    // As the data is said to be, but the logs begin later.
+    // The logs begin behind the position of the data.
     let mut other = request.clone();
     other.position = early.position.clone();
     other.plan.start = early.gtids.clone();

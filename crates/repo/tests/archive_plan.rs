@@ -371,7 +371,7 @@ fn the_branch_that_goes_on_is_the_default() {
         number: last.content.number,
         head: last.digest.clone(),
     };
-    // The server lost what follows the fifth, and went on with others.
+    // The server lost what follows the fifth, and continued with others.
     let mut others = changes.clone();
     for change in &mut others[5..] {
         change.gtid.server = 2;

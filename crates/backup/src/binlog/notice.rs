@@ -31,6 +31,6 @@ pub enum Notice {
     StoreBack,
     /// The connection ended, and another one will be tried.
     Disconnected(String),
-    /// The archive lacks what this host remembers: somebody removed or changed it.
+    /// The archive lacks what this host remembers: it was removed or changed.
     Lost(String),
 }

@@ -260,7 +260,7 @@ impl Checker {
         Ok(Self { reader: reader(head)?, history, transactions: 0, error: None })
     }
 
-    /// Goes on with the next segment, which may be of the next log.
+    /// Continues with the next segment, which may be of the next log.
     fn go_on(mut self, head: &SegmentHead) -> Result<Self, String> {
         self.transactions = 0;
         if head.from.log != self.history.log() {

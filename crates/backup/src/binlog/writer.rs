@@ -267,7 +267,7 @@ async fn patiently(root: &Root, key: &str, bytes: &Bytes, tell: &Tell) -> Result
     }
 }
 
-/// A store that refuses today may accept tomorrow, when somebody has mended its permissions: nothing is lost by
+/// A store that refuses today may accept tomorrow, once its permissions are mended: nothing is lost by
 /// asking again. Only an object of another writer stays.
 fn may_pass(error: &StoreError) -> bool {
     !matches!(

@@ -213,7 +213,7 @@ pub enum PlanError {
     },
 }
 
-/// Plans a replay from `base` to `stop`. Of several histories it takes the one that goes on: that with the newest
+/// Plans a replay from `base` to `stop`. Of several histories it takes the one that continues: that with the newest
 /// sign of life. It never falls back to another one, which would be an older state.
 ///
 /// # Errors
