@@ -483,7 +483,8 @@ fn a_restore_that_was_interrupted_needs_room_for_the_rest_only() {
         let place = format!("{root}/{layout}");
         let put = ["put", &place, "--chunk-size=2M", &format!("--layout={layout}")];
         let _ = site.run(&put, "", &[]).stdin_bytes(stream.clone()).run().expect(0);
-        // One of the last objects of the data is damaged until the first restore has failed.
+        // One of the last objects of the data is damaged until the first restore has failed. One
+        // request at a time, so that what precedes it is on disk when it arrives.
         let mut objects = Vec::new();
         let mut todo = vec![site.path("repo").join(layout)];
         while let Some(folder) = todo.pop() {
@@ -500,7 +501,7 @@ fn a_restore_that_was_interrupted_needs_room_for_the_rest_only() {
         });
         objects.sort();
         let script = "mount -t tmpfs -o size=17m none \"$1\" || exit 77
-            restore() { \"$3\" --no-defaults restore \"$4\" --target-dir=\"$1/new\" --memory=64M; }
+            restore() { \"$3\" --no-defaults restore \"$4\" --target-dir=\"$1/new\" --parallel=1; }
             cp \"$2\" \"$5\" && printf damage | dd of=\"$2\" bs=1 seek=900000 conv=notrunc || exit 9
             restore \"$@\" && exit 9
             cp \"$5\" \"$2\" && restore \"$@\"";
