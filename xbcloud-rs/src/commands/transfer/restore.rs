@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use xb_backup::{GetRequest, OnLine, Owner, PrepareOptions, PrepareSync, Ready, RestoreOptions};
+use xb_backup::{GetRequest, OnLine, Owner};
 use xb_cli::Failure;
-use xb_pipeline::Durability;
 
-use crate::args::{PrepareSyncArg, RestoreArgs, Sync};
+use crate::args::RestoreArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::{get_request, selection};
 use crate::report;
@@ -17,28 +16,22 @@ impl Context {
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         self.reporting.name(&name);
-        let ready = ready(args)?;
+        let mut ready = args.ready.clone();
+        // Only root may change owners.
+        if ready.owner.is_none() && rustix::process::geteuid().is_root() {
+            ready.owner = Owner::of_parent(&args.target_dir);
+        }
         let request = get_request(name, keys);
         let request = GetRequest {
-            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
-            accept: args.unsealed.accept(&args.opening),
+            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare().is_some()),
+            accept: args.opening.accept,
             ..request
-        };
-        let how = RestoreOptions {
-            durability: match args.sync {
-                Sync::File => Durability::File,
-                Sync::End => Durability::End,
-                Sync::None => Durability::None,
-            },
-            decompress: !args.no_decompress,
-            check_room: !args.no_space_check,
-            room_beside: 0,
         };
         let talk: OnLine = {
             let log = self.log.clone();
             Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
         };
-        let (target, run) = (&args.target_dir, &args.common.run);
+        let (target, how, run) = (&args.target_dir, args.how, &args.common.run);
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
                 xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
@@ -54,35 +47,4 @@ impl Context {
         }
         Ok(())
     }
-}
-
-/// Steps after the files are restored.
-fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
-    let options = &args.ready;
-    let prepare = match options.prepare || options.export {
-        false => None,
-        true => Some(PrepareOptions {
-            program: options.prepare_program.clone(),
-            use_memory: options.use_memory.map(|size| size.bytes()),
-            sync: match options.prepare_sync {
-                PrepareSyncArg::End => PrepareSync::End,
-                PrepareSyncArg::Program => PrepareSync::Program,
-            },
-            export: options.export,
-            options: options.prepare_opts.clone(),
-        }),
-    };
-    let owner = match &options.owner {
-        Some(text) => Some(crate::owner::owner(text)?),
-        // Only root may change owners.
-        None if rustix::process::geteuid().is_root() => Owner::of_parent(&args.target_dir),
-        None => None,
-    };
-    Ok(Ready {
-        prepare,
-        alone: options.alone,
-        galera: options.galera,
-        donor: options.check_donor.clone(),
-        owner,
-    })
 }

@@ -6,7 +6,7 @@ mod check;
 mod held;
 mod outcome;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use check::{check_all, revive};
 use held::Holdings;
@@ -26,27 +26,28 @@ use super::{
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
+use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
 use crate::restore::RestoreOptions;
-use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::room::{check_room, unpacked};
 use crate::selection::Selection;
-use crate::server::private::{Server, ServerOptions, remove_links};
+use crate::server::private::{Server, remove_links};
 use crate::session::Session;
 
 /// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Trial {
-    /// Parent of the scratch directory, which is created and removed again. If not given: the
-    /// directory for temporary files.
-    pub scratch_dir: Option<PathBuf>,
-    /// Options for preparing the backup.
-    pub prepare: PrepareOptions,
-    /// Options for starting the server.
-    pub server: ServerOptions,
-    /// Statements that must succeed on the server.
+    /// The server, and the program that prepares the backup.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub private: PrivateServer,
+    /// SQL statement that must succeed on the restored server; repeatable
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "check-sql", long, value_name = "SQL", help_heading = "Private server")
+    )]
     pub statements: Vec<String>,
 }
 
@@ -182,7 +183,7 @@ async fn record_of(
 }
 
 fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
-    let folder = trial.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = trial.private.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
     tempfile::Builder::new().prefix("xb-verify-").tempdir_in(&folder).map_err(|error| {
         let text = error.to_string();
         // `tempfile` adds the path, which the error names already.
@@ -202,10 +203,10 @@ async fn can_try(
     scratch: &Path,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    trial.server.look(scratch)?;
+    trial.private.server.look(scratch)?;
     // Without a readable manifest nothing more is known; the fault in it is reported later.
     let Ok(Some(manifest)) = cancel.or(root.manifest(&request.name)).await else { return Ok(()) };
-    trial.prepare.look(manifest.source.tool_name.as_deref())?;
+    trial.private.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = cancel.or(chain(root, &request.name)).await.unwrap_or_default();
     let mut needed = cancel.or(unpacked(root, &request.name, &manifest)).await?;
     for link in links.iter().filter(|link| link.name != request.name) {
@@ -248,13 +249,8 @@ async fn try_out(
 ) -> Result<Outcome, BackupError> {
     let Session { observer, cancel, .. } = session;
     let data = scratch.join("data");
-    let how = RestoreOptions {
-        durability: Durability::None,
-        decompress: true,
-        check_room: true,
-        room_beside: 0,
-    };
-    let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
+    let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
+    let ready = Ready::prepared(trial.private.prepare.clone());
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
     restored.map_err(|error| with_keys(error, key_plugin))?;
@@ -268,7 +264,7 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
-    let started = Server::start(&data, scratch, &trial.server, cancel).await;
+    let started = Server::start(&data, scratch, &trial.private.server, cancel).await;
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     let mut found = Outcome::default();
     found.key_plugin = key_plugin;
