@@ -246,13 +246,13 @@ async fn restored(
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
     let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
-    let (mut restored, mut folders) = fetch(session, get, links, (data, how)).await?;
+    let (mut restored, mut folders) = fetch(session, get, links, data, how).await?;
     let covered = is_covered(data, &folders[1..]);
     let covered = covered.map_err(|error| failed(format!("cannot read its files: {error}")))?;
     if !covered && !get.files.is_all() {
         std::fs::remove_dir_all(data).map_err(|error| failed(error.to_string()))?;
         get.files = Selection::default();
-        (restored, folders) = fetch(session, get, links, (data, how)).await?;
+        (restored, folders) = fetch(session, get, links, data, how).await?;
     }
     refuse_mysql_files(data)?;
     folders.iter().try_for_each(|folder| forget(folder))?;
