@@ -126,7 +126,7 @@ pub async fn rescue(
         keys,
         accept,
     };
-    let ready = Ready::prepared(wanted.private.prepare);
+    let mut ready = Ready::prepared(wanted.private.prepare.clone());
     let links = cancel.or(links(session, &get, &ready)).await?;
     refuse_mysql(links.iter().find_map(Wanted::tool))?;
     look_for_program(&ready, &links)?;
@@ -149,6 +149,7 @@ pub async fn rescue(
     };
     refuse_links(files.iter().map(|file| &file.path[..]))?;
     let scratch = Scratch::new(wanted.private.scratch_dir.as_deref())?;
+    ready.preparing.by = wanted.private.preparing_in(scratch.path());
     let mut options = wanted.private.server;
     options.look(scratch.path())?;
     observer.expect_phases(3);

@@ -250,7 +250,7 @@ async fn try_out(
     let Session { observer, cancel, .. } = session;
     let data = scratch.join("data");
     let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
-    let ready = Ready::prepared(trial.private.prepare.clone());
+    let ready = Ready::prepared(trial.private.preparing_in(scratch));
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
     restored.map_err(|error| with_keys(error, key_plugin))?;
