@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::job::{Found, Limits, Verdict, judge};
 use xb_cli::Failure;
-use xb_job::{Found, Limits, Verdict, judge};
 use xb_repo::list::{Listing, State};
 use xb_repo::verification::Level;
 
