@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use xb_backup::Keep;
 use xb_cli::Failure;
 use xb_keyring::NewKeyOptions;
+use xb_repo::archive::plan::Stop;
 use xb_uploader::{Lock, LockMode};
 
 use crate::args::copy_destination::Destination;
@@ -43,6 +44,9 @@ pub(crate) struct TrialOptions {
     /// SQL statement that must succeed on the restored server; repeatable
     #[arg(long, value_name = "SQL", help_heading = "Private server")]
     pub(crate) check_sql: Vec<String>,
+    /// At level `restore`: replay the archived binary log first, up to a stop as in `restore --until`
+    #[arg(long, value_name = "STOP", help_heading = "Private server")]
+    pub(crate) until: Option<Stop>,
 }
 
 /// Level to which a backup is verified.

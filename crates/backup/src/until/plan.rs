@@ -71,6 +71,13 @@ pub struct UntilPlan {
     pub(super) work: Work,
 }
 
+impl UntilPlan {
+    /// Time of the last transaction, or of the backup's end if there is none.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.last.as_ref().map_or(self.work.taken, |last| last.time)
+    }
+}
+
 /// What a replay of a plan needs.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
@@ -78,6 +85,8 @@ pub(super) struct Work {
     /// The run that wrote the backup.
     pub(super) run: String,
     pub(super) start: LogPosition,
+    /// Time of the backup's end.
+    pub(super) taken: Timestamp,
     pub(super) relay: RelayPlan,
     pub(super) needed: Arc<[Needed]>,
     pub(super) settings: Vec<(String, String)>,
@@ -131,7 +140,16 @@ pub async fn plan_until(
     }
     Ok(described(
         &archive.server,
-        Work { name, run, start: base.position, relay, needed, settings, version },
+        Work {
+            name,
+            run,
+            start: base.position,
+            taken: base.taken,
+            relay,
+            needed,
+            settings,
+            version,
+        },
         scanned,
         remarks,
     ))

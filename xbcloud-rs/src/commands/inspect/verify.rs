@@ -43,11 +43,16 @@ impl Context {
         options: &TrialOptions,
         run: &RunOptions,
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
+        if options.until.is_some() && request.level < Level::Restore {
+            return Err(Failure::usage("--until replays the log in a trial restore")
+                .hint("ask for level restore, or leave --until out"));
+        }
         let trial = Trial {
             scratch_dir: options.server.scratch_dir.clone(),
             prepare: options.server.prepare(),
             server: options.server.start.options(),
             statements: options.check_sql.clone(),
+            until: options.until.clone(),
         };
         let output = ProgramOutput::new(&self.log);
         self.with_session("verify", run, (root, resources(run)), |session| async move {
