@@ -46,6 +46,7 @@ pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
 pub use archive_error::ArchiveError;
 pub use binlog::notice::Notice;
+pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs};
 pub use binlog::read::read_segment;
 pub use binlog::receive::{ReceiveRequest, receive};
 pub use binlog::verify::{ArchiveReport, StreamReport, Window, list_archive, verify_archive};

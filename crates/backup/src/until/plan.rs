@@ -237,7 +237,8 @@ fn newest_fitting(
     Err(UntilError::NoBackup { server: archive.server.clone(), stop: stop.to_string(), why })
 }
 
-fn base_of(manifest: &Manifest) -> Option<Base> {
+/// The position of a backup of MariaDB; `None` if it notes none.
+pub(crate) fn base_of(manifest: &Manifest) -> Option<Base> {
     let noted = manifest.source.binlog_pos.as_ref()?;
     let gtids = match noted.gtids() {
         Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
