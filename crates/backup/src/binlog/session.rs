@@ -1,12 +1,14 @@
 //! One connection to the server: asks what it is and has, and receives its log in a thread of its own.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, Sent, SentReader};
-use xb_mysql::{Access, Client, Dump, Dumped, HangUp, Replica, Start as From, Timeouts};
+use xb_mysql::{Access, Client, Dump, Dumped, HangUp, Replica, Row, Start as From, Timeouts};
+use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::hex::hex;
 
@@ -25,6 +27,8 @@ pub(crate) struct Server {
     pub(crate) version: String,
     pub(crate) id: u32,
     pub(crate) logs: Vec<ServerLog>,
+    /// Variables that a replay needs.
+    pub(crate) settings: BTreeMap<String, String>,
 }
 
 /// What the thread tells.
@@ -66,7 +70,19 @@ pub(crate) fn connect(
         Some((text(0)?, text(1)?.parse().ok()?))
     });
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
-    Ok((client, Server { version, id, logs }))
+    let settings = settings(&mut client)?;
+    Ok((client, Server { version, id, logs, settings }))
+}
+
+/// The variables that change what replayed statements do. A server lacks some of them.
+fn settings(client: &mut Client) -> Result<BTreeMap<String, String>, ArchiveError> {
+    let names = ORIGIN_SETTINGS.join("', '");
+    let rows = client.rows(&format!(
+        "SELECT LOWER(variable_name), COALESCE(variable_value, '') FROM information_schema.global_variables \
+         WHERE variable_name IN ('{names}')"
+    ))?;
+    let texts = rows.iter().map(Row::texts).map(|row| row.map(|[name, value]| (name, value)));
+    Ok(texts.collect::<Result<_, _>>()?)
 }
 
 /// A thread that receives; it ends when the connection or the channel does.

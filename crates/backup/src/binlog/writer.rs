@@ -97,6 +97,7 @@ impl StreamWriter {
             start: start.at.clone(),
             gtids: start.gtids.clone(),
             begins: start.begins.clone(),
+            settings: server.settings.clone(),
             sealed,
         };
         let head = Record::encode(&head, mac.as_ref())?;

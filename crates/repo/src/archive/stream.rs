@@ -1,5 +1,7 @@
 //! Records of a stream: its head, how far it reaches, its end.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_binlog::{GtidPosition, LogPosition};
@@ -60,6 +62,9 @@ pub struct StreamHead {
     pub gtids: Option<String>,
     /// What it follows.
     pub begins: Begins,
+    /// Global variables of the server that change what its statements do, and that its log lacks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// Key slots, if the stream is sealed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sealed: Vec<String>,

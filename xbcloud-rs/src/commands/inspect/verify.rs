@@ -46,7 +46,7 @@ impl Context {
         let trial = Trial {
             scratch_dir: options.server.scratch_dir.clone(),
             prepare: options.server.prepare(),
-            server: options.server.start(),
+            server: options.server.start.options(),
             statements: options.check_sql.clone(),
         };
         let output = ProgramOutput::new(&self.log);

@@ -37,7 +37,7 @@ impl Context {
             replace: args.replace,
             scratch_dir: options.scratch_dir.clone(),
             prepare: options.prepare(),
-            server: options.start(),
+            server: options.start.options(),
         };
         let output = ProgramOutput::new(&self.log);
         let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;
