@@ -21,8 +21,8 @@ use crate::root::Root;
 
 /// Bytes of a segment in which its head usually ends.
 const USUAL_HEAD: u64 = 4096;
-/// Heads that are read at once.
-const PARALLEL: usize = 16;
+/// Records that are read at once.
+pub(super) const PARALLEL: usize = 16;
 
 /// A stream as the store has it.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ async fn read(
 }
 
 /// Reads a record of at most [`MAX_LEN`] bytes; `None` if it is missing, or unreadable, which is a problem.
-async fn record<T: Content>(
+pub(super) async fn record<T: Content>(
     root: &Root,
     key: &str,
     problems: &mut Vec<String>,
