@@ -45,7 +45,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 impl Shop {
     fn new() -> Self {
-        let server = MariaDb::start_with(&["--log-bin=bin", "--server-id=3"]);
+        let server =
+            MariaDb::start_with(&["--log-bin=bin", "--server-id=3", "--max-allowed-packet=128M"]);
         server.sql(
             "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT);
              CREATE TABLE d.m (id INT) ENGINE=MyISAM",
@@ -263,7 +264,11 @@ fn a_chain_and_a_definition_are_replayed() {
          CREATE USER u IDENTIFIED BY 'secret'; GRANT SELECT ON d.* TO u; DROP TABLE d.m",
     );
     let dropped = shop.gtid();
-    shop.server.sql("INSERT INTO d.t VALUES (2, 'two'); INSERT INTO d.new VALUES (2)");
+    // A transaction of several segments, which are cut within its events.
+    shop.server.sql(
+        "BEGIN; INSERT INTO d.t VALUES (2, REPEAT('large', 4 << 20)); UPDATE d.t SET v = UPPER(v);
+         COMMIT; INSERT INTO d.new VALUES (2)",
+    );
     shop.wait_for(&receiver);
     receiver.stop();
     let text = shop.refused("latest", "latest", &[&format!("--exclude-gtid={dropped}")]);
@@ -280,6 +285,7 @@ fn a_chain_and_a_definition_are_replayed() {
     assert!(!target.join("xtrabackup_binlog_pos_innodb").exists());
     let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
     assert_eq!(server.sql("SELECT id FROM d.t; SELECT id FROM d.new"), "1\n2\n1\n2\n");
+    assert_eq!(server.checksums("d")["t"], shop.server.checksums("d")["t"]);
     assert_eq!(server.sql("SELECT COUNT(*) FROM d.m"), "0\n");
     assert!(server.sql("SHOW GRANTS FOR u").contains("`d`"));
     server.check_tables("d");
