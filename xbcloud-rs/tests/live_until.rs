@@ -285,7 +285,7 @@ fn a_chain_and_a_definition_are_replayed() {
     assert!(!target.join("xtrabackup_binlog_pos_innodb").exists());
     let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
     assert_eq!(server.sql("SELECT id FROM d.t; SELECT id FROM d.new"), "1\n2\n1\n2\n");
-    assert_eq!(server.checksums("d")["t"], shop.server.checksums("d")["t"]);
+    assert_eq!(server.checksums("d")["d.t"], shop.server.checksums("d")["d.t"]);
     assert_eq!(server.sql("SELECT COUNT(*) FROM d.m"), "0\n");
     assert!(server.sql("SHOW GRANTS FOR u").contains("`d`"));
     server.check_tables("d");

@@ -411,7 +411,7 @@ mod tests {
             cuts in proptest::collection::vec(300_usize..20_000, 1..6),
             shift in 0_u64..60,
         ) {
-            let log = xb_testkit::vectors::read("binlog/mariadb.000002");
+            let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
             let (all, first) = transactions(&log);
             let from = from % all.len();
             let to = from + to % (all.len() - from);
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_time_ahead_of_the_receivers_clock_decides_nothing() {
-        let log = xb_testkit::vectors::read("binlog/mariadb.000002");
+        let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
         let (all, gtids) = transactions(&log);
         let (start, end) = (all[0].begin, all.last().unwrap().end);
         let stop = Stop::Time(Timestamp::from_second(1).unwrap());
