@@ -17,6 +17,7 @@ mod child;
 mod error;
 mod hints;
 mod objects;
+mod private_server;
 mod read;
 mod rescue;
 mod restore;
@@ -29,7 +30,7 @@ mod verify;
 mod write;
 
 pub use admin::copy::copy;
-pub use admin::copy::request::{CopyReport, CopyRequest};
+pub use admin::copy::request::{CopyOptions, CopyReport, CopyRequest};
 pub use admin::delete::{
     Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
@@ -57,15 +58,16 @@ pub use check::store::check_store;
 pub use check::{CheckLine, CheckState};
 pub use child::OnLine;
 pub use error::BackupError;
+pub use private_server::PrivateServer;
 pub use read::get::{Output, get};
 pub use read::request::{GetReport, GetRequest};
 pub use read::stream_sink::StreamSink;
 pub use read::unlock::Accept;
-pub use rescue::{RescueReport, RescueRequest, Rescued, rescue};
+pub use rescue::{RescueOptions, RescueReport, RescueRequest, Rescued, rescue};
 pub use restore::galera::{Donor, Ist};
 pub use restore::journal::head::is_unfinished;
-pub use restore::owner::Owner;
-pub use restore::prepare::{PrepareOptions, PrepareSync, PrepareTool};
+pub use restore::owner::{Owner, UnknownOwner};
+pub use restore::prepare::{PrepareOptions, PrepareProgram, PrepareSync, PrepareTool};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};

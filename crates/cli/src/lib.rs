@@ -62,7 +62,7 @@ pub use help::version::long_version;
 pub use messages::log::{Level, Log, LogOptions};
 pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use messages::size::{
-    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
+    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_age, parse_size,
 };
 pub use personality::{Personality, program_name};
 pub use program::host::host_name;

@@ -13,6 +13,7 @@ pub const MAX_PROBLEMS: usize = 1000;
 
 /// Level of verification. Each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The manifest and the keys object are sound; with a key both are authenticated.

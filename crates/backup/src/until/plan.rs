@@ -12,7 +12,7 @@ use xb_repo::names::BackupName;
 
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
-use crate::restore::prepare::{PrepareOptions, PrepareTool};
+use crate::restore::prepare::PrepareTool;
 use crate::restore::restore_and_prepare::{Ready, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::{Archive, which_server};
@@ -249,7 +249,7 @@ pub(crate) fn base_of(manifest: &Manifest) -> Option<Base> {
 
 /// The position of the backup, and its run, from a manifest that the keys have authenticated.
 async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, String), BackupError> {
-    let ready = Ready { prepare: Some(PrepareOptions::default()), ..Ready::default() };
+    let ready = Ready { prepare: true, ..Ready::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
     let last = links.last().and_then(Wanted::manifest);

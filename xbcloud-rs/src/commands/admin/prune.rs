@@ -18,11 +18,11 @@ use crate::report;
 
 impl Context {
     pub(crate) fn prune(&self, args: &PruneArgs) -> Result<(), Failure> {
-        let Some(keep) = args.keep.given()? else {
+        let Some(keep) = rules(&args.keep)? else {
             return Err(Failure::usage("no retention rule is given")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         };
-        let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, None, &args.common)?;
+        let pruned = self.prune_root(args.place.as_deref(), keep, args.yes, None, &args.common)?;
         report::printed(show(&self.log, &pruned, args.common.run.json))
     }
 
@@ -75,6 +75,19 @@ impl Context {
             Ok(Pruned { plan, left, gone, logs })
         };
         Ok(self.with_progress("prune", &common.run, None, run)?.0)
+    }
+}
+
+/// The rules; `None` if none is given.
+///
+/// # Errors
+/// All given rules keep nothing.
+pub(crate) fn rules(keep: &Keep) -> Result<Option<&Keep>, Failure> {
+    match (keep.is_empty(), keep.keeps_nothing()) {
+        (true, _) => Ok(None),
+        (false, false) => Ok(Some(keep)),
+        (false, true) => Err(Failure::usage("the retention rules keep nothing: each number is 0")
+            .hint("give at least one rule above 0, or no rule")),
     }
 }
 

@@ -29,14 +29,14 @@ use super::{
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
+use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
 use crate::restore::RestoreOptions;
-use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::room::{check_room, unpacked};
 use crate::selection::Selection;
-use crate::server::private::{Server, ServerOptions, remove_links};
+use crate::server::private::{Server, remove_links};
 use crate::session::Session;
 use crate::until::{
     ReplayOptions, UntilPlan, UntilRequest, plan_until, replay_onto, replaying_program,
@@ -44,17 +44,19 @@ use crate::until::{
 
 /// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Trial {
-    /// Parent of the scratch directory, which is created and removed again. If not given: the
-    /// directory for temporary files.
-    pub scratch_dir: Option<PathBuf>,
-    /// Options for preparing the backup.
-    pub prepare: PrepareOptions,
-    /// Options for starting the server.
-    pub server: ServerOptions,
-    /// Statements that must succeed on the server.
+    /// The server, and the program that prepares the backup.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub private: PrivateServer,
+    /// SQL statement that must succeed on the restored server; repeatable
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "check-sql", long, value_name = "SQL", help_heading = "Private server")
+    )]
     pub statements: Vec<String>,
-    /// Where a replay of the archived log onto the backup stops, before the tables are checked.
+    /// At level `restore`: replay the archived binary log first, up to a stop as in `restore --until`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "STOP", help_heading = "Private server"))]
     pub until: Option<Stop>,
 }
 
@@ -166,7 +168,8 @@ async fn replay_of(
     let planned = plan_until(session, &until, &mut get).await;
     request.keys = get.keys;
     let plan = planned?;
-    let options = ReplayOptions { server: trial.server.clone(), ..ReplayOptions::default() };
+    let options =
+        ReplayOptions { server: trial.private.server.clone(), ..ReplayOptions::default() };
     let program = replaying_program(session, &plan, &options).await?;
     Ok(Some(Replay { plan, program }))
 }
@@ -230,7 +233,7 @@ async fn record_of(
 }
 
 fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
-    let folder = trial.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = trial.private.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
     tempfile::Builder::new().prefix("xb-verify-").tempdir_in(&folder).map_err(|error| {
         let text = error.to_string();
         // `tempfile` adds the path, which the error names already.
@@ -250,10 +253,10 @@ async fn can_try(
     scratch: &Path,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    trial.server.look(scratch)?;
+    trial.private.server.look(scratch)?;
     // Without a readable manifest nothing more is known; the fault in it is reported later.
     let Ok(Some(manifest)) = cancel.or(root.manifest(&request.name)).await else { return Ok(()) };
-    trial.prepare.look(manifest.source.tool_name.as_deref())?;
+    trial.private.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = cancel.or(chain(root, &request.name)).await.unwrap_or_default();
     let mut needed = cancel.or(unpacked(root, &request.name, &manifest)).await?;
     for link in links.iter().filter(|link| link.name != request.name) {
@@ -297,12 +300,11 @@ async fn try_out(
     let Session { observer, cancel, .. } = session;
     let data = scratch.join("data");
     let how = RestoreOptions {
-        durability: Durability::None,
-        decompress: true,
-        check_room: true,
+        sync: Durability::None,
         room_beside: replay.map_or(0, |replay| replay.plan.log_bytes),
+        ..RestoreOptions::default()
     };
-    let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
+    let ready = Ready::prepared(trial.private.prepare.clone());
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
     restored.map_err(|error| with_keys(error, key_plugin))?;
@@ -313,7 +315,8 @@ async fn try_out(
     let mut found = Outcome::default();
     if let Some(replay) = replay {
         observer.begin_phase("replay");
-        let options = ReplayOptions { server: trial.server.clone(), ..ReplayOptions::default() };
+        let options =
+            ReplayOptions { server: trial.private.server.clone(), ..ReplayOptions::default() };
         let program = (&*replay.program, &options);
         let done = replay_onto(session, &replay.plan, &data, program).await?;
         found.test.replayed = Some(Replayed {
@@ -329,7 +332,7 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
-    let started = Server::start(&data, scratch, &trial.server, cancel).await;
+    let started = Server::start(&data, scratch, &trial.private.server, cancel).await;
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     found.key_plugin = key_plugin;
     check(&mut server, &mut found, holdings, trial, cancel).await?;
