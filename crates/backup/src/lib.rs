@@ -25,6 +25,7 @@ mod selection;
 mod server;
 mod session;
 mod small_file;
+mod until;
 mod verify;
 mod write;
 
@@ -46,6 +47,7 @@ pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
 pub use archive_error::ArchiveError;
 pub use binlog::notice::Notice;
+pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs};
 pub use binlog::read::read_segment;
 pub use binlog::receive::{ReceiveRequest, receive};
 pub use binlog::verify::{ArchiveReport, StreamReport, Window, list_archive, verify_archive};
@@ -73,6 +75,10 @@ pub use server::checkpoint::{Checkpoint, checkpoint};
 pub use server::private::ServerOptions;
 pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
+pub use until::{
+    Neighbour, ReplayOptions, UntilError, UntilPlan, UntilReport, UntilRequest, plan_until,
+    replaying_program, restore_until,
+};
 pub use verify::{Trial, VerifyRequest, verify, verify_by_restore};
 pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::name_template::{DEFAULT_NAME_TEMPLATE, TemplateError, fill_in, is_name_template};
@@ -82,6 +88,7 @@ pub use write::{
     FIXED_SIZE, IncrementalBase, PutLayout, PutReport, PutRequest, PutSizing, backup, limits, plan,
     put, put_plan, refuse_without_base,
 };
+pub use xb_binlog::Gtid;
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;
 

@@ -48,6 +48,7 @@ Examples:
       --target-dir=/tmp/orders
   xbcloud-rs restore s3://bucket/shop/node --prepare --galera --check-donor=db1 \\
       --target-dir=/var/lib/mysql
+  xbcloud-rs restore @shop --until=2026-11-20T14:02:59Z --target-dir=/var/lib/mysql-new
 
 To resume an interrupted restore, run the same command again.";
 

@@ -9,6 +9,7 @@ pub(crate) mod rescue;
 pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
+pub(crate) mod until;
 
 use std::path::PathBuf;
 
@@ -34,6 +35,7 @@ use crate::args::catalogue::{
 use crate::args::copy_destination::Destination;
 use crate::args::rescue::RescueArgs;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
+use crate::args::until::UntilOptions;
 
 /// Store MySQL and MariaDB backups in an object store, and restore them
 #[derive(Debug, Parser)]
@@ -265,8 +267,8 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) source: Source,
     /// Directory to restore into; must be empty, or hold this restore, interrupted earlier
-    #[arg(long, value_name = "DIR")]
-    pub(crate) target_dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub(crate) target_dir: Option<PathBuf>,
     /// Restore only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
@@ -274,6 +276,8 @@ pub(crate) struct RestoreArgs {
     pub(crate) report: ReportOption,
     #[command(flatten)]
     pub(crate) ready: Ready,
+    #[command(flatten)]
+    pub(crate) until: UntilOptions,
     #[command(flatten)]
     pub(crate) how: RestoreOptions,
     #[command(flatten)]

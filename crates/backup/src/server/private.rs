@@ -1,13 +1,15 @@
 //! A private server on a restored backup: started, asked, and started again if it ends.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xb_mysql::{Access, Row};
 use xb_server::{Login, ServerError, Setup, socket_in};
 
 use crate::cancel::CancelToken;
-use crate::child;
+use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::server::session::{Session, SessionError};
 
@@ -78,6 +80,42 @@ impl ServerOptions {
             Some(program) => child::find(&[program]),
             None => child::find(&SERVERS.map(Path::new)),
         }
+    }
+}
+
+impl ServerOptions {
+    /// The program that will be started, and its version.
+    ///
+    /// # Errors
+    /// [`BackupError::NotStarted`] if none is installed.
+    pub(crate) async fn version(
+        &self,
+        cancel: &CancelToken,
+    ) -> Result<(PathBuf, String), BackupError> {
+        let programs = match &self.program {
+            Some(program) => vec![program.clone()],
+            None => SERVERS.map(PathBuf::from).to_vec(),
+        };
+        let quiet: OnLine = Arc::new(|_| {});
+        let words = ["--no-defaults", "--version"].map(OsString::from);
+        let mut missing = None;
+        for program in programs {
+            match child::ask(&program, &words, &quiet, cancel).await {
+                Err(error @ BackupError::NotStarted { .. }) => missing = missing.or(Some(error)),
+                Err(error) => return Err(error),
+                Ok(text) => {
+                    let version = text.split_once("Ver ").map_or(&*text, |(_, rest)| rest);
+                    let version = version.split_whitespace().next().unwrap_or_default();
+                    return Ok((program, version.to_owned()));
+                }
+            }
+        }
+        Err(missing.unwrap_or(BackupError::Bug("found no server program")))
+    }
+
+    /// Copies the files that the server needs into its data directory.
+    pub(crate) fn bring(&self, data: &Path) -> Result<(), BackupError> {
+        bring(&self.files, data)
     }
 }
 

@@ -43,6 +43,10 @@ impl Context {
         trial: &Trial,
         run: &RunOptions,
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
+        if trial.until.is_some() && request.level < Level::Restore {
+            return Err(Failure::usage("--until replays the log in a trial restore")
+                .hint("ask for level restore, or leave --until out"));
+        }
         let output = ProgramOutput::new(&self.log);
         self.with_session("verify", run, (root, resources(run)), |session| async move {
             if request.level < Level::Restore {

@@ -1,8 +1,9 @@
 //! `restore`: writes a backup into files.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use xb_backup::{GetRequest, OnLine, Owner};
+use xb_backup::{GetRequest, OnLine, Owner, Ready};
 use xb_cli::Failure;
 
 use crate::args::RestoreArgs;
@@ -12,26 +13,22 @@ use crate::report;
 
 impl Context {
     pub(crate) fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
+        if let Some(stop) = &args.until.until {
+            return self.restore_until(args, stop);
+        }
+        let target = target(args)?;
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         self.reporting.name(&name);
-        let mut ready = args.ready.clone();
-        // Only root may change owners.
-        if ready.owner.is_none() && rustix::process::geteuid().is_root() {
-            ready.owner = Owner::of_parent(&args.target_dir);
-        }
+        let ready = ready(args, target);
         let request = get_request(name, keys);
         let request = GetRequest {
             files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare().is_some()),
             accept: args.opening.accept,
             ..request
         };
-        let talk: OnLine = {
-            let log = self.log.clone();
-            Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
-        };
-        let (target, how, run) = (&args.target_dir, args.how, &args.common.run);
+        let (talk, how, run) = (self.passing_on(), args.how, &args.common.run);
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
                 xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
@@ -41,10 +38,32 @@ impl Context {
         }
         let (report, end) = outcome?;
         self.reporting.restore(&report);
-        report::restore_done(&self.log, args, &report, &end);
+        report::restore_done(&self.log, (args, target), &report, &end);
         for (name, restored) in &report.restored {
             report::unsealed(&self.log, keyed, name, &restored.get);
         }
         Ok(())
     }
+
+    /// Shows the lines of programs that run on the restored files.
+    pub(super) fn passing_on(&self) -> OnLine {
+        let log = self.log.clone();
+        Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
+    }
+}
+
+/// The directory to restore into.
+pub(super) fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
+    args.target_dir.as_deref().ok_or_else(|| Failure::usage("--target-dir is missing"))
+}
+
+/// Steps after the files are restored.
+pub(super) fn ready(args: &RestoreArgs, target: &Path) -> Ready {
+    let mut ready = args.ready.clone();
+    ready.prepare |= args.until.until.is_some();
+    // Only root may change owners.
+    if ready.owner.is_none() && rustix::process::geteuid().is_root() {
+        ready.owner = Owner::of_parent(target);
+    }
+    ready
 }
