@@ -96,7 +96,7 @@ pub enum BackupError {
     Archive(#[from] crate::archive_error::ArchiveError),
     /// A restore to a stop.
     #[error(transparent)]
-    Until(Box<crate::until::UntilError>),
+    Until(Box<crate::until_error::UntilError>),
     /// The data objects contradict the manifest, or are not a stream.
     #[error("backup {name} is damaged: {what}")]
     Damaged {
@@ -238,8 +238,8 @@ pub enum BackupError {
     },
 }
 
-impl From<crate::until::UntilError> for BackupError {
-    fn from(error: crate::until::UntilError) -> Self {
+impl From<crate::until_error::UntilError> for BackupError {
+    fn from(error: crate::until_error::UntilError) -> Self {
         Self::Until(Box::new(error))
     }
 }

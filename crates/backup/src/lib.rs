@@ -26,6 +26,7 @@ mod server;
 mod session;
 mod small_file;
 mod until;
+mod until_error;
 mod verify;
 mod write;
 
@@ -76,9 +77,10 @@ pub use server::private::ServerOptions;
 pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
 pub use until::{
-    Neighbour, ReplayOptions, UntilError, UntilPlan, UntilReport, UntilRequest, plan_until,
-    replaying_program, restore_until,
+    Neighbour, ReplayOptions, UntilPlan, UntilReport, UntilRequest, plan_until, replaying_program,
+    restore_until,
 };
+pub use until_error::UntilError;
 pub use verify::{Trial, VerifyRequest, verify, verify_by_restore};
 pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::name_template::{DEFAULT_NAME_TEMPLATE, TemplateError, fill_in, is_name_template};

@@ -21,7 +21,6 @@ use xb_repo::restorable::Sound;
 
 use crate::error::BackupError;
 use crate::session::Session;
-use crate::until::base_of;
 
 /// Difference of two clocks that is allowed for.
 const CLOCKS: SignedDuration = SignedDuration::from_hours(1);
@@ -71,7 +70,7 @@ pub fn kept_backups(sound: &Sound, goes: impl Fn(&str) -> bool) -> Vec<KeptBacku
             name: name.to_string(),
             server: manifest.server.clone(),
             started: manifest.started,
-            base: base_of(manifest),
+            base: Base::of(manifest),
         }
     };
     kept.map(of).collect()

@@ -10,7 +10,7 @@ use xb_repo::archive::plan::Stream;
 use crate::error::BackupError;
 use crate::read::unlock::Accept;
 use crate::session::Session;
-use crate::until::error::UntilError;
+use crate::until_error::UntilError;
 
 /// The streams of a server, with the keys that open their segments.
 pub(super) struct Archive {

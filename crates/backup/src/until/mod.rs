@@ -8,15 +8,12 @@
 //! Nothing is written before the plan is proven from the first to the last event.
 
 mod archive;
-mod error;
 mod pieces;
 mod plan;
 mod replay;
 mod result;
 mod scan;
 
-pub use self::error::UntilError;
-pub(crate) use self::plan::base_of;
 pub use self::plan::{UntilPlan, UntilRequest, plan_until};
 pub(crate) use self::replay::replay_onto;
 pub use self::replay::{ReplayOptions, UntilReport, replaying_program, restore_until};

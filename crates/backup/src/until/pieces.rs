@@ -13,7 +13,7 @@ use xb_repo::archive::segment::SegmentHead;
 use crate::binlog::read::read_segment;
 use crate::error::BackupError;
 use crate::session::Session;
-use crate::until::error::UntilError;
+use crate::until_error::UntilError;
 
 /// Memory of a segment that is fetched, in bytes: as it is stored, and its events.
 const OF_ONE: u64 = 64 << 20;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_binlog::{Gtid, GtidState, LogPosition, RelayPlan};
+use xb_binlog::{Gtid, LogPosition, RelayPlan};
 use xb_repo::archive::plan::{Base, Plan, PlanError, Stop, plan};
 use xb_repo::list::{ListedRoot, Listing, State, describe, list_by_key};
 use xb_repo::manifest::Manifest;
@@ -16,9 +16,9 @@ use crate::restore::prepare::PrepareTool;
 use crate::restore::restore_and_prepare::{Ready, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::{Archive, which_server};
-use crate::until::error::UntilError;
 use crate::until::pieces::{Needed, fetch};
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
+use crate::until_error::UntilError;
 
 /// Backups that a message names.
 const NAMED: usize = 5;
@@ -217,7 +217,7 @@ fn newest_fitting(
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
     let mut why = Vec::new();
     for (_, name, manifest) in candidates {
-        let Some(base) = base_of(manifest) else {
+        let Some(base) = Base::of(manifest) else {
             why.push(UntilError::NoPosition { backup: name.to_string() }.to_string());
             continue;
         };
@@ -237,16 +237,6 @@ fn newest_fitting(
     Err(UntilError::NoBackup { server: archive.server.clone(), stop: stop.to_string(), why })
 }
 
-/// The position of a backup of MariaDB; `None` if it notes none.
-pub(crate) fn base_of(manifest: &Manifest) -> Option<Base> {
-    let noted = manifest.source.binlog_pos.as_ref()?;
-    let gtids = match noted.gtids() {
-        Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
-        _ => None,
-    };
-    Some(Base { position: noted.position()?.clone(), gtids, taken: manifest.finished })
-}
-
 /// The position of the backup, and its run, from a manifest that the keys have authenticated.
 async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, String), BackupError> {
     let ready = Ready { prepare: true, ..Ready::default() };
@@ -254,7 +244,7 @@ async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, String), B
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
     let last = links.last().and_then(Wanted::manifest);
     let last = last.filter(|_| tool != Some(PrepareTool::XtraBackup));
-    let base = last.and_then(|manifest| Some((base_of(manifest)?, manifest.run.clone())));
+    let base = last.and_then(|manifest| Some((Base::of(manifest)?, manifest.run.clone())));
     base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
 }
 

@@ -16,10 +16,10 @@ use crate::restore::owner::Owner;
 use crate::restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 use crate::server::private::ServerOptions;
 use crate::session::Session;
-use crate::until::error::UntilError;
 use crate::until::pieces::{Fetched, fetch};
 use crate::until::plan::{UntilPlan, Work};
 use crate::until::result::write_result;
+use crate::until_error::UntilError;
 
 /// How long the private server may do nothing at all.
 const PATIENCE: Duration = Duration::from_secs(900);

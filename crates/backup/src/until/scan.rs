@@ -9,7 +9,7 @@ use xb_binlog::{
 };
 use xb_repo::archive::plan::{Cutter, Stop};
 
-use crate::until::error::UntilError;
+use crate::until_error::UntilError;
 
 /// Bytes of a transaction that are looked at to describe it.
 const DESCRIBED: usize = 4096;

@@ -8,11 +8,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use xb_binlog::{Gtid, GtidPosition, LogPosition};
+use xb_binlog::{Gtid, GtidPosition, GtidState, LogPosition};
 
 use crate::archive::record::Record;
 use crate::archive::segment::{BarrierAt, SegmentHead};
 use crate::archive::stream::{At, Begins, Floor, Link, StreamHead};
+use crate::manifest::Manifest;
 
 /// A stream as far as its records show it.
 #[derive(Debug, Clone)]
@@ -121,6 +122,19 @@ pub struct Base {
     pub gtids: Option<GtidPosition>,
     /// Time of its data.
     pub taken: Timestamp,
+}
+
+impl Base {
+    /// The position of a backup of MariaDB; `None` if it notes none.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Option<Self> {
+        let noted = manifest.source.binlog_pos.as_ref()?;
+        let gtids = match noted.gtids() {
+            Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
+            _ => None,
+        };
+        Some(Self { position: noted.position()?.clone(), gtids, taken: manifest.finished })
+    }
 }
 
 /// A part of a segment that a replay needs.
