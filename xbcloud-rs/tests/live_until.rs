@@ -75,11 +75,12 @@ impl Shop {
             compress: "zstd".parse().unwrap(),
             rpo: Duration::from_millis(200),
             state: None,
+            accept_no_crc: false,
         };
         let stored = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stored);
         let tell = move |notice| {
-            if let Notice::Stored { position } = notice {
+            if let Notice::Stored { position, .. } = notice {
                 *told.lock().unwrap() = Some(position);
             }
         };
