@@ -75,11 +75,12 @@ pub(crate) struct ReceiveArgs {
     /// Also archive logs without checksums (binlog_checksum=NONE)
     #[arg(long, hide_short_help = true)]
     pub(crate) accept_no_crc: bool,
+    // Not the options of `run`, which the group of a repository sets for each night.
     /// Write metrics to FILE, for the textfile collector of Prometheus
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "binlog-metrics-file", value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Post the state to this address every minute, while the log is received and stored
-    #[arg(long, value_name = "URL")]
+    #[arg(long = "binlog-heartbeat-url", value_name = "URL")]
     pub(crate) heartbeat_url: Option<Secret>,
     /// Name in metrics [default: the name of @REPOSITORY, else ROOT]
     #[arg(long, value_name = "NAME", hide_short_help = true)]

@@ -107,7 +107,7 @@ fn check_metrics(path: &Path) -> Result<(), Failure> {
     if !is_collected(path) {
         let path = path.display();
         return Err(Failure::usage(format!(
-            "--metrics-file={path}: the collector reads only files whose names end in .prom"
+            "--binlog-metrics-file={path}: the collector reads only files whose names end in .prom"
         ))
         .hint(format!("name it {path}.prom")));
     }
