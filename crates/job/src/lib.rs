@@ -6,6 +6,7 @@
 //! - [`run_hook`] starts a program of the operator, without a shell, with the document as its
 //!   standard input.
 //! - [`send_heartbeat`] tells a watching service that a run has ended.
+//! - [`receiver_metrics`] derives the metrics of a receiver of binary logs from its state.
 //! - [`judge`] compares the age of the newest backup and of the newest proof with limits.
 //!
 //! ```
@@ -18,14 +19,19 @@
 //! # Ok::<(), jiff::Error>(())
 //! ```
 
+mod archive;
 mod heartbeat;
 mod hook;
 mod metrics;
 mod monitor;
+mod receiver;
+mod remarks;
 mod result;
 
+pub use archive::FoundArchive;
 pub use heartbeat::{HeartbeatError, send_heartbeat};
 pub use hook::{HookError, run_hook};
 pub use metrics::metrics;
 pub use monitor::{Found, Limits, Verdict, judge};
+pub use receiver::{ReceiverState, receiver_metrics};
 pub use result::{FORMAT, FirstCause, RunResult, RunStatus, Stage, StageStatus};
