@@ -1,6 +1,7 @@
 //! The command line. Stock options have their stock names and meaning.
 
 pub(crate) mod backup;
+pub(crate) mod binlog;
 pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
 mod examples;
@@ -28,6 +29,7 @@ pub(crate) use self::shared::{
 pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
 };
+use crate::args::binlog::{BinlogArgs, SourceServer};
 use crate::args::catalogue::{
     AcceptArgs, CopyArgs, PinArgs, PruneArgs, RetainMode, RetainOptions, ShowArgs, UnpinArgs,
     VerifyArgs,
@@ -108,6 +110,8 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Check the age of the newest backup and of the newest proof, as a Nagios plugin
     Monitor(MonitorArgs),
+    /// Archive a server's binary log, so that a backup can be restored to any later moment
+    Binlog(Box<BinlogArgs>),
     /// Draw the page about a state transfer from the JSON in its report-dir
     #[command(after_help = examples::REPORT)]
     Report(ReportArgs),
@@ -210,6 +214,11 @@ pub(crate) struct CheckArgs {
     pub(crate) backup: BackupOptions,
     #[command(flatten, next_help_heading = "Keys of the run")]
     pub(crate) identities: IdentityOptions,
+    /// Also check what `binlog receive` needs [default: if ROOT has an archive of this server]
+    #[arg(long, help_heading = "Binary log")]
+    pub(crate) binlog: bool,
+    #[command(flatten, next_help_heading = "Binary log")]
+    pub(crate) source: SourceServer,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -269,7 +278,7 @@ pub(crate) struct RestoreArgs {
     /// Directory to restore into; must be empty, or hold this restore, interrupted earlier
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub(crate) target_dir: Option<PathBuf>,
-    /// Restore only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
+    /// Restore only files that match, such as `shop/*`; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
     #[command(flatten)]
@@ -277,9 +286,9 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) ready: Ready,
     #[command(flatten)]
-    pub(crate) until: UntilOptions,
-    #[command(flatten)]
     pub(crate) how: RestoreOptions,
+    #[command(flatten)]
+    pub(crate) until: UntilOptions,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
@@ -314,6 +323,7 @@ impl Command {
             Self::Check(a) => &a.common.run,
             Self::Init(a) => &a.common.run,
             Self::Monitor(a) => &a.common.run,
+            Self::Binlog(a) => a.command.run_options(),
             Self::Report(a) => &a.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,

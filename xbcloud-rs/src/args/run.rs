@@ -7,6 +7,7 @@ use clap::Args;
 use xb_cli::{Secret, parse_age};
 use xb_repo::verification::Level;
 
+use crate::args::binlog::span;
 use crate::args::shared::{CommonOptions, ReportOption};
 
 /// Options around a run: results, metrics, hooks, heartbeat.
@@ -83,6 +84,9 @@ pub(crate) struct MonitorArgs {
     /// Maximum age of the newest proof, such as 8d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) max_proof_age: Option<Duration>,
+    /// Maximum age of the end of an archived binary log, such as 15m
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = span)]
+    pub(crate) max_binlog_age: Duration,
     /// Level from which a verification counts as a proof
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "checksum")]
     #[arg(hide_possible_values = true)]

@@ -50,7 +50,7 @@ pub struct RestoreOptions {
     pub no_decompress: bool,
     /// Start even if the free space is less than the size of the stream
     // Sparse files need less space than that.
-    #[cfg_attr(feature = "clap", arg(long))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true))]
     pub no_space_check: bool,
     /// When to sync: file, each before it gets its name; end, all at once; none, never
     #[cfg_attr(
@@ -60,6 +60,7 @@ pub struct RestoreOptions {
             value_enum,
             default_value = "end",
             value_name = "WHEN",
+            hide_short_help = true,
             hide_possible_values = true
         )
     )]

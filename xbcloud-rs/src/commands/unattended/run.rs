@@ -438,7 +438,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Whether the collector reads this file. A directory is refused as one.
-pub(super) fn is_collected(path: &Path) -> bool {
+pub(crate) fn is_collected(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
 }
 
