@@ -44,7 +44,7 @@ pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
 pub fn working_memory(data: &Path) -> u64 {
     let available = Available::read(Path::new("/")).map_or(LEAST, |available| available / 2);
     let files = Sizes::below(data).bytes.max(LEAST);
-    files.min(available).min(MOST_WORKING).max(LEAST)
+    files.min(available).clamp(LEAST, MOST_WORKING)
 }
 
 /// The memory for a log of `redo` bytes and files of `data` bytes, if `available` bytes are free.

@@ -351,21 +351,10 @@ async fn report(
     }
     let streams: Vec<Stream> = found.into_iter().filter_map(|found| found.stream).collect();
     for (name, manifest) in manifests(&session.root, server).await? {
-        let Some((position, gtids)) = noted(&manifest) else { continue };
-        let base = Base { position, gtids, taken: manifest.finished };
+        let Some(base) = Base::of(&manifest) else { continue };
         report.backups.push(window(&name, &base, &streams));
     }
     Ok(report)
-}
-
-/// The binlog position of a backup, and its GTIDs.
-fn noted(manifest: &Manifest) -> Option<(xb_binlog::LogPosition, Option<GtidPosition>)> {
-    let noted = manifest.source.binlog_pos.as_ref()?;
-    let gtids = match noted.gtids() {
-        Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
-        _ => None,
-    };
-    Some((noted.position()?.clone(), gtids))
 }
 
 fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
