@@ -7,7 +7,6 @@ mod exit;
 mod keys;
 mod limits;
 mod listing;
-mod owner;
 mod page;
 mod place;
 mod report;

@@ -150,7 +150,7 @@ pub(crate) fn restore_done(
             end,
         );
     }
-    if args.ready.prepare || args.ready.export {
+    if args.ready.prepare().is_some() {
         log.info(format!("prepared: a server can start on these files{}", phases_text(end)));
     }
     if let (Some(position), true) = (&report.position, args.ready.galera) {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    Canceller, KeySlots, Notice, ReceiveRequest, Resources, Session, cancellation, receive,
+    Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources, Session, cancellation, receive,
+    verify_archive,
 };
 use xb_encryptor::KeyBytes;
 use xb_mysql::{Access, Account, Target};
@@ -21,6 +22,7 @@ const KEY: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 struct Shop {
     server: MariaDb,
     scratch: Scratch,
+    sealed: bool,
 }
 
 /// A receiver in a thread.
@@ -43,7 +45,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 impl Shop {
     fn new() -> Self {
-        let server = MariaDb::start_with(&["--log-bin=bin", "--server-id=3"]);
+        let server =
+            MariaDb::start_with(&["--log-bin=bin", "--server-id=3", "--max-allowed-packet=128M"]);
         server.sql(
             "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT);
              CREATE TABLE d.m (id INT) ENGINE=MyISAM",
@@ -51,27 +54,39 @@ impl Shop {
         let scratch = Scratch::new();
         std::fs::write(scratch.join("key"), KEY).unwrap();
         std::fs::create_dir(scratch.join("shop")).unwrap();
-        Self { server, scratch }
+        Self { server, scratch, sealed: true }
     }
 
     fn place(&self, name: &str) -> String {
         format!("file://{}/{name}", self.scratch.join("shop").display())
     }
 
-    fn receive(&self) -> Receiver {
+    /// The option that seals, or opens.
+    fn key(&self) -> Option<String> {
+        self.sealed.then(|| format!("--encrypt-key-file={}", self.scratch.join("key").display()))
+    }
+
+    fn session(&self) -> Session {
         let path = self.scratch.join("shop").to_str().unwrap().trim_start_matches('/').to_owned();
         let location = Location { place: Place::Local, path };
         let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true);
+        Session::new(root.unwrap(), Resources { memory: 1 << 30, threads: 2, parallel: 4 })
+    }
+
+    fn receive(&self) -> Receiver {
         let (canceller, cancel) = cancellation();
-        let resources = Resources { memory: 1 << 30, threads: 2, parallel: 4 };
-        let session = Session { cancel, ..Session::new(root.unwrap(), resources) };
+        let session = Session { cancel, ..self.session() };
+        let mut key_slots = KeySlots::default();
+        if self.sealed {
+            key_slots = key_slots.with_key(KeyBytes::new(KEY).unwrap());
+        }
         let request = ReceiveRequest {
             server: "shop".to_owned(),
             access: Access {
                 target: Target::Socket(self.server.socket().to_owned()),
                 account: Account { user: b"root".to_vec(), ..Account::default() },
             },
-            key_slots: KeySlots::default().with_key(KeyBytes::new(KEY).unwrap()),
+            key_slots,
             compress: "zstd".parse().unwrap(),
             rpo: Duration::from_millis(200),
             state: None,
@@ -106,7 +121,7 @@ impl Shop {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["backup", "--quiet", &self.place(name), "--server=shop"])
             .arg(format!("--state-dir={}", self.scratch.join("state").display()))
-            .arg(format!("--encrypt-key-file={}", self.scratch.join("key").display()))
+            .args(self.key())
             .args(options)
             .arg("--")
             .args(self.server.backup_command())
@@ -117,7 +132,7 @@ impl Shop {
     fn restore(&self, name: &str, stop: &str, options: &[&str]) -> Cmd {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["--no-defaults", "restore", &self.place(name)])
-            .arg(format!("--encrypt-key-file={}", self.scratch.join("key").display()))
+            .args(self.key())
             .arg(format!("--until={stop}"))
             .args(options)
     }
@@ -249,7 +264,11 @@ fn a_chain_and_a_definition_are_replayed() {
          CREATE USER u IDENTIFIED BY 'secret'; GRANT SELECT ON d.* TO u; DROP TABLE d.m",
     );
     let dropped = shop.gtid();
-    shop.server.sql("INSERT INTO d.t VALUES (2, 'two'); INSERT INTO d.new VALUES (2)");
+    // A transaction of several segments, which are cut within its events.
+    shop.server.sql(
+        "BEGIN; INSERT INTO d.t VALUES (2, REPEAT('large', 4 << 20)); UPDATE d.t SET v = UPPER(v);
+         COMMIT; INSERT INTO d.new VALUES (2)",
+    );
     shop.wait_for(&receiver);
     receiver.stop();
     let text = shop.refused("latest", "latest", &[&format!("--exclude-gtid={dropped}")]);
@@ -266,6 +285,7 @@ fn a_chain_and_a_definition_are_replayed() {
     assert!(!target.join("xtrabackup_binlog_pos_innodb").exists());
     let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
     assert_eq!(server.sql("SELECT id FROM d.t; SELECT id FROM d.new"), "1\n2\n1\n2\n");
+    assert_eq!(server.checksums("d")["d.t"], shop.server.checksums("d")["d.t"]);
     assert_eq!(server.sql("SELECT COUNT(*) FROM d.m"), "0\n");
     assert!(server.sql("SHOW GRANTS FOR u").contains("`d`"));
     server.check_tables("d");
@@ -314,4 +334,139 @@ fn a_damaged_archive_is_refused_before_anything_is_written() {
     // Another key, and none.
     std::fs::write(shop.scratch.join("key"), [7; 32]).unwrap();
     let _ = shop.refused("latest", "latest", &[]);
+}
+
+/// Makes all segments of an unsealed archive older by two hours, as if they had been received then.
+fn age(shop: &Shop) {
+    use xb_repo::archive::record::{Record, digest, front};
+    use xb_repo::archive::segment::SegmentHead;
+    use xb_repo::archive::stream::{Alive, End};
+
+    for stream in std::fs::read_dir(shop.scratch.join("shop/.xb-binlog/shop")).unwrap() {
+        let folder = stream.unwrap().path();
+        let mut previous = digest(&std::fs::read(folder.join("head")).unwrap());
+        for number in 0_u64.. {
+            let path = folder.join(format!("{number:012}"));
+            let Ok(bytes) = std::fs::read(&path) else { break };
+            let len = front(&bytes).unwrap();
+            let mut head = Record::<SegmentHead>::decode(&bytes[..len]).unwrap().content;
+            head.previous = previous;
+            head.received = head.received.map(|at| at - jiff::SignedDuration::from_hours(2));
+            let text = Record::encode(&head, None).unwrap();
+            previous = digest(&text);
+            std::fs::write(&path, [&text, &bytes[len..]].concat()).unwrap();
+        }
+        let alive = folder.join("alive");
+        let mut content = Record::<Alive>::decode(&std::fs::read(&alive).unwrap()).unwrap().content;
+        content.head.clone_from(&previous);
+        std::fs::write(&alive, Record::encode(&content, None).unwrap()).unwrap();
+        let end = folder.join("end");
+        let mut content = Record::<End>::decode(&std::fs::read(&end).unwrap()).unwrap().content;
+        content.head = previous;
+        std::fs::write(&end, Record::encode(&content, None).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn prune_removes_only_what_no_kept_backup_needs() {
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    let _ = shop.back_up("one", &[]);
+    for id in 1..6 {
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x')"));
+        shop.wait_for(&receiver);
+    }
+    shop.server.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (6, 'x')");
+    shop.wait_for(&receiver);
+    let _ = shop.back_up("two", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (7, 'x')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    age(&shop);
+    let prune = |options: &[&str]| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "prune", shop.place("").trim_end_matches('/')])
+            .args(options)
+            .run()
+            .expect(0)
+    };
+    let all = segments(&shop);
+    let (rows, _) = shop.restored("one", "latest", &[]);
+    assert_eq!(rows, shop.rows());
+    // As long as the older one is kept, its log is.
+    let text = prune(&["--keep-last=2", "--yes"]).stderr_text();
+    assert!(!text.contains("binary log"), "{text}");
+    let text = prune(&["--keep-last=1"]).stderr_text();
+    assert!(text.contains("binary log of shop: would remove"), "{text}");
+    assert_eq!(segments(&shop), all);
+    let text = prune(&["--keep-last=1", "--yes"]).stderr_text();
+    assert!(text.contains("binary log of shop: removed"), "{text}");
+    let left = segments(&shop);
+    assert!(left.len() + 4 < all.len() && all.ends_with(&left), "{left:?} of {all:?}");
+    let (rows, _) = shop.restored("latest", "latest", &[]);
+    assert_eq!(rows, shop.rows());
+    // The receiver continues behind it, and what is left is whole.
+    let receiver = shop.receive();
+    shop.server.sql("INSERT INTO d.t VALUES (8, 'x')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let (rows, _) = shop.restored("latest", "latest", &[]);
+    assert_eq!(rows, shop.rows());
+    let report = block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None)).unwrap();
+    assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
+    assert_eq!(report.streams.len(), 2, "{report:#?}");
+    // A floor that is too high is no excuse for what a backup needs.
+    let needed = &left[0];
+    let floor = left[0].parent().unwrap().join("floor-000000000999");
+    let below = std::fs::read_dir(left[0].parent().unwrap()).unwrap().map(|e| e.unwrap().path());
+    let made = below.filter(|path| path.to_str().unwrap().contains("floor-")).max().unwrap();
+    let text = std::fs::read(made).unwrap();
+    let mut content =
+        xb_repo::archive::record::Record::<xb_repo::archive::stream::Floor>::decode(&text)
+            .unwrap()
+            .content;
+    content.number = 999;
+    content.at.offset = 1 << 40;
+    let forged = xb_repo::archive::record::Record::encode(&content, None).unwrap();
+    std::fs::write(&floor, forged).unwrap();
+    std::fs::remove_file(needed).unwrap();
+    let text = shop.refused("latest", "latest", &[]);
+    assert!(text.contains("was removed"), "{text}");
+    let report = block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None)).unwrap();
+    assert!(report.has_gap(), "{report:#?}");
+}
+
+#[test]
+fn a_trial_proves_the_backup_with_its_log() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one'); CREATE TABLE d.n (id INT) ENGINE=Aria");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let command = |words: &[&str]| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults"])
+            .args(words)
+            .arg(format!("--encrypt-key-file={}", shop.scratch.join("key").display()))
+            .run()
+    };
+    let place = shop.place("full");
+    let words = ["verify", &place, "--level=restore", "--until=latest"];
+    let count = "--check-sql=SELECT 1 / 0 FROM d.t HAVING COUNT(*) <> 1";
+    let ran =
+        command(&[&words[..], &["--check-sql=INSERT INTO d.n SELECT id FROM d.t", count]].concat());
+    let text = ran.expect(0).stdout_text();
+    assert!(text.contains("replayed before: 2 transactions"), "{text}");
+    let root = shop.place("");
+    let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "list", root.trim_end_matches('/'), "--json"])
+        .run()
+        .expect(0)
+        .stdout_text();
+    assert!(listed.contains("\"proven_until\""), "{listed}");
+    let ran = command(&["verify", &place, "--level=pages", "--until=latest"]);
+    assert!(ran.stderr_text().contains("level restore"), "{}", ran.stderr_text());
+    assert_ne!(ran.code(), 0);
 }

@@ -46,6 +46,7 @@ mod messages;
 mod personality;
 mod program;
 mod stdio;
+mod subcommand;
 mod text;
 
 pub use args::argv::mysql_style;
@@ -63,7 +64,7 @@ pub use help::version::long_version;
 pub use messages::log::{Level, Log, LogOptions};
 pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use messages::size::{
-    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
+    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_age, parse_size,
 };
 pub use personality::{Personality, program_name};
 pub use program::host::host_name;

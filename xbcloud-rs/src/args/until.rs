@@ -4,8 +4,6 @@ use clap::Args;
 use xb_backup::{Gtid, ReplayOptions};
 use xb_repo::archive::plan::Stop;
 
-use crate::args::private_server::ServerStartOptions;
-
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Point in time")]
 pub(crate) struct UntilOptions {
@@ -13,7 +11,7 @@ pub(crate) struct UntilOptions {
     /// (0-1-26), before:GTID, FILE:POSITION, or latest; implies --prepare. With `latest` as NAME:
     /// the newest backup from which the stop can be reached
     #[arg(long, value_name = "STOP")]
-    #[arg(conflicts_with_all = ["files", "export", "alone", "galera", "check_donor", "no_decompress"])]
+    #[arg(conflicts_with_all = ["files", "export", "alone", "galera", "donor", "no_decompress"])]
     pub(crate) until: Option<Stop>,
     /// Read and check all logs, show the transactions beside the stop, and end
     #[arg(long, requires = "until")]
@@ -24,16 +22,6 @@ pub(crate) struct UntilOptions {
     /// Leave out also transactions that change definitions
     #[arg(long, requires = "exclude_gtid", hide_short_help = true)]
     pub(crate) exclude_ddl: bool,
-    /// Replay with a server of a newer series than that of the origin
-    #[arg(long, requires = "until", hide_short_help = true)]
-    upgrade: bool,
     #[command(flatten)]
-    server: ServerStartOptions,
-}
-
-impl UntilOptions {
-    /// How the logs are replayed, with this memory in bytes.
-    pub(crate) fn replay(&self, memory: Option<u64>) -> ReplayOptions {
-        ReplayOptions { server: self.server.options(), memory, upgrade: self.upgrade }
-    }
+    pub(crate) replay: ReplayOptions,
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod notice;
 pub(crate) mod overview;
+pub(crate) mod prune;
 pub(crate) mod read;
 pub(crate) mod receive;
 mod segmenter;

@@ -131,7 +131,10 @@ impl Segmenter {
             self.event(&sent, &mut progress, now)?;
         }
         // A transaction of any size passes in the memory of a segment.
-        if self.current.as_ref().is_some_and(|current| current.bytes.len() >= self.size) {
+        // A reader finds the event that begins a transaction in one segment.
+        let is_whole = self.digest.is_some() || self.arrived == 0;
+        let is_full = self.current.as_ref().is_some_and(|one| one.bytes.len() >= self.size);
+        if is_full && is_whole {
             self.cut(None, now, &mut progress)?;
         }
         if is_last {

@@ -226,7 +226,12 @@ async fn verify_stream(
     if let Some(alive) = &found.alive {
         let alive = &alive.content;
         let last = match alive.segments.checked_sub(1) {
-            Some(number) => stream.segments.get(&number).map(|head| head.digest.as_str()),
+            Some(number) => match &stream.floor {
+                // `prune` has removed it.
+                Some(floor) if number + 1 == floor.number => Some(floor.head.as_str()),
+                Some(floor) if number < floor.number => Some(alive.head.as_str()),
+                _ => stream.segments.get(&number).map(|head| head.digest.as_str()),
+            },
             None => Some(stream.head.digest.as_str()),
         };
         if last != Some(alive.head.as_str()) {

@@ -7,7 +7,6 @@ use xb_mysql::{Access, ClientOptions};
 use xb_option_files::Wanted;
 
 use crate::error::BackupError;
-use crate::restore::galera::place;
 use crate::server::login::{RECEIVER, access_of};
 
 /// The path of a socket, `HOST[:PORT]` or `mysql://[USER@]HOST[:PORT]`.
@@ -67,6 +66,26 @@ pub fn source_access(
         }
     });
     access.map_err(|error| BackupError::Selection(format!("login to the server: {error}")))
+}
+
+/// The options of a client for this address.
+pub(crate) fn place(address: &str) -> Vec<(&'static str, String)> {
+    let tcp = |host: &str| {
+        vec![
+            ("host", host.trim_start_matches('[').trim_end_matches(']').to_owned()),
+            ("protocol", "tcp".to_owned()),
+        ]
+    };
+    if address.starts_with('/') {
+        return vec![("socket", address.to_owned()), ("protocol", "socket".to_owned())];
+    }
+    // An IPv6 address without brackets has more than one colon.
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
+            [tcp(host), vec![("port", port.to_owned())]].concat()
+        }
+        _ => tcp(address),
+    }
 }
 
 #[cfg(test)]

@@ -33,17 +33,31 @@ const SERVERS: [&str; 6] = [
 
 /// Options for starting a server.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct ServerOptions {
-    /// The program; if not given, it is searched for by its usual names.
-    pub program: Option<PathBuf>,
-    /// Further options, such as those of a keyring plugin. They come last.
+    /// Extra server option, such as --plugin-load-add=file_key_management; repeatable
+    // They come last.
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "mysqld-opts", long, value_name = "OPTION", allow_hyphen_values = true)
+    )]
     pub options: Vec<String>,
-    /// Files that the server needs in its data directory, such as `mysqld.my` and the settings of a
-    /// keyring component.
+    /// File that the server needs in its data directory, such as mysqld.my of a keyring; repeatable
+    #[cfg_attr(feature = "clap", arg(id = "datadir-file", long, value_name = "FILE"))]
     pub files: Vec<PathBuf>,
-    /// Files or directories that the server may write to besides the scratch directory, such as
-    /// those of a keyring.
+    /// File or directory that the server may write to besides the scratch directory, such as that of a
+    /// keyring; repeatable
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "mysqld-writes", long, value_name = "PATH", hide_short_help = true)
+    )]
     pub writable: Vec<PathBuf>,
+    /// Server program [default: mariadbd or mysqld on PATH]
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "mysqld", long, value_name = "FILE", hide_short_help = true)
+    )]
+    pub program: Option<PathBuf>,
 }
 
 impl ServerOptions {

@@ -16,6 +16,8 @@ mod result;
 mod scan;
 
 pub use self::error::UntilError;
+pub(crate) use self::plan::base_of;
 pub use self::plan::{UntilPlan, UntilRequest, plan_until};
+pub(crate) use self::replay::replay_onto;
 pub use self::replay::{ReplayOptions, UntilReport, replaying_program, restore_until};
 pub use self::scan::Neighbour;

@@ -12,7 +12,7 @@ use xb_repo::names::BackupName;
 
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
-use crate::restore::prepare::{PrepareOptions, PrepareTool};
+use crate::restore::prepare::PrepareTool;
 use crate::restore::restore_and_prepare::{Ready, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::{Archive, which_server};
@@ -71,6 +71,13 @@ pub struct UntilPlan {
     pub(super) work: Work,
 }
 
+impl UntilPlan {
+    /// Time of the last transaction, or of the backup's end if there is none.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.last.as_ref().map_or(self.work.taken, |last| last.time)
+    }
+}
+
 /// What a replay of a plan needs.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
@@ -78,6 +85,8 @@ pub(super) struct Work {
     /// The run that wrote the backup.
     pub(super) run: String,
     pub(super) start: LogPosition,
+    /// Time of the backup's end.
+    pub(super) taken: Timestamp,
     pub(super) relay: RelayPlan,
     pub(super) needed: Arc<[Needed]>,
     pub(super) settings: Vec<(String, String)>,
@@ -131,7 +140,16 @@ pub async fn plan_until(
     }
     Ok(described(
         &archive.server,
-        Work { name, run, start: base.position, relay, needed, settings, version },
+        Work {
+            name,
+            run,
+            start: base.position,
+            taken: base.taken,
+            relay,
+            needed,
+            settings,
+            version,
+        },
         scanned,
         remarks,
     ))
@@ -219,7 +237,8 @@ fn newest_fitting(
     Err(UntilError::NoBackup { server: archive.server.clone(), stop: stop.to_string(), why })
 }
 
-fn base_of(manifest: &Manifest) -> Option<Base> {
+/// The position of a backup of MariaDB; `None` if it notes none.
+pub(crate) fn base_of(manifest: &Manifest) -> Option<Base> {
     let noted = manifest.source.binlog_pos.as_ref()?;
     let gtids = match noted.gtids() {
         Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
@@ -230,7 +249,7 @@ fn base_of(manifest: &Manifest) -> Option<Base> {
 
 /// The position of the backup, and its run, from a manifest that the keys have authenticated.
 async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, String), BackupError> {
-    let ready = Ready { prepare: Some(PrepareOptions::default()), ..Ready::default() };
+    let ready = Ready { prepare: true, ..Ready::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
     let last = links.last().and_then(Wanted::manifest);

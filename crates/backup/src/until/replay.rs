@@ -26,12 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// How the logs are replayed.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct ReplayOptions {
-    /// Options for starting the private server.
+    /// How the private server is started.
+    #[cfg_attr(feature = "clap", command(flatten))]
     pub server: ServerOptions,
     /// Memory of the server, in bytes. If not given: by what is available.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub memory: Option<u64>,
-    /// Whether a server of a newer series may replay the logs.
+    /// Replay with a server of a newer series than that of the origin
+    #[cfg_attr(feature = "clap", arg(long, requires = "until", hide_short_help = true))]
     pub upgrade: bool,
 }
 

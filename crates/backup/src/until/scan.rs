@@ -92,6 +92,8 @@ struct Log {
     name: String,
     reader: Reader,
     description: Vec<u8>,
+    /// Offset of the next byte, which may lie within an event.
+    next: u64,
 }
 
 /// A transaction as it was seen.
@@ -154,7 +156,7 @@ impl Scanner {
         description: &[u8],
         offset: u64,
     ) -> Result<(), RelayError> {
-        if self.log.as_ref().is_some_and(|log| log.name == name && log.reader.offset() == offset) {
+        if self.log.as_ref().is_some_and(|log| log.name == name && log.next == offset) {
             return Ok(());
         }
         let failed = |error| RelayError::Log { log: name.to_owned(), error };
@@ -166,7 +168,12 @@ impl Scanner {
             }
         }
         let reader = Reader::resume(description, offset).map_err(failed)?;
-        self.log = Some(Log { name: name.to_owned(), reader, description: description.to_vec() });
+        self.log = Some(Log {
+            name: name.to_owned(),
+            reader,
+            description: description.to_vec(),
+            next: offset,
+        });
         let at = LogPosition::new(name, offset);
         let at = at.ok_or_else(|| RelayError::Name(name.to_owned()))?;
         // The data may be at the stop already.
@@ -178,9 +185,9 @@ impl Scanner {
 
     /// Takes the bytes of a segment from where the log stands. `clock` is that of its receiver.
     pub(super) fn take(&mut self, bytes: &[u8], clock: i64) -> Result<(), RelayError> {
-        let Some(from) = self.log.as_ref().map(|log| log.reader.offset()) else {
-            return Err(RelayError::NoLog);
-        };
+        let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
+        let from = log.next;
+        log.next += bytes.len() as u64;
         let mut input = bytes;
         while !input.is_empty() && self.stopped.is_none() {
             let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
@@ -302,5 +309,167 @@ impl Scanner {
             bytes: self.bytes,
             ahead: self.ahead,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAME: &str = "bin.000003";
+    /// Later than all events of the log.
+    const CLOCK: i64 = 4_000_000_000;
+
+    /// A transaction of the log.
+    #[derive(Debug, Clone)]
+    struct Known {
+        gtid: Gtid,
+        begin: u64,
+        end: u64,
+        seconds: u32,
+    }
+
+    fn description(log: &[u8]) -> Vec<u8> {
+        let length = u32::from_le_bytes(log[13..17].try_into().unwrap());
+        log[4..4 + length as usize].to_vec()
+    }
+
+    /// All transactions, and the GTIDs before the first one.
+    fn transactions(log: &[u8]) -> (Vec<Known>, GtidPosition) {
+        let (mut reader, mut input) = (Reader::new(), log);
+        let mut history = History::new(NAME, None);
+        let (mut found, mut first) = (Vec::new(), None);
+        while let Some(entry) = reader.next(&mut input).unwrap() {
+            let step = history.push(&entry).unwrap();
+            if let (None, Some(GtidState::MariaDb(gtids))) = (&first, history.gtids()) {
+                first = Some(gtids.clone());
+            }
+            if let Some(ended) = step.ended {
+                found.push(Known {
+                    gtid: ended.first.mariadb_gtid().unwrap(),
+                    begin: ended.begin,
+                    end: ended.end,
+                    seconds: ended.seconds,
+                });
+            }
+        }
+        (found, first.unwrap())
+    }
+
+    fn position(offset: u64) -> LogPosition {
+        LogPosition::new(NAME, offset).unwrap()
+    }
+
+    /// Reads the log from a transaction on, in pieces of these lengths.
+    fn scan(
+        log: &[u8],
+        (start, gtids): (u64, &GtidPosition),
+        stop: &Stop,
+        end: u64,
+        cuts: &[usize],
+        clock: i64,
+    ) -> Result<Scanned, UntilError> {
+        let plan = RelayPlan {
+            start: gtids.clone(),
+            stop: xb_binlog::Stop::End,
+            leave_out: BTreeSet::new(),
+            may_leave_out_ddl: false,
+        };
+        let mut scanner = Scanner::new(Span {
+            start: position(start),
+            gtids: gtids.clone(),
+            stop: stop.clone(),
+            end: position(end),
+            must_be_found: false,
+            plan,
+        });
+        let description = description(log);
+        let mut offset = usize::try_from(start).unwrap();
+        for cut in cuts.iter().cycle() {
+            scanner.begin(NAME, &description, offset as u64)?;
+            if scanner.has_stopped() || offset >= log.len() {
+                break;
+            }
+            let next = (offset + cut).min(log.len());
+            scanner.take(&log[offset..next], clock)?;
+            offset = next;
+        }
+        scanner.finish()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn every_stop_is_the_boundary_that_it_names(
+            from in 0_usize..1000,
+            to in 0_usize..1000,
+            kind in 0_u8..5,
+            cuts in proptest::collection::vec(300_usize..20_000, 1..6),
+            shift in 0_u64..60,
+        ) {
+            let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
+            let (all, first) = transactions(&log);
+            let from = from % all.len();
+            let to = from + to % (all.len() - from);
+            let mut gtids = first;
+            all[..from].iter().for_each(|known| gtids.advance(known.gtid));
+            let (start, end) = (all[from].begin, all.last().unwrap().end);
+            let wanted = &all[to];
+            // Pieces end where a transaction has begun, or between two.
+            let (stop, expected) = match kind {
+                0 => (Stop::Latest, end),
+                1 => (Stop::Gtid(wanted.gtid), wanted.end),
+                2 => (Stop::BeforeGtid(wanted.gtid), wanted.begin),
+                3 => {
+                    let time = Timestamp::from_second(i64::from(wanted.seconds)).unwrap();
+                    let later = all[from..].iter().find(|known| known.seconds > wanted.seconds);
+                    (Stop::Time(time), later.map_or(end, |known| known.begin))
+                }
+                _ => (Stop::Position(position(wanted.end)), wanted.end),
+            };
+            let limit = if kind == 4 { wanted.end } else { end };
+            let found = scan(&log, (start, &gtids), &stop, limit, &cuts, CLOCK);
+            let found = match found {
+                Ok(found) => found,
+                // A piece may end within the first event of a transaction, which no segment does.
+                Err(UntilError::Logs(RelayError::Log { error: Error::Cut { .. }, .. })) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(TestCaseError::fail(error.to_string())),
+            };
+            prop_assert_eq!(&found.stop, &position(expected));
+            let applied: Vec<&Known> = all[from..].iter().filter(|k| k.end <= expected).collect();
+            prop_assert_eq!(found.end.transactions, applied.len() as u64);
+            let last = found.last.as_ref().map(|last| last.gtid.clone());
+            prop_assert_eq!(last, applied.last().map(|known| known.gtid.to_string()));
+            let mut after = gtids.clone();
+            applied.iter().for_each(|known| after.advance(known.gtid));
+            prop_assert_eq!(&found.end.gtids, &after);
+            if let Some(next) = &found.next {
+                let expected = all.iter().find(|known| known.begin >= expected).unwrap();
+                prop_assert_eq!(&next.gtid, &expected.gtid.to_string());
+            }
+            // A position within a transaction is none.
+            let inside = wanted.begin + 1 + shift % (wanted.end - wanted.begin - 1);
+            let stop = Stop::Position(position(inside));
+            let refused = scan(&log, (start, &gtids), &stop, inside, &cuts, CLOCK);
+            prop_assert!(refused.is_err(), "{:?}", refused.map(|found| found.stop));
+        }
+    }
+
+    #[test]
+    fn a_time_ahead_of_the_receivers_clock_decides_nothing() {
+        let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
+        let (all, gtids) = transactions(&log);
+        let (start, end) = (all[0].begin, all.last().unwrap().end);
+        let stop = Stop::Time(Timestamp::from_second(1).unwrap());
+        let found = scan(&log, (start, &gtids), &stop, end, &[4096], 0).unwrap();
+        assert_eq!((found.stop, found.ahead), (position(end), all.len() as u64));
+        let found = scan(&log, (start, &gtids), &stop, end, &[4096], CLOCK).unwrap();
+        assert_eq!((found.stop, found.end.transactions), (position(start), 0));
     }
 }

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 
 use clap::Command;
 
-use crate::program::scope_of;
+use crate::subcommand::scope_of;
 
 /// Options that the help of a subcommand shows only on request: `put --help stores`.
 #[derive(Debug, Clone, Copy)]

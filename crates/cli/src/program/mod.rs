@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::help;
 use crate::messages::log::{Log, LogOptions};
 use crate::personality::{Personality, program_name};
+use crate::subcommand::scope_of;
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
@@ -109,17 +110,6 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
-}
-
-/// The subcommand that `args` begin with, or the command itself; and the words that name it.
-pub(crate) fn scope_of<'a>(command: &'a Command, args: &[OsString]) -> (&'a Command, String) {
-    let (mut scope, mut path) = (command, command.get_name().to_owned());
-    for word in args.iter().skip(1) {
-        let Some(found) = scope.find_subcommand(word) else { break };
-        scope = found;
-        path = format!("{path} {}", found.get_name());
-    }
-    (scope, path)
 }
 
 fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {

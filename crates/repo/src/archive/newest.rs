@@ -5,7 +5,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::archive::listing::{PARALLEL, record, segment_head};
 use crate::archive::names::{
-    ALIVE, END, HEAD, parse_segment, segment_name, server_folder, stream_folder,
+    ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
 };
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
@@ -87,9 +87,13 @@ impl Outline {
             Some(before) => root.list_below_after(&self.folder, &segment_name(before)).await?,
             None => root.list_below(&self.folder).await?,
         };
+        // Segments before a floor may be gone.
+        let floor = listed.iter().filter_map(|l| parse_floor(&l.key)).max().unwrap_or(0);
+        let first = from.max(floor);
         let sizes = listed.iter().filter_map(|l| Some((parse_segment(&l.key)?, l.size)));
+        let sizes = sizes.filter(|(number, _)| *number >= first);
         // Behind a hole lies what a receiver had on its way when it was killed.
-        let stored = (from..).zip(sizes).take_while(|(n, (number, _))| n == number);
+        let stored = (first..).zip(sizes).take_while(|(n, (number, _))| n == number);
         Ok(stored.map(|(_, last)| last).last())
     }
 }

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use xb_backup::{GetRequest, OnLine, Owner, PrepareOptions, PrepareSync, Ready, RestoreOptions};
+use xb_backup::{GetRequest, OnLine, Owner, Ready};
 use xb_cli::Failure;
-use xb_pipeline::Durability;
 
-use crate::args::{PrepareSyncArg, RestoreArgs, Sync};
+use crate::args::RestoreArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::{get_request, selection};
 use crate::report;
@@ -22,16 +21,14 @@ impl Context {
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         self.reporting.name(&name);
-        let ready = ready(args, target)?;
+        let ready = ready(args, target);
         let request = get_request(name, keys);
         let request = GetRequest {
-            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
-            accept: args.unsealed.accept(&args.opening),
+            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare().is_some()),
+            accept: args.opening.accept,
             ..request
         };
-        let how = how(args);
-        let talk = self.passing_on();
-        let run = &args.common.run;
+        let (talk, how, run) = (self.passing_on(), args.how, &args.common.run);
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
                 xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
@@ -60,45 +57,13 @@ pub(super) fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
     args.target_dir.as_deref().ok_or_else(|| Failure::usage("--target-dir is missing"))
 }
 
-/// How files are written.
-pub(super) fn how(args: &RestoreArgs) -> RestoreOptions {
-    RestoreOptions {
-        durability: match args.sync {
-            Sync::File => Durability::File,
-            Sync::End => Durability::End,
-            Sync::None => Durability::None,
-        },
-        decompress: !args.no_decompress,
-        check_room: !args.no_space_check,
-        room_beside: 0,
-    }
-}
-
 /// Steps after the files are restored.
-pub(super) fn ready(args: &RestoreArgs, target: &Path) -> Result<Ready, Failure> {
-    let options = &args.ready;
-    let prepares = options.prepare || options.export || args.until.until.is_some();
-    let prepare = prepares.then(|| PrepareOptions {
-        program: options.prepare_program.clone(),
-        use_memory: options.use_memory.map(|size| size.bytes()),
-        sync: match options.prepare_sync {
-            PrepareSyncArg::End => PrepareSync::End,
-            PrepareSyncArg::Program => PrepareSync::Program,
-        },
-        export: options.export,
-        options: options.prepare_opts.clone(),
-    });
-    let owner = match &options.owner {
-        Some(text) => Some(crate::owner::owner(text)?),
-        // Only root may change owners.
-        None if rustix::process::geteuid().is_root() => Owner::of_parent(target),
-        None => None,
-    };
-    Ok(Ready {
-        prepare,
-        alone: options.alone,
-        galera: options.galera,
-        donor: options.check_donor.clone(),
-        owner,
-    })
+pub(super) fn ready(args: &RestoreArgs, target: &Path) -> Ready {
+    let mut ready = args.ready.clone();
+    ready.prepare |= args.until.until.is_some();
+    // Only root may change owners.
+    if ready.owner.is_none() && rustix::process::geteuid().is_root() {
+        ready.owner = Owner::of_parent(target);
+    }
+    ready
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xb_backup::{UntilPlan, UntilReport, UntilRequest};
+use xb_backup::{ReplayOptions, UntilPlan, UntilReport, UntilRequest};
 use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
 use xb_repo::archive::plan::Stop;
 use xb_repo::names::BackupName;
@@ -11,7 +11,7 @@ use xb_repo::resolve::Wanted;
 use crate::args::{RestoreArgs, Source};
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::get_request;
-use crate::commands::transfer::restore::{how, ready, target};
+use crate::commands::transfer::restore::{ready, target};
 use crate::place::wanted_place;
 use crate::report;
 
@@ -41,11 +41,12 @@ impl Context {
         };
         let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
         let mut get = get_request(any, keys);
-        get.accept = args.unsealed.accept(&args.opening);
-        let replay = options.replay(args.ready.use_memory.map(|size| size.bytes()));
+        get.accept = args.opening.accept;
+        let memory = args.ready.preparing.use_memory;
+        let replay = ReplayOptions { memory, ..options.replay.clone() };
         let into = match options.dry_run {
             true => None,
-            false => Some((target(args)?, ready(args, target(args)?)?)),
+            false => Some((target(args)?, ready(args, target(args)?))),
         };
         let (talk, run, log) = (self.passing_on(), &args.common.run, &self.log);
         let place = into.as_ref().map(|(target, ready)| (*target, ready));
@@ -56,7 +57,7 @@ impl Context {
                 xb_backup::replaying_program(&session, &plan, &replay).await?;
                 let Some((target, ready)) = place else { return Ok((plan, None)) };
                 told(log, &plan);
-                let into = (target, how(args));
+                let into = (target, args.how);
                 let done =
                     xb_backup::restore_until(&session, &plan, get, into, ready, &replay, &talk)
                         .await?;

@@ -59,7 +59,7 @@ fn by_server(listings: &[Listing], args: &MonitorArgs) -> Vec<Found> {
     let complete = listings.iter().filter(|line| is_backup(line));
     let servers: BTreeSet<&Option<String>> =
         complete.map(|line| &line.server).filter(|server| wanted(server)).collect();
-    let level = args.proof_level.level();
+    let level = args.proof_level;
     match servers.is_empty() {
         // There may be damage all the same.
         true => vec![found(listings, &args.server, level)],

@@ -1,6 +1,6 @@
 //! Copies within and between stores.
 
-use xb_backup::{BackupError, CopyRequest};
+use xb_backup::{BackupError, CopyOptions, CopyRequest};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
@@ -165,7 +165,11 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
         matches!(refused, Err(BackupError::Repo(RepoError::Chain { .. }))),
         "another backup: {refused:?}"
     );
-    copy(&from, &to, "inc", "alone", |r| CopyRequest { alone: true, ..unverified(r) }).unwrap();
+    copy(&from, &to, "inc", "alone", |r| {
+        let options = CopyOptions { unverified: true, alone: true };
+        CopyRequest { options, ..r }
+    })
+    .unwrap();
     block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
     // What the copy needs is taken along, and has to be verified as the copy does.
     let refused = copy(&from, &to, "inc", "inc", |request| request);
