@@ -46,6 +46,7 @@ mod messages;
 mod personality;
 mod program;
 mod stdio;
+mod subcommand;
 mod text;
 
 pub use args::argv::mysql_style;

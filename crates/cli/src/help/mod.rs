@@ -8,6 +8,8 @@ use std::io::IsTerminal;
 
 use clap::Command;
 
+use crate::subcommand::scope_of;
+
 /// Options that the help of a subcommand shows only on request: `put --help stores`.
 #[derive(Debug, Clone, Copy)]
 pub struct HelpTopic {
@@ -17,17 +19,6 @@ pub struct HelpTopic {
     pub headings: &'static [&'static str],
     /// Topic of the options, for the last line of the help.
     pub about: &'static str,
-}
-
-/// The subcommand that `args` begin with, or the command itself; and the words that name it.
-pub(crate) fn scope_of<'a>(command: &'a Command, args: &[OsString]) -> (&'a Command, String) {
-    let (mut scope, mut path) = (command, command.get_name().to_owned());
-    for word in args.iter().skip(1) {
-        let Some(found) = scope.find_subcommand(word) else { break };
-        scope = found;
-        path = format!("{path} {}", found.get_name());
-    }
-    (scope, path)
 }
 
 /// Returns the help that `args` ask for, if they ask for that of a subcommand. With `-h`, only the

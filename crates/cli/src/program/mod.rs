@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::help;
 use crate::messages::log::{Log, LogOptions};
 use crate::personality::{Personality, program_name};
+use crate::subcommand::scope_of;
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
@@ -77,7 +78,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
     if !error.use_stderr() {
         return error;
     }
-    let (scope, path) = help::scope_of(command, &expanded.args);
+    let (scope, path) = scope_of(command, &expanded.args);
     // Clap's own usage line names the options that are given, which helps with those of the user.
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),

@@ -65,7 +65,7 @@ impl Context {
             args.metrics_file.clone(),
         );
         let watched = Arc::new(watched);
-        let told = Arc::clone(&watched);
+        let (told, shown) = (Arc::clone(&watched), Arc::clone(&watched));
         let url = args.heartbeat_url.as_ref();
         let resources = resources(run);
         let receive = |observer, cancel: CancelToken| async move {
@@ -74,11 +74,12 @@ impl Context {
             tokio::select! {
                 done = xb_backup::receive(&session, &request, tell) => done,
                 // On the same task: a receiver that blocks it is not alive.
-                () = tick(&watched, url) => Ok(()),
+                () = tick(&shown, url) => Ok(()),
             }
         };
         let outcome = self.with_progress("receive", run, None, receive);
         Service::Stopping.tell();
+        watched.end();
         outcome.map(drop)
     }
 }

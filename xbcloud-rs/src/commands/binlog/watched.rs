@@ -166,6 +166,15 @@ impl Watched {
         self.log.event("binlog", fields);
     }
 
+    /// Publishes the last state of a receiver that ends.
+    pub(super) fn end(&self) {
+        let mut seen = self.seen();
+        seen.state.receiving = false;
+        (seen.is_new, seen.published) = (true, None);
+        drop(seen);
+        self.publish();
+    }
+
     /// Writes metrics and status, if there is anything new.
     pub(super) fn publish(&self) {
         let mut seen = self.seen();
