@@ -90,10 +90,16 @@ async fn replace(
     let new = new.encode().to_vec().into();
     let replaced = claim.gated(root).store().put_expected(&key, new, is_old).await;
     // After an error the request may still arrive, so the claim stays until it is old.
-    let replaced = replaced?;
-    claim.withdraw().await;
-    match replaced {
-        Guarded::Done { .. } => Ok(()),
-        _ => Err(BackupError::Rewrapped { name: name.to_string() }),
+    match replaced? {
+        Guarded::Done { late: true } => Ok(()),
+        // Not withdrawn: the claim of a rewrap that has slept since it compared must not count again.
+        Guarded::Done { late: false } => {
+            claim.end().await;
+            Ok(())
+        }
+        _ => {
+            claim.withdraw().await;
+            Err(BackupError::Rewrapped { name: name.to_string() })
+        }
     }
 }
