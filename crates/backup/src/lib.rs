@@ -20,6 +20,7 @@ mod objects;
 mod read;
 mod rescue;
 mod restore;
+mod scratch;
 mod selection;
 mod server;
 mod session;

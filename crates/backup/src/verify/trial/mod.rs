@@ -32,6 +32,7 @@ use crate::restore::RestoreOptions;
 use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::room::{check_room, unpacked};
+use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, ServerOptions, remove_links};
 use crate::session::Session;
@@ -54,7 +55,8 @@ pub struct Trial {
 /// backup is restored with its chain and prepared, a server is started on it that listens on a
 /// socket only, every table is checked, and the statements are run.
 ///
-/// The scratch directory and the server are removed before this function returns, also on failure.
+/// The scratch directory and the server are removed before this function returns, also on failure, and
+/// when the process is killed.
 /// The output of the programs goes to `talk`.
 ///
 /// # Errors
@@ -71,7 +73,7 @@ pub async fn verify_by_restore(
     // Those of the levels below, `fetch` and `prepare` of the restore, and `check`.
     observer.expect_phases(phases(Level::Pages) + 3);
     // Checks what this host lacks before a read that may take hours.
-    let scratch = scratch(trial)?;
+    let scratch = Scratch::new(trial.scratch_dir.as_deref(), "xb-verify-")?;
     can_try(root, &request, trial, scratch.path(), cancel).await?;
     let (mut report, mac) = up_to_pages(session, &request).await?;
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
@@ -179,19 +181,6 @@ async fn record_of(
         let warning = format!("cannot store the result for {}: {error}", base.name);
         report.warnings.push(warning);
     }
-}
-
-fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
-    let folder = trial.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
-    tempfile::Builder::new().prefix("xb-verify-").tempdir_in(&folder).map_err(|error| {
-        let text = error.to_string();
-        // `tempfile` adds the path, which the error names already.
-        let cause = text.split(" at path ").next().unwrap_or(&text);
-        let what = format!(
-            "{cause}; name a directory that exists, and that this user can write to, with --scratch-dir"
-        );
-        BackupError::Restore { target: folder.display().to_string(), what }
-    })
 }
 
 /// Refuses a trial that this host cannot run: checks programs and free space.
