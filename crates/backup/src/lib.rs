@@ -21,6 +21,7 @@ mod private_server;
 mod read;
 mod rescue;
 mod restore;
+mod scratch;
 mod selection;
 mod server;
 mod session;

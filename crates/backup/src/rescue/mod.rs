@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use xb_mysql::{Client, HangUp, Timeouts};
 use xb_pipeline::{Durability, logical_name};
-use xb_process::{Remover, can_confine};
+use xb_process::can_confine;
 use xb_repo::names::BackupName;
 
 pub use self::copy::Rescued;
@@ -35,6 +35,7 @@ use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::restore_and_prepare::{Ready, Wanted, fetch, links, look_for_program};
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport, forget};
+use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, remove_links};
 use crate::session::Session;
@@ -148,7 +149,7 @@ pub async fn rescue(
         }
     };
     refuse_links(files.iter().map(|file| &file.path[..]))?;
-    let scratch = Scratch::new(wanted.private.scratch_dir.as_deref())?;
+    let scratch = Scratch::new(wanted.private.scratch_dir.as_deref(), "xb-rescue-")?;
     ready.preparing.by = wanted.private.preparing_in(scratch.path());
     let mut options = wanted.private.server;
     options.look(scratch.path())?;
@@ -319,39 +320,5 @@ async fn copied(
                 Err(_) => Err(BackupError::Interrupted(signal)),
             }
         }
-    }
-}
-
-/// A directory that is removed when it is dropped, and when this process is killed.
-struct Scratch {
-    dir: tempfile::TempDir,
-    // After the directory.
-    _remover: Option<Remover>,
-}
-
-impl Scratch {
-    fn new(parent: Option<&Path>) -> Result<Self, BackupError> {
-        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
-        let failed = |error: std::io::Error| {
-            let text = error.to_string();
-            // `tempfile` adds the path, which the error names already.
-            let cause = text.split(" at path ").next().unwrap_or(&text);
-            let what = format!(
-                "{cause}; name a directory that exists, and that this user can write to, with --scratch-dir"
-            );
-            BackupError::Restore { target: parent.display().to_string(), what }
-        };
-        let dir =
-            tempfile::Builder::new().prefix("xb-rescue-").tempdir_in(&parent).map_err(failed)?;
-        let _remover = Remover::start(dir.path()).map_err(failed)?;
-        Ok(Self { dir, _remover })
-    }
-
-    fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    fn close(self) -> std::io::Result<()> {
-        self.dir.close()
     }
 }

@@ -35,6 +35,7 @@ use crate::read::unlock::{Given, unlock};
 use crate::restore::RestoreOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::room::{check_room, unpacked};
+use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, remove_links};
 use crate::session::Session;
@@ -64,7 +65,8 @@ pub struct Trial {
 /// backup is restored with its chain and prepared, a server is started on it that listens on a
 /// socket only, every table is checked, and the statements are run.
 ///
-/// The scratch directory and the server are removed before this function returns, also on failure.
+/// The scratch directory and the server are removed before this function returns, also on failure, and
+/// when the process is killed.
 /// The output of the programs goes to `talk`.
 ///
 /// # Errors
@@ -82,7 +84,7 @@ pub async fn verify_by_restore(
     let replays = if trial.until.is_some() { 2 } else { 0 };
     observer.expect_phases(phases(Level::Pages) + 3 + replays);
     // Checks what this host lacks before a read that may take hours.
-    let scratch = scratch(trial)?;
+    let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
     can_try(root, &request, trial, scratch.path(), cancel).await?;
     let replay = replay_of(session, &mut request, trial).await?;
     let (mut report, mac) = up_to_pages(session, &request).await?;
@@ -230,19 +232,6 @@ async fn record_of(
         let warning = format!("cannot store the result for {}: {error}", base.name);
         report.warnings.push(warning);
     }
-}
-
-fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
-    let folder = trial.private.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
-    tempfile::Builder::new().prefix("xb-verify-").tempdir_in(&folder).map_err(|error| {
-        let text = error.to_string();
-        // `tempfile` adds the path, which the error names already.
-        let cause = text.split(" at path ").next().unwrap_or(&text);
-        let what = format!(
-            "{cause}; name a directory that exists, and that this user can write to, with --scratch-dir"
-        );
-        BackupError::Restore { target: folder.display().to_string(), what }
-    })
 }
 
 /// Refuses a trial that this host cannot run: checks programs and free space.

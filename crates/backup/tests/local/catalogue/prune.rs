@@ -218,8 +218,8 @@ fn prune_lists_the_catalogue_once_for_many() {
         block_on(xb_backup::prune(&session(&root), &verdicts, |_, _| ())).unwrap().len(),
         20
     );
-    // Six for the objects and the marks of each backup, and two of the catalogue and of ROOT.
-    assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 6 * 20 + 4);
+    // Nine for the objects and the marks of each backup, and two of the catalogue and of ROOT.
+    assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 9 * 20 + 4);
 }
 
 /// An incremental backup is committed after `prune` has marked what goes, and right before it looks for
