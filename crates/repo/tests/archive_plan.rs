@@ -86,6 +86,7 @@ fn stream(
         server_id: 1,
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
+        settings: BTreeMap::new(),
         begins,
         sealed: Vec::new(),
     };

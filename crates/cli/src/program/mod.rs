@@ -77,7 +77,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
     if !error.use_stderr() {
         return error;
     }
-    let scope = expanded.args.get(1).and_then(|name| command.find_subcommand(name));
+    let (scope, path) = scope_of(command, &expanded.args);
     // Clap's own usage line names the options that are given, which helps with those of the user.
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),
@@ -88,8 +88,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         long.is_some_and(|long| expanded.origin(long).is_some())
     };
     if usage.split([' ', '[', ']', '<', '>']).any(foreign) {
-        let name = format!("{} {}", command.get_name(), scope.map_or("", Command::get_name));
-        let mut scope = scope.unwrap_or(command).clone().bin_name(name.trim());
+        let mut scope = scope.clone().bin_name(path);
         error.insert(ContextKind::Usage, ContextValue::StyledStr(scope.render_usage()));
     }
     let names = match error.get(ContextKind::InvalidArg) {
@@ -110,6 +109,17 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
+}
+
+/// The subcommand that `args` begin with, or the command itself; and the words that name it.
+pub(crate) fn scope_of<'a>(command: &'a Command, args: &[OsString]) -> (&'a Command, String) {
+    let (mut scope, mut path) = (command, command.get_name().to_owned());
+    for word in args.iter().skip(1) {
+        let Some(found) = scope.find_subcommand(word) else { break };
+        scope = found;
+        path = format!("{path} {}", found.get_name());
+    }
+    (scope, path)
 }
 
 fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {

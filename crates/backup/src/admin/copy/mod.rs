@@ -124,7 +124,7 @@ async fn missing_bases(
     request: &CopyRequest,
     manifest: &Manifest,
 ) -> Result<Vec<BackupName>, BackupError> {
-    if request.alone || !manifest.is_incremental() {
+    if request.options.alone || !manifest.is_incremental() {
         return Ok(Vec::new());
     }
     let links = match chain(from, &request.name).await {
@@ -152,7 +152,7 @@ async fn base_is_there(
     request: &CopyRequest,
     memory: u64,
 ) -> Result<(), BackupError> {
-    if request.alone || !manifest.is_incremental() {
+    if request.options.alone || !manifest.is_incremental() {
         return Ok(());
     }
     let refused = |what: String| {
@@ -302,7 +302,7 @@ impl Copying<'_> {
             take_back(to, name, run, claim).await?;
             return Err(error);
         }
-        if !request.alone {
+        if !request.options.alone {
             recheck_base(to, name, &source.copied, claim).await?;
         }
         Ok(confirm_commit(to, name, claim, run).await?)

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use xb_backup::{BackupError, CopyRequest, Keep};
+use xb_backup::{BackupError, CopyOptions, CopyRequest, Keep};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
@@ -172,7 +172,11 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
         matches!(refused, Err(BackupError::Repo(RepoError::Chain { .. }))),
         "another backup: {refused:?}"
     );
-    copy(&from, &to, "inc", "alone", |r| CopyRequest { alone: true, ..unverified(r) }).unwrap();
+    copy(&from, &to, "inc", "alone", |r| {
+        let options = CopyOptions { unverified: true, alone: true };
+        CopyRequest { options, ..r }
+    })
+    .unwrap();
     block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
     // What the copy needs is taken along, and has to be verified as the copy does.
     let refused = copy(&from, &to, "inc", "inc", |request| request);
@@ -283,7 +287,7 @@ fn a_copy_waits_until_the_objects_of_an_earlier_one_are_gone() {
             from.put(of, layout, 300, stream_reader()).unwrap();
             copy(&from, &to, of, of, unverified).unwrap();
         }
-        let plan = plan(&to, Keep { last: 1, ..Keep::default() });
+        let plan = plan(&to, Keep { last: Some(1), ..Keep::default() });
         let (mut copying, from_root) = (None, from.root.clone());
         // All manifests go first; so n0 has objects, and no manifest, when n1 is gone.
         let pruned = block_on(xb_backup::prune(&session(&to.root), &plan, |gone, _| {
@@ -296,8 +300,7 @@ fn a_copy_waits_until_the_objects_of_an_earlier_one_are_gone() {
                 let request = unverified(CopyRequest {
                     name: name("n0"),
                     to: name("n0"),
-                    unverified: true,
-                    alone: false,
+                    options: CopyOptions::default(),
                     keys: xb_backup::Keys::default(),
                     accept: xb_backup::Accept::default(),
                     within_store: None,
