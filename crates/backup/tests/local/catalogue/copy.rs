@@ -287,7 +287,7 @@ fn a_copy_waits_until_the_objects_of_an_earlier_one_are_gone() {
             from.put(of, layout, 300, stream_reader()).unwrap();
             copy(&from, &to, of, of, unverified).unwrap();
         }
-        let plan = plan(&to, Keep { last: 1, ..Keep::default() });
+        let plan = plan(&to, Keep { last: Some(1), ..Keep::default() });
         let (mut copying, from_root) = (None, from.root.clone());
         // All manifests go first; so n0 has objects, and no manifest, when n1 is gone.
         let pruned = block_on(xb_backup::prune(&session(&to.root), &plan, |gone, _| {
@@ -300,8 +300,7 @@ fn a_copy_waits_until_the_objects_of_an_earlier_one_are_gone() {
                 let request = unverified(CopyRequest {
                     name: name("n0"),
                     to: name("n0"),
-                    unverified: true,
-                    alone: false,
+                    options: CopyOptions::default(),
                     keys: xb_backup::Keys::default(),
                     accept: xb_backup::Accept::default(),
                     within_store: None,

@@ -9,10 +9,10 @@
 
 mod client;
 mod others;
+mod server;
 pub(crate) mod sign;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,19 +20,13 @@ use std::time::Duration;
 
 pub use client::{ACCESS_KEY, Bucket, OTHER_KEY, READ_KEY, REGION, SECRET_KEY, options_for};
 
+use self::server::{Server, free_ports};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools;
 
 /// Time limit of the server's start. SeaweedFS was usable 4 to 7 s after its start; a busy machine
 /// takes longer.
 const START_LIMIT: Duration = Duration::from_secs(90);
-
-#[derive(Debug)]
-struct Server {
-    address: String,
-    _daemon: Daemon,
-    _scratch: Scratch,
-}
 
 /// Creates a new, empty bucket on the server of this process. The first call starts the server.
 ///
@@ -67,7 +61,7 @@ fn new_bucket(kind: &str) -> Bucket {
     let server = SERVER.get_or_init(start);
     let name = format!("{kind}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let locks = kind == "locking";
-    Bucket::create(&server.address, &name, locks).unwrap_or_else(|e| panic!("bucket {name}: {e}"))
+    Bucket::create(server.address(), &name, locks).unwrap_or_else(|e| panic!("bucket {name}: {e}"))
 }
 
 /// Starts the server; again with other ports if another program took one of them first.
@@ -124,20 +118,13 @@ fn try_start() -> Option<Server> {
         taken = daemon.ended().is_some() && daemon.log().contains("address already in use");
         taken || Bucket::create(&address, "ready", false).is_ok()
     });
-    (!taken).then_some(Server { address, _daemon: daemon, _scratch: scratch })
+    (!taken).then_some(Server::new(address, daemon, scratch))
 }
 
 /// Sockets with fixed names that the server leaves behind, for the ports of [`try_start`].
 fn sockets(ports: &[u16; 8]) -> [PathBuf; 4] {
     [("s3", ports[1]), ("master", ports[3]), ("volume", ports[5]), ("filer", ports[7])]
         .map(|(name, port)| format!("/tmp/seaweedfs-{name}-grpc-{port}.sock").into())
-}
-
-/// Returns ports that were free a moment ago; all are held until the last is found.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners: [TcpListener; N] =
-        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|l| l.local_addr().expect("port").port())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::client::{ACCESS_KEY, Bucket, SECRET_KEY};
-use super::{Server, free_ports};
+use super::server::{Server, free_ports};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools;
 
@@ -42,5 +42,5 @@ pub(super) fn try_start(name: &str) -> Option<Server> {
         taken = daemon.ended().is_some() && daemon.log().contains("address already in use");
         taken || Bucket::create(&address, "ready", false).is_ok()
     });
-    (!taken).then_some(Server { address, _daemon: daemon, _scratch: scratch })
+    (!taken).then_some(Server::new(address, daemon, scratch))
 }
