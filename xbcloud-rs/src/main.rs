@@ -4,6 +4,7 @@ mod args;
 mod cache;
 mod commands;
 mod exit;
+mod job;
 mod keys;
 mod limits;
 mod listing;

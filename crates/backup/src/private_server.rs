@@ -1,6 +1,8 @@
 //! What `verify`, `rescue` and others need to run a private server on a restored backup.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use xb_process::can_confine;
 
 use crate::restore::prepare::PrepareProgram;
 use crate::server::private::ServerOptions;
@@ -19,4 +21,17 @@ pub struct PrivateServer {
     /// The program that prepares the files.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub prepare: PrepareProgram,
+}
+
+impl PrivateServer {
+    /// The program that prepares the files in `scratch`. If this system can confine it, it writes where
+    /// the server may write: data from elsewhere decides what it does, and may name files outside.
+    pub(crate) fn preparing_in(&self, scratch: &Path) -> PrepareProgram {
+        let mut program = self.prepare.clone();
+        if can_confine().is_ok() {
+            program.writable.push(scratch.to_owned());
+            program.writable.extend_from_slice(&self.server.writable);
+        }
+        program
+    }
 }

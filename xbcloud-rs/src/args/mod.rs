@@ -278,7 +278,7 @@ pub(crate) struct RestoreArgs {
     /// Directory to restore into; must be empty, or hold this restore, interrupted earlier
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub(crate) target_dir: Option<PathBuf>,
-    /// Restore only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
+    /// Restore only files that match, such as `shop/*`; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
     #[command(flatten)]
@@ -286,9 +286,9 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) ready: Ready,
     #[command(flatten)]
-    pub(crate) until: UntilOptions,
-    #[command(flatten)]
     pub(crate) how: RestoreOptions,
+    #[command(flatten)]
+    pub(crate) until: UntilOptions,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]

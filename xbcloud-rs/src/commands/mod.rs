@@ -37,8 +37,8 @@ const TOPICS: [HelpTopic; 7] = [
     },
     HelpTopic {
         name: "server",
-        headings: &["Private server"],
-        about: "the private server on the restored files",
+        headings: &["Private server", "Replay"],
+        about: "the private server on the restored files, and what it replays",
     },
     HelpTopic {
         name: "stores",

@@ -126,7 +126,7 @@ pub async fn rescue(
         keys,
         accept,
     };
-    let ready = Ready::prepared(wanted.private.prepare);
+    let mut ready = Ready::prepared(wanted.private.prepare.clone());
     let links = cancel.or(links(session, &get, &ready)).await?;
     refuse_mysql(links.iter().find_map(Wanted::tool))?;
     look_for_program(&ready, &links)?;
@@ -149,6 +149,7 @@ pub async fn rescue(
     };
     refuse_links(files.iter().map(|file| &file.path[..]))?;
     let scratch = Scratch::new(wanted.private.scratch_dir.as_deref())?;
+    ready.preparing.by = wanted.private.preparing_in(scratch.path());
     let mut options = wanted.private.server;
     options.look(scratch.path())?;
     observer.expect_phases(3);
@@ -246,13 +247,13 @@ async fn restored(
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
     let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
-    let (mut restored, mut folders) = fetch(session, get, links, (data, how)).await?;
+    let (mut restored, mut folders) = fetch(session, get, links, data, how).await?;
     let covered = is_covered(data, &folders[1..]);
     let covered = covered.map_err(|error| failed(format!("cannot read its files: {error}")))?;
     if !covered && !get.files.is_all() {
         std::fs::remove_dir_all(data).map_err(|error| failed(error.to_string()))?;
         get.files = Selection::default();
-        (restored, folders) = fetch(session, get, links, (data, how)).await?;
+        (restored, folders) = fetch(session, get, links, data, how).await?;
     }
     refuse_mysql_files(data)?;
     folders.iter().try_for_each(|folder| forget(folder))?;

@@ -50,7 +50,7 @@ pub struct RestoreOptions {
     pub no_decompress: bool,
     /// Start even if the free space is less than the size of the stream
     // Sparse files need less space than that.
-    #[cfg_attr(feature = "clap", arg(long))]
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true))]
     pub no_space_check: bool,
     /// When to sync: file, each before it gets its name; end, all at once; none, never
     #[cfg_attr(
@@ -60,6 +60,7 @@ pub struct RestoreOptions {
             value_enum,
             default_value = "end",
             value_name = "WHEN",
+            hide_short_help = true,
             hide_possible_values = true
         )
     )]
@@ -113,7 +114,7 @@ pub async fn restore(
 ) -> Result<RestoreReport, BackupError> {
     session.observer.expect_phases(1);
     session.observer.begin_phase("fetch");
-    let report = restore_and_keep(session, request, None, (target, how)).await?;
+    let report = restore_and_keep(session, request, None, target, how).await?;
     forget(target)?;
     Ok(report)
 }
@@ -132,14 +133,15 @@ pub(crate) async fn restore_and_keep(
     session: &Session,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
-    place: (&Path, RestoreOptions),
+    target: &Path,
+    how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
-    match attempt(session, request, unlocked, place).await {
+    match attempt(session, request, unlocked, target, how).await {
         // A single altered answer is no damage: what is proven stays, and the rest is fetched again.
         Err(BackupError::Repo(RepoError::Store(StoreError {
             kind: StoreErrorKind::Altered,
             ..
-        }))) if is_unfinished(place.0) => attempt(session, request, unlocked, place).await,
+        }))) if is_unfinished(target) => attempt(session, request, unlocked, target, how).await,
         outcome => outcome,
     }
 }
@@ -148,7 +150,8 @@ async fn attempt(
     session: &Session,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
-    (target, how): (&Path, RestoreOptions),
+    target: &Path,
+    how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
     let Session { root, resources, cancel, .. } = session;
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };

@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn the_machines_own_option_files_do_not_count() {
         let given = |options: &[&str]| PrepareProgram {
-            program: None,
             options: options.iter().map(|option| (*option).to_owned()).collect(),
+            ..PrepareProgram::default()
         };
         let (dir, inner) = (Path::new("/t"), Path::new("/t/.xb-prepared"));
         let call = |options: &[&str]| -> Vec<String> {

@@ -52,6 +52,10 @@ pub struct PrepareProgram {
         arg(id = "prepare-opts", long, value_name = "OPTION", allow_hyphen_values = true)
     )]
     pub options: Vec<String>,
+    /// The program can write below these places only, and has its temporary files below the first;
+    /// if there are none, it can write anywhere.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub writable: Vec<PathBuf>,
 }
 
 /// Options for preparing a restored backup.
@@ -324,11 +328,11 @@ pub(super) async fn run_first(
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     if let Some(program) = &by.program {
-        return child::run(program, args, talk, cancel).await;
+        return child::run(program, args, &by.writable, talk, cancel).await;
     }
     let mut missing = None;
     for program in tool.programs() {
-        match child::run(Path::new(program), args, talk, cancel).await {
+        match child::run(Path::new(program), args, &by.writable, talk, cancel).await {
             Err(error @ BackupError::NotStarted { .. }) => missing = missing.or(Some(error)),
             done => return done,
         }
@@ -363,7 +367,10 @@ mod tests {
     #[test]
     fn further_options_reach_every_call_and_option_files_come_first() {
         let given = ["--keyring-file-data=/k", "--defaults-extra-file=/etc/keys.cnf"];
-        let by = PrepareProgram { program: None, options: given.map(str::to_owned).to_vec() };
+        let by = PrepareProgram {
+            options: given.map(str::to_owned).to_vec(),
+            ..PrepareProgram::default()
+        };
         let options = PrepareOptions { by, ..PrepareOptions::default() };
         for increment in [None, Some(Path::new("/i/1"))] {
             let step = Step { increment, ..step(increment.is_some()) };
@@ -382,7 +389,7 @@ mod tests {
         let named = format!("--defaults-file={}", file.display());
         let is_set = |words: &[&str], names: &[&str]| {
             let options = words.iter().map(|word| (*word).to_owned()).collect();
-            is_set(&PrepareProgram { program: None, options }, names)
+            is_set(&PrepareProgram { options, ..PrepareProgram::default() }, names)
         };
         for words in [
             &["--use_memory=1G"][..],

@@ -115,7 +115,7 @@ pub async fn restore_ready(
     let is_export = ready.preparing.export;
     let room_beside = how.room_beside + if is_export { EXPORT_LOG } else { 0 };
     let how = RestoreOptions { room_beside, ..how };
-    let (restored, mut folders) = fetch(session, &mut request, &links, (target, how)).await?;
+    let (restored, mut folders) = fetch(session, &mut request, &links, target, how).await?;
     if ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }
@@ -177,7 +177,8 @@ pub(crate) async fn fetch(
     session: &Session,
     request: &mut GetRequest,
     links: &[Wanted],
-    (target, how): (&Path, RestoreOptions),
+    target: &Path,
+    how: RestoreOptions,
 ) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
     let (mut restored, mut folders) = (Vec::new(), Vec::new());
     session.observer.begin_phase("fetch");
@@ -188,8 +189,8 @@ pub(crate) async fn fetch(
             n => target.join(INCREMENTS).join(n.to_string()),
         };
         request.name = link.name.clone();
-        let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
-        let report = restore_and_keep(session, request, unlocked, place).await?;
+        let unlocked = link.unlocked.as_ref();
+        let report = restore_and_keep(session, request, unlocked, &folder, how).await?;
         restored.push((request.name.to_string(), report));
         folders.push(folder);
     }

@@ -88,13 +88,13 @@ impl Archive {
     }
 }
 
-/// The server whose archive is meant: that of the backup, that which the user names, or the only one.
+/// The server whose archive is meant: that which the user names, that of the backup, or the only one.
 pub(super) async fn which_server(
     session: &Session,
     named: Option<&str>,
     of_backup: Option<&str>,
 ) -> Result<String, BackupError> {
-    if let Some(server) = of_backup.or(named) {
+    if let Some(server) = named.or(of_backup) {
         return Ok(server.to_owned());
     }
     let mut all = servers(&session.root).await?;

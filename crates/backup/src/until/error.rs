@@ -71,7 +71,7 @@ pub enum UntilError {
         end: LogPosition,
     },
     /// The server program is not of the series of the origin.
-    #[error("the server program is {found}, but the binary log is of {expected}")]
+    #[error("the server program is {found}, but the backup or its log is of {expected}")]
     Series {
         /// Version of the program.
         found: String,

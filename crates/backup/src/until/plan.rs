@@ -28,7 +28,7 @@ const NAMED: usize = 5;
 pub struct UntilRequest {
     /// The backup; the newest that fits, if not given.
     pub name: Option<BackupName>,
-    /// Server whose archive and backups are meant, if the backup does not name it.
+    /// Server whose archive and backups are meant; if not given, that of the backup, or the only one.
     pub server: Option<String>,
     /// Where to stop.
     pub stop: Stop,
@@ -90,7 +90,8 @@ pub(super) struct Work {
     pub(super) relay: RelayPlan,
     pub(super) needed: Arc<[Needed]>,
     pub(super) settings: Vec<(String, String)>,
-    pub(super) version: String,
+    /// Versions of the server, of the backup and of the log.
+    pub(super) versions: Vec<String>,
 }
 
 /// Plans a restore to a stop: nothing is written. `get` has the keys, and gets the name of the backup.
@@ -109,7 +110,7 @@ pub async fn plan_until(
     session.observer.begin_phase("logs");
     let (archive, name) = session.cancel.or(chosen(session, request, get)).await?;
     get.name = name.clone();
-    let (base, run) = proven(session, get).await?;
+    let (base, taken_from) = proven(session, get).await?;
     let gtids = base.gtids.clone();
     let gtids = gtids.ok_or_else(|| UntilError::NoPosition { backup: name.to_string() })?;
     let planned = plan(&archive.streams, &base, &request.stop);
@@ -131,7 +132,9 @@ pub async fn plan_until(
     };
     let scanned = scan(session, &archive.server, &needed, span).await?;
     relay.stop = xb_binlog::Stop::At(scanned.stop.clone());
-    let (settings, version, mut remarks) = origin(&archive, &planned);
+    let (settings, mut versions, mut remarks) = origin(&archive, &planned);
+    versions.extend(taken_from.version);
+    let run = taken_from.run;
     if scanned.ahead > 0 {
         remarks.push(format!(
             "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
@@ -148,7 +151,7 @@ pub async fn plan_until(
             relay,
             needed,
             settings,
-            version,
+            versions,
         },
         scanned,
         remarks,
@@ -247,14 +250,23 @@ pub(crate) fn base_of(manifest: &Manifest) -> Option<Base> {
     Some(Base { position: noted.position()?.clone(), gtids, taken: manifest.finished })
 }
 
-/// The position of the backup, and its run, from a manifest that the keys have authenticated.
-async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, String), BackupError> {
+/// The run that wrote a backup, and the version of its server.
+struct TakenFrom {
+    run: String,
+    version: Option<String>,
+}
+
+/// The position of the backup, from a manifest that the keys have authenticated.
+async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, TakenFrom), BackupError> {
     let ready = Ready { prepare: true, ..Ready::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
     let last = links.last().and_then(Wanted::manifest);
     let last = last.filter(|_| tool != Some(PrepareTool::XtraBackup));
-    let base = last.and_then(|manifest| Some((base_of(manifest)?, manifest.run.clone())));
+    let base = last.and_then(|manifest| {
+        let version = manifest.source.server_version.clone();
+        Some((base_of(manifest)?, TakenFrom { run: manifest.run.clone(), version }))
+    });
     base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
 }
 
@@ -277,8 +289,8 @@ fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &Stop) -> LogPosition {
     end.filter(|end| end > start).unwrap_or_else(|| start.clone())
 }
 
-/// The settings of the origin, its version, and remarks.
-fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, String, Vec<String>) {
+/// The settings of the origin, its versions, and remarks.
+fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<String>, Vec<String>) {
     let streams: BTreeSet<&str> = plan.pieces.iter().map(|piece| piece.stream).collect();
     let mut heads: Vec<_> = archive
         .streams
@@ -297,8 +309,8 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, String,
     }
     let first = heads.first();
     let settings = first.map(|head| head.settings.clone().into_iter().collect());
-    let version = heads.last().map(|head| head.server_version.clone());
-    (settings.unwrap_or_default(), version.unwrap_or_default(), remarks)
+    let versions = heads.iter().map(|head| head.server_version.clone()).collect();
+    (settings.unwrap_or_default(), versions, remarks)
 }
 
 /// Reads everything that a replay will read.

@@ -62,15 +62,17 @@ pub async fn replaying_program(
     options: &ReplayOptions,
 ) -> Result<PathBuf, BackupError> {
     let (program, version) = options.server.version(&session.cancel).await?;
-    let wrong =
-        || UntilError::Series { found: version.clone(), expected: plan.work.version.clone() };
-    let (Some(found), Some(expected)) = (series(&version), series(&plan.work.version)) else {
-        return Err(wrong().into());
+    let found = series(&version).filter(|_| version.contains("MariaDB"));
+    let fits = |expected: &&String| {
+        let expected = series(expected);
+        let is_known = found.is_some() && expected.is_some();
+        is_known && (found == expected || (options.upgrade && found > expected))
     };
-    let fits = found == expected || (options.upgrade && found > expected);
-    match fits && version.contains("MariaDB") {
-        true => Ok(program),
-        false => Err(wrong().into()),
+    match plan.work.versions.iter().find(|expected| !fits(expected)) {
+        None => Ok(program),
+        Some(expected) => {
+            Err(UntilError::Series { found: version.clone(), expected: expected.clone() }.into())
+        }
     }
 }
 

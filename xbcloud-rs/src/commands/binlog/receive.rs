@@ -97,7 +97,7 @@ async fn tick(watched: &Watched, url: Option<&Secret>) {
         if let Some(url) = url
             && seconds == 1
             && watched.is_well()
-            && let Err(error) = xb_job::send_heartbeat(url.expose(), &watched.document()).await
+            && let Err(error) = crate::job::send_heartbeat(url.expose(), &watched.document()).await
         {
             watched.warn(&format!("heartbeat not sent: {error}"));
         }

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::job::{ReceiverState, receiver_metrics};
 use jiff::Timestamp;
 use serde_json::json;
 use xb_backup::Notice;
 use xb_cli::{Log, Readers, Service, write_whole};
-use xb_job::{ReceiverState, receiver_metrics};
 use xb_repo::archive::stream::Begins;
 
 use crate::commands::context::TOOL;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use xb_backup::ArchiveState;
 use xb_cli::Failure;
-use xb_job::{Found, FoundArchive, Limits, Verdict, judge};
 use xb_repo::list::{Listing, State};
 use xb_repo::verification::Level;
 
 use crate::args::run::MonitorArgs;
 use crate::cache;
 use crate::commands::context::Context;
+use crate::job::{Found, FoundArchive, Limits, Verdict, judge};
 use crate::place::root_place;
 
 impl Context {

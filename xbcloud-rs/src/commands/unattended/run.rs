@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{BackupError, CopyOptions, CopyRequest, Keep, VerifyRequest};
@@ -11,7 +12,6 @@ use xb_cli::{
     Failure, OrFail as _, Personality, Readers, Secret, Signals, check_writable, host_name,
     write_whole,
 };
-use xb_job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
@@ -294,7 +294,7 @@ impl Job<'_> {
         let document = self.result.to_json();
         let run = &self.args.common.run;
         let send = |_, cancel: xb_backup::CancelToken| async move {
-            let sending = xb_job::send_heartbeat(url.expose(), &document);
+            let sending = crate::job::send_heartbeat(url.expose(), &document);
             let sending = async { Ok::<_, BackupError>(sending.await) };
             cancel.or(sending).await
         };

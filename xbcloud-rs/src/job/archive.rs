@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use crate::remarks::{Remarks, span};
+use crate::job::remarks::{Remarks, span};
 
 /// Facts about the archive of a server's binary log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FoundArchive {
+pub(crate) struct FoundArchive {
     /// The server.
-    pub server: String,
+    pub(crate) server: String,
     /// Age of the newest stored transaction, or of the time at which the server was idle.
-    pub behind: Option<Duration>,
+    pub(crate) behind: Option<Duration>,
     /// Age of the last sign of life of a receiver.
-    pub silent: Option<Duration>,
+    pub(crate) silent: Option<Duration>,
     /// Why logs are lost behind the newest backup, if so.
-    pub gap: Option<String>,
+    pub(crate) gap: Option<String>,
 }
 
 /// Judges an archive; without a limit, its age is not checked.
@@ -48,7 +48,7 @@ pub(crate) fn judge_archive(found: &FoundArchive, limit: Option<Duration>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::{Found, Limits, judge};
+    use crate::job::monitor::{Found, Limits, judge};
 
     #[test]
     fn an_archive_that_is_late_silent_or_broken_is_critical() {

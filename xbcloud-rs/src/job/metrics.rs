@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::result::{RunResult, RunStatus, StageStatus};
+use crate::job::result::{RunResult, RunStatus, StageStatus};
 
 /// Time of the last successful run: kept from the old file when a run fails.
 const LAST_SUCCESS: &str = "xbcloud_run_last_success_timestamp_seconds";
@@ -26,8 +26,7 @@ const OF_DETAILS: [(&str, &str, &str, &str); 8] = [
 
 /// Returns the metrics of an ended run. `old` is the text of the previous run's file, from which
 /// the time of the last success is kept if this run failed.
-#[must_use]
-pub fn metrics(result: &RunResult, old: Option<&str>) -> String {
+pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
     let mut text = Text::new(&result.repository, result.server.as_deref());
     let ok = result.status == RunStatus::Ok;
     text.head("xbcloud_build_info", "Version of the program that ran last.");
@@ -155,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::result::FirstCause;
+    use crate::job::result::FirstCause;
 
     fn begun() -> RunResult {
         RunResult::begin(

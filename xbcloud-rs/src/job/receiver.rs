@@ -2,46 +2,44 @@
 
 use jiff::Timestamp;
 
-use crate::metrics::{Text, escaped};
+use crate::job::metrics::{Text, escaped};
 
 /// What a receiver of binary logs has done since it started.
 #[derive(Debug, Clone, Default)]
-pub struct ReceiverState {
+pub(crate) struct ReceiverState {
     /// Name of the repository.
-    pub repository: String,
+    pub(crate) repository: String,
     /// Name of the server.
-    pub server: String,
+    pub(crate) server: String,
     /// Program and version.
-    pub tool: String,
+    pub(crate) tool: String,
     /// Whether the server sends its log.
-    pub receiving: bool,
+    pub(crate) receiving: bool,
     /// Whether the store takes what is received.
-    pub storing: bool,
+    pub(crate) storing: bool,
     /// Everything up to this time is stored.
-    pub stored_until: Option<Timestamp>,
+    pub(crate) stored_until: Option<Timestamp>,
     /// Last sign of life in the archive.
-    pub alive: Option<Timestamp>,
+    pub(crate) alive: Option<Timestamp>,
     /// Segments stored.
-    pub segments: u64,
+    pub(crate) segments: u64,
     /// Gaps in the archive.
-    pub gaps: u64,
+    pub(crate) gaps: u64,
     /// Branches of the server's history.
-    pub branches: u64,
+    pub(crate) branches: u64,
     /// Times that the archive lacked what this host remembers.
-    pub lost: u64,
+    pub(crate) lost: u64,
 }
 
 impl ReceiverState {
     /// Whether the log is received and stored.
-    #[must_use]
-    pub fn is_well(&self) -> bool {
+    pub(crate) fn is_well(&self) -> bool {
         self.receiving && self.storing
     }
 }
 
 /// Returns the metrics of a receiver.
-#[must_use]
-pub fn receiver_metrics(state: &ReceiverState) -> String {
+pub(crate) fn receiver_metrics(state: &ReceiverState) -> String {
     let mut text = Text::new(&state.repository, Some(&state.server));
     text.head("xbcloud_binlog_build_info", "Version of the receiver.");
     let version = format!(",version=\"{}\"", escaped(&state.tool));

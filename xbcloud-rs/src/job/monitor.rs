@@ -2,67 +2,65 @@
 
 use std::time::Duration;
 
-use crate::archive::{FoundArchive, judge_archive};
-use crate::remarks::{Remarks, span};
+use crate::job::archive::{FoundArchive, judge_archive};
+use crate::job::remarks::{Remarks, span};
 
 /// Facts about the backups of one server in a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The server, if its backups name it.
-    pub server: Option<String>,
+    pub(crate) server: Option<String>,
     /// Name of the newest backup, whether it can be restored or not.
-    pub last: Option<String>,
+    pub(crate) last: Option<String>,
     /// Name and age of the newest backup that can be restored.
-    pub newest: Option<(String, Duration)>,
+    pub(crate) newest: Option<(String, Duration)>,
     /// Name, level and age of the newest backup with a sufficient proof. A proof is as old as the
     /// backup that it proves.
-    pub proven: Option<(String, String, Duration)>,
+    pub(crate) proven: Option<(String, String, Duration)>,
     /// Names of backups that a verification found damaged, or whose manifest is.
-    pub damaged: Vec<String>,
+    pub(crate) damaged: Vec<String>,
     /// Names of incremental backups that cannot be restored, and why.
-    pub broken: Vec<(String, String)>,
+    pub(crate) broken: Vec<(String, String)>,
     /// Names of backups of which the last verification ended without a result, and why.
-    pub unproven: Vec<(String, String)>,
+    pub(crate) unproven: Vec<(String, String)>,
     /// Names of the newest backups that are much smaller than usual and not accepted, and in what.
-    pub shrunk: Vec<(String, String)>,
+    pub(crate) shrunk: Vec<(String, String)>,
     /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
-    pub future: Vec<String>,
+    pub(crate) future: Vec<String>,
     /// Number of complete backups.
-    pub backups: usize,
+    pub(crate) backups: usize,
 }
 
 /// Limits; a limit that is not set is not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Largest age of the newest backup.
-    pub age: Option<Duration>,
+    pub(crate) age: Option<Duration>,
     /// Largest age of the newest proof.
-    pub proof_age: Option<Duration>,
+    pub(crate) proof_age: Option<Duration>,
     /// Largest age of the end of an archive of binary logs, and of its last sign of life.
-    pub archive_age: Option<Duration>,
+    pub(crate) archive_age: Option<Duration>,
 }
 
 /// Judgement of a monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// Exit code: 0 OK, 1 warning, 2 critical, 3 unknown.
-    pub code: u8,
+    pub(crate) code: u8,
     /// One line: state, text, performance data. With a final newline.
-    pub line: String,
+    pub(crate) line: String,
 }
 
 impl Verdict {
     /// Returns the verdict if the repository could not be read.
-    #[must_use]
-    pub fn unknown(what: &str) -> Self {
+    pub(crate) fn unknown(what: &str) -> Self {
         Self { code: 3, line: format!("XBCLOUD UNKNOWN - {}\n", one_line(what)) }
     }
 }
 
 /// Compares the findings about each server, and about the archives of binary logs, with the limits. A
 /// repository without any server is one without a backup.
-#[must_use]
-pub fn judge(
+pub(crate) fn judge(
     repository: &str,
     servers: &[Found],
     archives: &[FoundArchive],
