@@ -77,7 +77,7 @@ pub(crate) fn connect(
 /// The variables that change what replayed statements do. A server lacks some of them.
 fn settings(client: &mut Client) -> Result<BTreeMap<String, String>, ArchiveError> {
     let names = ORIGIN_SETTINGS.join("', '");
-    let rows = client.rows(&format!(
+    let rows = client.rows(format!(
         "SELECT LOWER(variable_name), COALESCE(variable_value, '') FROM information_schema.global_variables \
          WHERE variable_name IN ('{names}')"
     ))?;
