@@ -1,6 +1,7 @@
 //! Reports for users and programs at the end of a run.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use xb_backup::{
@@ -120,8 +121,13 @@ pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
     }
 }
 
-pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, end: &ProgressEnd) {
-    let target = args.target_dir.display();
+pub(crate) fn restore_done(
+    log: &Log,
+    (args, target): (&RestoreArgs, &Path),
+    report: &ReadyReport,
+    end: &ProgressEnd,
+) {
+    let target = target.display();
     for (name, restored) in &report.restored {
         if let Some(Resumed { distrusted: files @ 1.., .. }) = restored.resumed {
             log.warn(format!(
@@ -144,7 +150,7 @@ pub(crate) fn restore_done(log: &Log, args: &RestoreArgs, report: &ReadyReport, 
             end,
         );
     }
-    if args.ready.prepare || args.ready.export {
+    if args.ready.prepare().is_some() {
         log.info(format!("prepared: a server can start on these files{}", phases_text(end)));
     }
     if let (Some(position), true) = (&report.position, args.ready.galera) {

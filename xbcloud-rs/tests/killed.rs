@@ -77,15 +77,19 @@ fn a_killed_restore_takes_its_prepare_program_along() {
 }
 
 #[test]
-fn a_killed_verify_takes_its_server_along() {
+fn a_killed_verify_takes_its_server_and_its_directory_along() {
     let place = Place::new();
     let _ = place.program("mariadb-backup", "exit 0");
     let server = place.endless_program("server");
     let verify = place.xbcloud("verify", "name").args(["--level=restore", "--mysqld"]).arg(server);
-    let folder = format!("--scratch-dir={}", place.scratch.dir("tmp").display());
+    let scratch = place.scratch.dir("tmp");
+    let folder = format!("--scratch-dir={}", scratch.display());
     // A confined server could not tell its process id.
     let writes = format!("--mysqld-writes={}", place.scratch.path().display());
     place.kill_9_and_look(verify.args([folder, writes]));
+    while std::fs::read_dir(&scratch).unwrap().next().is_some() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -159,8 +159,7 @@ fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
             let request = CopyRequest {
                 name: BackupName::new(name).unwrap(),
                 to: BackupName::new(&to).unwrap(),
-                unverified: true,
-                alone: false,
+                options: xb_backup::CopyOptions { unverified: true, alone: false },
                 keys: Keys::default(),
                 accept: xb_backup::Accept::default(),
                 within_store: Some(most),

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::command::{Cmd, Ran, Signal};
+use xb_testkit::mariadb::MariaDb;
 use xb_testkit::stream::small_backup;
 use xb_testkit::tools::{find, workspace};
 
@@ -41,6 +42,32 @@ fn metrics(folder: &tempfile::TempDir) -> (String, String) {
     (good, read())
 }
 
+/// The metrics of a receiver of binary logs that has stored something.
+fn receiver_metrics(folder: &tempfile::TempDir) -> String {
+    let server = MariaDb::start_with(&["--log-bin=bin", "--server-id=3"]);
+    server.sql("CREATE DATABASE d");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("archives")).unwrap();
+    std::fs::write(path("login"), "[client]\nuser=root\n").unwrap();
+    let mut receiver = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["binlog", "receive", "--server=db1", "--repository=sh\"op", "--quiet"])
+        .arg(format!("file://{}", path("archives").display()))
+        .arg(format!("--source={}", server.socket().display()))
+        .arg(format!("--login-file={}", path("login").display()))
+        .arg(format!("--state-dir={}", path("state").display()))
+        .arg(format!("--binlog-metrics-file={}", path("binlog.prom").display()))
+        .spawn();
+    let read = || std::fs::read_to_string(path("binlog.prom")).unwrap_or_default();
+    receiver.until("the times are known", || {
+        ["stored_until", "alive"]
+            .iter()
+            .all(|name| read().contains(&format!("xbcloud_binlog_{name}_timestamp")))
+    });
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    read()
+}
+
 /// The names of metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -56,7 +83,8 @@ fn written(text: &str) -> BTreeSet<String> {
 fn prometheus_reads_the_metrics_and_all_are_documented() {
     let folder = tempfile::tempdir().unwrap();
     let (good, bad) = metrics(&folder);
-    for text in [&good, &bad] {
+    let receiver = receiver_metrics(&folder);
+    for text in [&good, &bad, &receiver] {
         let ran = Cmd::new(find("promtool"))
             .args(["check", "metrics"])
             .stdin_bytes(text.as_bytes())
@@ -65,7 +93,8 @@ fn prometheus_reads_the_metrics_and_all_are_documented() {
         assert_eq!(ran.stderr_text() + &ran.stdout_text(), "", "{text}");
     }
     let documents = std::fs::read_to_string(workspace().join("docs/reference/metrics.md")).unwrap();
-    assert_eq!(names(&documents), written(&good));
+    let all: BTreeSet<String> = written(&good).union(&written(&receiver)).cloned().collect();
+    assert_eq!(names(&documents), all);
     assert!(written(&bad).is_subset(&written(&good)), "{bad}");
 }
 
@@ -73,7 +102,8 @@ fn prometheus_reads_the_metrics_and_all_are_documented() {
 fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
     let folder = tempfile::tempdir().unwrap();
     let (good, _) = metrics(&folder);
-    let known = written(&good);
+    let receiver = receiver_metrics(&folder);
+    let known: BTreeSet<String> = written(&good).union(&written(&receiver)).cloned().collect();
     for file in ["dashboard.json", "alerts.yml"] {
         let used = names(&std::fs::read_to_string(monitoring(file)).unwrap());
         assert!(!used.is_empty() && used.is_subset(&known), "{file}: {used:?}, not {known:?}");

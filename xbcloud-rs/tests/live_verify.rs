@@ -621,6 +621,32 @@ fn a_trial_server_writes_nothing_outside_its_scratch_directory() {
     assert!(outside.join("shop/away.ibd").exists());
 }
 
+/// Nor does the program that prepares the files: it follows what the data names. The last run shows
+/// that it is the confinement that keeps it from it.
+#[test]
+fn a_trial_prepares_without_writing_outside_its_scratch_directory() {
+    let (store, scratch) = (Store::folder(), Scratch::new());
+    let _ = xbcloud(&store, "put", "name", &[]).stdin_file(live_stream()).run().expect(0);
+    let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
+    let outside = scratch.dir("outside");
+    let program = scratch.join("mariadb-backup");
+    let script =
+        format!("#!/bin/sh\necho >{}/away\nexec mariadb-backup \"$@\"\n", outside.display());
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = format!("--prepare-program={}", program.display());
+    let options = ["--level=restore", &folder, &program];
+    let found = report(&verify(&store, "name", &options).run().expect(0));
+    if found["warnings"].to_string().contains("was not confined") {
+        xb_testkit::skipped("this system has no Landlock");
+        return;
+    }
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    let writes = format!("--mysqld-writes={}", outside.display());
+    let _ = verify(&store, "name", &[&options[..], &[&writes]].concat()).run().expect(0);
+    assert!(outside.join("away").exists());
+}
+
 /// Each table of a trial is opened and checked, or named with its reason: a table that the server
 /// cannot open is damage, whatever is left of it, and what is no table is counted on its own.
 #[test]

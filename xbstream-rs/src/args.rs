@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use xb_cli::{Failure, Log, Secret, Size};
 use xb_pipeline::{Durability, Fifos, Undo};
 use xb_reader::Dialect;
@@ -58,7 +58,7 @@ pub(crate) struct Line {
     /// Meaning of chunk type S: auto, percona or mariadb
     #[arg(long, value_enum, default_value = "auto", value_name = "WHOSE", ignore_case = true)]
     #[arg(hide_possible_values = true)]
-    pub(crate) dialect: DialectArg,
+    pub(crate) dialect: Dialect,
     /// With -x: decompress .qp, .lz4 and .zst files
     #[arg(long)]
     pub(crate) decompress: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Line {
     /// When to sync: file (each one), end (all) or none
     #[arg(long, value_enum, default_value = "end", value_name = "WHEN", ignore_case = true)]
     #[arg(hide_possible_values = true)]
-    pub(crate) sync: SyncArg,
+    pub(crate) sync: Durability,
     /// Do not show progress
     #[arg(long)]
     pub(crate) no_progress: bool,
@@ -112,20 +112,6 @@ pub(crate) enum Mode {
     Create,
     Extract,
     List,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DialectArg {
-    Auto,
-    Percona,
-    Mariadb,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SyncArg {
-    File,
-    End,
-    None,
 }
 
 impl Line {
@@ -167,7 +153,7 @@ impl Line {
 
     /// The FIFOs to read; `None`: standard input.
     pub(crate) fn fifos(&self) -> Result<Option<Fifos>, Failure> {
-        let (dir, dialect) = (self.fifo_dir.clone(), self.dialect.into());
+        let (dir, dialect) = (self.fifo_dir.clone(), self.dialect);
         Fifos::new(self.fifo_streams, dir, self.fifo_timeout, dialect)
             .map_err(|error| Failure::usage(error.to_string()))
     }
@@ -205,26 +191,6 @@ impl Line {
     /// The directory to work in.
     pub(crate) fn dir(&self) -> PathBuf {
         self.directory.clone().unwrap_or_else(|| PathBuf::from("."))
-    }
-}
-
-impl From<DialectArg> for Dialect {
-    fn from(arg: DialectArg) -> Self {
-        match arg {
-            DialectArg::Auto => Self::Auto,
-            DialectArg::Percona => Self::Percona,
-            DialectArg::Mariadb => Self::MariaDb,
-        }
-    }
-}
-
-impl From<SyncArg> for Durability {
-    fn from(arg: SyncArg) -> Self {
-        match arg {
-            SyncArg::File => Self::File,
-            SyncArg::End => Self::End,
-            SyncArg::None => Self::None,
-        }
     }
 }
 

@@ -29,11 +29,9 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     let threads = line.threads(stock, log);
     let undo = line.undo(threads, log)?;
     let keeps_encrypted = undo.decompress && matches!(undo.decrypt, Decrypt::Leave);
-    let mut options = ExtractOptions::default()
-        .with_threads(threads)
-        .with_durability(line.sync.into())
-        .with_undo(undo);
-    options.dialect = line.dialect.into();
+    let mut options =
+        ExtractOptions::default().with_threads(threads).with_durability(line.sync).with_undo(undo);
+    options.dialect = line.dialect;
     options.allow_truncated = line.allow_truncated;
     options.observer = observer.clone();
     // From here on a signal ends the run through this function, so that it cleans up.

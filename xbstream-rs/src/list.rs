@@ -21,7 +21,7 @@ pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_closed_output("leave standard output open, or redirect it: > FILE")?;
     let _signals = Signals::catch(|_| ()).stage("start")?;
     let input = Input::stdin().stage("start")?.until_interrupted();
-    let mut reader = ChunkReader::new(input, line.dialect.into(), Limits::default());
+    let mut reader = ChunkReader::new(input, line.dialect, Limits::default());
     let mut list = List::default();
     let outcome = list.fill(&mut reader, log);
     if let Some(signal) = interrupted() {

@@ -25,6 +25,24 @@ pub enum ArchiveError {
         /// Version of the server.
         version: String,
     },
+    /// The server's log has no checksums.
+    #[error(
+        "{what} without checksums (binlog_checksum=NONE), so damage on the way would go unnoticed"
+    )]
+    NoChecksums {
+        /// The server or the log, and a verb.
+        what: String,
+    },
+    /// The server cannot send a log beyond a position.
+    #[error("the server cannot send {log} beyond offset {offset}: {what}")]
+    Cut {
+        /// Name of the log.
+        log: String,
+        /// Offset behind the last event that it sent.
+        offset: u64,
+        /// The server's reason.
+        what: String,
+    },
     /// The server ended the connection in order.
     #[error("the server ended the connection")]
     Ended,
@@ -81,7 +99,7 @@ impl ArchiveError {
                     | xb_mysql::Error::Io { .. }
                     | xb_mysql::Error::OutOfOrder { .. }
             ),
-            Self::Log(_) | Self::Ended | Self::Differs(_) => true,
+            Self::Log(_) | Self::Cut { .. } | Self::Ended | Self::Differs(_) => true,
             Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
                 error.kind == StoreErrorKind::Unavailable
             }
@@ -99,6 +117,9 @@ impl ArchiveError {
                 )
             }
             Self::NoLog => Some("start the server with --log-bin"),
+            Self::NoChecksums { .. } => Some(
+                "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
+            ),
             Self::Store(error) => error.hint(),
             Self::Repo(error) => error.hint(),
             _ => None,

@@ -1,7 +1,7 @@
 //! Runs a child program until it ends.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,8 @@ const MAX_ANSWER: usize = 64 << 20;
 pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 /// Runs a program without a shell, in a process group of its own. Passes every line it writes to
-/// `talk`, and forwards a request to cancel to the whole group.
+/// `talk`, and forwards a request to cancel to the whole group. If places are `writable`, the program can
+/// write below these only, and has its temporary files below the first.
 ///
 /// # Errors
 /// [`BackupError::NotStarted`]; [`BackupError::Program`] for any exit status but 0;
@@ -26,10 +27,15 @@ pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
 pub(crate) async fn run(
     program: &Path,
     args: &[OsString],
+    writable: &[PathBuf],
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    exchange(program, args, talk, cancel, 0).await.map(drop)
+    let mut described = Program::new(program).args(args).writing_only_below(writable);
+    if let Some(first) = writable.first() {
+        described = described.env("TMPDIR", first);
+    }
+    exchange(program, described, talk, cancel, 0).await.map(drop)
 }
 
 /// Like [`run`], but returns the answer from the program's stdout, up to 64 MiB.
@@ -42,7 +48,8 @@ pub(crate) async fn ask(
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<String, BackupError> {
-    let answer = exchange(program, args, talk, cancel, MAX_ANSWER).await?;
+    let described = Program::new(program).args(args);
+    let answer = exchange(program, described, talk, cancel, MAX_ANSWER).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
@@ -50,12 +57,11 @@ pub(crate) async fn ask(
 /// passes its lines to `talk`. Dropping the result ends the program.
 async fn exchange(
     program: &Path,
-    args: &[OsString],
+    described: Program,
     talk: &OnLine,
     cancel: &CancelToken,
     keep: usize,
 ) -> Result<Vec<u8>, BackupError> {
-    let described = Program::new(program).args(args);
     let (talk, cancel) = (Arc::clone(talk), cancel.clone());
     let is_dropped = Arc::new(AtomicBool::new(false));
     let _dropped = SetOnDrop(Arc::clone(&is_dropped));
@@ -164,7 +170,8 @@ mod tests {
         };
         let (_canceller, cancel) = cancellation();
         let script = words(&["-c", "echo one; echo two >&2; exit 3"]);
-        let error = runtime().block_on(run(Path::new("sh"), &script, &talk, &cancel)).unwrap_err();
+        let error =
+            runtime().block_on(run(Path::new("sh"), &script, &[], &talk, &cancel)).unwrap_err();
         assert!(error.to_string().contains("sh failed with exit status 3"), "{error}");
         let mut heard = heard.lock().unwrap().clone();
         heard.sort();
@@ -172,7 +179,8 @@ mod tests {
         let echo = words(&["-c", "echo 7"]);
         let answer = runtime().block_on(ask(Path::new("sh"), &echo, &talk, &cancel));
         assert_eq!(answer.unwrap(), "7\n");
-        let none = runtime().block_on(run(Path::new("/no/such"), &[], &talk, &cancel)).unwrap_err();
+        let none =
+            runtime().block_on(run(Path::new("/no/such"), &[], &[], &talk, &cancel)).unwrap_err();
         assert!(matches!(none, BackupError::NotStarted { .. }), "{none}");
     }
 
@@ -193,7 +201,7 @@ mod tests {
             canceller
         });
         let outcome =
-            runtime().block_on(run(Path::new("sh"), &words(&["-c", &script]), &talk, &cancel));
+            runtime().block_on(run(Path::new("sh"), &words(&["-c", &script]), &[], &talk, &cancel));
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
         drop(asking.join().unwrap());
         let pid: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();

@@ -94,6 +94,9 @@ pub enum BackupError {
     /// The archive of binary logs.
     #[error(transparent)]
     Archive(#[from] crate::archive_error::ArchiveError),
+    /// A restore to a stop.
+    #[error(transparent)]
+    Until(Box<crate::until_error::UntilError>),
     /// The data objects contradict the manifest, or are not a stream.
     #[error("backup {name} is damaged: {what}")]
     Damaged {
@@ -235,6 +238,12 @@ pub enum BackupError {
     },
 }
 
+impl From<crate::until_error::UntilError> for BackupError {
+    fn from(error: crate::until_error::UntilError) -> Self {
+        Self::Until(Box::new(error))
+    }
+}
+
 impl From<StoreError> for BackupError {
     fn from(error: StoreError) -> Self {
         Self::Repo(error.into())
@@ -302,6 +311,7 @@ impl BackupError {
             | Self::Unvouched { .. } => "keys",
             Self::Damaged { .. } => "check",
             Self::Archive(_) => "binlog",
+            Self::Until(_) => "until",
             Self::NotStarted { .. }
             | Self::Producer { .. }
             | Self::LockStall { .. }
@@ -325,6 +335,7 @@ impl BackupError {
     fn own_hint(&self) -> Option<&str> {
         match self {
             Self::Archive(error) => error.hint(),
+            Self::Until(error) => error.hint(),
             Self::Repo(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
             Self::Put(PackError::Stream(error)) => Some(stream_hint(error)),

@@ -17,18 +17,22 @@ mod child;
 mod error;
 mod hints;
 mod objects;
+mod private_server;
 mod read;
 mod rescue;
 mod restore;
+mod scratch;
 mod selection;
 mod server;
 mod session;
 mod small_file;
+mod until;
+mod until_error;
 mod verify;
 mod write;
 
 pub use admin::copy::copy;
-pub use admin::copy::request::{CopyReport, CopyRequest};
+pub use admin::copy::request::{CopyOptions, CopyReport, CopyRequest};
 pub use admin::delete::{
     Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
@@ -45,32 +49,42 @@ pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
 pub use archive_error::ArchiveError;
 pub use binlog::notice::Notice;
+pub use binlog::overview::{ArchiveState, archive_states};
+pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs};
 pub use binlog::read::read_segment;
 pub use binlog::receive::{ReceiveRequest, receive};
 pub use binlog::verify::{ArchiveReport, StreamReport, Window, list_archive, verify_archive};
 pub use cancel::{CancelToken, Canceller, cancellation};
+pub use check::binlog::check_binlog;
 pub use check::keys::check_keys;
 pub use check::producer::check_producer;
 pub use check::store::check_store;
 pub use check::{CheckLine, CheckState};
 pub use child::OnLine;
 pub use error::BackupError;
+pub use private_server::PrivateServer;
 pub use read::get::{Output, get};
 pub use read::request::{GetReport, GetRequest};
 pub use read::stream_sink::StreamSink;
 pub use read::unlock::Accept;
-pub use rescue::{RescueReport, RescueRequest, Rescued, rescue};
+pub use rescue::{RescueOptions, RescueReport, RescueRequest, Rescued, rescue};
 pub use restore::galera::{Donor, Ist};
 pub use restore::journal::head::is_unfinished;
-pub use restore::owner::Owner;
-pub use restore::prepare::{PrepareOptions, PrepareSync, PrepareTool};
+pub use restore::owner::{Owner, UnknownOwner};
+pub use restore::prepare::{PrepareOptions, PrepareProgram, PrepareSync, PrepareTool};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};
+pub use server::address::source_access;
 pub use server::checkpoint::{Checkpoint, checkpoint};
 pub use server::private::ServerOptions;
 pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
+pub use until::{
+    Neighbour, ReplayOptions, UntilPlan, UntilReport, UntilRequest, plan_until, replaying_program,
+    restore_until,
+};
+pub use until_error::UntilError;
 pub use verify::{Trial, VerifyRequest, verify, verify_by_restore};
 pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::name_template::{DEFAULT_NAME_TEMPLATE, TemplateError, fill_in, is_name_template};
@@ -80,6 +94,7 @@ pub use write::{
     FIXED_SIZE, IncrementalBase, PutLayout, PutReport, PutRequest, PutSizing, backup, limits, plan,
     put, put_plan, refuse_without_base,
 };
+pub use xb_binlog::Gtid;
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_pipeline::GlobError;
 

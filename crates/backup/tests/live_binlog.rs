@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Archive {
         };
         let end = position(columns.next().unwrap(), columns.next().unwrap());
         let is_stored = |notice: &Notice| match notice {
-            Notice::Stored { position: stored } => {
+            Notice::Stored { position: stored, .. } => {
                 let (log, offset) = stored.split_once(':').unwrap();
                 position(log, offset) >= end
             }
@@ -197,6 +197,7 @@ fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
         compress: "zstd".parse().unwrap(),
         rpo: Duration::from_millis(200),
         state,
+        accept_no_crc: true,
     }
 }
 
@@ -403,6 +404,173 @@ fn a_store_that_is_away_stops_the_reading_and_loses_nothing() {
     receiver.stop();
     let told = told.lock().unwrap().clone();
     assert!(told.iter().any(|notice| matches!(notice, Notice::StoreAway(_))), "{told:?}");
+    archive.assert_equal();
+}
+
+/// Fails every write while it is set.
+#[derive(Debug, Default)]
+struct Switch(AtomicBool);
+
+impl Faults for Switch {
+    fn next(&self, operation: Operation) -> Option<Fault> {
+        let is_write = matches!(operation, Operation::Create | Operation::Put);
+        (is_write && self.0.load(Ordering::SeqCst)).then_some(Fault::Refused)
+    }
+}
+
+/// A session whose writes fail while the switch is on, without many tries.
+fn session_with(archive: &Archive, switch: &Arc<Switch>) -> Session {
+    let mut policy = Policy::default();
+    policy.max_retries = 1;
+    policy.retry_timeout = Duration::ZERO;
+    policy.reach = Duration::ZERO;
+    policy.max_backoff = Duration::from_millis(10);
+    let path = archive.folder.path().join("root");
+    let path = path.to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: Place::Local, path };
+    let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
+    session(&root.failing(Arc::clone(switch) as Arc<dyn Faults>))
+}
+
+#[test]
+fn a_receiver_that_is_stopped_stores_what_it_has_received() {
+    let archive = Archive::new();
+    let switch = Arc::new(Switch::default());
+    let (receiver, told) =
+        Receiver::start(archive.server.socket(), &session_with(&archive, &switch));
+    let has = |wanted: fn(&Notice) -> bool| told.lock().unwrap().iter().any(wanted);
+    until(|| has(|notice| matches!(notice, Notice::Begins { .. })));
+    switch.0.store(true, Ordering::SeqCst);
+    archive.write(20);
+    until(|| has(|notice| matches!(notice, Notice::StoreAway(_))));
+    // The next try comes a second later.
+    receiver.canceller.cancel(15);
+    switch.0.store(false, Ordering::SeqCst);
+    receiver.thread.join().unwrap();
+    archive.assert_equal();
+    let (stream, _) = archive.streams().pop().unwrap();
+    let segments = archive.segments();
+    assert!(!segments.is_empty());
+    assert_eq!(stream.stated, segments.len() as u64);
+    assert!(segments[0].parent().unwrap().join("end").is_file());
+}
+
+/// Offset of the middle of a log's last event.
+fn within_the_last_event(log: &[u8]) -> u64 {
+    let (mut reader, mut input, mut last) = (Reader::new(), log, 0..0);
+    while let Some(entry) = reader.next(&mut input).unwrap() {
+        last = entry.begin..entry.end;
+    }
+    last.start.midpoint(last.end)
+}
+
+/// Kills the server, cuts the log that it was writing where `place` says, as a power loss may, and starts the
+/// server again.
+fn crash(archive: Archive, log: &str, place: fn(&[u8]) -> u64) -> Archive {
+    let Archive { server, folder } = archive;
+    let datadir = server.datadir().to_owned();
+    let scratch = server.kill();
+    let path = datadir.join(log);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(place(&std::fs::read(&path).unwrap())).unwrap();
+    drop(file);
+    let options = ["--log-bin=bin", "--server-id=3", "--binlog-format=ROW"];
+    let server = MariaDb::start_on_with(&datadir, &options);
+    // The folder lives as long as the process.
+    std::mem::forget(scratch);
+    Archive { server, folder }
+}
+
+#[test]
+fn a_log_that_ends_within_an_event_is_a_gap_with_a_name() {
+    let archive = Archive::new();
+    archive.write(5);
+    archive.catch_up();
+    archive.write(10);
+    let archive = crash(archive, "bin.000001", within_the_last_event);
+    archive.write(5);
+    let told = archive.catch_up();
+    let gaps = |told: &[Notice]| told.iter().filter(|n| format!("{n:?}").contains("Gap {")).count();
+    assert_eq!((begins(&told), gaps(&told)), ("Gap".to_owned(), 1), "{told:?}");
+    assert!(archive.streams().len() <= 4, "{told:?}");
+    let report = archive.verify();
+    assert!(report.is_undamaged() && report.gaps.len() == 1, "{report:#?}");
+    assert!(report.gaps[0].contains("bin.000001"), "{:?}", report.gaps);
+    // Every whole transaction before the gap is there.
+    let before: u64 = report.streams.iter().rev().skip(1).map(|stream| stream.transactions).sum();
+    assert_eq!(before, 2 + 5 + 9, "{report:#?}");
+    archive.write(5);
+    let told = archive.catch_up();
+    assert_eq!((begins(&told), gaps(&told)), ("Continues".to_owned(), 0), "{told:?}");
+    assert_eq!(archive.verify().gaps.len(), 1);
+}
+
+#[test]
+fn the_same_gtids_with_other_content_are_a_branch() {
+    let archive = Archive::new();
+    archive.write(20);
+    archive.catch_up();
+    let gtids =
+        |archive: &Archive| archive.streams().pop().unwrap().0.segments.pop_last().unwrap().1;
+    let old = gtids(&archive).content.gtids_after.unwrap();
+    let archive = crash(archive, "bin.000001", tenth_last_transaction);
+    archive.write(50);
+    let told = archive.catch_up();
+    let stored = gtids(&archive).content.gtids_after.unwrap();
+    let number = |gtids: &str| gtids.rsplit('-').next().unwrap().parse::<u64>().unwrap();
+    // The server has given the ten GTIDs again.
+    assert_eq!(number(&stored), number(&old) - 10 + 50, "{old} {stored}");
+    assert_eq!(begins(&told), "Branch", "{told:?}");
+    archive.assert_bytes();
+    assert!(archive.verify().is_undamaged());
+}
+
+#[test]
+fn a_server_without_checksums_is_refused() {
+    let archive = Archive::new();
+    archive.write(1);
+    archive.server.sql("SET GLOBAL binlog_checksum = NONE");
+    let refused = |archive: &Archive| {
+        let mut request = request(archive.server.socket(), None);
+        request.accept_no_crc = false;
+        block_on(receive(&archive.session(), &request, |_| ())).unwrap_err().to_string()
+    };
+    assert!(refused(&archive).contains("binlog_checksum"));
+    // A log from that time is left.
+    archive.server.sql("INSERT INTO d.t (v) VALUES ('1'); SET GLOBAL binlog_checksum = CRC32");
+    assert!(refused(&archive).contains("bin.000002"));
+    archive.write(1);
+}
+
+#[test]
+fn a_large_transaction_needs_little_memory() {
+    let archive = Archive::new();
+    archive.server.sql(
+        "SET GLOBAL max_allowed_packet = 134217728; USE d; CREATE TABLE big (v LONGTEXT);
+         FLUSH BINARY LOGS",
+    );
+    let mut child = spawn(&archive);
+    // Random bytes, so that compression does not hide a copy.
+    archive.server.sql(
+        "USE d; BEGIN; INSERT INTO big SELECT CONCAT(seq, REPEAT(SHA2(seq, 512), 8192)) FROM seq_1_to_300;
+         COMMIT; INSERT INTO t (v) VALUES ('end'); FLUSH BINARY LOGS",
+    );
+    let size = |archive: &Archive| {
+        archive
+            .streams()
+            .iter()
+            .flat_map(|(stream, _)| stream.segments.values())
+            .map(|s| s.content.to.offset - s.content.from.offset)
+            .sum::<u64>()
+    };
+    until(|| size(&archive) > 300 << 20);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(peak < 200 << 10, "{peak} KiB");
+    archive.catch_up();
     archive.assert_equal();
 }
 

@@ -13,6 +13,7 @@
 //!   for people.
 //! - [`Log`] writes to standard error; [`Progress`] shows counters there.
 //! - [`write_whole`] writes a file that others read, such as metrics or a report.
+//! - [`Service`] is what a daemon tells the service manager.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
 //! - [`Input`] reads input and reacts to signals.
 //! - [`long_version`] and [`write_manual`] make the text of `--version`, man pages and completions.
@@ -45,6 +46,7 @@ mod messages;
 mod personality;
 mod program;
 mod stdio;
+mod subcommand;
 mod text;
 
 pub use args::argv::mysql_style;
@@ -62,11 +64,12 @@ pub use help::version::long_version;
 pub use messages::log::{Level, Log, LogOptions};
 pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use messages::size::{
-    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_size,
+    Size, SizeError, format_count, format_duration, format_rate, format_size, parse_age, parse_size,
 };
 pub use personality::{Personality, program_name};
 pub use program::host::host_name;
 pub use program::output_file::{Readers, check_writable, write_whole};
+pub use program::service::Service;
 pub use program::signals::{Signals, interrupted};
 pub use program::{Program, run};
 pub use stdio::input::{Input, UntilInterrupted};

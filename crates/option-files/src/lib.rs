@@ -1,6 +1,8 @@
-//! MySQL option files.
+//! MySQL option files, and the values of options.
 //!
 //! The rules were observed in `my_print_defaults` of MariaDB 10.11; the tests check them.
+
+mod values;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,6 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+pub use values::{AgeError, SIZE_UNITS, SizeError, parse_age, parse_size};
 
 /// Maximum size of an option file, in bytes. Real files have a few thousand bytes.
 const MAX_FILE: u64 = 1 << 20;

@@ -23,6 +23,7 @@ mod settings;
 mod status;
 
 pub use error::ReplayError;
+pub use place::check_untouched;
 pub use replay::replay;
 pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
 pub use settings::{ORIGIN_SETTINGS, origin_options};

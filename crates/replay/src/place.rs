@@ -14,6 +14,17 @@ const BEGUN: &str = "begun";
 /// Where a replica keeps its state, in the data directory.
 const REPLICA_FILES: [&str; 3] = ["master.info", "relay-log.info", "multi-master.info"];
 
+/// Checks that no replay onto this data was interrupted, after which it is of no more use.
+///
+/// # Errors
+/// [`ReplayError::Interrupted`].
+pub fn check_untouched(data: &Path) -> Result<(), ReplayError> {
+    match data.join(NAME).join(BEGUN).exists() {
+        true => Err(ReplayError::Interrupted(data.to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// The directory of a replay, with relay logs and the server's small files.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -25,10 +36,8 @@ impl Place {
     /// Makes the directory; one without the mark is of a replay that was interrupted before it changed
     /// anything.
     pub(crate) fn make(data: &Path) -> Result<Self, ReplayError> {
+        check_untouched(data)?;
         let own = data.join(NAME);
-        if own.join(BEGUN).exists() {
-            return Err(ReplayError::Interrupted(data.to_owned()));
-        }
         if let Some(link) = link_outside(data)? {
             return Err(ReplayError::Outside(link));
         }

@@ -14,10 +14,10 @@ use crate::root::Root;
 /// # Errors
 /// [`RepoError::NotThere`], [`RepoError::Manifest`], [`RepoError::Store`].
 pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<Pin, RepoError> {
-    let manifest = digest_of(root, name).await?;
+    let (manifest, run) = manifest_of(root, name).await?;
     let pin = write_pin(root, name, manifest.clone(), reason).await?;
     // A removal that looked for pins before this one was written is still marked, or over.
-    settled(root, name).await?;
+    settled(root, name, &run).await?;
     match digest_of(root, name).await {
         Ok(again) if again == manifest => Ok(pin),
         Ok(_) | Err(RepoError::NotThere { .. }) => {
@@ -63,8 +63,13 @@ pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, RepoEr
 }
 
 async fn digest_of(root: &Root, name: &BackupName) -> Result<String, RepoError> {
+    Ok(manifest_of(root, name).await?.0)
+}
+
+/// Digest and run of a manifest.
+async fn manifest_of(root: &Root, name: &BackupName) -> Result<(String, String), RepoError> {
     match root.stored_manifest(name).await? {
-        Some(stored) => Ok(stored.digest()),
+        Some(stored) => Ok((stored.digest(), stored.manifest.run)),
         None => {
             let state = state_without_manifest(root, name).await?;
             Err(RepoError::NotThere { name: name.to_string(), state })

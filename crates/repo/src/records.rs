@@ -195,6 +195,9 @@ pub struct Proof {
     pub failed: Option<Level>,
     /// When the failure was found, UTC.
     pub failed_at: Option<Timestamp>,
+    /// Time of the last transaction of the archived log that a trial has replayed onto it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proven_until: Option<Timestamp>,
 }
 
 impl Proof {
@@ -209,7 +212,16 @@ impl Proof {
                 (false, _) => Self { failed: level, failed_at: at, ..Self::default() },
                 (true, Some(failed)) if result.level < failed => proof,
                 (true, _) if proof.level > level => proof,
-                (true, _) => Self { level, at, ..Self::default() },
+                (true, _) => {
+                    let replayed = result.restore.as_ref().and_then(|test| test.replayed.as_ref());
+                    let until = replayed.map(|replayed| replayed.proven_until);
+                    Self {
+                        level,
+                        at,
+                        proven_until: until.max(proof.proven_until),
+                        ..Self::default()
+                    }
+                }
             }
         })
     }

@@ -197,16 +197,19 @@ impl Root {
     /// Lists all objects in the folder `below`, with keys relative to that folder.
     pub async fn list_below(&self, below: &str) -> Result<Vec<Listed>, RepoError> {
         let folder = self.key(below);
-        let skip = folder.len() + 1;
-        let mut found = self.store.list(&folder).await?;
-        found.retain_mut(|listed| match listed.key.get(skip..) {
-            Some(rest) if !rest.is_empty() => {
-                listed.key = rest.to_owned();
-                true
-            }
-            _ => false,
-        });
-        Ok(found)
+        let found = self.store.list(&folder).await?;
+        Ok(relative(found, &folder))
+    }
+
+    /// Like [`Root::list_below`], only the objects behind `after` in the order of their keys.
+    pub async fn list_below_after(
+        &self,
+        below: &str,
+        after: &str,
+    ) -> Result<Vec<Listed>, RepoError> {
+        let folder = self.key(below);
+        let found = self.store.list_after(&folder, after).await?;
+        Ok(relative(found, &folder))
     }
 
     /// Lists all objects below ROOT, with keys relative to it, if that takes no more requests than listing
@@ -361,4 +364,16 @@ impl Root {
             _ => false,
         }
     }
+}
+
+/// The objects of a folder, with keys relative to it.
+fn relative(mut found: Vec<Listed>, folder: &str) -> Vec<Listed> {
+    found.retain_mut(|listed| match listed.key.get(folder.len() + 1..) {
+        Some(rest) if !rest.is_empty() => {
+            listed.key = rest.to_owned();
+            true
+        }
+        _ => false,
+    });
+    found
 }

@@ -13,6 +13,7 @@ pub const MAX_PROBLEMS: usize = 1000;
 
 /// Level of verification. Each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The manifest and the keys object are sound; with a key both are authenticated.
@@ -182,6 +183,22 @@ pub struct RestoreTest {
     /// What the backup holds besides tables with rows.
     #[serde(default)]
     pub others: OtherEntries,
+    /// The archived log that was replayed onto the backup before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Replayed>,
+}
+
+/// The archived log that was replayed in a trial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// Position up to which it was replayed, as `FILE:POSITION`.
+    pub to: String,
+    /// GTIDs of the data there.
+    pub gtids: String,
+    /// Number of transactions that were replayed.
+    pub transactions: u64,
+    /// Time of the last one, or of the backup's end if there was none.
+    pub proven_until: Timestamp,
 }
 
 /// Number of entries of a backup that are no tables, or have no rows.

@@ -23,5 +23,5 @@ mod server;
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
 pub use origin::{key_plugin, origin_settings};
 pub use private::{private_args, socket_in};
-pub use recovery::recovery_memory;
+pub use recovery::{recovery_memory, working_memory};
 pub use server::{Login, Server, ServerError, Setup};

@@ -13,6 +13,8 @@ const MIB: u64 = 1 << 20;
 const LEAST: u64 = 128 * MIB;
 /// Memory for a log that does not fit. Up to what would hold it, more is no faster.
 const IN_BATCHES: u64 = 512 * MIB;
+/// The most that a server needs to work on a backup.
+const MOST_WORKING: u64 = 16 << 30;
 /// Memory on a machine that has almost none left: the programs need about as much to start.
 const BARE: u64 = 64 * MIB;
 /// The redo log of a backup: of MariaDB, and of MySQL.
@@ -34,6 +36,15 @@ pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
         available.saturating_sub(if is_in_memory(data) { files.holes } else { 0 })
     });
     memory(log.map_or(0, |log| log.len()), files.bytes, available)
+}
+
+/// Returns the memory, in bytes, with which a private server should work on the files in `data`: what they
+/// have, at most half of the memory that is available now, and at most 16 GiB.
+#[must_use]
+pub fn working_memory(data: &Path) -> u64 {
+    let available = Available::read(Path::new("/")).map_or(LEAST, |available| available / 2);
+    let files = Sizes::below(data).bytes.max(LEAST);
+    files.min(available).clamp(LEAST, MOST_WORKING)
 }
 
 /// The memory for a log of `redo` bytes and files of `data` bytes, if `available` bytes are free.

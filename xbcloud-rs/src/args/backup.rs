@@ -137,7 +137,7 @@ pub(crate) struct StreamOptions {
     pub(crate) raw: bool,
     /// Meaning of chunk type S: auto, percona or mariadb
     #[arg(long, value_enum, default_value = "auto", hide_possible_values = true)]
-    pub(crate) dialect: DialectArg,
+    pub(crate) dialect: Dialect,
 }
 
 /// What only the classic layout has.
@@ -153,21 +153,4 @@ pub(crate) struct ClassicOptions {
     /// Take over the name from a run that still looks alive but that you know is dead
     #[arg(long)]
     pub(crate) take_over: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DialectArg {
-    Auto,
-    Percona,
-    Mariadb,
-}
-
-impl From<DialectArg> for Dialect {
-    fn from(arg: DialectArg) -> Self {
-        match arg {
-            DialectArg::Auto => Self::Auto,
-            DialectArg::Percona => Self::Percona,
-            DialectArg::Mariadb => Self::MariaDb,
-        }
-    }
 }

@@ -1,14 +1,14 @@
 //! Command line of list, show, verify, copy, pin, accept, prune, delete, gc and rewrap.
 
 use clap::{Args, ValueEnum};
-use xb_backup::Keep;
-use xb_cli::Failure;
-use xb_keyring::NewKeyOptions;
+use xb_backup::{CopyOptions, Keep, Trial};
+use xb_cli::{Failure, parse_age};
+use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions};
+use xb_repo::verification::Level;
 use xb_uploader::{Lock, LockMode};
 
 use crate::args::copy_destination::Destination;
-use crate::args::private_server::PrivateServerOptions;
-use crate::args::shared::{CommonOptions, OpeningOptions, Source, UnsealedOption};
+use crate::args::shared::{CommonOptions, OpeningOptions, Source};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -21,52 +21,16 @@ pub(crate) struct VerifyArgs {
     /// A SIGKILL during level `restore` leaves the scratch directory (xb-verify-*) behind: remove it.
     #[arg(long, value_enum, value_name = "LEVEL")]
     #[arg(hide_possible_values = true)]
-    pub(crate) level: Option<LevelArg>,
+    pub(crate) level: Option<Level>,
     /// Do not store the result beside the manifest
     #[arg(long)]
     pub(crate) no_record: bool,
     #[command(flatten)]
-    pub(crate) trial: TrialOptions,
+    pub(crate) trial: Trial,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) unsealed: UnsealedOption,
-    #[command(flatten)]
     pub(crate) common: CommonOptions,
-}
-
-/// Options of a trial restore.
-#[derive(Debug, Args)]
-pub(crate) struct TrialOptions {
-    #[command(flatten)]
-    pub(crate) server: PrivateServerOptions,
-    /// SQL statement that must succeed on the restored server; repeatable
-    #[arg(long, value_name = "SQL", help_heading = "Private server")]
-    pub(crate) check_sql: Vec<String>,
-}
-
-/// Level to which a backup is verified.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LevelArg {
-    Manifest,
-    List,
-    Checksum,
-    Decrypt,
-    Pages,
-    Restore,
-}
-
-impl LevelArg {
-    pub(crate) fn level(self) -> xb_repo::verification::Level {
-        match self {
-            Self::Manifest => xb_repo::verification::Level::Manifest,
-            Self::List => xb_repo::verification::Level::List,
-            Self::Checksum => xb_repo::verification::Level::Checksum,
-            Self::Decrypt => xb_repo::verification::Level::Decrypt,
-            Self::Pages => xb_repo::verification::Level::Pages,
-            Self::Restore => xb_repo::verification::Level::Restore,
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -75,8 +39,6 @@ pub(crate) struct ShowArgs {
     pub(crate) source: Source,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
-    #[command(flatten)]
-    pub(crate) unsealed: UnsealedOption,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -99,7 +61,7 @@ pub(crate) struct PinArgs {
 pub(crate) struct RetainOptions {
     /// Lock the objects against deletion for this long, such as 12h, 30d or 8w (S3 buckets with
     /// object lock)
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) retain: Option<std::time::Duration>,
     /// Lock mode. governance: removable with a special permission; compliance: not removable
     /// [default: governance]
@@ -168,56 +130,9 @@ pub(crate) struct PruneArgs {
     #[arg(long)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) keep: KeepOptions,
+    pub(crate) keep: Keep,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
-}
-
-/// Rules of retention.
-#[derive(Debug, Args)]
-pub(crate) struct KeepOptions {
-    /// Keep the newest N backups
-    #[arg(long, value_name = "N")]
-    pub(crate) keep_last: Option<usize>,
-    /// Keep the newest backup of each of the last N days
-    #[arg(long, value_name = "N")]
-    pub(crate) keep_daily: Option<usize>,
-    /// Keep the newest backup of each of the last N weeks
-    #[arg(long, value_name = "N")]
-    pub(crate) keep_weekly: Option<usize>,
-    /// Keep the newest backup of each of the last N months
-    #[arg(long, value_name = "N")]
-    pub(crate) keep_monthly: Option<usize>,
-    /// Keep all backups younger than AGE, such as 12h, 30d or 8w
-    #[arg(long, value_name = "AGE", value_parser = age)]
-    pub(crate) keep_within: Option<std::time::Duration>,
-}
-
-impl KeepOptions {
-    pub(crate) fn keep(&self) -> Keep {
-        Keep {
-            last: self.keep_last.unwrap_or(0),
-            daily: self.keep_daily.unwrap_or(0),
-            weekly: self.keep_weekly.unwrap_or(0),
-            monthly: self.keep_monthly.unwrap_or(0),
-            within: self.keep_within,
-        }
-    }
-
-    /// The rules; `None` if none is given.
-    ///
-    /// # Errors
-    /// All given rules keep nothing.
-    pub(crate) fn given(&self) -> Result<Option<Keep>, Failure> {
-        let keep = self.keep();
-        let numbers = [self.keep_last, self.keep_daily, self.keep_weekly, self.keep_monthly];
-        match keep.is_empty() {
-            false => Ok(Some(keep)),
-            true if numbers.iter().all(Option::is_none) => Ok(None),
-            true => Err(Failure::usage("the retention rules keep nothing: each number is 0")
-                .hint("give at least one rule above 0, or no rule")),
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -226,12 +141,8 @@ pub(crate) struct CopyArgs {
     pub(crate) source: Source,
     /// Destination with the new NAME; end it with a slash, or give @REPOSITORY, to keep the name
     pub(crate) to: String,
-    /// Copy the backup even if it is not verified
-    #[arg(long)]
-    pub(crate) unverified: bool,
-    /// Copy an incremental backup even if its base is missing at the destination
-    #[arg(long)]
-    pub(crate) alone: bool,
+    #[command(flatten)]
+    pub(crate) options: CopyOptions,
     /// Take over the new name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
@@ -240,42 +151,9 @@ pub(crate) struct CopyArgs {
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) unsealed: UnsealedOption,
-    #[command(flatten)]
     pub(crate) destination: Destination,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
-}
-
-/// Parses a number of hours, days or weeks.
-pub(crate) fn age(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("`{text}` is not an age; use a form such as 12h, 30d or 8w");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let hours = match text.get(digits.len()..) {
-        Some("h") => 1,
-        Some("d") => 24,
-        Some("w") => 7 * 24,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(hours * 3600).map(std::time::Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_are_understood() {
-        assert_eq!(age("12h").unwrap().as_secs(), 12 * 3600);
-        assert_eq!(age("30d").unwrap().as_secs(), 30 * 86_400);
-        assert_eq!(age("8w").unwrap().as_secs(), 56 * 86_400);
-        for bad in
-            ["", "d", "12", "-1d", "1.5d", "1y", "99999999999999999999d", "9999999999999999w"]
-        {
-            assert!(age(bad).is_err(), "{bad}");
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -328,8 +206,14 @@ pub(crate) struct RewrapArgs {
     /// Remove only the key slot with this number, as listed by the last rewrap; repeatable
     #[arg(long, value_name = "N", conflicts_with = "keep")]
     pub(crate) remove: Vec<usize>,
+    /// Accept a sealed backup that was stored as a native stream, with a manifest that is not
+    /// authenticated
+    #[arg(long, help_heading = "Keys")]
+    pub(crate) accept_unvouched: bool,
     #[command(flatten)]
-    pub(crate) opening: OpeningOptions,
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
     #[command(flatten)]
     pub(crate) new: NewKeyOptions,
     #[command(flatten)]

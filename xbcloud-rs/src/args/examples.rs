@@ -48,6 +48,7 @@ Examples:
       --target-dir=/tmp/orders
   xbcloud-rs restore s3://bucket/shop/node --prepare --galera --check-donor=db1 \\
       --target-dir=/var/lib/mysql
+  xbcloud-rs restore @shop --until=2026-11-20T14:02:59Z --target-dir=/var/lib/mysql-new
 
 To resume an interrupted restore, run the same command again.";
 
@@ -149,3 +150,21 @@ pub(crate) const GC: &str = "\
 Examples:
   xbcloud-rs gc s3://bucket/shop
   xbcloud-rs gc gs://bucket/shop --older-than=48 --yes";
+
+pub(crate) const BINLOG_RECEIVE: &str = "\
+Examples:
+  xbcloud-rs binlog receive @shop --recipient=age1...
+  xbcloud-rs binlog receive s3://bucket/shop --source=db1 --login-file=/etc/repl.cnf
+
+A transaction counts as stored when the store has acknowledged it. The unit xb-binlog@.service runs this.";
+
+pub(crate) const BINLOG_LIST: &str = "\
+Examples:
+  xbcloud-rs binlog list @shop
+  xbcloud-rs binlog list s3://bucket/shop --server=db1 --json";
+
+pub(crate) const BINLOG_VERIFY: &str = "\
+Exit status: 7 if anything is damaged or missing, or the log has a gap.
+
+Examples:
+  xbcloud-rs binlog verify @shop --identity-file=/etc/age.key";

@@ -1,20 +1,21 @@
 //! The command line. Stock options have their stock names and meaning.
 
 pub(crate) mod backup;
+pub(crate) mod binlog;
 pub(crate) mod catalogue;
 pub(crate) mod copy_destination;
 mod examples;
 pub(crate) mod plan;
-pub(crate) mod private_server;
 pub(crate) mod rescue;
 pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod store;
+pub(crate) mod until;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use xb_cli::Size;
+use clap::{Args, Parser, Subcommand};
+use xb_backup::{Keep, Ready, RestoreOptions, Trial};
 use xb_keyring::{IdentityOptions, KeyOptions};
 
 pub(crate) use self::backup::{
@@ -23,18 +24,20 @@ pub(crate) use self::backup::{
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
 pub(crate) use self::shared::{
-    CommonOptions, LayoutArg, OpeningOptions, ReportOption, RunOptions, Source, UnsealedOption,
+    CommonOptions, LayoutArg, OpeningOptions, ReportOption, RunOptions, Source,
 };
 pub(crate) use self::store::{
     AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
 };
+use crate::args::binlog::{BinlogArgs, SourceServer};
 use crate::args::catalogue::{
-    AcceptArgs, CopyArgs, KeepOptions, PinArgs, PruneArgs, RetainMode, RetainOptions, ShowArgs,
-    TrialOptions, UnpinArgs, VerifyArgs,
+    AcceptArgs, CopyArgs, PinArgs, PruneArgs, RetainMode, RetainOptions, ShowArgs, UnpinArgs,
+    VerifyArgs,
 };
 use crate::args::copy_destination::Destination;
 use crate::args::rescue::RescueArgs;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
+use crate::args::until::UntilOptions;
 
 /// Store MySQL and MariaDB backups in an object store, and restore them
 #[derive(Debug, Parser)]
@@ -107,6 +110,8 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Check the age of the newest backup and of the newest proof, as a Nagios plugin
     Monitor(MonitorArgs),
+    /// Archive a server's binary log, so that a backup can be restored to any later moment
+    Binlog(Box<BinlogArgs>),
     /// Draw the page about a state transfer from the JSON in its report-dir
     #[command(after_help = examples::REPORT)]
     Report(ReportArgs),
@@ -178,18 +183,18 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PLACE")]
     pub(crate) copy_to: Option<String>,
     /// Lock the copy against deletion for this long, such as 30d
-    #[arg(long, value_name = "AGE", value_parser = catalogue::age, hide_short_help = true)]
+    #[arg(long, value_name = "AGE", value_parser = xb_cli::parse_age, hide_short_help = true)]
     pub(crate) to_retain: Option<std::time::Duration>,
     /// Lock mode of the copy
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) to_retain_mode: Option<RetainMode>,
     #[command(flatten)]
-    pub(crate) keep: KeepOptions,
+    pub(crate) keep: Keep,
     #[command(flatten)]
     pub(crate) job: JobOptions,
     #[command(flatten)]
-    pub(crate) trial: TrialOptions,
+    pub(crate) trial: Trial,
     #[command(flatten, next_help_heading = "Backup")]
     pub(crate) backup: BackupOptions,
     #[command(flatten, next_help_heading = "Keys of the run")]
@@ -209,6 +214,11 @@ pub(crate) struct CheckArgs {
     pub(crate) backup: BackupOptions,
     #[command(flatten, next_help_heading = "Keys of the run")]
     pub(crate) identities: IdentityOptions,
+    /// Also check what `binlog receive` needs [default: if ROOT has an archive of this server]
+    #[arg(long, help_heading = "Binary log")]
+    pub(crate) binlog: bool,
+    #[command(flatten, next_help_heading = "Binary log")]
+    pub(crate) source: SourceServer,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -258,8 +268,6 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) unsealed: UnsealedOption,
-    #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
 
@@ -268,78 +276,23 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) source: Source,
     /// Directory to restore into; must be empty, or hold this restore, interrupted earlier
-    #[arg(long, value_name = "DIR")]
-    pub(crate) target_dir: PathBuf,
-    /// Restore only files whose names match, such as `shop/*`; suffixes are ignored; repeatable
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub(crate) target_dir: Option<PathBuf>,
+    /// Restore only files that match, such as `shop/*`; repeatable
     #[arg(long, value_name = "GLOB")]
     pub(crate) files: Vec<String>,
     #[command(flatten)]
     pub(crate) report: ReportOption,
     #[command(flatten)]
-    pub(crate) ready: ReadyOptions,
-    /// Do not decompress .qp, .lz4 and .zst files
-    #[arg(long, conflicts_with_all = ["prepare", "export"])]
-    pub(crate) no_decompress: bool,
-    /// Start even if the free space is less than the size of the stream
-    #[arg(long)]
-    pub(crate) no_space_check: bool,
-    /// When to sync: each file before it gets its name, all at the end, or never
-    #[arg(long, value_enum, default_value = "end", value_name = "WHEN")]
-    pub(crate) sync: Sync,
+    pub(crate) ready: Ready,
+    #[command(flatten)]
+    pub(crate) how: RestoreOptions,
+    #[command(flatten)]
+    pub(crate) until: UntilOptions,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
-    pub(crate) unsealed: UnsealedOption,
-    #[command(flatten)]
     pub(crate) common: CommonOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ReadyOptions {
-    /// Prepare the files with the program that took the backup, incremental backups in order
-    #[arg(long)]
-    pub(crate) prepare: bool,
-    /// Prepare the files for importing single tables into another server
-    #[arg(long)]
-    pub(crate) export: bool,
-    /// Program to prepare with [default: the one that took the backup, found on PATH]
-    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
-    pub(crate) prepare_program: Option<PathBuf>,
-    /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
-    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
-    pub(crate) prepare_opts: Vec<String>,
-    /// Memory for --prepare [default: by the size of the redo log, at most half of what is available]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) use_memory: Option<Size>,
-    /// When --prepare syncs: once at the end where that is safe (MariaDB), or as the program does it
-    #[arg(hide_short_help = true, long, value_enum, default_value = "end", value_name = "WHEN")]
-    pub(crate) prepare_sync: PrepareSyncArg,
-    /// Restore only the files of the incremental backup itself, without its chain
-    #[arg(hide_short_help = true, long, conflicts_with_all = ["prepare", "export"])]
-    pub(crate) alone: bool,
-    /// Owner of the files [default: the owner of the parent directory]
-    #[arg(long, value_name = "USER[:GROUP]")]
-    pub(crate) owner: Option<String>,
-    /// Write grastate.dat, so that a Galera node catches up with IST
-    #[arg(long, requires = "prepare", conflicts_with_all = ["files", "alone"])]
-    pub(crate) galera: bool,
-    /// Fail if this donor's gcache no longer covers the backup
-    #[arg(long, value_name = "HOST|SOCKET")]
-    pub(crate) check_donor: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PrepareSyncArg {
-    End,
-    Program,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sync {
-    // No doc comments: with one on a value, clap prints the long form of the help.
-    File,
-    End,
-    None,
 }
 
 impl Command {
@@ -370,6 +323,7 @@ impl Command {
             Self::Check(a) => &a.common.run,
             Self::Init(a) => &a.common.run,
             Self::Monitor(a) => &a.common.run,
+            Self::Binlog(a) => a.command.run_options(),
             Self::Report(a) => &a.run,
             Self::Get(a) => &a.common.run,
             Self::Restore(a) => &a.common.run,

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use xb_cli::Secret;
+use xb_cli::{Secret, parse_age};
+use xb_repo::verification::Level;
 
-use crate::args::catalogue::{LevelArg, age};
+use crate::args::binlog::span;
 use crate::args::shared::{CommonOptions, ReportOption};
 
 /// Options around a run: results, metrics, hooks, heartbeat.
@@ -46,7 +47,7 @@ pub(crate) struct JobOptions {
 
 /// Level of the verification in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct VerifyArg(pub(crate) Option<LevelArg>);
+pub(crate) struct VerifyArg(pub(crate) Option<Level>);
 
 impl std::str::FromStr for VerifyArg {
     type Err = String;
@@ -78,15 +79,18 @@ pub(crate) struct MonitorArgs {
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,
     /// Maximum age of the newest backup, such as 26h or 8d
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) max_age: Option<Duration>,
     /// Maximum age of the newest proof, such as 8d
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) max_proof_age: Option<Duration>,
+    /// Maximum age of the end of an archived binary log, such as 15m
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = span)]
+    pub(crate) max_binlog_age: Duration,
     /// Level from which a verification counts as a proof
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "checksum")]
     #[arg(hide_possible_values = true)]
-    pub(crate) proof_level: LevelArg,
+    pub(crate) proof_level: Level,
     /// Only backups of this server [default: each server that has backups here]
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,

@@ -22,33 +22,15 @@ pub(crate) struct Source {
     pub(crate) server: Option<String>,
 }
 
-// Options to open a sealed backup.
+// Options to open a backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {
-    /// Accept a sealed backup that was stored as a native stream, with a manifest that is not
-    /// authenticated
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unvouched: bool,
+    #[command(flatten)]
+    pub(crate) accept: Accept,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
-}
-
-// Option of commands that may also read an unsealed backup.
-#[derive(Debug, Args)]
-pub(crate) struct UnsealedOption {
-    /// With a key: accept a backup that is not sealed, so nothing proves who wrote it; the key
-    /// decrypts its .xbcrypt files
-    #[arg(long, help_heading = "Keys")]
-    pub(crate) accept_unsealed: bool,
-}
-
-impl UnsealedOption {
-    /// Backups that are read although the given key does not authenticate them.
-    pub(crate) fn accept(&self, opening: &OpeningOptions) -> Accept {
-        Accept { unsealed: self.accept_unsealed, unvouched: opening.accept_unvouched }
-    }
 }
 
 /// Layout of a backup.

@@ -1,6 +1,7 @@
 //! One file per command: from the command line to the library call and the command's report.
 
 pub(crate) mod admin;
+pub(crate) mod binlog;
 mod context;
 pub(crate) mod inspect;
 mod program_output;
@@ -36,8 +37,8 @@ const TOPICS: [HelpTopic; 7] = [
     },
     HelpTopic {
         name: "server",
-        headings: &["Private server"],
-        about: "the private server on the restored files",
+        headings: &["Private server", "Replay"],
+        about: "the private server on the restored files, and what it replays",
     },
     HelpTopic {
         name: "stores",
@@ -110,6 +111,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Check(mut args) => context.check(&mut args),
         Command::Init(args) => context.init(&args),
         Command::Monitor(args) => context.monitor(&args),
+        Command::Binlog(mut args) => context.binlog(&mut args),
         Command::Report(args) => inspect::report::draw(&args),
         Command::Get(args) => context.get(&args),
         Command::Restore(args) => context.restore(&args),

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::job::StageStatus;
 use jiff::Timestamp;
 use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport, Resources};
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
     write_whole,
 };
-use xb_job::StageStatus;
 use xb_pipeline::{Observer, PackPlan};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;

@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
 use xb_repo::catalogue::Catalogue;
-use xb_repo::claim::{FORGOTTEN, Numbered, belongs_to_run, numbered, standing};
+use xb_repo::claim::{Claim, FORGOTTEN, Numbered, belongs_to_run, numbered, standing};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
@@ -185,12 +185,34 @@ impl OfName {
 /// [`RepoError::Store`].
 pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupError> {
     let name = BackupName::new(&leftover.name)?;
-    if is_needed_now(root, &name, leftover).await? {
-        return Ok(false);
-    }
-    if leftover.run.is_none() && leftover.objects > 0 {
-        return remove_classic(root, &name).await;
-    }
+    let Some(run) = &leftover.run else {
+        if is_needed_now(root, &name, leftover).await? {
+            return Ok(false);
+        }
+        return match leftover.objects {
+            0 => remove_keys(root, leftover).await,
+            _ => remove_classic(root, &name).await,
+        };
+    };
+    // A copy of the run may begin at any time: it looks for this claim.
+    let (claim, gated) = match Claim::clearing(root, &name, run).await {
+        Err(RepoError::Running { .. }) => return Ok(false),
+        claimed => claimed?,
+    };
+    let removed = match is_needed_now(root, &name, leftover).await {
+        // After an error requests may still arrive, so the claim stays until it is old.
+        Ok(false) => remove_keys(&gated, leftover).await?,
+        needed => {
+            claim.withdraw().await;
+            return needed.map(|_| false);
+        }
+    };
+    claim.withdraw().await;
+    Ok(removed)
+}
+
+/// Removes the objects, and the claim last.
+async fn remove_keys(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupError> {
     let mut keys = leftover.keys.clone();
     let last = keys.pop();
     root.store().delete_all(keys).await?;

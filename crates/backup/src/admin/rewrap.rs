@@ -88,10 +88,14 @@ async fn replace(
         _ => false,
     };
     let new = new.encode().to_vec().into();
-    let replaced = claim.gated(root).store().put_expected(&key, new, is_old).await;
+    // Older claims go, and this one stays at its end: that of a rewrap that has slept since it compared must
+    // not count again.
+    let held = claim.hold(root, name).await?;
     // After an error the request may still arrive, so the claim stays until it is old.
-    let replaced = replaced?;
-    claim.withdraw().await;
+    let replaced = held.store().put_expected(&key, new, is_old).await?;
+    if replaced != (Guarded::Done { late: true }) {
+        claim.end().await;
+    }
     match replaced {
         Guarded::Done { .. } => Ok(()),
         _ => Err(BackupError::Rewrapped { name: name.to_string() }),

@@ -1,6 +1,8 @@
 //! The archive of a server's binary logs: receive, list, verify.
 
 pub(crate) mod notice;
+pub(crate) mod overview;
+pub(crate) mod prune;
 pub(crate) mod read;
 pub(crate) mod receive;
 mod segmenter;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use xb_repo::archive::stream::Begins;
 
 /// Reports what happens.
@@ -24,7 +25,13 @@ pub enum Notice {
     Stored {
         /// The position, as `FILE:POSITION`.
         position: String,
+        /// Time of the last transaction up to there, in whole seconds.
+        until: Option<Timestamp>,
     },
+    /// The server was idle at this time, and everything that it had sent is stored.
+    Idle(Timestamp),
+    /// The stream has a new sign of life.
+    Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.
     StoreAway(String),
     /// The store takes segments again.

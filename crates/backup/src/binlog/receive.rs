@@ -6,20 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::future::OptionFuture;
 use futures::stream::FuturesOrdered;
 use jiff::Timestamp;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
 use xb_mysql::Access;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stream::Begins;
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::notice::{Notice, Tell};
-use crate::binlog::session::{Message, Receiving, connect, receive as receive_log};
-use crate::binlog::start::{Start, behind_hole, branch, last_stored, start};
+use crate::binlog::session::{Message, Receiving, Server, connect, receive as receive_log};
+use crate::binlog::start::{Start, behind_cut, behind_hole, branch, last_stored, start};
 use crate::binlog::state::StateFile;
 use crate::binlog::writer::{Packed, StreamWriter};
 use crate::error::BackupError;
@@ -29,6 +31,10 @@ use crate::session::Session;
 const IN_FLIGHT: usize = 4;
 /// Seconds between two signs of life.
 const ALIVE: u64 = 30;
+/// Time limit for storing what was received before the receiver was cancelled.
+const FINISH: Duration = Duration::from_secs(30);
+/// Time limit for the records that end a stream.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
 
@@ -47,6 +53,8 @@ pub struct ReceiveRequest {
     pub rpo: Duration,
     /// Folder in which the receiver remembers its last segment.
     pub state: Option<PathBuf>,
+    /// Also receives logs without checksums.
+    pub accept_no_crc: bool,
 }
 
 /// Receives until it is cancelled.
@@ -67,6 +75,8 @@ pub async fn receive(
     };
     let mut pause = 1;
     let mut fork = None;
+    // Where a log ended too early the last time.
+    let mut cut: Option<(String, u64)> = None;
     while session.cancel.signal().is_none() {
         let (stored, outcome) = receiver.stream(fork.take()).await;
         if stored {
@@ -89,7 +99,17 @@ pub async fn receive(
             Err(error) if error.is_passing() => error,
             Err(error) => return Err(error.into()),
         };
-        (receiver.tell)(Notice::Disconnected(error.to_string()));
+        if let ArchiveError::Cut { log, offset, .. } = &error {
+            let place = Some((log.clone(), *offset));
+            // What comes twice is no fault of the connection.
+            if !stored && cut == place {
+                fork = Some(Fork::Cut { log: log.clone(), reason: error.to_string() });
+            }
+            cut = place;
+        }
+        if fork.is_none() {
+            (receiver.tell)(Notice::Disconnected(error.to_string()));
+        }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(pause)) => {}
             _ = session.cancel.asked() => {}
@@ -112,6 +132,8 @@ enum Fork {
     Differs(String),
     /// This log does not follow the one before it.
     Hole { log: String, reason: String },
+    /// The server cannot send this log to its end.
+    Cut { log: String, reason: String },
 }
 
 /// A segment, or a sign of life behind it.
@@ -133,34 +155,18 @@ impl Receiver<'_> {
     }
 
     async fn run(&self, fork: Option<Fork>, stored: &mut bool) -> Result<(), ArchiveError> {
-        let before = self.before().await?;
-        let access = self.request.access.clone();
-        let (client, server) = tokio::task::spawn_blocking(move || connect(&access))
-            .await
-            .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
-        let mut start = start(before.as_ref(), &server.logs)?;
-        match fork {
-            Some(Fork::Differs(what)) => start = branch(&start, what),
-            Some(Fork::Hole { log, reason }) => start = behind_hole(&start, &log, reason),
-            None => {}
-        }
-        // Another replica with the same number would end this connection, and this one its.
-        let number: [u8; 4] = xb_encryptor::new_stream_id()?
-            .first_chunk()
-            .copied()
-            .ok_or(ArchiveError::Bug("a short ID"))?;
-        let replica = u32::from_le_bytes(number) | 1 << 31;
-        let (begun, rpo) = (start.clone(), self.request.rpo);
-        let receiving =
-            tokio::task::spawn_blocking(move || receive_log(client, &begun, replica, rpo));
-        let mut receiving =
-            receiving.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))??;
-        // Nothing is written before the server has shown that its history is the archive's.
+        let begun = tokio::select! {
+            begun = self.begin(fork) => begun?,
+            _ = self.session.cancel.asked() => return Ok(()),
+        };
+        let (server, start, mut receiving) = begun;
+        // Nothing is written before the server has shown that its history is the archive's, and that it has
+        // something to say.
         let first = tokio::select! {
-            message = receiving.messages.recv() => message,
+            message = first(&mut receiving) => message,
             _ = self.session.cancel.asked() => return stopped(receiving).await,
         };
-        let Some(Message::Begun) = first else { return Err(ended(receiving).await) };
+        let Some(first) = first else { return Err(ended(receiving).await) };
         let settings =
             (&self.request.key_slots, self.request.compress, self.session.resources.threads);
         let name = (self.request.server.as_str(), &server);
@@ -171,18 +177,61 @@ impl Receiver<'_> {
             _ = self.session.cancel.asked() => return stopped(receiving).await,
         };
         (self.tell)(begins(&writer, &start));
-        writer.write_alive(None).await.unwrap_or_else(|error| self.away(&error));
-        let outcome = self.store_all(&mut writer, &mut receiving).await;
+        let outcome = self.store_all(&mut writer, &mut receiving, first).await;
         *stored = writer.stored().segments > 0;
         let why = ended(receiving).await;
         let is_cancelled = outcome?;
         // What is stored is whole, however the connection ended.
-        writer.write_alive(None).await.unwrap_or_else(|error| self.away(&error));
-        writer.end().await.unwrap_or_else(|error| self.away(&error));
+        let last_words = async {
+            writer.write_alive().await?;
+            writer.end().await
+        };
+        match tokio::time::timeout(LAST_WORDS, last_words).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.away(&error),
+            Err(_) => (self.tell)(Notice::StoreAway("the store does not respond".to_owned())),
+        }
         match is_cancelled {
             true => Ok(()),
             false => Err(why),
         }
+    }
+
+    /// Connects, and asks for what follows the archive.
+    async fn begin(&self, fork: Option<Fork>) -> Result<(Server, Start, Receiving), ArchiveError> {
+        let before = self.before().await?;
+        let (access, needs_checksums) = (self.request.access.clone(), !self.request.accept_no_crc);
+        let (client, server) =
+            tokio::task::spawn_blocking(move || connect(&access, needs_checksums))
+                .await
+                .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+        let logs = &server.logs;
+        let mut start = start(before.as_ref(), logs)?;
+        if matches!(start.begins, Begins::Gap { .. }) {
+            // Another receiver may have stored what this one has missed.
+            let stored = last_stored(self.root(), &self.request.server).await?;
+            start = crate::binlog::start::start(stored.as_ref(), logs)?;
+        }
+        let start = match fork {
+            Some(Fork::Differs(what)) => branch(start, what),
+            Some(Fork::Hole { log, reason }) => behind_hole(&start, &log, reason),
+            Some(Fork::Cut { log, reason }) => {
+                behind_cut(&start, logs, &log, reason).unwrap_or(start)
+            }
+            None => start,
+        };
+        // Another replica with the same number would end this connection, and this one its.
+        let number: [u8; 4] = xb_encryptor::new_stream_id()?
+            .first_chunk()
+            .copied()
+            .ok_or(ArchiveError::Bug("a short ID"))?;
+        let replica = u32::from_le_bytes(number) | 1 << 31;
+        let (begun, settings) = (start.clone(), (self.request.rpo, needs_checksums));
+        let receiving =
+            tokio::task::spawn_blocking(move || receive_log(client, &begun, replica, settings));
+        let receiving =
+            receiving.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))??;
+        Ok((server, start, receiving))
     }
 
     /// Stores what is received until the connection ends; returns whether it was cancelled.
@@ -190,16 +239,31 @@ impl Receiver<'_> {
         &self,
         writer: &mut StreamWriter,
         receiving: &mut Receiving,
+        first: Message,
     ) -> Result<bool, ArchiveError> {
         let mut flying: FuturesOrdered<_> = FuturesOrdered::new();
         let mut ticks = tokio::time::interval(Duration::from_secs(ALIVE));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut is_open = true;
+        // A store that is away must not hold up what is stored meanwhile.
+        let mut alive: OptionFuture<_> = None.into();
+        let (mut first, mut is_open, mut is_cancelled) = (Some(first), true, false);
+        let patience = tokio::time::sleep(Duration::MAX);
+        tokio::pin!(patience);
         while is_open || !flying.is_empty() {
             tokio::select! {
-                _ = self.session.cancel.asked() => return Ok(true),
+                _ = self.session.cancel.asked(), if !is_cancelled => {
+                    is_cancelled = true;
+                    patience.as_mut().reset(Instant::now() + FINISH);
+                    // The thread passes on what it has, and ends.
+                    receiving.hang_up.now();
+                }
+                () = &mut patience, if is_cancelled => {
+                    let what = "not everything that was received could be stored; the server will send it again";
+                    (self.tell)(Notice::StoreAway(what.to_owned()));
+                    break;
+                }
                 Some(done) = flying.next(), if !flying.is_empty() => self.done(writer, done?)?,
-                message = receiving.messages.recv(), if is_open && flying.len() < IN_FLIGHT => {
+                message = next(&mut first, receiving), if is_open && flying.len() < IN_FLIGHT => {
                     match message {
                         Some(Message::Segment(cut)) => {
                             let packed = writer.pack(*cut).await?;
@@ -216,12 +280,17 @@ impl Receiver<'_> {
                         None => is_open = false,
                     }
                 }
-                _ = ticks.tick() => {
-                    writer.write_alive(None).await.unwrap_or_else(|error| self.away(&error));
+                Some(written) = &mut alive => {
+                    alive = None.into();
+                    match written {
+                        Ok(()) => (self.tell)(Notice::Alive),
+                        Err(error) => self.away(&error),
+                    }
                 }
+                _ = ticks.tick(), if !is_cancelled => alive = Some(Box::pin(writer.write_alive())).into(),
             }
         }
-        Ok(false)
+        Ok(is_cancelled)
     }
 
     fn done(&self, writer: &mut StreamWriter, done: Done) -> Result<(), ArchiveError> {
@@ -231,18 +300,22 @@ impl Receiver<'_> {
                 if let Some(state) = &self.state {
                     state.write(&packed.record)?;
                 }
-                (self.tell)(Notice::Stored { position: packed.to.to_string() });
+                let (position, until) = (packed.to.to_string(), packed.until);
+                (self.tell)(Notice::Stored { position, until });
             }
-            Done::Idle(at) => writer.cover(at),
+            Done::Idle(at) => {
+                writer.cover(at);
+                (self.tell)(Notice::Idle(at));
+            }
         }
         Ok(())
     }
 
     /// The segment that a new stream follows.
     async fn before(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-        let stored = last_stored(self.root(), &self.request.server).await?;
-        let Some(state) = &self.state else { return Ok(stored) };
-        let Some(ours) = state.read()? else { return Ok(stored) };
+        let stored = async || last_stored(self.root(), &self.request.server).await;
+        let Some(state) = &self.state else { return stored().await };
+        let Some(ours) = state.read()? else { return stored().await };
         let head = &ours.content;
         let is_there = xb_repo::archive::listing::is_stored(
             self.root(),
@@ -259,7 +332,7 @@ impl Receiver<'_> {
                     head.number, head.stream, head.to
                 );
                 (self.tell)(Notice::Lost(what));
-                Ok(stored)
+                stored().await
             }
         }
     }
@@ -274,6 +347,21 @@ fn begins(writer: &StreamWriter, start: &Start) -> Notice {
         stream: writer.id().to_string(),
         at: start.at.to_string(),
         begins: start.begins.clone(),
+    }
+}
+
+/// The first message behind what the archive has; `None` if the connection ends before.
+async fn first(receiving: &mut Receiving) -> Option<Message> {
+    match receiving.messages.recv().await {
+        Some(Message::Begun) => receiving.messages.recv().await,
+        other => other,
+    }
+}
+
+async fn next(first: &mut Option<Message>, receiving: &mut Receiving) -> Option<Message> {
+    match first.take() {
+        Some(message) => Some(message),
+        None => receiving.messages.recv().await,
     }
 }
 

@@ -131,11 +131,36 @@ impl Segmenter {
             self.event(&sent, &mut progress, now)?;
         }
         // A transaction of any size passes in the memory of a segment.
-        if self.current.as_ref().is_some_and(|current| current.bytes.len() >= self.size) {
+        // A reader finds the event that begins a transaction in one segment.
+        let is_whole = self.digest.is_some() || self.arrived == 0;
+        let is_full = self.current.as_ref().is_some_and(|one| one.bytes.len() >= self.size);
+        if is_full && is_whole {
             self.cut(None, now, &mut progress)?;
         }
         if is_last {
             self.reader.end_packet()?;
+        }
+        Ok(progress)
+    }
+
+    /// The reader of what is sent.
+    pub(crate) fn reader(&self) -> &SentReader {
+        &self.reader
+    }
+
+    /// Cuts what was received when nothing more comes. The part of an event, and a transaction without an end,
+    /// are not worth a segment of their own: they will be sent again.
+    pub(crate) fn finish(&mut self, now: Timestamp) -> Result<Progress, ArchiveError> {
+        let mut progress = Progress::default();
+        if let Some(mut current) = self.current.take() {
+            let part = usize::try_from(self.arrived).unwrap_or(usize::MAX);
+            let whole = current.bytes.len().saturating_sub(part);
+            current.bytes.truncate(whole);
+            let is_of_use = self.history.open().is_none() || current.transactions > 0;
+            if whole > 0 && is_of_use && self.history.gtids().is_some() {
+                self.current = Some(current);
+                self.cut(None, now, &mut progress)?;
+            }
         }
         Ok(progress)
     }

@@ -43,10 +43,13 @@ pub(crate) enum Message {
 }
 
 /// Connects, and asks.
-pub(crate) fn connect(access: &Access) -> Result<(Client, Server), ArchiveError> {
+pub(crate) fn connect(
+    access: &Access,
+    needs_checksums: bool,
+) -> Result<(Client, Server), ArchiveError> {
     let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
     let mut client = Client::connect(&access.target, &access.account, timeouts)?;
-    let rows = client.rows("SELECT @@version, @@server_id, @@log_bin")?;
+    let rows = client.rows("SELECT @@version, @@server_id, @@log_bin, @@global.binlog_checksum")?;
     let row = rows.first().ok_or(xb_mysql::Error::Unexpected)?;
     let text = |column| row.get(column).map(|value| String::from_utf8_lossy(value).into_owned());
     let (version, id, is_on) = (text(0), text(1), text(2));
@@ -56,6 +59,9 @@ pub(crate) fn connect(access: &Access) -> Result<(Client, Server), ArchiveError>
     }
     if is_on.as_deref() != Some("1") {
         return Err(ArchiveError::NoLog);
+    }
+    if needs_checksums && text(3).is_some_and(|kind| kind.eq_ignore_ascii_case("NONE")) {
+        return Err(ArchiveError::NoChecksums { what: "the server writes its binary log".into() });
     }
     let id = id.and_then(|id| id.parse().ok()).ok_or(xb_mysql::Error::Unexpected)?;
     let rows = client.rows("SHOW BINARY LOGS")?;
@@ -95,12 +101,13 @@ impl Receiving {
     }
 }
 
-/// Asks for the log, and receives it. An unstored byte waits for `age` at most.
+/// Asks for the log, and receives it. An unstored byte waits for `age` at most. With `needs_checksums`, a log
+/// without them is an error.
 pub(crate) fn receive(
     client: Client,
     start: &Start,
     replica_id: u32,
-    age: Duration,
+    (age, needs_checksums): (Duration, bool),
 ) -> Result<Receiving, ArchiveError> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_owned();
@@ -115,7 +122,7 @@ pub(crate) fn receive(
     let hang_up = dump.hang_up()?;
     let (sender, messages) = mpsc::channel(1);
     let start = start.clone();
-    let work = move || match run(dump, &start, age / 2, &sender) {
+    let work = move || match run(dump, &start, (age / 2, needs_checksums), &sender) {
         Ok(()) => ArchiveError::Ended,
         Err(error) => error,
     };
@@ -128,7 +135,7 @@ pub(crate) fn receive(
 fn run(
     mut dump: Dump,
     start: &Start,
-    age: Duration,
+    (age, needs_checksums): (Duration, bool),
     out: &mpsc::Sender<Message>,
 ) -> Result<(), ArchiveError> {
     let checksums = match dump.has_checksums() {
@@ -142,6 +149,7 @@ fn run(
             Ok(false) => return Ok(()),
             Err(error) => return Err(differing(error)),
         }
+        check(&overlap.reader, needs_checksums)?;
     }
     if out.blocking_send(Message::Begun).is_err() {
         return Ok(());
@@ -152,20 +160,54 @@ fn run(
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
     loop {
         let now = Timestamp::now();
-        let progress = dump.next(|dumped| match dumped {
+        let received = dump.next(|dumped| match dumped {
             Dumped::Event(part) => segmenter.take(part.bytes, part.is_last, now),
             Dumped::End => Err(ArchiveError::Ended),
-        })??;
+        });
+        let received = received.map_err(ArchiveError::from).flatten();
+        let (progress, ended) = match received {
+            Ok(progress) => (progress, None),
+            Err(error @ ArchiveError::Log(xb_binlog::Error::History { .. })) => return Err(error),
+            // What was received is whole, however the connection ended.
+            Err(error) => (segmenter.finish(now)?, Some(cut_short(error, segmenter.reader()))),
+        };
+        check(segmenter.reader(), needs_checksums)?;
         for cut in progress.cuts {
             // While the store is away, this waits: the server keeps what was not received.
             if out.blocking_send(Message::Segment(Box::new(cut))).is_err() {
                 return Ok(());
             }
         }
+        if let Some(error) = ended {
+            return Err(error);
+        }
         if progress.is_idle && out.blocking_send(Message::Idle(now)).is_err() {
             return Ok(());
         }
     }
+}
+
+/// Checks that the log that is being sent has checksums.
+fn check(reader: &SentReader, needs_checksums: bool) -> Result<(), ArchiveError> {
+    match (reader.format(), reader.position()) {
+        (Some(format), Some(at)) if needs_checksums && format.checksums == ChecksumKind::None => {
+            Err(ArchiveError::NoChecksums { what: format!("{} was written", at.log()) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A log that a crash has cut, or that is damaged, ends with an error.
+fn cut_short(error: ArchiveError, reader: &SentReader) -> ArchiveError {
+    let what = match &error {
+        ArchiveError::Server(xb_mysql::Error::Server(said)) if said.code == NO_SUCH_POSITION => {
+            said.to_string()
+        }
+        ArchiveError::Log(damage) => damage.to_string(),
+        _ => return error,
+    };
+    let Some(at) = reader.position() else { return error };
+    ArchiveError::Cut { log: at.log().to_owned(), offset: at.offset(), what }
 }
 
 /// Where the stored transaction should be, the server has something else, or nothing: that is another history.

@@ -1,15 +1,10 @@
 //! Decides where a stream begins: what the archive has, and what the server still has.
 
-use std::collections::BTreeMap;
-
-use xb_repo::archive::listing::segment_head;
-use xb_repo::archive::names::{HEAD, parse_segment, segment_name, server_folder, stream_folder};
+use xb_repo::archive::newest::outlines;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::{LastTransaction, SegmentHead};
-use xb_repo::archive::stream::{At, Begins, Link, StreamHead};
-use xb_repo::names::RunId;
+use xb_repo::archive::stream::{At, Begins, Link};
 use xb_repo::root::Root;
-use xb_uploader::StoreErrorKind;
 
 use crate::archive_error::ArchiveError;
 
@@ -33,36 +28,12 @@ pub(crate) async fn last_stored(
     root: &Root,
     server: &str,
 ) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-    let folder = server_folder(server).map_err(xb_repo::error::RepoError::from)?;
-    let mut sizes: BTreeMap<RunId, BTreeMap<u64, u64>> = BTreeMap::new();
-    for listed in root.list_below(&folder).await? {
-        if let Some((id, name)) = listed.key.split_once('/')
-            && let (Some(id), Some(number)) = (RunId::parse(id), parse_segment(name))
-        {
-            sizes.entry(id).or_default().insert(number, listed.size);
+    for outline in outlines(root, server).await?.iter().rev() {
+        if let Some(head) = outline.last_segment(root).await? {
+            return Ok(Some(head));
         }
     }
-    let mut found: Option<(jiff::Timestamp, Record<SegmentHead>)> = None;
-    for (id, sizes) in sizes {
-        // Behind a hole lies what a receiver had on its way when it was killed.
-        let stored = (0..).zip(sizes).take_while(|(n, (number, _))| n == number);
-        let Some((number, size)) = stored.map(|(_, last)| last).last() else { continue };
-        let folder = stream_folder(&folder, id);
-        let started = match root.store().get(&root.key(&format!("{folder}/{HEAD}"))).await {
-            Ok(bytes) => Record::<StreamHead>::decode(&bytes).map(|head| head.content.started),
-            Err(error) if error.kind == StoreErrorKind::NotFound => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let Ok(started) = started else { continue };
-        if found.as_ref().is_some_and(|(newest, _)| *newest >= started) {
-            continue;
-        }
-        let key = format!("{folder}/{}", segment_name(number));
-        if let Ok(head) = segment_head(root, &key, size).await? {
-            found = Some((started, head));
-        }
-    }
-    Ok(found.map(|(_, head)| head))
+    Ok(None)
 }
 
 /// Decides where a stream begins that follows `before`. The server has `logs`, the oldest first.
@@ -99,14 +70,19 @@ pub(crate) fn start(
             },
             false => Begins::Branch {
                 after,
-                reason: format!("the server has no log {}, and older ones", to.log),
+                reason: format!(
+                    "the server has no log {} any more: its logs begin anew at {oldest}, as after RESET MASTER, or it is another server",
+                    to.log
+                ),
             },
         };
         return Ok(whole(oldest, begins));
     };
     if *size < to.offset {
-        let reason =
-            format!("{} has {size} bytes on the server, and {} are stored", to.log, to.offset);
+        let reason = format!(
+            "{} has {size} bytes on the server, and {} are stored: the server lost them in a crash, its logs begin anew as after RESET MASTER, or it is another server",
+            to.log, to.offset
+        );
         return Ok(whole(&to.log, Begins::Branch { after, reason }));
     }
     let gtids = match &head.last {
@@ -118,14 +94,24 @@ pub(crate) fn start(
 }
 
 /// The start on a server whose history turned out to differ, because of `reason`: at the beginning of the log
-/// that has the difference.
-pub(crate) fn branch(start: &Start, reason: String) -> Start {
-    let begins = match start.begins.after().cloned() {
-        Some(after) => Begins::Branch { after, reason },
-        None => Begins::First,
-    };
+/// that has the difference. A start that does not continue stays as it is.
+pub(crate) fn branch(start: Start, reason: String) -> Start {
+    let Begins::Continues { after } = start.begins else { return start };
+    let begins = Begins::Branch { after, reason };
     let at = At { log: start.at.log.clone(), offset: 4 };
     Start { begins, at, gtids: None, overlap: None }
+}
+
+/// The start behind a log that the server cannot send to its end: at the beginning of the next one. `None` if
+/// there is none yet.
+pub(crate) fn behind_cut(
+    start: &Start,
+    logs: &[ServerLog],
+    log: &str,
+    reason: String,
+) -> Option<Start> {
+    let (next, _) = logs.iter().skip_while(|(name, _)| name != log).nth(1)?;
+    Some(behind_hole(start, next, reason))
 }
 
 /// The start behind a hole in the server's own logs: at the beginning of the log that does not follow.

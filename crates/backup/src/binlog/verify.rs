@@ -226,7 +226,12 @@ async fn verify_stream(
     if let Some(alive) = &found.alive {
         let alive = &alive.content;
         let last = match alive.segments.checked_sub(1) {
-            Some(number) => stream.segments.get(&number).map(|head| head.digest.as_str()),
+            Some(number) => match &stream.floor {
+                // `prune` has removed it.
+                Some(floor) if number + 1 == floor.number => Some(floor.head.as_str()),
+                Some(floor) if number < floor.number => Some(alive.head.as_str()),
+                _ => stream.segments.get(&number).map(|head| head.digest.as_str()),
+            },
             None => Some(stream.head.digest.as_str()),
         };
         if last != Some(alive.head.as_str()) {
@@ -346,21 +351,10 @@ async fn report(
     }
     let streams: Vec<Stream> = found.into_iter().filter_map(|found| found.stream).collect();
     for (name, manifest) in manifests(&session.root, server).await? {
-        let Some((position, gtids)) = noted(&manifest) else { continue };
-        let base = Base { position, gtids, taken: manifest.finished };
+        let Some(base) = Base::of(&manifest) else { continue };
         report.backups.push(window(&name, &base, &streams));
     }
     Ok(report)
-}
-
-/// The binlog position of a backup, and its GTIDs.
-fn noted(manifest: &Manifest) -> Option<(xb_binlog::LogPosition, Option<GtidPosition>)> {
-    let noted = manifest.source.binlog_pos.as_ref()?;
-    let gtids = match noted.gtids() {
-        Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
-        _ => None,
-    };
-    Some((noted.position()?.clone(), gtids))
 }
 
 fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
@@ -378,7 +372,8 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
             if let Some(piece) = plan.pieces.last() {
                 window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
                 let stream = streams.iter().find(|stream| stream.id() == piece.stream);
-                window.until = stream.and_then(|stream| stream.covered_until);
+                let covered = stream.and_then(|stream| stream.covered_until);
+                window.until = covered.max(last_commit(&piece.segment.content));
             }
         }
         Err(error) => {
@@ -387,6 +382,11 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
         }
     }
     window
+}
+
+/// Time of the last transaction of a segment.
+fn last_commit(head: &SegmentHead) -> Option<Timestamp> {
+    head.commits.and_then(|commits| Timestamp::from_second(commits.last.into()).ok())
 }
 
 /// The sound manifests of a server's backups.
@@ -445,6 +445,7 @@ fn stream_report(found: &Found) -> StreamReport {
     report.reason = reason;
     let (pieces, broken) = stream.chain();
     if let Some(last) = pieces.last() {
+        report.covered_until = report.covered_until.max(last_commit(&last.segment.content));
         report.to = Some(last.segment.content.to.to_string());
         report.gtids.clone_from(&last.segment.content.gtids_after);
     }

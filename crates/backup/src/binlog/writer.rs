@@ -64,6 +64,8 @@ pub(crate) struct Packed {
     /// Its head, as it is stored.
     pub(crate) record: Bytes,
     pub(crate) to: At,
+    /// Time of its last transaction, in whole seconds.
+    pub(crate) until: Option<Timestamp>,
     object: Bytes,
 }
 
@@ -174,12 +176,13 @@ impl StreamWriter {
             altering: cut.altering,
             body: Body { id, len: body.len() as u64, sha256: digest(&body) },
         };
+        let until = head.commits.and_then(|c| Timestamp::from_second(c.last.into()).ok());
         let record: Bytes = Record::encode(&head, self.mac.as_ref())?.into();
         let object = [&record[..], &body].concat().into();
         self.previous = digest(&record);
         let number = self.number;
         self.number += 1;
-        Ok(Packed { number, digest: self.previous.clone(), record, to: cut.to, object })
+        Ok(Packed { number, digest: self.previous.clone(), record, to: cut.to, until, object })
     }
 
     /// Stores a segment; waits as long as the store is away.
@@ -208,7 +211,19 @@ impl StreamWriter {
     }
 
     /// Says how far the stream reaches.
-    pub(crate) async fn write_alive(&self, trouble: Option<String>) -> Result<(), ArchiveError> {
+    pub(crate) fn write_alive(
+        &self,
+    ) -> impl Future<Output = Result<(), ArchiveError>> + Send + use<> {
+        let root = self.root.clone();
+        let key = root.key(&format!("{}/{ALIVE}", self.folder));
+        let record = self.alive();
+        async move {
+            let record: Bytes = record?.into();
+            Ok(root.store().put(&key, record.into()).await?)
+        }
+    }
+
+    fn alive(&self) -> Result<Vec<u8>, ArchiveError> {
         let alive = Alive {
             format: FORMAT,
             stream: self.id.to_string(),
@@ -217,11 +232,9 @@ impl StreamWriter {
             position: self.stored.position.clone(),
             covered_until: self.stored.covered_until,
             written: Timestamp::now(),
-            trouble,
+            trouble: None,
         };
-        let record: Bytes = self.record(&alive)?.into();
-        let key = self.root.key(&format!("{}/{ALIVE}", self.folder));
-        Ok(self.root.store().put(&key, record.into()).await?)
+        self.record(&alive)
     }
 
     /// Ends the stream in order.

@@ -1,5 +1,6 @@
 //! `check`: everything that a backup needs, tried before the first night.
 
+pub(crate) mod binlog;
 mod galera;
 pub(crate) mod keys;
 pub(crate) mod producer;

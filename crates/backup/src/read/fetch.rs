@@ -9,8 +9,7 @@ use xb_pipeline::{
     Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, unpack_parts,
 };
 use xb_repo::hex::hex;
-use xb_repo::manifest::{Manifest, PackedFacts};
-use xb_repo::names::RunId;
+use xb_repo::manifest::PackedFacts;
 use xb_repo::root::Root;
 
 use crate::cancel::CancelToken;
@@ -19,6 +18,7 @@ use crate::objects::checksums::{self, Summing};
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
+use crate::read::find::Packed;
 use crate::read::packed_index::PackedBody;
 use crate::read::partial::{Parts, Picker};
 use crate::read::ranges::recent::Recent;
@@ -39,22 +39,21 @@ pub(super) struct Fetch<'a> {
 impl Fetch<'_> {
     pub(super) async fn packed<S: StreamSink>(
         &self,
-        manifest: &Manifest,
-        packed: &PackedFacts,
-        (run, key): (RunId, Option<Arc<DataKey>>),
+        Packed { manifest, facts, run }: &Packed,
+        key: Option<Arc<DataKey>>,
         sink: S,
         cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
-        let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
+        let (chunk, total) = (facts.chunk_size, manifest.stored_bytes);
         let mut digest = ObjectDigest::default();
         // Objects that are read in several ranges reach the stream before their checksum is known.
         let known = match chunk.min(total) <= self.plan.range {
-            true => checksums::read(self.root, name, (manifest, packed, run)).await?.ok(),
+            true => checksums::read(self.root, name, (manifest, facts, *run)).await?.ok(),
             false => None,
         };
-        let keys = self.root.run_keys(name, run);
-        let stream = PackedStream { keys, manifest, facts: packed, key, known: known.as_deref() };
+        let keys = self.root.run_keys(name, *run);
+        let stream = PackedStream { keys, manifest, facts, key, known: known.as_deref() };
         let Pumped { fetched, taken: (summary, sink), recent } = stream
             .unpack(
                 &self.fetching(cancel),
@@ -77,7 +76,7 @@ impl Fetch<'_> {
             ) => {
                 // Positions refer to the unsealed stream, so they identify an object only in an
                 // unsealed backup.
-                let place = error.place().filter(|_| packed.sealed.is_none());
+                let place = error.place().filter(|_| facts.sealed.is_none());
                 let object = place
                     .and_then(|place| object_of(place, chunk))
                     .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
@@ -96,7 +95,7 @@ impl Fetch<'_> {
                 "the objects hold a different stream than the manifest names".into(),
             ));
         }
-        digest.check(packed).map_err(damaged)?;
+        digest.check(facts).map_err(damaged)?;
         let bytes = summary.end.plain_bytes;
         if bytes != manifest.stream_bytes && !manifest.is_carried() {
             let stated = manifest.stream_bytes;
@@ -111,7 +110,8 @@ impl Fetch<'_> {
     /// read.
     pub(super) async fn parts<S: StreamSink>(
         &self,
-        (body, parts): (PackedBody, Parts),
+        body: &PackedBody,
+        parts: Parts,
         sink: S,
         cancel: &CancelToken,
     ) -> Result<(u64, (u64, u64), S), BackupError> {
@@ -186,15 +186,14 @@ impl Fetch<'_> {
 
     pub(super) async fn as_stored<S: StreamSink>(
         &self,
-        manifest: &Manifest,
-        packed: &PackedFacts,
-        (run, front): (RunId, Bytes),
+        Packed { manifest, facts, run }: &Packed,
+        front: Bytes,
         mut sink: S,
         cancel: &CancelToken,
     ) -> Result<(u64, S), BackupError> {
         let name = &self.request.name;
-        let keys = self.root.run_keys(name, run);
-        let stream = PackedStream { keys, manifest, facts: packed, key: None, known: None };
+        let keys = self.root.run_keys(name, *run);
+        let stream = PackedStream { keys, manifest, facts, key: None, known: None };
         let mut digest = ObjectDigest::default();
         let observer = self.observer.clone();
         let (fetched, (written, sink), _) = pump(
@@ -221,7 +220,7 @@ impl Fetch<'_> {
         let written = written?;
         fetched.map_err(|error| not_found_as_damage(error, name))?;
         digest
-            .check(packed)
+            .check(facts)
             .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
         Ok((written, sink))
     }

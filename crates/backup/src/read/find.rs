@@ -23,8 +23,15 @@ use crate::session::Session;
 
 /// Data objects of a backup, in stream order.
 pub(crate) enum Objects {
-    Packed(Manifest, PackedFacts, RunId, ReadMode),
+    Packed(Packed, ReadMode),
     Classic(Origin, ClassicFiles, Option<Chosen>),
+}
+
+/// A packed backup.
+pub(crate) struct Packed {
+    pub(super) manifest: Manifest,
+    pub(super) facts: PackedFacts,
+    pub(super) run: RunId,
 }
 
 /// What shows that the objects in the stock layout belong together.
@@ -39,8 +46,8 @@ pub(crate) enum Origin {
 pub(crate) enum ReadMode {
     /// All frames are unpacked; with a key, the seal is opened first.
     Undo(Option<Arc<DataKey>>),
-    /// Only the frames of these parts are unpacked.
-    Parts(Box<(PackedBody, Parts)>),
+    /// Only the frames of these parts of the body are unpacked.
+    Parts { body: Box<PackedBody>, parts: Box<Parts> },
     /// The objects are returned as stored, after these bytes.
     AsStored(Bytes),
 }
@@ -49,7 +56,7 @@ impl Objects {
     /// The manifest, if there is one.
     pub(crate) fn manifest(&self) -> Option<&Manifest> {
         match self {
-            Self::Packed(manifest, ..) => Some(manifest),
+            Self::Packed(packed, _) => Some(&packed.manifest),
             Self::Classic(Origin::Manifest(manifest), ..) => Some(manifest),
             Self::Classic(Origin::Stock(_), ..) => None,
         }
@@ -57,15 +64,15 @@ impl Objects {
 
     /// Whether the backup holds raw bytes of unknown content.
     pub(crate) fn is_raw(&self) -> bool {
-        matches!(self, Self::Packed(manifest, ..) if manifest.end == End::Raw)
+        matches!(self, Self::Packed(packed, _) if packed.manifest.end == End::Raw)
     }
 
     /// Bytes of the stream that will be fetched, if known: with a backup that is returned as
     /// stored, its stored bytes.
     pub(crate) fn bytes_to_fetch(&self) -> Option<u64> {
         match self {
-            Self::Packed(manifest, _, _, ReadMode::AsStored(front)) => {
-                Some(manifest.stored_bytes.saturating_add(front.len() as u64))
+            Self::Packed(packed, ReadMode::AsStored(front)) => {
+                Some(packed.manifest.stored_bytes.saturating_add(front.len() as u64))
             }
             Self::Classic(_, files, _) => Some(files.bytes()),
             Self::Packed(..) => self.stream_bytes(),
@@ -75,9 +82,9 @@ impl Objects {
     /// Length of the stream in bytes, if the manifest states it.
     pub(crate) fn stream_bytes(&self) -> Option<u64> {
         match self {
-            Self::Packed(_, _, _, ReadMode::Parts(parts)) => Some(parts.1.stream_bytes()),
+            Self::Packed(_, ReadMode::Parts { parts, .. }) => Some(parts.stream_bytes()),
             Self::Classic(_, files, Some(_)) => Some(files.bytes()),
-            Self::Packed(manifest, ..) => Some(manifest.stream_bytes),
+            Self::Packed(packed, _) => Some(packed.manifest.stream_bytes),
             Self::Classic(Origin::Manifest(manifest), ..) => Some(manifest.stream_bytes),
             Self::Classic(Origin::Stock(_), ..) => None,
         }
@@ -96,16 +103,16 @@ pub(crate) async fn find(
     match root.stored_manifest(name).await? {
         Some(stored) if stored.manifest.layout == Layout::Packed => {
             let manifest = stored.manifest.clone();
-            let (Some(packed), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
+            let (Some(facts), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
                 return Err(BackupError::Bug("a checked manifest is incomplete"));
             };
-            let opening = if request.as_stored {
+            let mode = if request.as_stored {
                 if !request.files.is_all() {
                     return Err(BackupError::Selection(
                         "--as-stored cannot select single files".into(),
                     ));
                 }
-                ReadMode::AsStored(keys_in_front(root, request, &manifest, &packed, run).await?)
+                ReadMode::AsStored(keys_in_front(root, request, &manifest, &facts, run).await?)
             } else {
                 let key = open(session, request, Some(&stored), unlocked).await?;
                 if request.files.is_all() && proven.is_none() {
@@ -117,14 +124,14 @@ pub(crate) async fn find(
                         )));
                     }
                     let key = key.as_deref();
-                    let body = PackedBody::open(root, name, &manifest, &packed, run, key).await?;
+                    let body = PackedBody::open(root, name, &manifest, &facts, run, key).await?;
                     let index = Index::load(&body).await?;
                     let none = Checkpoint::default();
                     let parts = parts(&index, &request.files, proven.unwrap_or(&none)).await?;
-                    ReadMode::Parts(Box::new((body, parts)))
+                    ReadMode::Parts { body: Box::new(body), parts: Box::new(parts) }
                 }
             };
-            Ok(Objects::Packed(manifest, packed, run, opening))
+            Ok(Objects::Packed(Packed { manifest, facts, run }, mode))
         }
         stored => {
             if request.as_stored {

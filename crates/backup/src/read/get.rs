@@ -41,23 +41,21 @@ pub(crate) async fn transfer<S: StreamSink>(
         observer.expect_bytes(bytes);
     }
     let (stream_bytes, (count, stored_bytes), chosen, manifest, sink) = match objects {
-        Objects::Packed(manifest, packed, id, opening) => {
-            let all = (manifest.objects, manifest.stored_bytes);
-            match opening {
+        Objects::Packed(packed, mode) => {
+            let all = (packed.manifest.objects, packed.manifest.stored_bytes);
+            match mode {
                 ReadMode::Undo(key) => {
-                    let (bytes, sink) =
-                        fetch.packed(&manifest, &packed, (id, key), sink, cancel).await?;
-                    (bytes, all, None, Some(manifest), sink)
+                    let (bytes, sink) = fetch.packed(&packed, key, sink, cancel).await?;
+                    (bytes, all, None, Some(packed.manifest), sink)
                 }
-                ReadMode::Parts(parts) => {
-                    let chosen = parts.1.chosen;
-                    let (bytes, read, sink) = fetch.parts(*parts, sink, cancel).await?;
-                    (bytes, read, Some(chosen), Some(manifest), sink)
+                ReadMode::Parts { body, parts } => {
+                    let chosen = parts.chosen;
+                    let (bytes, read, sink) = fetch.parts(&body, *parts, sink, cancel).await?;
+                    (bytes, read, Some(chosen), Some(packed.manifest), sink)
                 }
                 ReadMode::AsStored(front) => {
-                    let (bytes, sink) =
-                        fetch.as_stored(&manifest, &packed, (id, front), sink, cancel).await?;
-                    (bytes, all, None, Some(manifest), sink)
+                    let (bytes, sink) = fetch.as_stored(&packed, front, sink, cancel).await?;
+                    (bytes, all, None, Some(packed.manifest), sink)
                 }
             }
         }

@@ -15,12 +15,16 @@ use crate::error::BackupError;
 
 /// Backups that are read although the given key does not authenticate them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Accept {
-    /// An unsealed backup. A key may still decrypt its `.xbcrypt` files, which does not prove who
-    /// wrote them.
+    /// With a key: accept a backup that is not sealed, so nothing proves who wrote it; the key
+    /// decrypts its .xbcrypt files
+    #[cfg_attr(feature = "clap", arg(id = "accept-unsealed", long, help_heading = "Keys"))]
     pub unsealed: bool,
-    /// A sealed backup that was stored as a native stream, or appears to be one: no key
-    /// authenticates its manifest, and its data may belong to another backup.
+    /// Accept a sealed backup that was stored as a native stream, with a manifest that is not
+    /// authenticated
+    // Or a backup that appears to be one: its data may belong to another backup.
+    #[cfg_attr(feature = "clap", arg(id = "accept-unvouched", long, help_heading = "Keys"))]
     pub unvouched: bool,
 }
 

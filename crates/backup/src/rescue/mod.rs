@@ -12,12 +12,12 @@ mod sink;
 mod target;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use xb_mysql::{Client, HangUp, Timeouts};
 use xb_pipeline::{Durability, logical_name};
-use xb_process::{Remover, can_confine};
+use xb_process::can_confine;
 use xb_repo::names::BackupName;
 
 pub use self::copy::Rescued;
@@ -28,14 +28,16 @@ use self::target::{Wish, open};
 use crate::admin::show::files_of;
 use crate::child::OnLine;
 use crate::error::BackupError;
+use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::restore_and_prepare::{Ready, Wanted, fetch, links, look_for_program};
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport, forget};
+use crate::scratch::Scratch;
 use crate::selection::Selection;
-use crate::server::private::{Server, ServerOptions, remove_links};
+use crate::server::private::{Server, remove_links};
 use crate::session::Session;
 
 /// What to call a table in a dump, and on a server, if the user does not say.
@@ -46,7 +48,7 @@ const MAX_ROW: &str = "--max-allowed-packet=1073741824";
 /// Time for a copy to end after its connections were closed.
 const LAST_STEPS: Duration = Duration::from_secs(90);
 
-/// Which tables to rescue, and where they go.
+/// A rescue: from which backup, and what.
 #[derive(Debug)]
 pub struct RescueRequest {
     /// Name of the backup.
@@ -55,24 +57,34 @@ pub struct RescueRequest {
     pub keys: xb_encryptor::Keys,
     /// Unauthenticated backups that are read.
     pub accept: Accept,
-    /// Tables, as `SCHEMA.TABLE`; `*` and `?` stand for others.
+    /// Which tables to rescue, and where they go.
+    pub tables: RescueOptions,
+}
+
+/// Which tables to rescue, and where they go.
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct RescueOptions {
+    /// SCHEMA.TABLE, by names in SQL; `*` and `?` stand for others, backquotes keep a dot or star
+    #[cfg_attr(feature = "clap", arg(required = true, value_name = "TABLE"))]
     pub tables: Vec<String>,
-    /// Name of each table, `[SCHEMA.]TABLE`, with `{table}` and `{date}`. If not given: the old name in
-    /// a dump, and one that says that the table is rescued on a server.
-    pub new_name: Option<String>,
-    /// Condition in SQL that the rows must meet.
-    pub filter: Option<String>,
-    /// Server that gets the tables, as a socket, `HOST[:PORT]` or URL; a dump is written if not given.
+    /// Write into this server instead of stdout: its socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT];
+    /// login from the option files, as `mariadb` does it
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SERVER"))]
     pub into: Option<String>,
-    /// Replace existing tables.
+    /// Name of the rescued table, [SCHEMA.]NAME; {table}: old name, {date}: day of the backup [default:
+    /// {table}, with --into {table}_rescued_{date}]
+    #[cfg_attr(feature = "clap", arg(long = "as", value_name = "NAME"))]
+    pub new_name: Option<String>,
+    /// Rescue only the rows that meet this condition, in SQL
+    #[cfg_attr(feature = "clap", arg(long = "where", value_name = "CONDITION"))]
+    pub filter: Option<String>,
+    /// Replace a table that exists under the new name
+    #[cfg_attr(feature = "clap", arg(long, requires = "into"))]
     pub replace: bool,
-    /// Parent of the scratch directory, which is removed again. If not given: the directory for
-    /// temporary files.
-    pub scratch_dir: Option<PathBuf>,
-    /// Options for preparing the backup.
-    pub prepare: PrepareOptions,
-    /// Options for starting the private server.
-    pub server: ServerOptions,
+    /// The server that reads them, and the program that prepares the backup.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub private: PrivateServer,
 }
 
 /// Result of a successful rescue.
@@ -105,39 +117,42 @@ pub async fn rescue(
     talk: &OnLine,
 ) -> Result<RescueReport, BackupError> {
     let Session { observer, cancel, root, .. } = session;
-    let template = if request.into.is_some() { ON_SERVER } else { IN_DUMP };
-    let new_names = NewNames::parse(request.new_name.as_deref().unwrap_or(template))?;
+    let RescueRequest { name, keys, accept, tables: wanted } = request;
+    let template = if wanted.into.is_some() { ON_SERVER } else { IN_DUMP };
+    let new_names = NewNames::parse(wanted.new_name.as_deref().unwrap_or(template))?;
     let mut get = GetRequest {
-        name: request.name.clone(),
+        name: name.clone(),
         files: Selection::default(),
         as_stored: false,
-        keys: request.keys,
-        accept: request.accept,
+        keys,
+        accept,
     };
-    let ready = Ready { prepare: Some(request.prepare.clone()), ..Ready::default() };
+    let mut ready = Ready::prepared(wanted.private.prepare.clone());
     let links = cancel.or(links(session, &get, &ready)).await?;
     refuse_mysql(links.iter().find_map(Wanted::tool))?;
     look_for_program(&ready, &links)?;
     let last = links.last().ok_or(BackupError::Bug("a chain without a backup"))?;
     let files = cancel.or(files_of(root, &last.name, last.manifest(), last.key())).await?;
-    let chosen = choose(&held(files.iter().map(|file| &file.path[..])), &request.tables)?;
+    let chosen = choose(&held(files.iter().map(|file| &file.path[..])), &wanted.tables)?;
     let date = last.manifest().map_or_else(jiff::Timestamp::now, |manifest| manifest.finished);
     let date = date.strftime("%Y%m%d").to_string();
     let names = new_names.of(&chosen, &date)?;
     let mut remarks = Vec::new();
-    let live = match &request.into {
+    let live = match &wanted.into {
         None => None,
         Some(address) => {
             let create_schema = new_names.schema().is_some();
-            let wish = Wish { names: &names, replace: request.replace, create_schema };
+            let wish = Wish { names: &names, replace: wanted.replace, create_schema };
             let (live, found) = open(address, &wish, cancel).await?;
             remarks.extend(found);
             Some(live)
         }
     };
     refuse_links(files.iter().map(|file| &file.path[..]))?;
-    let scratch = Scratch::new(request.scratch_dir.as_deref())?;
-    request.server.look(scratch.path())?;
+    let scratch = Scratch::new(wanted.private.scratch_dir.as_deref(), "xb-rescue-")?;
+    ready.preparing.by = wanted.private.preparing_in(scratch.path());
+    let mut options = wanted.private.server;
+    options.look(scratch.path())?;
     observer.expect_phases(3);
     // A file that was renamed while the backup was taken has another name in it.
     let renamed = files.iter().any(|file| file.path.contains(".ren"));
@@ -145,8 +160,7 @@ pub async fn rescue(
         get.files = Selection::tables(chosen.iter().map(|chosen| chosen.held.files.clone()));
     }
     let data = scratch.path().join("data");
-    let restored = restored(session, &mut get, &links, (&data, &request.prepare), talk).await?;
-    let mut options = request.server;
+    let restored = restored(session, &mut get, &links, (&data, &ready.preparing), talk).await?;
     // The user's own options come last, and win.
     options.options.insert(0, MAX_ROW.to_owned());
     observer.begin_phase("copy");
@@ -157,9 +171,9 @@ pub async fn rescue(
     let copied = copied(
         &server,
         Order {
-            filter: request.filter,
-            replace: request.replace,
-            about: format!("backup {}", request.name),
+            filter: wanted.filter,
+            replace: wanted.replace,
+            about: format!("backup {name}"),
             ..order(&chosen, names, new_names.schema().is_some(), live.is_some())?
         },
         match live {
@@ -232,20 +246,15 @@ async fn restored(
     (data, options): (&Path, &PrepareOptions),
     talk: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
-    let how = RestoreOptions {
-        durability: Durability::None,
-        decompress: true,
-        check_room: true,
-        room_beside: 0,
-    };
+    let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
-    let (mut restored, mut folders) = fetch(session, get, links, (data, how)).await?;
+    let (mut restored, mut folders) = fetch(session, get, links, data, how).await?;
     let covered = is_covered(data, &folders[1..]);
     let covered = covered.map_err(|error| failed(format!("cannot read its files: {error}")))?;
     if !covered && !get.files.is_all() {
         std::fs::remove_dir_all(data).map_err(|error| failed(error.to_string()))?;
         get.files = Selection::default();
-        (restored, folders) = fetch(session, get, links, (data, how)).await?;
+        (restored, folders) = fetch(session, get, links, data, how).await?;
     }
     refuse_mysql_files(data)?;
     folders.iter().try_for_each(|folder| forget(folder))?;
@@ -311,39 +320,5 @@ async fn copied(
                 Err(_) => Err(BackupError::Interrupted(signal)),
             }
         }
-    }
-}
-
-/// A directory that is removed when it is dropped, and when this process is killed.
-struct Scratch {
-    dir: tempfile::TempDir,
-    // After the directory.
-    _remover: Option<Remover>,
-}
-
-impl Scratch {
-    fn new(parent: Option<&Path>) -> Result<Self, BackupError> {
-        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
-        let failed = |error: std::io::Error| {
-            let text = error.to_string();
-            // `tempfile` adds the path, which the error names already.
-            let cause = text.split(" at path ").next().unwrap_or(&text);
-            let what = format!(
-                "{cause}; name a directory that exists, and that this user can write to, with --scratch-dir"
-            );
-            BackupError::Restore { target: parent.display().to_string(), what }
-        };
-        let dir =
-            tempfile::Builder::new().prefix("xb-rescue-").tempdir_in(&parent).map_err(failed)?;
-        let _remover = Remover::start(dir.path()).map_err(failed)?;
-        Ok(Self { dir, _remover })
-    }
-
-    fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    fn close(self) -> std::io::Result<()> {
-        self.dir.close()
     }
 }

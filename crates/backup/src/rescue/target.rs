@@ -1,7 +1,5 @@
 //! The running server that rescued tables go to: where it is, and whether it can take them.
 
-use std::ffi::OsStr;
-
 use xb_mysql::{Access, Client, Row, Timeouts};
 use xb_reader::Printable;
 
@@ -9,7 +7,7 @@ use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, Live, PREFIX};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::restore::galera::place;
+use crate::server::address::Address;
 use crate::server::login::usual_access;
 
 /// Reads the address of a server: the path of a socket, `HOST[:PORT]` or `mysql://[USER@]HOST[:PORT]`.
@@ -18,30 +16,10 @@ use crate::server::login::usual_access;
 /// # Errors
 /// [`BackupError::Selection`], [`BackupError::Input`].
 pub(super) fn access(address: &str) -> Result<Access, BackupError> {
-    let url = ["mysql://", "mariadb://"].iter().find_map(|scheme| address.strip_prefix(scheme));
-    let (user, host) = match url {
-        None => (None, address),
-        Some(rest) => {
-            let rest = rest.strip_suffix('/').unwrap_or(rest);
-            let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(u, h)| (Some(u), h));
-            let plain = !host.is_empty() && !host.contains(['/', '?']);
-            if !plain || user.is_some_and(|user| user.contains(':')) {
-                return Err(BackupError::Selection("--into takes mysql://[USER@]HOST[:PORT], without a password and a schema; put the password into the group [client] of ~/.my.cnf, and the schema into --as".to_owned()));
-            }
-            (user, host)
-        }
-    };
-    let access = usual_access(|options| {
-        if let Some(user) = user {
-            options.take("user", Some(OsStr::new(user)));
-        }
-        // As for the stock clients, this is the usual socket.
-        if host != "localhost" {
-            for (name, value) in place(host) {
-                options.take(name, Some(OsStr::new(&value)));
-            }
-        }
-    });
+    let place = Address::parse(address).ok_or_else(|| {
+        BackupError::Selection("--into takes mysql://[USER@]HOST[:PORT], without a password and a schema; put the password into the group [client] of ~/.my.cnf, and the schema into --as".to_owned())
+    })?;
+    let access = usual_access(|options| place.set(options));
     access.map_err(|error| BackupError::Input(format!("--into={address}: {error}")))
 }
 

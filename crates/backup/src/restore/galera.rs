@@ -10,6 +10,7 @@ use xb_repo::manifest::galera_position::GaleraPosition;
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::server::address::place;
 use crate::server::login::usual_access;
 use crate::server::session::{Session, SessionError};
 use crate::small_file::read_small;
@@ -143,26 +144,6 @@ impl Donor {
             cached_downto: value("wsrep_local_cached_downto")?.parse().ok()?,
             last_committed: value("wsrep_last_committed")?.parse().ok()?,
         })
-    }
-}
-
-/// The options of a client for this address.
-pub(crate) fn place(address: &str) -> Vec<(&'static str, String)> {
-    let tcp = |host: &str| {
-        vec![
-            ("host", host.trim_start_matches('[').trim_end_matches(']').to_owned()),
-            ("protocol", "tcp".to_owned()),
-        ]
-    };
-    if address.starts_with('/') {
-        return vec![("socket", address.to_owned()), ("protocol", "socket".to_owned())];
-    }
-    // An IPv6 address without brackets has more than one colon.
-    match address.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
-            [tcp(host), vec![("port", port.to_owned())]].concat()
-        }
-        _ => tcp(address),
     }
 }
 

@@ -42,16 +42,31 @@ use crate::read::unlock::Unlocked;
 use crate::session::{Resources, Session};
 
 /// Options for writing files.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct RestoreOptions {
-    /// When files are made durable.
-    pub durability: Durability,
-    /// Decompress `.qp`, `.lz4` and `.zst` files.
-    pub decompress: bool,
-    /// Refuse at once if the target's file system has less free space than the stream has bytes.
-    /// Sparse files need less space than that.
-    pub check_room: bool,
-    /// Bytes that later steps write beside the files of the stream, for that check.
+    /// Do not decompress .qp, .lz4 and .zst files
+    #[cfg_attr(feature = "clap", arg(long, conflicts_with_all = ["prepare", "export"]))]
+    pub no_decompress: bool,
+    /// Start even if the free space is less than the size of the stream
+    // Sparse files need less space than that.
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true))]
+    pub no_space_check: bool,
+    /// When to sync: file, each before it gets its name; end, all at once; none, never
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_enum,
+            default_value = "end",
+            value_name = "WHEN",
+            hide_short_help = true,
+            hide_possible_values = true
+        )
+    )]
+    pub sync: Durability,
+    /// Bytes that later steps write beside the files of the stream, for the check of the space.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub room_beside: u64,
 }
 
@@ -99,7 +114,7 @@ pub async fn restore(
 ) -> Result<RestoreReport, BackupError> {
     session.observer.expect_phases(1);
     session.observer.begin_phase("fetch");
-    let report = restore_and_keep(session, request, None, (target, how)).await?;
+    let report = restore_and_keep(session, request, None, target, how).await?;
     forget(target)?;
     Ok(report)
 }
@@ -118,14 +133,15 @@ pub(crate) async fn restore_and_keep(
     session: &Session,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
-    place: (&Path, RestoreOptions),
+    target: &Path,
+    how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
-    match attempt(session, request, unlocked, place).await {
+    match attempt(session, request, unlocked, target, how).await {
         // A single altered answer is no damage: what is proven stays, and the rest is fetched again.
         Err(BackupError::Repo(RepoError::Store(StoreError {
             kind: StoreErrorKind::Altered,
             ..
-        }))) if is_unfinished(place.0) => attempt(session, request, unlocked, place).await,
+        }))) if is_unfinished(target) => attempt(session, request, unlocked, target, how).await,
         outcome => outcome,
     }
 }
@@ -134,7 +150,8 @@ async fn attempt(
     session: &Session,
     request: &GetRequest,
     unlocked: Option<&Unlocked>,
-    (target, how): (&Path, RestoreOptions),
+    target: &Path,
+    how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
     let Session { root, resources, cancel, .. } = session;
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
@@ -146,11 +163,12 @@ async fn attempt(
     if objects.is_raw() {
         return Err(failed(RAW.into()));
     }
-    if how.check_room {
+    if !how.no_space_check {
         let there = found.as_ref().map_or(0, |(_, left)| left.bytes());
         let all = request.files.is_all();
-        let needed =
-            cancel.or(needed(root, (&request.name, &objects), how.decompress, all, there)).await?;
+        let needed = cancel
+            .or(needed(root, (&request.name, &objects), !how.no_decompress, all, there))
+            .await?;
         needed
             .map_or(Ok(()), |bytes| check_room(target, bytes.saturating_add(how.room_beside)))
             .map_err(failed)?;
@@ -160,7 +178,7 @@ async fn attempt(
     let about = objects
         .manifest()
         .filter(|manifest| !manifest.is_carried())
-        .map(|manifest| About::new(manifest, how.decompress, &request.files.text()));
+        .map(|manifest| About::new(manifest, !how.no_decompress, &request.files.text()));
     let (folder, left) = match found {
         Some((folder, left)) => (folder, Some(left)),
         None => {
@@ -170,7 +188,7 @@ async fn attempt(
             (open(target).map_err(|error| failed(error.to_string()))?, None)
         }
     };
-    let durability = how.durability;
+    let durability = how.sync;
     let sync = durability != Durability::None;
     let journal = match &about {
         None => None,
@@ -242,7 +260,7 @@ async fn what_is_left(
         };
     }
     let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
-    let about = About::new(&manifest, how.decompress, &request.files.text());
+    let about = About::new(&manifest, !how.no_decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     // Dropped with this future if a signal ends it.
     let cancel = Cancel::default();
@@ -292,7 +310,7 @@ fn plan(
     };
     let cipher = file_cipher(request.keys.key.as_ref())?;
     let decrypt = cipher.map_or(Decrypt::Refuse, Decrypt::With);
-    Ok((plan, Undo { decompress: how.decompress, decrypt, threads: resources.threads, memory }))
+    Ok((plan, Undo { decompress: !how.no_decompress, decrypt, threads: resources.threads, memory }))
 }
 
 /// Passes the stream to the extractor.

@@ -11,7 +11,7 @@ use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::restore::prepare::{
-    NEW_MASTER_KEY, PrepareOptions, PrepareTool, first_and_rest, is_option, run_first, tool_of,
+    NEW_MASTER_KEY, PrepareProgram, PrepareTool, first_and_rest, is_option, run_first, tool_of,
     with_path,
 };
 
@@ -27,15 +27,15 @@ const OWN: &str = ".xb";
 /// of a program.
 pub(super) async fn make_if_wanted(
     dir: &Path,
-    options: &PrepareOptions,
+    by: &PrepareProgram,
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    if !options.options.iter().any(|option| is_option(option, &[NEW_MASTER_KEY])) {
+    if !by.options.iter().any(|option| is_option(option, &[NEW_MASTER_KEY])) {
         return Ok(());
     }
     let failed = |what: String| BackupError::Restore { target: dir.display().to_string(), what };
-    let tool = tool_of(dir, options)?;
+    let tool = tool_of(dir, by)?;
     if tool != PrepareTool::XtraBackup {
         return Err(failed(format!(
             "{NEW_MASTER_KEY} is an option of xtrabackup, which did not take this backup"
@@ -45,7 +45,7 @@ pub(super) async fn make_if_wanted(
     let io = |error: std::io::Error| failed(format!("{PREPARED}: {error}"));
     std::fs::create_dir(&inner).map_err(io)?;
     rename_all(dir, &inner).map_err(io)?;
-    run_first(tool, options, &arguments(dir, &inner, options), talk, cancel).await?;
+    run_first(tool, by, &arguments(dir, &inner, by), talk, cancel).await?;
     // The program leaves the files that describe the backup.
     rename_all(&inner, dir).map_err(io)?;
     std::fs::remove_dir_all(&inner).map_err(io)
@@ -53,8 +53,8 @@ pub(super) async fn make_if_wanted(
 
 /// Arguments of the call. Without an option file of the user's, none counts: one of this machine's
 /// server could send files to that server's directories.
-fn arguments(dir: &Path, inner: &Path, options: &PrepareOptions) -> Vec<OsString> {
-    let (mut args, rest) = first_and_rest(options);
+fn arguments(dir: &Path, inner: &Path, by: &PrepareProgram) -> Vec<OsString> {
+    let (mut args, rest) = first_and_rest(by);
     if args.is_empty() {
         args.push("--no-defaults".into());
     }
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn the_machines_own_option_files_do_not_count() {
-        let given = |options: &[&str]| PrepareOptions {
+        let given = |options: &[&str]| PrepareProgram {
             options: options.iter().map(|option| (*option).to_owned()).collect(),
-            ..PrepareOptions::default()
+            ..PrepareProgram::default()
         };
         let (dir, inner) = (Path::new("/t"), Path::new("/t/.xb-prepared"));
         let call = |options: &[&str]| -> Vec<String> {

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchown, fstat, openat,
@@ -24,6 +26,60 @@ pub struct Owner {
     pub user: u32,
     /// Group ID.
     pub group: u32,
+}
+
+/// A text that names no owner.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no {what} `{name}`")]
+pub struct UnknownOwner {
+    what: &'static str,
+    name: String,
+}
+
+impl FromStr for Owner {
+    type Err = UnknownOwner;
+
+    /// Parses `USER[:GROUP]`, as names or numbers; the default group is the user's own.
+    fn from_str(text: &str) -> Result<Self, UnknownOwner> {
+        let (user, group) = match text.split_once(':') {
+            Some((user, group)) => (user, Some(group)),
+            None => (text, None),
+        };
+        let unknown = |what, name: &str| UnknownOwner { what, name: name.to_owned() };
+        let entry = lookup("passwd", user);
+        let number = |field: usize| entry.as_ref()?.split(':').nth(field)?.parse::<u32>().ok();
+        let user_id =
+            number(2).or_else(|| user.parse().ok()).ok_or_else(|| unknown("user", user))?;
+        let group = match group {
+            None => number(3).ok_or_else(|| unknown("group of the user", user))?,
+            Some(group) => lookup("group", group)
+                .and_then(|entry| entry.split(':').nth(2)?.parse().ok())
+                .or_else(|| group.parse().ok())
+                .ok_or_else(|| unknown("group", group))?,
+        };
+        Ok(Self { user: user_id, group })
+    }
+}
+
+/// Looks up a name or number in a system table. `getent` also reads directory services.
+fn lookup(table: &str, name: &str) -> Option<String> {
+    if name.is_empty() || name.starts_with('-') {
+        return None;
+    }
+    let asked = Command::new("getent")
+        .args([table, name])
+        // It needs nothing of it, and some of it is secret.
+        .env_clear()
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    if let Ok(answer) = asked
+        && answer.status.success()
+    {
+        return String::from_utf8(answer.stdout).ok()?.lines().next().map(str::to_owned);
+    }
+    let text = std::fs::read_to_string(Path::new("/etc").join(table)).ok()?;
+    text.lines().find(|line| line.split(':').next() == Some(name)).map(str::to_owned)
 }
 
 impl Owner {
@@ -145,5 +201,17 @@ mod tests {
             }
         }
         assert_eq!(of(&outside), before);
+    }
+
+    #[test]
+    fn names_and_numbers_are_owners() {
+        for text in ["root", "root:root", "0:0", "0"] {
+            let found = text.parse::<Owner>().unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            assert_eq!(found, Owner { user: 0, group: 0 }, "{text}");
+        }
+        assert_eq!("12345:54321".parse::<Owner>().unwrap(), Owner { user: 12345, group: 54321 });
+        for bad in ["", "no-such-user-here", "root:no-such-group", "--help", "54321"] {
+            assert!(bad.parse::<Owner>().is_err(), "{bad}");
+        }
     }
 }

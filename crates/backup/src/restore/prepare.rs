@@ -25,6 +25,7 @@ const NO_SYNC: &str = "nosync";
 
 /// How the files are synced while a backup is prepared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum PrepareSync {
     /// All at once when it is prepared, if the program and the file systems allow for that: an error
     /// of a disk in between is an error of the sync. Otherwise, as the program does it.
@@ -34,24 +35,59 @@ pub enum PrepareSync {
     Program,
 }
 
-/// Options for preparing a restored backup.
+/// The program that prepares a restored backup.
 #[derive(Debug, Clone, Default)]
-pub struct PrepareOptions {
-    /// The program; if not given, it is searched for on PATH by its usual names.
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct PrepareProgram {
+    /// Program to prepare with [default: the one that took the backup, found on PATH]
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "prepare-program", long, value_name = "PROGRAM", hide_short_help = true)
+    )]
     pub program: Option<PathBuf>,
-    /// Memory for the recovery in bytes; if not given, by the size of the redo log and the memory that
-    /// is available.
-    pub use_memory: Option<u64>,
-    /// How the files are synced.
-    pub sync: PrepareSync,
-    /// Also writes the files needed to import single tables elsewhere.
-    pub export: bool,
-    /// Further arguments of every call, such as those of a keyring. `--generate-new-master-key` makes
-    /// one more call at the end, which moves the files.
+    /// Extra option of the program that prepares, such as --keyring-file-data=FILE; repeatable
+    // `--generate-new-master-key` makes one more call at the end, which moves the files.
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "prepare-opts", long, value_name = "OPTION", allow_hyphen_values = true)
+    )]
     pub options: Vec<String>,
+    /// The program can write below these places only, and has its temporary files below the first;
+    /// if there are none, it can write anywhere.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub writable: Vec<PathBuf>,
 }
 
-impl PrepareOptions {
+/// Options for preparing a restored backup.
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct PrepareOptions {
+    /// Prepare the files for importing single tables into another server
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub export: bool,
+    /// The program.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub by: PrepareProgram,
+    /// Memory for --prepare [default: by the size of the redo log, at most half of what is available]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", value_parser = xb_option_files::parse_size))]
+    pub use_memory: Option<u64>,
+    /// When --prepare syncs: end, once, where that is safe (MariaDB); program, as the program does it
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "prepare-sync",
+            long,
+            value_enum,
+            default_value = "end",
+            value_name = "WHEN",
+            hide_short_help = true,
+            hide_possible_values = true
+        )
+    )]
+    pub sync: PrepareSync,
+}
+
+impl PrepareProgram {
     /// Checks that the program that prepares backups of this tool is installed, if the tool is
     /// known.
     pub(crate) fn look(&self, tool: Option<&str>) -> Result<(), BackupError> {
@@ -129,13 +165,14 @@ pub(crate) async fn prepare(
     talk: &OnLine,
 ) -> Result<(), BackupError> {
     let Session { observer, cancel, .. } = session;
-    let tool = tool_of(dir, options)?;
+    let by = &options.by;
+    let tool = tool_of(dir, by)?;
     let syncs_itself = !durable || options.sync == PrepareSync::Program;
-    let at_end = match syncs_itself || is_set(options, &[FLUSH_METHOD]) {
+    let at_end = match syncs_itself || is_set(by, &[FLUSH_METHOD]) {
         true => None,
-        false => sync_at_end(tool, dir, options, cancel).await,
+        false => sync_at_end(tool, dir, by, cancel).await,
     };
-    let has_memory = options.use_memory.is_some() || is_set(options, &MEMORY);
+    let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
     for number in 0..=increments.len() {
         let increment = number.checked_sub(1).and_then(|n| increments.get(n)).map(PathBuf::as_path);
         let step = Step {
@@ -151,7 +188,7 @@ pub(crate) async fn prepare(
         };
         let is_export = options.export && step.last && tool == PrepareTool::MariaDbBackup;
         let small = if is_export { SmallLog::set(dir)? } else { None };
-        run_first(tool, options, &step.arguments(tool, options), talk, cancel).await?;
+        run_first(tool, by, &step.arguments(tool, options), talk, cancel).await?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }
     if let Some(at_end) = at_end {
@@ -166,13 +203,13 @@ pub(crate) async fn prepare(
 async fn sync_at_end(
     tool: PrepareTool,
     dir: &Path,
-    options: &PrepareOptions,
+    by: &PrepareProgram,
     cancel: &CancelToken,
 ) -> Option<WriteBack> {
     if tool != PrepareTool::MariaDbBackup {
         return None;
     }
-    let program = options.program.clone().or_else(|| {
+    let program = by.program.clone().or_else(|| {
         let mut programs = tool.programs().iter().map(Path::new);
         programs.find(|program| child::find(&[program]).is_ok()).map(Path::to_owned)
     })?;
@@ -183,11 +220,9 @@ async fn sync_at_end(
 }
 
 /// The tool that took the backup in `dir`.
-pub(super) fn tool_of(dir: &Path, options: &PrepareOptions) -> Result<PrepareTool, BackupError> {
-    let named = options
-        .program
-        .as_deref()
-        .and_then(|program| PrepareTool::of_name(&child::file_name(program)));
+pub(super) fn tool_of(dir: &Path, by: &PrepareProgram) -> Result<PrepareTool, BackupError> {
+    let named =
+        by.program.as_deref().and_then(|program| PrepareTool::of_name(&child::file_name(program)));
     PrepareTool::of_folder(dir).or(named).ok_or_else(|| {
         let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program; name it with --prepare-program".to_owned();
         BackupError::Restore { target: dir.display().to_string(), what }
@@ -209,7 +244,7 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn arguments(&self, tool: PrepareTool, options: &PrepareOptions) -> Vec<OsString> {
-        let (mut args, rest) = first_and_rest(options);
+        let (mut args, rest) = first_and_rest(&options.by);
         args.extend([OsString::from("--prepare"), with_path("--target-dir=", self.dir)]);
         if let Some(increment) = self.increment {
             args.push(with_path("--incremental-dir=", increment));
@@ -235,11 +270,11 @@ impl Step<'_> {
 
 /// Whether the operator sets one of these options: among those of the program, or in an option file
 /// that they name. One that cannot be read may: the program will report it.
-fn is_set(options: &PrepareOptions, names: &[&str]) -> bool {
-    if options.options.iter().any(|option| is_option(option, names)) {
+fn is_set(by: &PrepareProgram, names: &[&str]) -> bool {
+    if by.options.iter().any(|option| is_option(option, names)) {
         return true;
     }
-    let (first, _) = first_and_rest(options);
+    let (first, _) = first_and_rest(by);
     let is_among = |loaded: Loaded| {
         loaded.options.iter().any(|option| is_option(&format!("--{}", option.key), names))
     };
@@ -249,8 +284,8 @@ fn is_set(options: &PrepareOptions, names: &[&str]) -> bool {
 
 /// Divides the options that go through to the program into those that name option files, which count
 /// only if they come first, and the others. A new master key is asked for in a step of its own.
-pub(super) fn first_and_rest(options: &PrepareOptions) -> (Vec<OsString>, Vec<OsString>) {
-    let passed = options.options.iter().filter(|option| !is_option(option, &[NEW_MASTER_KEY]));
+pub(super) fn first_and_rest(by: &PrepareProgram) -> (Vec<OsString>, Vec<OsString>) {
+    let passed = by.options.iter().filter(|option| !is_option(option, &[NEW_MASTER_KEY]));
     let (first, rest): (Vec<&String>, Vec<&String>) =
         passed.partition(|option| names_option_file(option));
     let owned = |options: Vec<&String>| options.into_iter().map(OsString::from).collect();
@@ -287,17 +322,17 @@ fn names_option_file(option: &str) -> bool {
 /// Runs the first of the tool's programs that is installed.
 pub(super) async fn run_first(
     tool: PrepareTool,
-    options: &PrepareOptions,
+    by: &PrepareProgram,
     args: &[OsString],
     talk: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    if let Some(program) = &options.program {
-        return child::run(program, args, talk, cancel).await;
+    if let Some(program) = &by.program {
+        return child::run(program, args, &by.writable, talk, cancel).await;
     }
     let mut missing = None;
     for program in tool.programs() {
-        match child::run(Path::new(program), args, talk, cancel).await {
+        match child::run(Path::new(program), args, &by.writable, talk, cancel).await {
             Err(error @ BackupError::NotStarted { .. }) => missing = missing.or(Some(error)),
             done => return done,
         }
@@ -332,10 +367,11 @@ mod tests {
     #[test]
     fn further_options_reach_every_call_and_option_files_come_first() {
         let given = ["--keyring-file-data=/k", "--defaults-extra-file=/etc/keys.cnf"];
-        let options = PrepareOptions {
+        let by = PrepareProgram {
             options: given.map(str::to_owned).to_vec(),
-            ..PrepareOptions::default()
+            ..PrepareProgram::default()
         };
+        let options = PrepareOptions { by, ..PrepareOptions::default() };
         for increment in [None, Some(Path::new("/i/1"))] {
             let step = Step { increment, ..step(increment.is_some()) };
             let step = words(&step.arguments(PrepareTool::XtraBackup, &options));
@@ -353,7 +389,7 @@ mod tests {
         let named = format!("--defaults-file={}", file.display());
         let is_set = |words: &[&str], names: &[&str]| {
             let options = words.iter().map(|word| (*word).to_owned()).collect();
-            is_set(&PrepareOptions { options, ..PrepareOptions::default() }, names)
+            is_set(&PrepareProgram { options, ..PrepareProgram::default() }, names)
         };
         for words in [
             &["--use_memory=1G"][..],

@@ -21,7 +21,7 @@ use crate::restore::galera::{Donor, Ist, read_position, write_position};
 use crate::restore::journal::head::About;
 use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
-use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
+use crate::restore::prepare::{PrepareOptions, PrepareProgram, PrepareTool, prepare};
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
 use crate::session::Session;
@@ -32,17 +32,41 @@ const INCREMENTS: &str = ".xb-incremental";
 
 /// Steps of a restore after fetching the backup.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Ready {
-    /// Prepares the backup. An incremental backup requires this.
-    pub prepare: Option<PrepareOptions>,
-    /// Restores only the contents of an incremental backup itself, without its chain.
+    /// Prepare the files with the program that took the backup, incremental backups in order
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub prepare: bool,
+    /// How the files are prepared; with `export` they are.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub preparing: PrepareOptions,
+    /// Restore only the files of the incremental backup itself, without its chain
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, conflicts_with_all = ["prepare", "export"]))]
     pub alone: bool,
-    /// Writes the state of a cluster node, with the position of the backup.
-    pub galera: bool,
-    /// Donor that must still have the write sets after the backup: a socket path or `HOST[:PORT]`.
-    pub donor: Option<String>,
-    /// Owner of the files. If not given: the owner of an existing target, or the user who restores.
+    /// Owner of the files [default: the owner of the parent directory]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "USER[:GROUP]"))]
     pub owner: Option<Owner>,
+    /// Write grastate.dat, so that a Galera node catches up with IST
+    #[cfg_attr(feature = "clap", arg(long, requires = "prepare", conflicts_with_all = ["files", "alone"]))]
+    pub galera: bool,
+    /// Fail if this donor's gcache no longer covers the backup
+    #[cfg_attr(feature = "clap", arg(long = "check-donor", value_name = "HOST|SOCKET"))]
+    pub donor: Option<String>,
+}
+
+impl Ready {
+    /// The files are prepared by this program.
+    #[must_use]
+    pub fn prepared(by: PrepareProgram) -> Self {
+        let preparing = PrepareOptions { by, ..PrepareOptions::default() };
+        Self { prepare: true, preparing, ..Self::default() }
+    }
+
+    /// How the files are prepared, if they are.
+    #[must_use]
+    pub fn prepare(&self) -> Option<&PrepareOptions> {
+        (self.prepare || self.preparing.export).then_some(&self.preparing)
+    }
 }
 
 /// Result of a complete restore.
@@ -87,15 +111,15 @@ pub async fn restore_ready(
         return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
     }
     look_for_program(ready, &links)?;
-    observer.expect_phases(if ready.prepare.is_some() { 2 } else { 1 });
-    let is_export = ready.prepare.as_ref().is_some_and(|options| options.export);
+    observer.expect_phases(if ready.prepare().is_some() { 2 } else { 1 });
+    let is_export = ready.preparing.export;
     let room_beside = how.room_beside + if is_export { EXPORT_LOG } else { 0 };
     let how = RestoreOptions { room_beside, ..how };
-    let (restored, mut folders) = fetch(session, &mut request, &links, (target, how)).await?;
-    if ready.prepare.is_some() && !request.files.is_all() {
+    let (restored, mut folders) = fetch(session, &mut request, &links, target, how).await?;
+    if ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }
-    let durable = how.durability != Durability::None;
+    let durable = how.sync != Durability::None;
     let wants_position = ready.galera || ready.donor.is_some();
     if wants_position {
         // The last directory's position is where the chain ends.
@@ -111,17 +135,18 @@ pub async fn restore_ready(
             None => return Err(BackupError::NoPosition { name: request.name.to_string() }),
         }
     }
-    if let Some(finished) = finished.as_ref().filter(|_| ready.prepare.is_none() && !ready.galera) {
+    if let Some(finished) = finished.as_ref().filter(|_| ready.prepare().is_none() && !ready.galera)
+    {
         // Before the journal goes: at any moment, one of the two is there.
         finished.mark(target);
     }
     // Up to here another run can resume; after this point files are changed.
     folders.iter().try_for_each(|folder| forget(folder))?;
-    if let Some(options) = &ready.prepare {
+    if let Some(options) = ready.prepare() {
         observer.begin_phase("prepare");
         let increments = folders.split_off(1);
         prepare(session, (target, &increments), options, durable, talk).await?;
-        new_master_key::make_if_wanted(target, options, talk, cancel).await?;
+        new_master_key::make_if_wanted(target, &options.by, talk, cancel).await?;
     }
     if wants_position && position.is_none() {
         let found = read_position(target);
@@ -152,7 +177,8 @@ pub(crate) async fn fetch(
     session: &Session,
     request: &mut GetRequest,
     links: &[Wanted],
-    (target, how): (&Path, RestoreOptions),
+    target: &Path,
+    how: RestoreOptions,
 ) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
     let (mut restored, mut folders) = (Vec::new(), Vec::new());
     session.observer.begin_phase("fetch");
@@ -163,8 +189,8 @@ pub(crate) async fn fetch(
             n => target.join(INCREMENTS).join(n.to_string()),
         };
         request.name = link.name.clone();
-        let (unlocked, place) = (link.unlocked.as_ref(), (folder.as_path(), how));
-        let report = restore_and_keep(session, request, unlocked, place).await?;
+        let unlocked = link.unlocked.as_ref();
+        let report = restore_and_keep(session, request, unlocked, &folder, how).await?;
         restored.push((request.name.to_string(), report));
         folders.push(folder);
     }
@@ -180,10 +206,10 @@ fn finished(
 ) -> Option<Finished> {
     let about = |link: &Wanted| {
         let manifest = link.manifest.as_deref()?;
-        Some(About::new(manifest, how.decompress, &request.files.text()))
+        Some(About::new(manifest, !how.no_decompress, &request.files.text()))
     };
     let chain: Option<Vec<About>> = links.iter().map(about).collect();
-    let steps = format!("{:?} alone {} galera {}", ready.prepare, ready.alone, ready.galera);
+    let steps = format!("{:?} alone {} galera {}", ready.prepare(), ready.alone, ready.galera);
     Finished::new(&chain?, &steps)
 }
 
@@ -268,7 +294,7 @@ pub(crate) async fn links(
             return Ok(vec![Wanted { name, manifest: None, unlocked: None }]);
         }
     };
-    if links.len() > 1 && ready.prepare.is_none() {
+    if links.len() > 1 && ready.prepare().is_none() {
         return Err(BackupError::Selection(format!(
             "{} is incremental and must be prepared on top of its base: add --prepare, or --alone to restore only its own files",
             request.name
@@ -284,14 +310,14 @@ pub(crate) async fn links(
 /// Looks for the program that prepares, if a manifest names it: before hours of reading.
 pub(crate) fn look_for_program(ready: &Ready, links: &[Wanted]) -> Result<(), BackupError> {
     let tool = links.iter().find_map(Wanted::tool);
-    ready.prepare.as_ref().map_or(Ok(()), |options| options.look(tool))
+    ready.prepare().map_or(Ok(()), |options| options.by.look(tool))
 }
 
 /// Whether preparing will write the position: xtrabackup does so for a backup that it took with
 /// backup locks.
 fn writes_position(ready: &Ready, folders: &[PathBuf]) -> bool {
     let tool = folders.first().and_then(|folder| PrepareTool::of_folder(folder));
-    ready.prepare.is_some() && tool == Some(PrepareTool::XtraBackup)
+    ready.prepare().is_some() && tool == Some(PrepareTool::XtraBackup)
 }
 
 /// Position from the manifest. A backup without a position is refused before it is fetched.
@@ -308,7 +334,7 @@ fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosit
         // The small files of this backup were not compressed, and none of them contained a
         // position.
         None if facts.tool_name.as_deref().is_some_and(|tool| {
-            PrepareTool::of_name(tool) != Some(PrepareTool::XtraBackup) || ready.prepare.is_none()
+            PrepareTool::of_name(tool) != Some(PrepareTool::XtraBackup) || ready.prepare().is_none()
         }) =>
         {
             Err(BackupError::NoPosition { name: last.name.to_string() })

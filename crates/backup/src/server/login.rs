@@ -15,6 +15,8 @@ use crate::server::session::{Session, SessionError};
 
 /// Groups of option files that a producer reads, and the stock clients do not.
 pub(crate) const GROUPS: [&str; 3] = ["mariadb-backup", "mariabackup", "xtrabackup"];
+/// Group of a receiver of binary logs.
+pub(crate) const RECEIVER: &str = "xbcloud-binlog";
 /// Program that prints the options in a group. Of MySQL, it also reads the login file, which is
 /// encrypted.
 const PRINT_DEFAULTS: &str = "my_print_defaults";
@@ -64,7 +66,7 @@ pub(crate) async fn log_in(
 ) -> Result<Session, LoginError> {
     let given = argv.get(1..).unwrap_or_default();
     let wanted = about_files(given);
-    let mut options = of_files(&OptionFilePaths::usual(), &wanted)?;
+    let mut options = of_files(&OptionFilePaths::usual(), &wanted, &GROUPS)?;
     if family == Family::MySql && !wanted.none {
         of_login_file(&mut options, given, cancel).await;
     }
@@ -79,15 +81,31 @@ pub(crate) async fn log_in(
 /// # Errors
 /// [`LoginError::Files`], [`LoginError::Options`].
 pub(crate) fn usual_access(change: impl FnOnce(&mut ClientOptions)) -> Result<Access, LoginError> {
-    let mut options = of_files(&OptionFilePaths::usual(), &Wanted::default())?;
+    access_of(&Wanted::default(), &GROUPS, change)
+}
+
+/// Like [`usual_access`], with these option files, and with these groups behind those of the stock clients.
+///
+/// # Errors
+/// As [`usual_access`].
+pub(crate) fn access_of(
+    wanted: &Wanted,
+    groups: &[&str],
+    change: impl FnOnce(&mut ClientOptions),
+) -> Result<Access, LoginError> {
+    let mut options = of_files(&OptionFilePaths::usual(), wanted, groups)?;
     change(&mut options);
     Ok(options.access()?)
 }
 
-/// The options of the stock clients' groups, then those of the producers'.
-fn of_files(places: &OptionFilePaths, wanted: &Wanted) -> Result<ClientOptions, OptionFileError> {
+/// The options of the stock clients' groups, then those of others.
+fn of_files(
+    places: &OptionFilePaths,
+    wanted: &Wanted,
+    others: &[&str],
+) -> Result<ClientOptions, OptionFileError> {
     let mut options = ClientOptions::default();
-    for groups in [&xb_mysql::GROUPS[..], &GROUPS] {
+    for groups in [&xb_mysql::GROUPS[..], others] {
         for option in load(places, wanted, groups)?.options {
             options.take(&option.key, option.value.as_deref());
         }
@@ -155,7 +173,7 @@ mod tests {
         }
         let args = args.iter().map(|word| word.replace('@', dir.path().to_str().unwrap()));
         let args: Vec<OsString> = args.map(OsString::from).collect();
-        let mut options = of_files(&OptionFilePaths::none(), &about_files(&args)).unwrap();
+        let mut options = of_files(&OptionFilePaths::none(), &about_files(&args), &GROUPS).unwrap();
         take_words(&mut options, &args);
         options.access().unwrap()
     }

@@ -1,6 +1,7 @@
 //! The servers that are asked: the running one that a producer reads, for a checkpoint before the
 //! backup and evidence of its history, and a private one on restored files.
 
+pub(crate) mod address;
 pub(crate) mod checkpoint;
 pub(crate) mod login;
 pub(crate) mod private;

@@ -1,13 +1,15 @@
 //! A private server on a restored backup: started, asked, and started again if it ends.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xb_mysql::{Access, Row};
 use xb_server::{Login, ServerError, Setup, socket_in};
 
 use crate::cancel::CancelToken;
-use crate::child;
+use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::server::session::{Session, SessionError};
 
@@ -31,17 +33,31 @@ const SERVERS: [&str; 6] = [
 
 /// Options for starting a server.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct ServerOptions {
-    /// The program; if not given, it is searched for by its usual names.
-    pub program: Option<PathBuf>,
-    /// Further options, such as those of a keyring plugin. They come last.
+    /// Extra server option, such as --plugin-load-add=file_key_management; repeatable
+    // They come last.
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "mysqld-opts", long, value_name = "OPTION", allow_hyphen_values = true)
+    )]
     pub options: Vec<String>,
-    /// Files that the server needs in its data directory, such as `mysqld.my` and the settings of a
-    /// keyring component.
+    /// File that the server needs in its data directory, such as mysqld.my of a keyring; repeatable
+    #[cfg_attr(feature = "clap", arg(id = "datadir-file", long, value_name = "FILE"))]
     pub files: Vec<PathBuf>,
-    /// Files or directories that the server may write to besides the scratch directory, such as
-    /// those of a keyring.
+    /// File or directory that the server may write to besides the scratch directory, such as that of a
+    /// keyring; repeatable
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "mysqld-writes", long, value_name = "PATH", hide_short_help = true)
+    )]
     pub writable: Vec<PathBuf>,
+    /// Server program [default: mariadbd or mysqld on PATH]
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "mysqld", long, value_name = "FILE", hide_short_help = true)
+    )]
+    pub program: Option<PathBuf>,
 }
 
 impl ServerOptions {
@@ -64,6 +80,42 @@ impl ServerOptions {
             Some(program) => child::find(&[program]),
             None => child::find(&SERVERS.map(Path::new)),
         }
+    }
+}
+
+impl ServerOptions {
+    /// The program that will be started, and its version.
+    ///
+    /// # Errors
+    /// [`BackupError::NotStarted`] if none is installed.
+    pub(crate) async fn version(
+        &self,
+        cancel: &CancelToken,
+    ) -> Result<(PathBuf, String), BackupError> {
+        let programs = match &self.program {
+            Some(program) => vec![program.clone()],
+            None => SERVERS.map(PathBuf::from).to_vec(),
+        };
+        let quiet: OnLine = Arc::new(|_| {});
+        let words = ["--no-defaults", "--version"].map(OsString::from);
+        let mut missing = None;
+        for program in programs {
+            match child::ask(&program, &words, &quiet, cancel).await {
+                Err(error @ BackupError::NotStarted { .. }) => missing = missing.or(Some(error)),
+                Err(error) => return Err(error),
+                Ok(text) => {
+                    let version = text.split_once("Ver ").map_or(&*text, |(_, rest)| rest);
+                    let version = version.split_whitespace().next().unwrap_or_default();
+                    return Ok((program, version.to_owned()));
+                }
+            }
+        }
+        Err(missing.unwrap_or(BackupError::Bug("found no server program")))
+    }
+
+    /// Copies the files that the server needs into its data directory.
+    pub(crate) fn bring(&self, data: &Path) -> Result<(), BackupError> {
+        bring(&self.files, data)
     }
 }
 

@@ -189,7 +189,7 @@ impl RunFolder {
             })
             .await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
-        cancel.or(settled(root, &self.name)).await?;
+        cancel.or(settled(root, &self.name, &manifest.run)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         recheck_base(root, &self.name, &manifest, &self.claim).await?;
         self.settle().await?;

@@ -192,8 +192,7 @@ fn an_object_of_another_run_is_named_by_all_who_read_it() {
     let wanted = xb_backup::CopyRequest {
         name: BackupName::new("n").unwrap(),
         to: BackupName::new("n").unwrap(),
-        unverified: true,
-        alone: true,
+        options: xb_backup::CopyOptions { unverified: true, alone: true },
         accept: xb_backup::Accept::default(),
         keys: xb_backup::Keys::default(),
         within_store: None,

@@ -302,7 +302,8 @@ fn prune_keeps_what_other_objects_lie_in_and_removes_the_rest() {
     write(&below(&store, "b1/notes.txt"));
     let lines = block_on(xb_repo::list::list(&store.root)).unwrap();
     let candidates = Candidate::all(&lines);
-    let plan = plan_prune(&candidates, &Keep { last: 1, ..Keep::default() }, Timestamp::now());
+    let plan =
+        plan_prune(&candidates, &Keep { last: Some(1), ..Keep::default() }, Timestamp::now());
     let mut done = Vec::new();
     let gone = block_on(xb_backup::prune(&session(&store.root), &plan, |name, step| {
         let kept = match step {
@@ -368,8 +369,7 @@ fn a_copy_goes_nowhere_that_something_else_is() {
             let request = xb_backup::CopyRequest {
                 name: name("n"),
                 to: name("n"),
-                unverified: true,
-                alone: false,
+                options: xb_backup::CopyOptions { unverified: true, alone: false },
                 accept: xb_backup::Accept::default(),
                 keys: xb_backup::Keys::default(),
                 within_store: None,

@@ -209,12 +209,7 @@ fn get_returns_the_content_or_an_error() {
 }
 
 fn restore(root: &Root, target: &Path) -> Result<u64, BackupError> {
-    let how = RestoreOptions {
-        durability: Durability::None,
-        decompress: true,
-        check_room: true,
-        room_beside: 0,
-    };
+    let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
     let request = request("n");
     let in_session = session(root);
     let done = xb_backup::restore(&in_session, &request, target, how);
@@ -258,8 +253,7 @@ fn copy(from: &Root, to: &Root) -> Result<(), BackupError> {
     let request = CopyRequest {
         name: name.clone(),
         to: name,
-        unverified: true,
-        alone: false,
+        options: xb_backup::CopyOptions { unverified: true, alone: false },
         keys: xb_backup::Keys::default(),
         accept: xb_backup::Accept::default(),
         within_store: None,
@@ -319,7 +313,7 @@ fn prune(root: &Root) -> Result<Vec<String>, BackupError> {
     block_on(async {
         let listed = xb_repo::list::list(root).await?;
         let all = Candidate::all(&listed);
-        let keep = Keep { last: 1, ..Keep::default() };
+        let keep = Keep { last: Some(1), ..Keep::default() };
         let plan = plan_prune(&all, &keep, jiff::Timestamp::now());
         xb_backup::prune(&session(root), &plan, |_, _| {}).await
     })

@@ -255,6 +255,7 @@ fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
     assert_eq!(store.files(), before);
     // The copy completes it.
     age_all(&store);
+    std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
     std::fs::write(&manifest, good).unwrap();
     assert!(!block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());
     assert_eq!(store.get("n").unwrap(), stream());

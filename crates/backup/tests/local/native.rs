@@ -215,5 +215,9 @@ fn other_ways_in_move_no_data() {
 
 fn objects(store: &Store) -> Vec<(String, Vec<u8>)> {
     let named = |path: &std::path::PathBuf| path.to_str().unwrap().to_owned();
-    store.files().iter().map(|path| (named(path), std::fs::read(path).unwrap())).collect()
+    store
+        .files_but_claims()
+        .iter()
+        .map(|path| (named(path), std::fs::read(path).unwrap()))
+        .collect()
 }

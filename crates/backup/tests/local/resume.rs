@@ -21,12 +21,7 @@ fn restore(
 ) -> Result<RestoreReport, BackupError> {
     let key = key.then(|| KeyBytes::new(&[7; 32]).unwrap());
     let request = GetRequest { keys: Keys::default().with_key(key), files, ..request("n") };
-    let how = RestoreOptions {
-        durability: Durability::End,
-        decompress: true,
-        check_room: true,
-        room_beside: 0,
-    };
+    let how = RestoreOptions { sync: Durability::End, ..RestoreOptions::default() };
     block_on(xb_backup::restore(&session(&store.root), &request, target, how))
 }
 

@@ -397,12 +397,7 @@ fn root_leaves_the_files_to_the_owner_of_the_folder() {
         xb_testkit::skipped("only root can change the owner");
         return;
     }
-    let how = RestoreOptions {
-        durability: Durability::None,
-        decompress: true,
-        check_room: true,
-        room_beside: 0,
-    };
+    let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
     let ready = xb_backup::Ready::default();
     let talk: xb_backup::OnLine = std::sync::Arc::new(|_| {});
     let in_session = session(&store.root);

@@ -343,8 +343,7 @@ fn a_forged_number_of_objects_costs_nothing() {
     let request = CopyRequest {
         name: BackupName::new("n").unwrap(),
         to: BackupName::new("n").unwrap(),
-        unverified: true,
-        alone: false,
+        options: xb_backup::CopyOptions { unverified: true, alone: false },
         keys: Keys::default(),
         accept: xb_backup::Accept::default(),
         within_store: None,

@@ -55,7 +55,8 @@ impl fmt::Debug for Expanded {
 /// that later values override earlier ones.
 ///
 /// - The subcommand, the first argument that is not an option, is moved to the front, so that
-///   options may precede it: `xbcloud --storage=s3 put NAME`.
+///   options may precede it: `xbcloud --storage=s3 put NAME`. The same holds for a subcommand of a
+///   subcommand, behind it.
 /// - `--defaults-file=`, `--defaults-extra-file=`, `--defaults-group-suffix=` and `--no-defaults`
 ///   are accepted at the front, or right after a subcommand at the front. Then the groups of the
 ///   option files are read from `places` and put before the user's arguments. Options in these
@@ -104,16 +105,13 @@ fn expand_with(
         None => (None, argv),
     };
     let mut rest = rest.iter();
-    let mut subcommand = leading_subcommand(&command, &mut rest);
+    let mut path = Path::new(&command);
+    path.take_leading(&mut rest);
     let wanted = leading_defaults(&mut rest, &everything);
     let mut rest = rest.as_slice().to_vec();
-    if subcommand.is_none()
-        && let Some(at) = subcommand_at(&command, &rest, &everything)
-    {
-        subcommand = Some(rest.remove(at));
-    }
+    path.take_words(&mut rest, &everything);
 
-    let found = subcommand.as_ref().and_then(|name| command.find_subcommand(name));
+    let found = path.subcommand();
     let scope = match found {
         Some(scope) => table_of(scope, true, &defaults),
         None => table_of(&command, false, &defaults),
@@ -161,7 +159,7 @@ fn expand_with(
     }
     let items: Vec<Item> = given.into_iter().map(|given| given.item).collect();
     expanded.args.extend(argv0.cloned());
-    expanded.args.extend(subcommand);
+    expanded.args.extend(path.words);
     expanded.args.extend(words(&items));
     Ok(expanded)
 }
@@ -206,10 +204,42 @@ fn table_of(command: &Command, with_subcommands: bool, extra: &[Arg]) -> OptionT
     table
 }
 
-fn leading_subcommand(command: &Command, rest: &mut Iter<'_, OsString>) -> Option<OsString> {
-    let word = rest.as_slice().first().filter(|word| command.find_subcommand(word).is_some())?;
-    rest.next();
-    Some(word.clone())
+/// The words that name a subcommand, and one of its own, if it has any.
+struct Path<'a> {
+    words: Vec<OsString>,
+    command: &'a Command,
+}
+
+impl<'a> Path<'a> {
+    fn new(command: &'a Command) -> Self {
+        Self { words: Vec::new(), command }
+    }
+
+    /// The subcommand; `None` if no word names one.
+    fn subcommand(&self) -> Option<&'a Command> {
+        (!self.words.is_empty()).then_some(self.command)
+    }
+
+    fn enter(&mut self, word: &OsString) -> bool {
+        let Some(found) = self.command.find_subcommand(word) else { return false };
+        self.command = found;
+        self.words.push(word.clone());
+        true
+    }
+
+    fn take_leading(&mut self, rest: &mut Iter<'_, OsString>) {
+        while rest.as_slice().first().is_some_and(|word| self.enter(word)) {
+            rest.next();
+        }
+    }
+
+    /// Takes the words that stand behind options.
+    fn take_words(&mut self, rest: &mut Vec<OsString>, table: &OptionTable) {
+        while let Some(at) = subcommand_at(self.command, rest, table) {
+            let word = rest.remove(at);
+            self.enter(&word);
+        }
+    }
 }
 
 /// Returns the index of the first argument that is not an option, if it is a subcommand.

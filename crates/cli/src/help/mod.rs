@@ -8,6 +8,8 @@ use std::io::IsTerminal;
 
 use clap::Command;
 
+use crate::subcommand::scope_of;
+
 /// Options that the help of a subcommand shows only on request: `put --help stores`.
 #[derive(Debug, Clone, Copy)]
 pub struct HelpTopic {
@@ -22,15 +24,23 @@ pub struct HelpTopic {
 /// Returns the help that `args` ask for, if they ask for that of a subcommand. With `-h`, only the
 /// common options; both forms have one line for each option.
 pub(crate) fn folded(command: &Command, args: &[OsString], topics: &[HelpTopic]) -> Option<String> {
-    let mut words = args.iter().skip(1).take_while(|word| *word != "--");
-    let mut name = words.next()?;
-    let asked = if name == "help" {
-        name = words.next()?;
-        "--help".into()
-    } else {
-        words.find(|word| *word == "--help" || *word == "-h")?.clone()
+    let mut args = args.to_vec();
+    // `help put` is `put --help`.
+    let is_named = args.get(1).is_some_and(|word| word == "help");
+    if is_named {
+        args.remove(1);
+    }
+    let (scope, bin) = scope_of(command, &args);
+    let depth = bin.split(' ').count();
+    if depth == 1 || scope.has_subcommands() {
+        return None;
+    }
+    let scope = scope.clone();
+    let mut words = args.iter().skip(depth).take_while(|word| *word != "--");
+    let asked = match is_named {
+        true => "--help".into(),
+        false => words.find(|word| *word == "--help" || *word == "-h")?.clone(),
     };
-    let scope = command.find_subcommand(name)?.clone();
     let topic = words.next().and_then(|word| topics.iter().find(|topic| word == topic.name));
     let in_topic = |topic: &HelpTopic, heading: Option<&str>| {
         heading.is_some_and(|heading| topic.headings.contains(&heading))
@@ -46,7 +56,6 @@ pub(crate) fn folded(command: &Command, args: &[OsString], topics: &[HelpTopic])
         .collect();
     let own = scope.get_after_help().or(scope.get_after_long_help()).map(ToString::to_string);
     let is_long = asked == "--help";
-    let bin = format!("{} {}", command.get_name(), scope.get_name());
     let shown = scope.bin_name(bin).mut_args(|arg| {
         let heading = arg.get_help_heading();
         let hide = match topic {
@@ -91,7 +100,9 @@ mod tests {
             .arg(
                 Arg::new("key").long("s3-key").help("Key").help_heading("S3").hide_short_help(true),
             );
-        let command = Command::new("x").subcommand(put);
+        let command = Command::new("x")
+            .subcommand(put.clone())
+            .subcommand(Command::new("deep").subcommand(put));
         let args: Vec<OsString> = words.iter().map(OsString::from).collect();
         folded(&command, &args, &TOPICS)
     }
@@ -113,5 +124,9 @@ mod tests {
         assert_eq!(help(&["x", "put", "--help", "other"]).as_ref(), Some(&long));
         assert_eq!(help(&["x", "put", "--", "--help"]), None);
         assert_eq!(help(&["x", "--help"]), None);
+        let deep = help(&["x", "deep", "put", "--help"]).unwrap();
+        assert!(deep.contains("x deep put") && deep.contains("--own"), "{deep}");
+        assert_eq!(help(&["x", "help", "deep", "put"]).as_ref(), Some(&deep));
+        assert_eq!(help(&["x", "deep", "--help"]), None);
     }
 }

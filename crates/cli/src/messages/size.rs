@@ -4,64 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use thiserror::Error;
-
-/// Units of option values, largest first.
-const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
-
-/// Errors in a size.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum SizeError {
-    /// No digits at the front: empty, a sign, a fraction without a whole part.
-    #[error("a size must be a whole number, optionally followed by K, M, G or T")]
-    NotANumber,
-    /// The text after the digits is not a unit.
-    #[error("unknown unit {unit:?}: use K, M, G or T (powers of 1024)")]
-    UnknownUnit {
-        /// Text after the digits.
-        unit: String,
-    },
-    /// More than 2^64 - 1 bytes.
-    #[error("the size is larger than 2^64 - 1 bytes")]
-    TooLarge,
-}
-
-/// Parses a size in bytes: digits, then nothing or `K`, `M`, `G`, `T` in either case.
-///
-/// Units are powers of 1024, as in the stock tools' options. `KiB`, `KB` and plain `B` are
-/// accepted, too, with the same meaning; there are no powers of 1000. No sign, no fraction, no
-/// spaces.
-///
-/// # Errors
-/// [`SizeError`], by kind.
-///
-/// ```
-/// assert_eq!(xb_cli::parse_size("64M"), Ok(64 << 20));
-/// assert_eq!(xb_cli::parse_size("1GiB"), Ok(1 << 30));
-/// assert!(xb_cli::parse_size("64X").is_err());
-/// ```
-pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    if number.is_empty() {
-        return Err(SizeError::NotANumber);
-    }
-    // Only digits are left, so the only possible error is overflow.
-    let number: u64 = number.parse().map_err(|_| SizeError::TooLarge)?;
-    let shift = shift_of(unit).ok_or_else(|| SizeError::UnknownUnit { unit: unit.to_owned() })?;
-    number.checked_mul(1 << shift).ok_or(SizeError::TooLarge)
-}
-
-fn shift_of(unit: &str) -> Option<u32> {
-    let unit = unit.to_ascii_uppercase();
-    if unit.is_empty() || unit == "B" {
-        return Some(0);
-    }
-    let (letter, rest) = unit.split_at_checked(1)?;
-    let (_, shift) = UNITS.into_iter().find(|(known, _)| letter.starts_with(*known))?;
-    matches!(rest, "" | "B" | "IB").then_some(shift)
-}
+use xb_option_files::SIZE_UNITS;
+pub use xb_option_files::{SizeError, parse_age, parse_size};
 
 /// Size in bytes as an option's value, parsed by [`parse_size`].
 ///
@@ -86,7 +30,7 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (letter, shift) in UNITS {
+        for (letter, shift) in SIZE_UNITS {
             if self.0 != 0 && self.0.trailing_zeros() >= shift {
                 return write!(f, "{}{letter}", self.0 >> shift);
             }
@@ -276,7 +220,7 @@ mod tests {
 
         #[test]
         fn digits_and_units_agree_with_wide_arithmetic(number: u64, unit in 0usize..4) {
-            let (letter, shift) = UNITS[unit];
+            let (letter, shift) = SIZE_UNITS[unit];
             let wide = u128::from(number) << shift;
             let read = parse_size(&format!("{number}{letter}"));
             prop_assert_eq!(read.ok().map(u128::from), (wide <= u128::from(u64::MAX)).then_some(wide));

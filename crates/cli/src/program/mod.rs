@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::help;
 use crate::messages::log::{Log, LogOptions};
 use crate::personality::{Personality, program_name};
+use crate::subcommand::scope_of;
 
 /// Runs a program: calls `main`, prints the error that ended it, returns the exit code.
 ///
@@ -77,7 +78,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
     if !error.use_stderr() {
         return error;
     }
-    let scope = expanded.args.get(1).and_then(|name| command.find_subcommand(name));
+    let (scope, path) = scope_of(command, &expanded.args);
     // Clap's own usage line names the options that are given, which helps with those of the user.
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),
@@ -88,8 +89,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         long.is_some_and(|long| expanded.origin(long).is_some())
     };
     if usage.split([' ', '[', ']', '<', '>']).any(foreign) {
-        let name = format!("{} {}", command.get_name(), scope.map_or("", Command::get_name));
-        let mut scope = scope.unwrap_or(command).clone().bin_name(name.trim());
+        let mut scope = scope.clone().bin_name(path);
         error.insert(ContextKind::Usage, ContextValue::StyledStr(scope.render_usage()));
     }
     let names = match error.get(ContextKind::InvalidArg) {

@@ -26,3 +26,31 @@ pub(crate) fn keep_alive() {
         }
     });
 }
+
+/// What a daemon tells the service manager. Does nothing if systemd did not start this process, or does not
+/// listen.
+#[derive(Debug, Clone, Copy)]
+pub enum Service<'a> {
+    /// It has started.
+    Ready,
+    /// What it does, in one line.
+    Status(&'a str),
+    /// It is not stuck.
+    Alive,
+    /// It ends.
+    Stopping,
+}
+
+impl Service<'_> {
+    /// Sends the message.
+    pub fn tell(self) {
+        let state = match self {
+            Self::Ready => NotifyState::Ready,
+            Self::Status(text) => NotifyState::Status(text),
+            Self::Alive => NotifyState::Watchdog,
+            Self::Stopping => NotifyState::Stopping,
+        };
+        // The unit's own limits apply to a manager that does not listen.
+        let _ = sd_notify::notify(&[state]);
+    }
+}

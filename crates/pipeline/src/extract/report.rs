@@ -12,6 +12,7 @@ use crate::flow::ordered_pool::WorkerDied;
 
 /// When extracted files are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum Durability {
     /// Sync each file before it gets its name, and the file system once more at the end.

@@ -8,20 +8,21 @@ use xb_encryptor::{DataKey, KeysObject, MacKey};
 use xb_uploader::{StoreError, StoreErrorKind};
 
 use crate::archive::names::{
-    ALIVE, ARCHIVES, END, HEAD, KEYS, parse_segment, segment_name, server_folder, stream_folder,
+    ALIVE, ARCHIVES, END, HEAD, KEYS, floor_name, parse_floor, parse_segment, segment_name,
+    server_folder, stream_folder,
 };
 use crate::archive::plan::Stream;
 use crate::archive::record::{Content, MAX_LEN, Record, RecordError, front};
 use crate::archive::segment::SegmentHead;
-use crate::archive::stream::{Alive, End, StreamHead};
+use crate::archive::stream::{Alive, End, Floor, StreamHead};
 use crate::error::RepoError;
 use crate::names::RunId;
 use crate::root::Root;
 
 /// Bytes of a segment in which its head usually ends.
 const USUAL_HEAD: u64 = 4096;
-/// Heads that are read at once.
-const PARALLEL: usize = 16;
+/// Records that are read at once.
+pub(super) const PARALLEL: usize = 16;
 
 /// A stream as the store has it.
 #[derive(Debug)]
@@ -96,8 +97,25 @@ async fn read(
         },
         None => None,
     };
+    let floor = objects.keys().filter_map(|name| parse_floor(name)).max();
+    let floor = match floor {
+        Some(number) => {
+            let name = floor_name(number);
+            let floor = record::<Floor>(root, &format!("{folder}/{name}"), &mut problems).await?;
+            floor.map(|floor| floor.content).filter(|floor| {
+                let is_own = floor.stream == id.to_string() && floor.number == number;
+                if !is_own {
+                    problems.push(format!("{name} is that of another stream"));
+                }
+                is_own
+            })
+        }
+        None => None,
+    };
+    let first = floor.as_ref().map_or(0, |floor| floor.number);
     let mut sizes: BTreeMap<u64, u64> =
         objects.iter().filter_map(|(name, size)| Some((parse_segment(name)?, *size))).collect();
+    sizes.retain(|number, _| *number >= first);
     // What a receiver had on its way when it was killed may have holes; what its records state may not.
     let stated = [
         alive.as_ref().map(|alive| alive.content.segments),
@@ -107,8 +125,8 @@ async fn read(
     let known = sizes.keys().next_back().map_or(0, |last| last + 1);
     let mut missing = 0_u64;
     // No more questions than a few for each segment that is there: the count is only a claim.
-    let asked = (sizes.len() as u64 * 2).saturating_add(1024);
-    for number in 0..known.max(stated.min(asked)) {
+    let asked = (sizes.len() as u64 * 2).saturating_add(1024).saturating_add(first);
+    for number in first..known.max(stated.min(asked)) {
         if missing > 1024 {
             break;
         }
@@ -154,12 +172,12 @@ async fn read(
         }
         is_own
     });
-    let stream = head.map(|head| Stream { head, segments, stated, covered_until });
+    let stream = head.map(|head| Stream { head, segments, stated, floor, covered_until });
     Ok(Found { id, stream, alive, sizes, keys, problems })
 }
 
 /// Reads a record of at most [`MAX_LEN`] bytes; `None` if it is missing, or unreadable, which is a problem.
-async fn record<T: Content>(
+pub(super) async fn record<T: Content>(
     root: &Root,
     key: &str,
     problems: &mut Vec<String>,

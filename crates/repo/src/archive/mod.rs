@@ -12,6 +12,7 @@
 
 pub mod listing;
 pub mod names;
+pub mod newest;
 pub mod plan;
 pub mod record;
 pub mod segment;

@@ -12,6 +12,8 @@ pub const KEYS: &str = "keys";
 pub const ALIVE: &str = "alive";
 /// The end of a stream.
 pub const END: &str = "end";
+/// The beginning of what is left of a stream, with the number of its first segment.
+const FLOOR: &str = "floor-";
 /// Digits of a segment's number.
 const DIGITS: usize = 12;
 
@@ -42,6 +44,18 @@ pub fn parse_segment(name: &str) -> Option<u64> {
     is_number.then(|| name.parse().ok()).flatten()
 }
 
+/// Name of the record that segments before this one may be gone.
+#[must_use]
+pub fn floor_name(number: u64) -> String {
+    format!("{FLOOR}{}", segment_name(number))
+}
+
+/// Number of the first segment that is left, by the name of such a record.
+#[must_use]
+pub fn parse_floor(name: &str) -> Option<u64> {
+    parse_segment(name.strip_prefix(FLOOR)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +64,8 @@ mod tests {
     fn names_of_segments_come_back() {
         for number in [0, 7, 999_999_999_999] {
             assert_eq!(parse_segment(&segment_name(number)), Some(number));
+            assert_eq!(parse_floor(&floor_name(number)), Some(number));
+            assert_eq!(parse_segment(&floor_name(number)), None);
         }
         for bad in ["", "head", "00000000000", "0000000000000", "00000000000x", "+00000000001"] {
             assert_eq!(parse_segment(bad), None, "{bad}");

@@ -8,11 +8,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use xb_binlog::{Gtid, GtidPosition, LogPosition};
+use xb_binlog::{Gtid, GtidPosition, GtidState, LogPosition};
 
 use crate::archive::record::Record;
 use crate::archive::segment::{BarrierAt, SegmentHead};
-use crate::archive::stream::{At, Begins, Link, StreamHead};
+use crate::archive::stream::{At, Begins, Floor, Link, StreamHead};
+use crate::manifest::Manifest;
 
 /// A stream as far as its records show it.
 #[derive(Debug, Clone)]
@@ -24,12 +25,14 @@ pub struct Stream {
     /// Number of segments that its records say are stored. Behind a later hole lies what a receiver had on its
     /// way when it was killed.
     pub stated: u64,
+    /// Where what is left of it begins, if `prune` has removed segments.
+    pub floor: Option<Floor>,
     /// Everything up to this time is in it, if it says so.
     pub covered_until: Option<Timestamp>,
 }
 
 impl Stream {
-    /// Its segments from 0, up to the first that is missing or does not follow, and what is wrong with that.
+    /// Its segments from the first on that is left, up to the first that is missing or does not follow, and what is wrong with that.
     #[must_use]
     pub fn chain(&self) -> (Vec<Piece<'_>>, Option<PlanError>) {
         let mut pieces = Vec::new();
@@ -121,6 +124,19 @@ pub struct Base {
     pub taken: Timestamp,
 }
 
+impl Base {
+    /// The position of a backup of MariaDB; `None` if it notes none.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Option<Self> {
+        let noted = manifest.source.binlog_pos.as_ref()?;
+        let gtids = match noted.gtids() {
+            Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
+            _ => None,
+        };
+        Some(Self { position: noted.position()?.clone(), gtids, taken: manifest.finished })
+    }
+}
+
 /// A part of a segment that a replay needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece<'a> {
@@ -156,6 +172,16 @@ pub enum PlanError {
     NoStart {
         /// Position of the backup.
         position: LogPosition,
+    },
+    /// The archive had the position of the backup; `prune` has removed it, or somebody else.
+    #[error(
+        "the log behind {position}, where the backup ends, was removed; the archive begins at {left}"
+    )]
+    Removed {
+        /// Position of the backup.
+        position: LogPosition,
+        /// Position of the first byte that is left of that stream.
+        left: At,
     },
     /// The history branches, and it is not known to which side the backup belongs.
     #[error(
@@ -224,6 +250,21 @@ pub fn plan<'a>(streams: &'a [Stream], base: &Base, stop: &Stop) -> Result<Plan<
         Some(line) => line.plan(base, stop),
         None => Err(PlanError::NoStart { position: base.position.clone() }),
     }
+}
+
+/// All pieces from the position of a backup on, in every history that has it: what a restore from that backup to
+/// any stop may need.
+#[must_use]
+pub fn reach<'a>(streams: &'a [Stream], base: &Base) -> Vec<Piece<'a>> {
+    let of_line = |stream| {
+        let (mut pieces, _) = Line::ending_with(streams, stream).pieces();
+        // Also what lies behind a break, which may be mended.
+        match pieces.iter().position(|piece| piece.has(base)) {
+            Some(start) => pieces.split_off(start),
+            None => Vec::new(),
+        }
+    };
+    streams.iter().flat_map(of_line).collect()
 }
 
 /// One history: streams, each of which follows the one before it.
@@ -305,10 +346,25 @@ impl<'a> Line<'a> {
         (pieces, breaks)
     }
 
+    /// Why no piece has the position of a backup.
+    fn without_start(&self, base: &Base) -> PlanError {
+        let position = base.position.clone();
+        let removed = self.parts.iter().rev().find_map(|(stream, _)| {
+            let floor = stream.floor.as_ref()?;
+            let begin = stream.head.content.start.position()?;
+            let is_removed = begin <= position && position < floor.at.position()?;
+            is_removed.then(|| floor.at.clone())
+        });
+        match removed {
+            Some(left) => PlanError::Removed { position, left },
+            None => PlanError::NoStart { position },
+        }
+    }
+
     fn plan(&self, base: &Base, stop: &Stop) -> Result<Plan<'a>, PlanError> {
         let (mut pieces, breaks) = self.pieces();
         let start = pieces.iter().rposition(|piece| piece.has(base));
-        let start = start.ok_or_else(|| PlanError::NoStart { position: base.position.clone() })?;
+        let start = start.ok_or_else(|| self.without_start(base))?;
         // What lies behind a break cannot be reached.
         let broken =
             breaks.into_iter().find(|(behind, _)| *behind > start).map(|(behind, error)| {
@@ -420,13 +476,21 @@ impl Stream {
         next: Option<&'a Stream>,
     ) -> Result<(), PlanError> {
         let link = next.and_then(|next| next.head.content.begins.after());
-        let known = (0..).zip(self.segments.keys()).take_while(|(n, number)| n == *number).count();
-        let count =
-            link.map_or(self.stated.max(known as u64), |link| link.number.saturating_add(1));
-        let mut previous = self.head.digest.as_str();
+        let first = self.floor.as_ref().map_or(0, |floor| floor.number);
+        let known = (first..).zip(self.segments.keys()).take_while(|(n, number)| n == *number);
+        let known = first.saturating_add(known.count() as u64);
+        let count = link.map_or(self.stated.max(known), |link| link.number.saturating_add(1));
+        let mut previous = match &self.floor {
+            Some(floor) => floor.head.as_str(),
+            None => self.head.digest.as_str(),
+        };
+        let begin = match &self.floor {
+            Some(floor) => &floor.at,
+            None => &self.head.content.start,
+        };
         let mut before: Option<&SegmentHead> = None;
         let mut is_over = false;
-        for number in 0..count {
+        for number in first..count {
             let wrong = |what: &str| PlanError::Segment {
                 stream: self.id().to_owned(),
                 number,
@@ -442,7 +506,7 @@ impl Stream {
                 Some(before) => {
                     before.is_followed_by(&head.from) && before.gtids_after == head.gtids_before
                 }
-                None => head.from == self.head.content.start,
+                None => head.from == *begin,
             };
             if !follows {
                 return Err(wrong("it does not follow the one before it"));
@@ -461,6 +525,8 @@ impl Stream {
             is_over |= until < head.to.offset;
         }
         match link {
+            // What it names may be removed already.
+            Some(Link { number, .. }) if number.saturating_add(1) < first => Ok(()),
             Some(Link { head, number, .. }) if head != previous => Err(PlanError::Segment {
                 stream: self.id().to_owned(),
                 number: *number,

@@ -200,3 +200,36 @@ impl Content for End {
         RunId::parse(&self.stream).is_none().then_some("the ID of the stream")
     }
 }
+
+/// Where what is left of a stream begins: `prune` has removed, or is about to remove, the segments before it,
+/// which no kept backup needs. A later one has a higher number; the highest counts.
+///
+/// It is not authenticated, because who prunes has no keys. A backup that needs what lies before it shows that it
+/// is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Floor {
+    /// Version of the format.
+    pub format: u32,
+    /// ID of the stream.
+    pub stream: String,
+    /// Number of the first segment that is left.
+    pub number: u64,
+    /// Digest of the head of the segment before it, which the first one names.
+    pub head: String,
+    /// Position of the first byte that is left.
+    pub at: At,
+}
+
+impl Content for Floor {
+    fn format(&self) -> u32 {
+        self.format
+    }
+
+    fn flaw(&self) -> Option<&'static str> {
+        match (RunId::parse(&self.stream), self.number) {
+            (None, _) => Some("the ID of the stream"),
+            (_, 0) => Some("the number of the segment"),
+            _ => self.at.position().is_none().then_some("the name of the log"),
+        }
+    }
+}

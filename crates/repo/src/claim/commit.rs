@@ -35,8 +35,8 @@ pub async fn commit(
     let in_doubt = |error| in_doubt(name, error);
     loop {
         root.commit_bytes(name, bytes.clone()).await?;
-        let Some(of) = removing(root, name).await.map_err(in_doubt)? else { return Ok(()) };
-        settled(root, name).await.map_err(in_doubt)?;
+        let Some(of) = removing(root, name, run).await.map_err(in_doubt)? else { return Ok(()) };
+        settled(root, name, run).await.map_err(in_doubt)?;
         let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
         match known.manifest(name).await.map_err(in_doubt)? {
             Some(there) if there.run == run => return Ok(()),
@@ -88,7 +88,7 @@ pub async fn recheck_base(
     let Some(base) = &manifest.base else { return Ok(()) };
     let in_doubt = |error| in_doubt(name, error);
     let of_base = BackupName::new(&base.name)?;
-    settled(root, &of_base).await.map_err(in_doubt)?;
+    settled(root, &of_base, &base.run).await.map_err(in_doubt)?;
     // One false answer must not cost a backup.
     let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
     match known.manifest(&of_base).await {

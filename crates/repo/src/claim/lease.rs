@@ -23,6 +23,7 @@ use xb_uploader::{Change, Gate, Operation, StoreError, StoreErrorKind, There};
 use crate::claim::left::Left;
 use crate::claim::note::{Note, Phase};
 use crate::claim::standing::claims;
+use crate::error::RepoError;
 use crate::names::BackupName;
 use crate::root::Root;
 
@@ -153,11 +154,26 @@ impl Lease {
         loop {
             let begun = Moment::now();
             self.write_and_look().await?;
+            self.refuse_backup().await?;
             *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
             // A run that was suspended after the check may have been taken over since.
             if self.is_fresh() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Loses a claim under which the objects of a run are removed, if the run has become a backup: a copy
+    /// of it may have taken this claim for that of a dead process. One that comes later sees the claim.
+    async fn refuse_backup(&self) -> Result<(), StoreError> {
+        let note = self.note();
+        if note.phase != Phase::Clearing {
+            return Ok(());
+        }
+        match self.root.manifest(&self.name).await {
+            Ok(there) if there.as_ref().is_none_or(|manifest| manifest.run != note.run) => Ok(()),
+            Err(RepoError::Store(error)) => Err(error),
+            _ => Err(self.lose("the run may be a backup again".to_owned())),
         }
     }
 

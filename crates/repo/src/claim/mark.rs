@@ -164,6 +164,19 @@ impl Removed {
         }
     }
 
+    /// Keeps copies of the run away while its objects are removed, and returns ROOT for that. Afterwards,
+    /// [`Removed::free`] is called, unless a request may still arrive.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`]: the objects must stay, for `gc`.
+    pub async fn clear(&self) -> Result<Root, RepoError> {
+        // As long as a request to remove the manifest may arrive, no new backup may have the name.
+        if !self.late {
+            self.mark.claim.clear().await?;
+        }
+        Ok(self.mark.root.clone())
+    }
+
     /// Holds the name while objects without a RUN are removed. Returns the claim, and ROOT for it.
     ///
     /// # Errors
@@ -249,16 +262,17 @@ pub async fn take_back_unmarked(
     Ok(())
 }
 
-/// Waits until no backup of `name` is being removed, and no request of a removal can take effect late.
+/// Waits until no removal can harm a backup of `name` that `run` has made: neither its manifest nor its
+/// objects are being removed, and no request of a removal can take effect late.
 ///
 /// A removal takes seconds. If its process died where nothing proves that, its mark counts for an hour;
 /// if that is proven, for [`LATE`](super::standing::LATE) seconds.
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn settled(root: &Root, name: &BackupName) -> Result<(), RepoError> {
+pub async fn settled(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
     let mut waits = 0;
-    while let Some(of) = removing(root, name).await? {
+    while let Some(of) = removing(root, name, run).await? {
         waits += 1;
         let until = Timestamp::from_second(of.until).unwrap_or_default();
         let what = format!(
@@ -271,12 +285,17 @@ pub async fn settled(root: &Root, name: &BackupName) -> Result<(), RepoError> {
     Ok(())
 }
 
-/// The removal of `name` that is in progress, if there is one.
+/// The removal in progress that can harm a backup of `name` that `run` has made, if there is one.
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn removing(root: &Root, name: &BackupName) -> Result<Option<Removing>, RepoError> {
-    Ok(standing(root, &claims(root, name).await?).await?.removing)
+pub async fn removing(
+    root: &Root,
+    name: &BackupName,
+    run: &str,
+) -> Result<Option<Removing>, RepoError> {
+    let removals = standing(root, &claims(root, name).await?).await?.removals;
+    Ok(removals.into_iter().find(|of| of.concerns(run)))
 }
 
 #[cfg(test)]
@@ -396,7 +415,7 @@ mod tests {
         let removed = fixture.mark(&root).await.remove_manifest().await.unwrap();
         assert_eq!(fixture.run("old").await, None);
         removed.free().await;
-        assert!(removing(&fixture.root, &name("old")).await.unwrap().is_some());
+        assert!(removing(&fixture.root, &name("old"), NEW).await.unwrap().is_some());
     }
 
     #[tokio::test]
@@ -492,7 +511,7 @@ mod tests {
         let removed = fixture.mark(&fixture.root).await.remove_manifest().await.unwrap();
         let new = Bytes::from(manifest("old", NEW).encode(None).unwrap());
         let committing = async move |root: Root| {
-            settled(&root, &name("old")).await?;
+            settled(&root, &name("old"), NEW).await?;
             commit(&root, &name("old"), NEW, new).await
         };
         let file = fixture.file("old");

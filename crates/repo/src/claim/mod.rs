@@ -7,7 +7,8 @@
 //! 1. `claiming` while its run checks whether the name is free: nothing is written or removed yet;
 //! 2. `holding` from the moment its run removes what a dead run left, until its run is over;
 //! 3. `removing` instead, while a command removes the manifest of a backup: the mark shows others that
-//!    the backup may be gone in a moment ([`mark`]);
+//!    the backup may be gone in a moment ([`mark`]); then `clearing`, while it removes the objects of a
+//!    packed run;
 //! 4. `ended` when the run leaves a complete backup, nothing, or recorded objects as the stock tool
 //!    leaves them.
 //!
@@ -113,6 +114,30 @@ impl Claim {
     async fn removing(root: &Root, name: &BackupName, run: String) -> Result<Self, RepoError> {
         let note = Note { phase: Phase::Removing, ..Note::new(run)? };
         Ok(Self::numbered(root, name, note).await?.0)
+    }
+
+    /// Claims the name in order to remove the objects of a packed run without a manifest: a copy of it,
+    /// which has the same keys, waits. Also returns ROOT for the removal, whose store refuses it once the
+    /// claim is lost, or the run has become a backup.
+    ///
+    /// # Errors
+    /// [`RepoError::Running`] while another run or removal holds the name.
+    pub async fn clearing(
+        root: &Root,
+        name: &BackupName,
+        run: &str,
+    ) -> Result<(Self, Root), RepoError> {
+        let note = Note { phase: Phase::Clearing, ..Note::new(run.to_owned())? };
+        let claim = Self::numbered(root, name, note).await?.0;
+        let root = claim.gated(root);
+        Ok((claim, root))
+    }
+
+    /// Says that the manifest is gone and the objects follow. Until then the claim is that of a removal.
+    async fn clear(&self) -> Result<(), RepoError> {
+        let Some(lease) = &self.lease else { return Ok(()) };
+        lease.enter(Phase::Clearing);
+        Ok(lease.confirm().await?)
     }
 
     /// Creates the next claim of `name`.

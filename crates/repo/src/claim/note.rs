@@ -18,16 +18,20 @@ pub(crate) enum Phase {
     /// The manifest of the run that the claim names is about to be removed, and stays if another
     /// backup or a pin turns out to need it. Objects and records follow.
     Removing,
+    /// The objects of the packed run that the claim names are being removed; it has no manifest. A copy
+    /// of that run has the same keys.
+    Clearing,
     /// The run is over, and left nothing that another run would have to remove: a complete backup,
     /// objects as the stock tool leaves them ([`Note::left`]), or nothing.
     Ended,
 }
 
 impl Phase {
-    const NAMES: [(Self, &str); 4] = [
+    const NAMES: [(Self, &str); 5] = [
         (Self::Claiming, "claiming"),
         (Self::Holding, "holding"),
         (Self::Removing, "removing"),
+        (Self::Clearing, "clearing"),
         (Self::Ended, "ended"),
     ];
 }
@@ -38,7 +42,7 @@ pub(crate) struct Note {
     /// ID of the writer: random, and unique to one claim.
     pub holder: String,
     pub phase: Phase,
-    /// The run that writes the objects, or whose manifest is about to be removed.
+    /// The run that writes the objects, or whose manifest or objects are about to be removed.
     pub run: String,
     pub mark: Value,
     pub host: Option<String>,

@@ -72,8 +72,8 @@ pub struct Standing {
     pub holder: Option<String>,
     /// Whether the process of a run in `alive` is known to be alive.
     proven_alive: bool,
-    /// A removal whose requests may still take effect, whether its process is alive or not.
-    pub removing: Option<Removing>,
+    /// The removals whose requests may still take effect, whether their processes are alive or not.
+    pub removals: Vec<Removing>,
 }
 
 /// A removal in progress.
@@ -81,12 +81,21 @@ pub struct Standing {
 pub struct Removing {
     /// Full key of its mark.
     pub claim: String,
-    /// Run whose manifest it removes; empty if that is damaged.
+    /// Run whose manifest and objects it removes; empty if the manifest is damaged.
     pub run: String,
+    /// Whether the manifest is gone for certain, so that only objects of the run are being removed.
+    only_objects: bool,
     /// Its process, for messages.
     pub by: String,
     /// When the mark stops to count if its process is dead, in seconds since 1970.
     pub until: i64,
+}
+
+impl Removing {
+    /// Whether it can harm the backup of this run.
+    pub(crate) fn concerns(&self, run: &str) -> bool {
+        !self.only_objects || self.run == run
+    }
 }
 
 /// What the claim of an ended run records.
@@ -138,9 +147,7 @@ pub async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, Repo
             continue;
         }
         let Some(note) = read(root, claim).await? else { continue };
-        if standing.removing.is_none() {
-            standing.removing = note.removing(root, claim, age);
-        }
+        standing.removals.extend(note.removing(root, claim, age));
         if decided {
             continue;
         }
@@ -155,7 +162,9 @@ pub async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, Repo
             // Its run removed and wrote nothing, so the older claims count.
             Phase::Claiming => {}
             // Without its manifest, a classic backup is nothing but objects.
-            Phase::Holding | Phase::Removing => standing.seen = Some(claim.modified),
+            Phase::Holding | Phase::Removing | Phase::Clearing => {
+                standing.seen = Some(claim.modified)
+            }
             Phase::Ended => {
                 let Note { late, left, .. } = note;
                 standing.ended = Some(Ended { seen: claim.modified, late, left });
@@ -194,9 +203,12 @@ impl Note {
             true => LATE,
             false => DEAD,
         };
-        (self.phase == Phase::Removing && age < counts).then(|| Removing {
+        let only_objects = self.phase == Phase::Clearing;
+        let removes = only_objects || self.phase == Phase::Removing;
+        (removes && age < counts).then(|| Removing {
             claim: claim.key.clone(),
             run: self.run.clone(),
+            only_objects,
             by: self.describe(),
             until: claim.modified.saturating_add(counts),
         })

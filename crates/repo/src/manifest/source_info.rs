@@ -51,8 +51,8 @@ pub struct SourceInfo {
 /// Bytes of redo log that a server writes without any change, with a margin.
 const IDLE_REDO: u64 = 1024;
 
-/// Length limit of one value, in bytes.
-const MAX_VALUE: usize = 4096;
+/// Length limit of one value, in bytes: a set of GTIDs may be long.
+const MAX_VALUE: usize = 64 << 10;
 
 impl SourceInfo {
     /// The log sequence number of an increment that ends where its base ends, although its server was
@@ -119,13 +119,24 @@ fn time_of_uuid(uuid: &str) -> Option<Timestamp> {
     Timestamp::from_second(i64::try_from(since_1970 / 10_000_000).ok()?).ok()
 }
 
-/// The value of `key = value` in `text`.
+/// The value of `key = value` in `text`. A set of GTIDs takes a line for each server, up to the quote that
+/// ends it.
 fn value(text: &str, key: &str) -> Option<String> {
-    let value = text.lines().find_map(|line| {
+    let mut lines = text.lines();
+    let first = lines.find_map(|line| {
         let (name, value) = line.split_once('=')?;
         (name.trim() == key).then_some(value.trim())
     })?;
-    (!value.is_empty() && value.len() <= MAX_VALUE).then(|| value.to_owned())
+    let mut value = first.to_owned();
+    if first.ends_with(',') && first.contains('\'') {
+        for line in lines.map(str::trim) {
+            value.push_str(line);
+            if !line.ends_with(',') {
+                break;
+            }
+        }
+    }
+    (!value.is_empty() && value.len() <= MAX_VALUE).then_some(value)
 }
 
 #[cfg(test)]
@@ -170,6 +181,23 @@ mod tests {
             let info = format!("binlog_pos = {text}\n");
             assert_eq!(SourceInfo::from_files(&files(&[("xtrabackup_info", &info)])), facts);
         }
+    }
+
+    #[test]
+    fn a_set_of_gtids_of_several_lines_is_read_to_its_end() {
+        let (a, b) =
+            ("11111111-2222-3333-4444-555555555555", "66666666-2222-3333-4444-555555555555");
+        let info = format!(
+            "binlog_pos = filename 'b.000001', position '342', GTID of the last change '{a}:1-5,\n{b}:1-7'\ninnodb_from_lsn = 0\n"
+        );
+        let facts = SourceInfo::from_files(&files(&[("xtrabackup_info", &info)]));
+        let noted = facts.binlog_pos.unwrap();
+        assert_eq!(noted.gtids().unwrap().to_string(), format!("{a}:1-5,{b}:1-7"));
+        assert!(!noted.as_str().contains("innodb"), "{noted:?}");
+        // Without its end, it is no set.
+        let cut = info.split_once('\n').unwrap().0;
+        let facts = SourceInfo::from_files(&files(&[("xtrabackup_info", cut)]));
+        assert_eq!(facts.binlog_pos.unwrap().gtids(), None);
     }
 
     #[test]

@@ -145,6 +145,14 @@ impl MariaDb {
         self.scratch
     }
 
+    /// Kills the server, as a crash does, and returns its data directory.
+    #[must_use]
+    pub fn kill(self) -> Scratch {
+        let Self { daemon, scratch, .. } = self;
+        drop(daemon);
+        scratch
+    }
+
     fn run(scratch: Scratch, datadir: PathBuf, options: &[&str]) -> Self {
         let socket = scratch.join("sock");
         let mut args = vec![

@@ -48,6 +48,25 @@ impl Store {
         Ok(found)
     }
 
+    /// Like [`Store::list`], only the objects behind `prefix/after` in byte order of the keys. Costs one
+    /// request for each 1000 of them where the store can begin a listing there.
+    ///
+    /// # Errors
+    /// Any error, after all retries.
+    pub async fn list_after(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, StoreError> {
+        let path = path_of(Operation::List, prefix)?;
+        let offset = path_of(Operation::List, &format!("{prefix}/{after}"))?;
+        let found = self.retrying(Operation::List, prefix, || async {
+            let found = self.objects.list_with_offset(Some(&path), &offset);
+            without_doubles(timely(found.map_ok(listed).try_collect()).await?)
+        });
+        let mut found = found.await.or_else(none_if_missing)?;
+        // A store may pass over the offset.
+        found.retain(|listed| listed.key.as_str() > offset.as_ref());
+        check_sizes(prefix, &found)?;
+        Ok(found)
+    }
+
     /// Like [`Store::list`], for a bucket with at most `most` objects below `prefix`; `None` if there are
     /// more. It reads one page more than the objects need at most.
     ///

@@ -23,10 +23,9 @@ impl Context {
         let request = CopyRequest {
             name,
             to: place.name,
-            unverified: args.unverified,
-            alone: args.alone,
+            options: args.options,
             keys,
-            accept: args.unsealed.accept(&args.opening),
+            accept: args.opening.accept,
             within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
             lock,
         };

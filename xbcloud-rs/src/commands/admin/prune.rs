@@ -2,8 +2,11 @@
 
 use std::io::Write as _;
 
-use xb_backup::{Candidate, Keep, PruneStep, Session, Verdict, plan_prune};
-use xb_cli::{Failure, Log, format_count};
+use xb_backup::{
+    Candidate, Keep, LogVerdict, PruneStep, Session, Verdict, kept_backups, plan_log_prune,
+    plan_prune, prune_logs,
+};
+use xb_cli::{Failure, Log, format_count, format_size};
 use xb_repo::list::{Listing, State};
 use xb_repo::resolve::Known;
 
@@ -15,11 +18,11 @@ use crate::report;
 
 impl Context {
     pub(crate) fn prune(&self, args: &PruneArgs) -> Result<(), Failure> {
-        let Some(keep) = args.keep.given()? else {
+        let Some(keep) = rules(&args.keep)? else {
             return Err(Failure::usage("no retention rule is given")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         };
-        let pruned = self.prune_root(args.place.as_deref(), &keep, args.yes, None, &args.common)?;
+        let pruned = self.prune_root(args.place.as_deref(), keep, args.yes, None, &args.common)?;
         report::printed(show(&self.log, &pruned, args.common.run.json))
     }
 
@@ -39,6 +42,7 @@ impl Context {
             let session = Session { root, resources, observer, cancel };
             let Session { root, cancel, .. } = &session;
             let listed = cancel.or(xb_repo::list::list_by_key(root)).await?;
+            let sound = listed.sound.clone();
             let known = Known::read_before(&listed.catalogue, listed.sound);
             let mut candidates = Candidate::all(&listed.lines);
             for candidate in &mut candidates {
@@ -63,9 +67,27 @@ impl Context {
                 }
                 false => None,
             };
-            Ok(Pruned { plan, left, gone })
+            let goes = |name: &str| plan.iter().any(|of| of.name == name && of.goes());
+            let logs = match &gone {
+                None => plan_log_prune(&session, &kept_backups(&sound, goes)).await?,
+                Some(gone) => prune_logs(&session, kept_backups(&sound, |_| false), gone).await?,
+            };
+            Ok(Pruned { plan, left, gone, logs })
         };
         Ok(self.with_progress("prune", &common.run, None, run)?.0)
+    }
+}
+
+/// The rules; `None` if none is given.
+///
+/// # Errors
+/// All given rules keep nothing.
+pub(crate) fn rules(keep: &Keep) -> Result<Option<&Keep>, Failure> {
+    match (keep.is_empty(), keep.keeps_nothing()) {
+        (true, _) => Ok(None),
+        (false, false) => Ok(Some(keep)),
+        (false, true) => Err(Failure::usage("the retention rules keep nothing: each number is 0")
+            .hint("give at least one rule above 0, or no rule")),
     }
 }
 
@@ -76,13 +98,15 @@ pub(crate) struct Pruned {
     pub(crate) left: Vec<Listing>,
     /// Names of the removed backups, if it was not only planned.
     pub(crate) gone: Option<Vec<String>>,
+    /// What goes of the archived logs of each server.
+    pub(crate) logs: Vec<LogVerdict>,
 }
 
-fn show(log: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
-    let Pruned { plan, left, gone } = pruned;
+fn show(tell: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
+    let Pruned { plan, left, gone, logs } = pruned;
     let mut out = std::io::stdout().lock();
     if json {
-        let value = serde_json::json!({ "plan": plan, "left_alone": left, "removed": gone });
+        let value = serde_json::json!({ "plan": plan, "left_alone": left, "removed": gone, "binlog": logs });
         serde_json::to_writer_pretty(&mut out, &value)?;
         return writeln!(out);
     }
@@ -97,9 +121,18 @@ fn show(log: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
     for line in left {
         writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line))?;
     }
+    for log in logs {
+        let what = match (&log.kept, gone) {
+            (Some(why), _) => format!("all of it stays: {why}"),
+            (None, _) if log.segments == 0 => continue,
+            (None, Some(_)) => format!("removed {}", of_log(log)),
+            (None, None) => format!("would remove {}", of_log(log)),
+        };
+        tell.info(format!("binary log of {}: {what}", log.server));
+    }
     let backups = |number: usize| format_count(number as u64, "backup");
     let go = plan.iter().filter(|verdict| verdict.goes()).count();
-    log.info(match gone {
+    tell.info(match gone {
         Some(gone) => format!("removed {}, kept {}", backups(gone.len()), plan.len() - gone.len()),
         None if go == 0 => format!("nothing to remove, {} kept", backups(plan.len())),
         None => format!(
@@ -109,4 +142,8 @@ fn show(log: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
         ),
     });
     Ok(())
+}
+
+fn of_log(log: &LogVerdict) -> String {
+    format!("{} ({})", format_count(log.segments, "segment"), format_size(log.bytes))
 }

@@ -17,8 +17,8 @@ impl Context {
         }
         let request = RewrapRequest {
             name,
-            accept_unvouched: args.opening.accept_unvouched,
-            keys: crate::keys::opening(false, &args.opening, &self.log)?,
+            accept_unvouched: args.accept_unvouched,
+            keys: crate::keys::keys(false, &args.identities, &args.keys, &self.log)?,
             add,
             remove: match (args.new.keep, &args.remove[..]) {
                 (true, _) => Some(Vec::new()),

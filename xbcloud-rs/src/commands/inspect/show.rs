@@ -17,7 +17,7 @@ impl Context {
         let request = ShowRequest {
             name,
             keys: crate::keys::opening(false, &args.opening, &self.log)?,
-            accept: args.unsealed.accept(&args.opening),
+            accept: args.opening.accept,
             memory: memory(&args.common.run),
         };
         let (shown, _) =

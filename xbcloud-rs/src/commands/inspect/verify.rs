@@ -8,7 +8,7 @@ use xb_repo::root::Root;
 use xb_repo::verification::{Level, VerifyReport};
 
 use crate::args::RunOptions;
-use crate::args::catalogue::{LevelArg, TrialOptions, VerifyArgs};
+use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, resources};
 use crate::commands::program_output::ProgramOutput;
 use crate::report;
@@ -21,16 +21,16 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let request = VerifyRequest {
             name,
-            level: args.level.map_or(Level::Pages, LevelArg::level),
+            level: args.level.unwrap_or(Level::Pages),
             keys: crate::keys::opening(true, &args.opening, &self.log)?,
-            accept: args.unsealed.accept(&args.opening),
+            accept: args.opening.accept,
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
         let (found, end) = self.verify_backup(root, request, &args.trial, &args.common.run)?;
         report::printed(verified(&self.log, &found, &end, args.common.run.json))?;
         judged(&found)?;
         match args.level {
-            Some(asked) if found.reached < Some(asked.level()) => Err(not_reached(&found)),
+            asked @ Some(_) if found.reached < asked => Err(not_reached(&found)),
             _ => Ok(()),
         }
     }
@@ -40,22 +40,20 @@ impl Context {
         &self,
         root: Root,
         request: VerifyRequest,
-        options: &TrialOptions,
+        trial: &Trial,
         run: &RunOptions,
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
-        let trial = Trial {
-            scratch_dir: options.server.scratch_dir.clone(),
-            prepare: options.server.prepare(),
-            server: options.server.start(),
-            statements: options.check_sql.clone(),
-        };
+        if trial.until.is_some() && request.level < Level::Restore {
+            return Err(Failure::usage("--until replays the log in a trial restore")
+                .hint("ask for level restore, or leave --until out"));
+        }
         let output = ProgramOutput::new(&self.log);
         self.with_session("verify", run, (root, resources(run)), |session| async move {
             if request.level < Level::Restore {
                 return xb_backup::verify(&session, &request).await;
             }
             let found =
-                xb_backup::verify_by_restore(&session, request, &trial, &output.on_line()).await;
+                xb_backup::verify_by_restore(&session, request, trial, &output.on_line()).await;
             found.inspect_err(|error| output.explain(error))
         })
     }

@@ -33,7 +33,7 @@ impl Context {
         let request = GetRequest {
             files: selection(&args.files, &args.globs)?,
             as_stored: args.as_stored,
-            accept: args.unsealed.accept(&args.opening),
+            accept: args.opening.accept,
             ..request
         };
         let run = &args.common.run;

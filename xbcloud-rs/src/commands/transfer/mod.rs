@@ -5,3 +5,4 @@ pub(crate) mod producer;
 pub(crate) mod put;
 pub(crate) mod rescue;
 mod restore;
+mod until;

@@ -424,7 +424,7 @@ pub(crate) fn lock_guard(args: &ProducerOptions) -> LockGuard {
 
 /// The FIFOs to read from, if there are several streams.
 fn fifos(run: &RunOptions, put: &PutOptions) -> Result<Option<Fifos>, Failure> {
-    let fifos = run.fifo.fifos(put.stream.dialect.into())?;
+    let fifos = run.fifo.fifos(put.stream.dialect)?;
     if fifos.is_some() && put.stream.raw {
         return Err(Failure::usage("--raw works only with one stream")
             .hint("remove --fifo-streams, or --raw"));
@@ -444,7 +444,7 @@ fn xbstream(stream: &StreamOptions, stock: bool) -> Result<Content, Failure> {
         (None, false) if stock => EndRule::KnownProducerOrPart,
         (None, false) => EndRule::KnownProducer,
     };
-    Ok(Content::Xbstream(XbstreamInput { rule, dialect: stream.dialect.into() }))
+    Ok(Content::Xbstream(XbstreamInput { rule, dialect: stream.dialect }))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ const BUFFER: usize = 1 << 20;
 
 impl Context {
     pub(crate) fn rescue(&self, args: &RescueArgs) -> Result<(), Failure> {
-        if args.into.is_none() {
+        if args.tables.into.is_none() {
             xb_cli::refuse_terminal_output(
                 "redirect it: xbcloud-rs rescue ... > dump.sql, or name a server with --into",
             )?;
@@ -25,20 +25,8 @@ impl Context {
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
-        let options = &args.server;
-        let request = RescueRequest {
-            name,
-            keys,
-            accept: args.unsealed.accept(&args.opening),
-            tables: args.tables.clone(),
-            new_name: args.new_name.clone(),
-            filter: args.filter.clone(),
-            into: args.into.clone(),
-            replace: args.replace,
-            scratch_dir: options.scratch_dir.clone(),
-            prepare: options.prepare(),
-            server: options.start(),
-        };
+        let request =
+            RescueRequest { name, keys, accept: args.opening.accept, tables: args.tables.clone() };
         let output = ProgramOutput::new(&self.log);
         let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;
         let dump = BufWriter::with_capacity(BUFFER, File::from(stdout));
@@ -64,7 +52,7 @@ fn rescued(log: &Log, args: &RescueArgs, found: &RescueReport, end: &ProgressEnd
                 "table": table.table, "new_name": table.new_name, "rows": table.rows, "left_out": table.left_out,
             }),
         );
-        let proof = if args.into.is_some() { ", compared with the backup" } else { "" };
+        let proof = if args.tables.into.is_some() { ", compared with the backup" } else { "" };
         let without = match table.left_out.is_empty() {
             true => String::new(),
             false => format!("; without its {}", table.left_out.join(" and ")),

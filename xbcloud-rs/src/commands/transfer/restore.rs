@@ -1,44 +1,34 @@
 //! `restore`: writes a backup into files.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use xb_backup::{GetRequest, OnLine, Owner, PrepareOptions, PrepareSync, Ready, RestoreOptions};
+use xb_backup::{GetRequest, OnLine, Owner, Ready};
 use xb_cli::Failure;
-use xb_pipeline::Durability;
 
-use crate::args::{PrepareSyncArg, RestoreArgs, Sync};
+use crate::args::RestoreArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::{get_request, selection};
 use crate::report;
 
 impl Context {
     pub(crate) fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
+        if let Some(stop) = &args.until.until {
+            return self.restore_until(args, stop);
+        }
+        let target = target(args)?;
         let (root, name) = self.which(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         self.reporting.name(&name);
-        let ready = ready(args)?;
+        let ready = ready(args, target);
         let request = get_request(name, keys);
         let request = GetRequest {
-            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare.is_some()),
-            accept: args.unsealed.accept(&args.opening),
+            files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare().is_some()),
+            accept: args.opening.accept,
             ..request
         };
-        let how = RestoreOptions {
-            durability: match args.sync {
-                Sync::File => Durability::File,
-                Sync::End => Durability::End,
-                Sync::None => Durability::None,
-            },
-            decompress: !args.no_decompress,
-            check_room: !args.no_space_check,
-            room_beside: 0,
-        };
-        let talk: OnLine = {
-            let log = self.log.clone();
-            Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
-        };
-        let (target, run) = (&args.target_dir, &args.common.run);
+        let (talk, how, run) = (self.passing_on(), args.how, &args.common.run);
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
                 xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
@@ -48,41 +38,32 @@ impl Context {
         }
         let (report, end) = outcome?;
         self.reporting.restore(&report);
-        report::restore_done(&self.log, args, &report, &end);
+        report::restore_done(&self.log, (args, target), &report, &end);
         for (name, restored) in &report.restored {
             report::unsealed(&self.log, keyed, name, &restored.get);
         }
         Ok(())
     }
+
+    /// Shows the lines of programs that run on the restored files.
+    pub(super) fn passing_on(&self) -> OnLine {
+        let log = self.log.clone();
+        Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
+    }
+}
+
+/// The directory to restore into.
+pub(super) fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
+    args.target_dir.as_deref().ok_or_else(|| Failure::usage("--target-dir is missing"))
 }
 
 /// Steps after the files are restored.
-fn ready(args: &RestoreArgs) -> Result<Ready, Failure> {
-    let options = &args.ready;
-    let prepare = match options.prepare || options.export {
-        false => None,
-        true => Some(PrepareOptions {
-            program: options.prepare_program.clone(),
-            use_memory: options.use_memory.map(|size| size.bytes()),
-            sync: match options.prepare_sync {
-                PrepareSyncArg::End => PrepareSync::End,
-                PrepareSyncArg::Program => PrepareSync::Program,
-            },
-            export: options.export,
-            options: options.prepare_opts.clone(),
-        }),
-    };
-    let owner = match &options.owner {
-        Some(text) => Some(crate::owner::owner(text)?),
-        // Only root may change owners.
-        None if rustix::process::geteuid().is_root() => Owner::of_parent(&args.target_dir),
-        None => None,
-    };
-    Ok(Ready {
-        prepare,
-        alone: options.alone,
-        galera: options.galera,
-        donor: options.check_donor.clone(),
-        owner,
-    })
+pub(super) fn ready(args: &RestoreArgs, target: &Path) -> Ready {
+    let mut ready = args.ready.clone();
+    ready.prepare |= args.until.until.is_some();
+    // Only root may change owners.
+    if ready.owner.is_none() && rustix::process::geteuid().is_root() {
+        ready.owner = Owner::of_parent(target);
+    }
+    ready
 }

@@ -3,8 +3,11 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use xb_backup::{CancelToken, CheckLine, CheckState, check_keys, check_producer, check_store};
-use xb_cli::{Exit, Failure, format_size};
+use xb_backup::{
+    CancelToken, CheckLine, CheckState, check_binlog, check_keys, check_producer, check_store,
+    source_access,
+};
+use xb_cli::{Exit, Failure, format_size, host_name};
 
 use crate::args::{BackupOptions, CheckArgs, CheckpointArg, ProducerOptions, RunOptions};
 use crate::commands::context::Context;
@@ -40,6 +43,7 @@ impl Context {
         }
         lines.extend(self.check_the_producer(&args.backup, run)?);
         lines.extend(folders(&args.backup.producer_options));
+        lines.extend(self.check_the_binlog(args)?);
         report::printed(print(&lines, run.json))?;
         let failed = lines.iter().filter(|line| line.state == CheckState::Failed).count();
         match failed {
@@ -63,6 +67,30 @@ impl Context {
         };
         let check =
             |_, cancel: CancelToken| async move { cancel.or(check_store(&root, lock)).await };
+        Ok(self.with_progress("check", &args.common.run, None, check)?.0)
+    }
+
+    /// Only who archives the log is told of its settings.
+    fn check_the_binlog(&self, args: &CheckArgs) -> Result<Vec<CheckLine>, Failure> {
+        let server = args.backup.put.server.clone().or_else(host_name);
+        let source = &args.source;
+        let is_asked = args.binlog || source.source.is_some() || source.login_file.is_some();
+        // A store that cannot be read has its own line.
+        let root = root_place(args.place.as_deref(), &args.common).ok();
+        let find = |_, cancel: CancelToken| async move {
+            let Some(root) = root else { return Ok(Vec::new()) };
+            cancel.or(xb_repo::archive::listing::servers(&root)).await
+        };
+        if !is_asked {
+            let found = self.with_progress("check", &args.common.run, None, find);
+            let servers = found.map(|(servers, _)| servers).unwrap_or_default();
+            if !server.is_some_and(|server| servers.contains(&server)) {
+                return Ok(Vec::new());
+            }
+        }
+        let access = source_access(source.source.as_deref(), source.login_file.as_deref());
+        let access = access.map_err(report::failure)?;
+        let check = |_, cancel: CancelToken| async move { cancel.or(check_binlog(access)).await };
         Ok(self.with_progress("check", &args.common.run, None, check)?.0)
     }
 

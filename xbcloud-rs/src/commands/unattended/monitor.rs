@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use xb_backup::ArchiveState;
 use xb_cli::Failure;
-use xb_job::{Found, Limits, Verdict, judge};
 use xb_repo::list::{Listing, State};
 use xb_repo::verification::Level;
 
 use crate::args::run::MonitorArgs;
 use crate::cache;
 use crate::commands::context::Context;
+use crate::job::{Found, FoundArchive, Limits, Verdict, judge};
 use crate::place::root_place;
 
 impl Context {
@@ -20,17 +22,28 @@ impl Context {
         let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
             let cache = cache::of_root(args.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
-                cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await
+                let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
+                let archives = cancel.or(xb_backup::archive_states(&root)).await?;
+                Ok((listings, archives))
             })
         });
         let verdict = match &listed {
             // A wrong command line is no state of the repository.
             Err(failure) if failure.exit() == xb_cli::Exit::Usage => return listed.map(drop),
             Err(failure) => Verdict::unknown(&failure.line()),
-            Ok((listings, _)) => {
-                let limits = Limits { age: args.max_age, proof_age: args.max_proof_age };
+            Ok(((listings, archives), _)) => {
+                let limits = Limits {
+                    age: args.max_age,
+                    proof_age: args.max_proof_age,
+                    archive_age: Some(args.max_binlog_age),
+                };
                 let found = by_server(listings, args);
-                judge(name.unwrap_or("repository"), &found, limits)
+                let archives: Vec<FoundArchive> = archives
+                    .iter()
+                    .filter(|archive| is_wanted(args, Some(&archive.server)))
+                    .map(|archive| found_archive(archive, listings, Timestamp::now()))
+                    .collect();
+                judge(name.unwrap_or("repository"), &found, &archives, limits)
             }
         };
         Err(Failure::verdict(verdict.line, verdict.code))
@@ -42,19 +55,41 @@ const SKEW: i64 = 3600;
 
 /// The findings about each server that is asked for.
 fn by_server(listings: &[Listing], args: &MonitorArgs) -> Vec<Found> {
-    let wanted = |server: &Option<String>| match (&args.server, server) {
-        (Some(wanted), server) => server.as_ref() == Some(wanted),
-        (None, Some(server)) => !args.ignore_server.contains(server),
-        (None, None) => true,
-    };
+    let wanted = |server: &Option<String>| is_wanted(args, server.as_ref());
     let complete = listings.iter().filter(|line| is_backup(line));
     let servers: BTreeSet<&Option<String>> =
         complete.map(|line| &line.server).filter(|server| wanted(server)).collect();
-    let level = args.proof_level.level();
+    let level = args.proof_level;
     match servers.is_empty() {
         // There may be damage all the same.
         true => vec![found(listings, &args.server, level)],
         false => servers.into_iter().map(|server| found(listings, server, level)).collect(),
+    }
+}
+
+fn is_wanted(args: &MonitorArgs, server: Option<&String>) -> bool {
+    match (&args.server, server) {
+        (Some(wanted), server) => server == Some(wanted),
+        (None, Some(server)) => !args.ignore_server.contains(server),
+        (None, None) => true,
+    }
+}
+
+/// The findings about an archive of a binary log.
+fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -> FoundArchive {
+    let age = |at: Timestamp| {
+        Duration::from_secs(u64::try_from(now.as_second() - at.as_second()).unwrap_or_default())
+    };
+    let own = |line: &&Listing| {
+        is_backup(line) && line.server.as_ref().is_none_or(|server| *server == archive.server)
+    };
+    let newest = listings.iter().filter(own).filter_map(|line| line.finished).max();
+    let gap = archive.gaps.iter().rev().find(|(at, _)| newest.is_none_or(|newest| newest < *at));
+    FoundArchive {
+        server: archive.server.clone(),
+        behind: archive.stored_until.map(age),
+        silent: archive.alive.map(age),
+        gap: gap.map(|(_, reason)| reason.clone()),
     }
 }
 

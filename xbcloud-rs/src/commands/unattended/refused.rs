@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 use jiff::Timestamp;
 use xb_cli::{Exit, Failure, Log, Personality, host_name};
-use xb_job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 
 use crate::commands::context::TOOL;
 use crate::commands::unattended::run::{commands, is_collected, write};

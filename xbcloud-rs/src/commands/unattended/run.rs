@@ -4,19 +4,20 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use xb_backup::{BackupError, CopyRequest, Keep, VerifyRequest};
+use xb_backup::{BackupError, CopyOptions, CopyRequest, Keep, VerifyRequest};
 use xb_cli::{
     Failure, OrFail as _, Personality, Readers, Secret, Signals, check_writable, host_name,
     write_whole,
 };
-use xb_job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
+use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
@@ -90,7 +91,7 @@ impl Job<'_> {
         }
         (self.place, self.generated) =
             new_name(args.name.as_deref(), &args.name_template, &args.common)?;
-        args.keep.given()?;
+        rules(&args.keep)?;
         installed_producer(&args.backup)?;
         lock(args.to_retain, args.to_retain_mode)?;
         crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log).map(drop)
@@ -142,12 +143,12 @@ impl Job<'_> {
         }
         self.compare(&place);
         if let Some(level) = args.verify.0 {
-            self.stage("verify", || self_verify(context, args, &place, level.level()))?;
+            self.stage("verify", || self_verify(context, args, &place, level))?;
         }
         if let Some(to) = &args.copy_to {
             self.stage("copy", || self_copy(context, args, (&place, to), &name))?;
         }
-        let keep = args.keep.keep();
+        let keep = args.keep;
         if !keep.is_empty() {
             self.stage("prune", || prune(context, args, &place, &keep))?;
         }
@@ -272,7 +273,7 @@ impl Job<'_> {
             ("backup", true),
             ("verify", args.verify.0.is_some()),
             ("copy", args.copy_to.is_some()),
-            ("prune", !args.keep.keep().is_empty()),
+            ("prune", !args.keep.is_empty()),
         ];
         for (stage, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             if !self.result.stages.iter().any(|own| own.stage == stage) {
@@ -293,7 +294,7 @@ impl Job<'_> {
         let document = self.result.to_json();
         let run = &self.args.common.run;
         let send = |_, cancel: xb_backup::CancelToken| async move {
-            let sending = xb_job::send_heartbeat(url.expose(), &document);
+            let sending = crate::job::send_heartbeat(url.expose(), &document);
             let sending = async { Ok::<_, BackupError>(sending.await) };
             cancel.or(sending).await
         };
@@ -400,8 +401,7 @@ fn self_copy(
     let request = CopyRequest {
         name,
         to: to.name,
-        unverified: args.verify.0.is_none(),
-        alone: false,
+        options: CopyOptions { unverified: args.verify.0.is_none(), alone: false },
         keys: crate::keys::keys(false, &args.identities, &args.backup.keys, &context.log)?,
         accept: xb_backup::Accept::default(),
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
@@ -438,7 +438,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Whether the collector reads this file. A directory is refused as one.
-pub(super) fn is_collected(path: &Path) -> bool {
+pub(crate) fn is_collected(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
 }
 

@@ -124,7 +124,7 @@ async fn missing_bases(
     request: &CopyRequest,
     manifest: &Manifest,
 ) -> Result<Vec<BackupName>, BackupError> {
-    if request.alone || !manifest.is_incremental() {
+    if request.options.alone || !manifest.is_incremental() {
         return Ok(Vec::new());
     }
     let links = match chain(from, &request.name).await {
@@ -152,7 +152,7 @@ async fn base_is_there(
     request: &CopyRequest,
     memory: u64,
 ) -> Result<(), BackupError> {
-    if request.alone || !manifest.is_incremental() {
+    if request.options.alone || !manifest.is_incremental() {
         return Ok(());
     }
     let refused = |what: String| {
@@ -240,7 +240,9 @@ impl Copying<'_> {
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
-        let packed = source.manifest.layout == Layout::Packed;
+        let (packed, run) = (source.manifest.layout == Layout::Packed, &source.manifest.run);
+        // An earlier copy of the run may be on its way out, with the same keys.
+        cancel.or(settled(to, name, run)).await?;
         let objects = cancel.or(self.objects()).await?;
         let there = cancel.or(self.there(&keys.to)).await?;
         let known = cancel.or(self.sums()).await?;
@@ -288,12 +290,11 @@ impl Copying<'_> {
         } else {
             cancel.or(self.classic_is_there(claim, &ledger)).await?;
         }
-        cancel.or(settled(to, name)).await?;
+        cancel.or(settled(to, name, run)).await?;
         if let Some(signal) = cancel.signal() {
             return Err(BackupError::Interrupted(signal));
         }
         // Not cancellable: otherwise it would be unknown whether the manifest exists.
-        let run = &source.manifest.run;
         commit(to, name, run, source.bytes.clone()).await?;
         // A process that took this run for dead may have begun to remove its objects before our
         // claim.
@@ -301,7 +302,7 @@ impl Copying<'_> {
             take_back(to, name, run, claim).await?;
             return Err(error);
         }
-        if !request.alone {
+        if !request.options.alone {
             recheck_base(to, name, &source.copied, claim).await?;
         }
         Ok(confirm_commit(to, name, claim, run).await?)

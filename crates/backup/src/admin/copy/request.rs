@@ -14,10 +14,8 @@ pub struct CopyRequest {
     pub name: BackupName,
     /// Name of the copy.
     pub to: BackupName,
-    /// Copy the backup even if it is not verified.
-    pub unverified: bool,
-    /// Copy an incremental backup without the backups that it needs and that are missing at the destination.
-    pub alone: bool,
+    /// What is copied although it may not be restorable.
+    pub options: CopyOptions,
     /// Keys of a sealed backup. Required only if the copy gets another name. With keys, the backup
     /// must be sealed, and only a verification record that a key authenticates counts.
     pub keys: Keys,
@@ -28,6 +26,18 @@ pub struct CopyRequest {
     pub within_store: Option<u64>,
     /// Object lock for all objects of the copy and of the backups that it needs, the manifest last.
     pub lock: Option<Lock>,
+}
+
+/// What is copied although it may not be restorable.
+#[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct CopyOptions {
+    /// Copy the backup even if it is not verified
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub unverified: bool,
+    /// Copy an incremental backup even if its base is missing at the destination
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub alone: bool,
 }
 
 impl CopyRequest {

@@ -52,7 +52,7 @@ impl Source {
             let id = manifest.stream_id().filter(|_| !manifest.is_carried());
             mac = key.zip(id).map(|(key, id)| key.manifest_key(&id));
         }
-        if !request.unverified {
+        if !request.options.unverified {
             let results = records::results(from, name, &stored.digest(), mac.as_ref()).await?;
             let proof = Proof::of(&results.results);
             if mac.is_some() && !proof.reaches(Level::Checksum) && proof.failed.is_none() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use xb_repo::chain::refuse_dependents;
 use xb_repo::claim::Claim;
-use xb_repo::claim::mark::Mark;
+use xb_repo::claim::mark::{Mark, Removed};
 use xb_repo::error::RepoError;
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::records;
@@ -125,17 +125,24 @@ impl Removal {
         let Self { name, plan, root, held } = self;
         let removed = match held {
             Held::Claimed(claim) => {
-                return Ok(WithoutManifest { name, plan, root, claim: Some(claim) });
+                return Ok(WithoutManifest { name, plan, root, held: After::Claimed(claim) });
             }
             Held::Marked(mark) => mark.remove_manifest().await?,
         };
         if plan.how.claimed {
             let (claim, root) = removed.hold().await?;
-            return Ok(WithoutManifest { name, plan, root, claim: Some(claim) });
+            return Ok(WithoutManifest { name, plan, root, held: After::Claimed(claim) });
         }
-        removed.free().await;
-        Ok(WithoutManifest { name, plan, root, claim: None })
+        Ok(WithoutManifest { name, plan, root, held: After::Marked(Box::new(removed)) })
     }
+}
+
+/// What keeps others away once the manifest is gone.
+enum After {
+    /// The mark of a packed run: a copy of it has the same keys.
+    Marked(Box<Removed>),
+    /// A claim, if the objects have no RUN.
+    Claimed(Claim),
 }
 
 /// A removal whose manifest is gone, if there was one, and whose objects are still there.
@@ -144,8 +151,7 @@ pub(crate) struct WithoutManifest {
     plan: DeletionPlan,
     /// ROOT for changes.
     root: Root,
-    /// Claim, if the objects have no RUN.
-    claim: Option<Claim>,
+    held: After,
 }
 
 impl WithoutManifest {
@@ -157,20 +163,32 @@ impl WithoutManifest {
     /// Removes the objects.
     ///
     /// # Errors
-    /// [`RepoError::Store`]. What is left can be deleted again, or by `gc`: the claim does not end,
-    /// because the objects that are left have no RUN.
+    /// [`RepoError::Store`]. What is left can be deleted again, or by `gc`. The claim or mark does not
+    /// end, because requests may still arrive.
     pub(crate) async fn remove_objects(self) -> Result<Deleted, BackupError> {
-        let Self { name, plan, root, claim } = self;
+        let Self { name, plan, root, held } = self;
+        let root = match &held {
+            After::Marked(removed) => removed.clear().await?,
+            After::Claimed(_) => root,
+        };
         let objects = plan.objects.len() as u64;
         // The records went with the manifest, and there may be new ones of a new backup.
         let records = records::keys(&name).map(|key| root.key(&key));
         let keys = plan.objects.into_iter().map(|object| object.key);
         let keys = keys.filter(|key| !records.contains(key)).collect();
         root.store().delete_all(keys).await?;
-        if let Some(claim) = claim {
-            claim.end().await;
+        match held {
+            After::Marked(removed) => removed.free().await,
+            After::Claimed(claim) => claim.end().await,
         }
         Ok(Deleted { objects, left: plan.how.left })
+    }
+
+    /// Leaves the objects of a packed run to `gc`.
+    pub(crate) async fn leave_objects(self) {
+        if let After::Marked(removed) = self.held {
+            removed.free().await;
+        }
     }
 }
 

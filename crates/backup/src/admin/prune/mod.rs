@@ -15,7 +15,7 @@ use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
 use crate::admin::delete;
-use crate::admin::delete::removal::{Removal, settle};
+use crate::admin::delete::removal::{Removal, WithoutManifest, settle};
 use crate::admin::prune::verdict::Verdict;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -87,15 +87,19 @@ pub async fn prune_known(
             done(name.as_str(), Step::Kept(why));
         }
         let mut failed = began.err().or(settled.failed);
-        let mut ended = false;
+        let (mut ended, mut left) = (false, Vec::new());
         for removed in settled.gone {
             // Without its manifest, it is no backup any more, even if objects are left.
             let name = removed.name().to_string();
             gone.push(name.clone());
             let cleared = match (ended, cancel.signal()) {
-                (true, _) => Ok(false),
-                (false, Some(signal)) => Err(BackupError::Interrupted(signal)),
                 (false, None) => cancel.or(removed.remove_objects()).await.map(|_| true),
+                (ended, signal) => {
+                    left.push(removed);
+                    signal
+                        .filter(|_| !ended)
+                        .map_or(Ok(false), |s| Err(BackupError::Interrupted(s)))
+                }
             };
             let all = matches!(cleared, Ok(true));
             done(&name, if all { Step::Removed } else { Step::ObjectsLeft });
@@ -104,6 +108,8 @@ pub async fn prune_known(
                 failed.get_or_insert(error);
             }
         }
+        let freeing = join_all(left.into_iter().map(WithoutManifest::leave_objects));
+        let _ = tokio::time::timeout(GIVE_UP, freeing).await;
         if let Some(failed) = failed {
             return Err(failed);
         }

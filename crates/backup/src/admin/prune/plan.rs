@@ -13,16 +13,22 @@ use crate::admin::prune::verdict::{Verdict, Why};
 /// Retention rules. Each rule keeps backups independently; days, weeks (from Monday) and months are
 /// UTC, and only periods with a backup count. All rules apply to each server separately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Keep {
-    /// Keep this many of the newest backups.
-    pub last: usize,
-    /// Keep the newest backup of each of this many most recent days.
-    pub daily: usize,
-    /// Keep the newest backup of each of this many most recent weeks.
-    pub weekly: usize,
-    /// Keep the newest backup of each of this many most recent months.
-    pub monthly: usize,
-    /// Keep all backups up to this age.
+    /// Keep the newest N backups
+    #[cfg_attr(feature = "clap", arg(id = "keep-last", long, value_name = "N"))]
+    pub last: Option<usize>,
+    /// Keep the newest backup of each of the last N days
+    #[cfg_attr(feature = "clap", arg(id = "keep-daily", long, value_name = "N"))]
+    pub daily: Option<usize>,
+    /// Keep the newest backup of each of the last N weeks
+    #[cfg_attr(feature = "clap", arg(id = "keep-weekly", long, value_name = "N"))]
+    pub weekly: Option<usize>,
+    /// Keep the newest backup of each of the last N months
+    #[cfg_attr(feature = "clap", arg(id = "keep-monthly", long, value_name = "N"))]
+    pub monthly: Option<usize>,
+    /// Keep all backups younger than AGE, such as 12h, 30d or 8w
+    #[cfg_attr(feature = "clap", arg(id = "keep-within", long, value_name = "AGE", value_parser = xb_option_files::parse_age))]
     pub within: Option<Duration>,
 }
 
@@ -31,6 +37,13 @@ impl Keep {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether the rules keep nothing: none is set, or each number is 0.
+    #[must_use]
+    pub fn keeps_nothing(&self) -> bool {
+        let numbers = [self.last, self.daily, self.weekly, self.monthly];
+        self.within.is_none() && numbers.iter().all(|number| number.unwrap_or(0) == 0)
     }
 }
 
@@ -92,8 +105,8 @@ fn keep_by_rules(
     // A host whose clock is behind makes backups that look old.
     let written = whole().rev().max_by_key(|(_, candidate)| candidate.written);
     written.into_iter().for_each(|(n, _)| note(*n, Why::Newest));
-    good.iter().take(keep.last).for_each(|(n, _)| note(*n, Why::Last));
-    let periods: [(usize, PeriodOf, Why); 3] = [
+    good.iter().take(keep.last.unwrap_or(0)).for_each(|(n, _)| note(*n, Why::Last));
+    let periods: [(Option<usize>, PeriodOf, Why); 3] = [
         (keep.daily, day, Why::Daily),
         (keep.weekly, week, Why::Weekly),
         (keep.monthly, month, Why::Monthly),
@@ -101,7 +114,7 @@ fn keep_by_rules(
     for (count, period, why) in periods {
         let mut seen = BTreeSet::new();
         for (n, candidate) in good {
-            if seen.len() < count && seen.insert(period(candidate.finished)) {
+            if seen.len() < count.unwrap_or(0) && seen.insert(period(candidate.finished)) {
                 note(*n, why.clone());
             }
         }

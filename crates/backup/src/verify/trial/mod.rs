@@ -6,6 +6,7 @@ mod check;
 mod held;
 mod outcome;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use check::{check_all, revive};
@@ -13,11 +14,13 @@ use held::Holdings;
 use outcome::Outcome;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
+use xb_repo::archive::plan::Stop;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::records::{self, VerifyResult};
 use xb_repo::root::Root;
+use xb_repo::verification::Replayed;
 
 use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
@@ -26,35 +29,44 @@ use super::{
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
+use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
 use crate::restore::RestoreOptions;
-use crate::restore::prepare::PrepareOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
 use crate::restore::room::{check_room, unpacked};
+use crate::scratch::Scratch;
 use crate::selection::Selection;
-use crate::server::private::{Server, ServerOptions, remove_links};
+use crate::server::private::{Server, remove_links};
 use crate::session::Session;
+use crate::until::{
+    ReplayOptions, UntilPlan, UntilRequest, plan_until, replay_onto, replaying_program,
+};
 
 /// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Trial {
-    /// Parent of the scratch directory, which is created and removed again. If not given: the
-    /// directory for temporary files.
-    pub scratch_dir: Option<PathBuf>,
-    /// Options for preparing the backup.
-    pub prepare: PrepareOptions,
-    /// Options for starting the server.
-    pub server: ServerOptions,
-    /// Statements that must succeed on the server.
+    /// The server, and the program that prepares the backup.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub private: PrivateServer,
+    /// SQL statement that must succeed on the restored server; repeatable
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "check-sql", long, value_name = "SQL", help_heading = "Private server")
+    )]
     pub statements: Vec<String>,
+    /// At level `restore`: replay the archived binary log first, up to a stop as in `restore --until`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "STOP", help_heading = "Private server"))]
+    pub until: Option<Stop>,
 }
 
 /// Verifies a backup up to [`Level::Restore`]. After all checks of [`verify`](super::verify), the
 /// backup is restored with its chain and prepared, a server is started on it that listens on a
 /// socket only, every table is checked, and the statements are run.
 ///
-/// The scratch directory and the server are removed before this function returns, also on failure.
+/// The scratch directory and the server are removed before this function returns, also on failure, and
+/// when the process is killed.
 /// The output of the programs goes to `talk`.
 ///
 /// # Errors
@@ -69,10 +81,12 @@ pub async fn verify_by_restore(
     let Session { root, observer, cancel, .. } = session;
     request.level = Level::Pages;
     // Those of the levels below, `fetch` and `prepare` of the restore, and `check`.
-    observer.expect_phases(phases(Level::Pages) + 3);
+    let replays = if trial.until.is_some() { 2 } else { 0 };
+    observer.expect_phases(phases(Level::Pages) + 3 + replays);
     // Checks what this host lacks before a read that may take hours.
-    let scratch = scratch(trial)?;
+    let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
     can_try(root, &request, trial, scratch.path(), cancel).await?;
+    let replay = replay_of(session, &mut request, trial).await?;
     let (mut report, mac) = up_to_pages(session, &request).await?;
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
@@ -90,7 +104,10 @@ pub async fn verify_by_restore(
         // Now it is known what the files take once they are decompressed.
         let room = report.unpacked_bytes.map_or(Ok(()), |bytes| check_room(scratch.path(), bytes));
         let outcome = match room {
-            Ok(()) => try_out(session, get, trial, scratch.path(), talk).await,
+            Ok(()) => {
+                let place = (scratch.path(), replay.as_ref());
+                try_out(session, get, trial, place, talk).await
+            }
             Err(what) => Err(no_room(scratch.path(), what)),
         };
         // Removed before any other error is returned, because the directory may be large.
@@ -121,6 +138,42 @@ pub async fn verify_by_restore(
         record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
     }
     Ok(report)
+}
+
+/// The log that a trial replays.
+struct Replay {
+    plan: UntilPlan,
+    program: PathBuf,
+}
+
+/// Reads the log that the trial replays, and checks that it can be.
+async fn replay_of(
+    session: &Session,
+    request: &mut VerifyRequest,
+    trial: &Trial,
+) -> Result<Option<Replay>, BackupError> {
+    let Some(stop) = &trial.until else { return Ok(None) };
+    let until = UntilRequest {
+        name: Some(request.name.clone()),
+        server: None,
+        stop: stop.clone(),
+        leave_out: BTreeSet::new(),
+        may_leave_out_ddl: false,
+    };
+    let mut get = GetRequest {
+        name: request.name.clone(),
+        files: Selection::default(),
+        as_stored: false,
+        keys: std::mem::take(&mut request.keys),
+        accept: request.accept,
+    };
+    let planned = plan_until(session, &until, &mut get).await;
+    request.keys = get.keys;
+    let plan = planned?;
+    let options =
+        ReplayOptions { server: trial.private.server.clone(), ..ReplayOptions::default() };
+    let program = replaying_program(session, &plan, &options).await?;
+    Ok(Some(Replay { plan, program }))
 }
 
 /// Why an undamaged backup did not reach the last level.
@@ -181,19 +234,6 @@ async fn record_of(
     }
 }
 
-fn scratch(trial: &Trial) -> Result<tempfile::TempDir, BackupError> {
-    let folder = trial.scratch_dir.clone().unwrap_or_else(std::env::temp_dir);
-    tempfile::Builder::new().prefix("xb-verify-").tempdir_in(&folder).map_err(|error| {
-        let text = error.to_string();
-        // `tempfile` adds the path, which the error names already.
-        let cause = text.split(" at path ").next().unwrap_or(&text);
-        let what = format!(
-            "{cause}; name a directory that exists, and that this user can write to, with --scratch-dir"
-        );
-        BackupError::Restore { target: folder.display().to_string(), what }
-    })
-}
-
 /// Refuses a trial that this host cannot run: checks programs and free space.
 async fn can_try(
     root: &Root,
@@ -202,10 +242,10 @@ async fn can_try(
     scratch: &Path,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    trial.server.look(scratch)?;
+    trial.private.server.look(scratch)?;
     // Without a readable manifest nothing more is known; the fault in it is reported later.
     let Ok(Some(manifest)) = cancel.or(root.manifest(&request.name)).await else { return Ok(()) };
-    trial.prepare.look(manifest.source.tool_name.as_deref())?;
+    trial.private.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = cancel.or(chain(root, &request.name)).await.unwrap_or_default();
     let mut needed = cancel.or(unpacked(root, &request.name, &manifest)).await?;
     for link in links.iter().filter(|link| link.name != request.name) {
@@ -243,18 +283,17 @@ async fn try_out(
     session: &Session,
     request: GetRequest,
     trial: &Trial,
-    scratch: &Path,
+    (scratch, replay): (&Path, Option<&Replay>),
     talk: &OnLine,
 ) -> Result<Outcome, BackupError> {
     let Session { observer, cancel, .. } = session;
     let data = scratch.join("data");
     let how = RestoreOptions {
-        durability: Durability::None,
-        decompress: true,
-        check_room: true,
-        room_beside: 0,
+        sync: Durability::None,
+        room_beside: replay.map_or(0, |replay| replay.plan.log_bytes),
+        ..RestoreOptions::default()
     };
-    let ready = Ready { prepare: Some(trial.prepare.clone()), ..Ready::default() };
+    let ready = Ready::prepared(trial.private.preparing_in(scratch));
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
     restored.map_err(|error| with_keys(error, key_plugin))?;
@@ -262,15 +301,28 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot remove a link to a tablespace: {error}"),
     })?;
+    let mut found = Outcome::default();
+    if let Some(replay) = replay {
+        observer.begin_phase("replay");
+        let options =
+            ReplayOptions { server: trial.private.server.clone(), ..ReplayOptions::default() };
+        let program = (&*replay.program, &options);
+        let done = replay_onto(session, &replay.plan, &data, program).await?;
+        found.test.replayed = Some(Replayed {
+            to: done.position.to_string(),
+            gtids: done.gtids.to_string(),
+            transactions: done.transactions,
+            proven_until: replay.plan.time(),
+        });
+    }
     observer.begin_phase("check");
     // Before the start, at which a server removes files.
     let holdings = Holdings::read(&data).map_err(|error| BackupError::Restore {
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
-    let started = Server::start(&data, scratch, &trial.server, cancel).await;
+    let started = Server::start(&data, scratch, &trial.private.server, cancel).await;
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
-    let mut found = Outcome::default();
     found.key_plugin = key_plugin;
     check(&mut server, &mut found, holdings, trial, cancel).await?;
     found.unconfined = server.unconfined();

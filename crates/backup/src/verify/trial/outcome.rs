@@ -196,6 +196,10 @@ impl Outcome {
                 text += &format!("; {what}: {}", each.join(", "));
             }
         }
+        if let Some(replayed) = &self.test.replayed {
+            let log = counted(replayed.transactions, "transaction");
+            text += &format!("; replayed before: {log} up to {}", replayed.to);
+        }
         text + &format!("; statements run: {statements}")
     }
 

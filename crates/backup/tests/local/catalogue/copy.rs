@@ -1,13 +1,20 @@
 //! Copies within and between stores.
 
-use xb_backup::{BackupError, CopyRequest};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use xb_backup::{BackupError, CopyOptions, CopyRequest, Keep};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
+use xb_repo::root::Root;
 use xb_repo::verification::Level;
+use xb_uploader::{Location, Operation, Place, Policy, StoreSettings};
 
-use super::support::{KEY, copy, keys, line, manifest_of, name, rewrite, unverified, verify};
-use crate::common::{Store, block_on, put_sealed, stream_reader};
+use super::support::{
+    KEY, copy, every, keys, line, manifest_of, name, plan, rewrite, unverified, verify,
+};
+use crate::common::{Store, block_on, put_sealed, session, stream_reader};
 
 #[test]
 fn every_layout_is_copied_bit_for_bit_and_under_another_name_too() {
@@ -165,7 +172,11 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
         matches!(refused, Err(BackupError::Repo(RepoError::Chain { .. }))),
         "another backup: {refused:?}"
     );
-    copy(&from, &to, "inc", "alone", |r| CopyRequest { alone: true, ..unverified(r) }).unwrap();
+    copy(&from, &to, "inc", "alone", |r| {
+        let options = CopyOptions { unverified: true, alone: true };
+        CopyRequest { options, ..r }
+    })
+    .unwrap();
     block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
     // What the copy needs is taken along, and has to be verified as the copy does.
     let refused = copy(&from, &to, "inc", "inc", |request| request);
@@ -248,5 +259,66 @@ fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
         );
         std::fs::write(manifest_of(&to, "n"), before).unwrap();
         assert!(copy(&from, &to, "n", "n", unverified).unwrap().was_there);
+    }
+}
+
+/// ROOT of the store with short waits, which tells when it has been listed more often than a copy does
+/// that waits for nothing.
+fn impatient(store: &Store, tell: Sender<()>) -> Root {
+    let path =
+        store.folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: Place::Local, path };
+    let policy = Policy::default().with_max_backoff(Duration::from_millis(1));
+    let root = Root::open(&location, &StoreSettings::default(), policy, false).unwrap();
+    let lists = std::sync::atomic::AtomicU32::new(0);
+    root.failing(std::sync::Arc::new(every(Operation::List, move || {
+        if lists.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 200 {
+            let _ = tell.send(());
+        }
+    })))
+}
+
+/// A copy keeps the run of its source, so the removal of an earlier copy removes the same keys.
+#[test]
+fn a_copy_waits_until_the_objects_of_an_earlier_one_are_gone() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let (from, to) = (Store::new(), Store::new());
+        for of in ["n0", "n1", "n2"] {
+            from.put(of, layout, 300, stream_reader()).unwrap();
+            copy(&from, &to, of, of, unverified).unwrap();
+        }
+        let plan = plan(&to, Keep { last: 1, ..Keep::default() });
+        let (mut copying, from_root) = (None, from.root.clone());
+        // All manifests go first; so n0 has objects, and no manifest, when n1 is gone.
+        let pruned = block_on(xb_backup::prune(&session(&to.root), &plan, |gone, _| {
+            if gone != "n1" {
+                return;
+            }
+            let (tell, told) = channel();
+            let (source, target) = (from_root.clone(), impatient(&to, tell.clone()));
+            copying = Some(std::thread::spawn(move || {
+                let request = unverified(CopyRequest {
+                    name: name("n0"),
+                    to: name("n0"),
+                    unverified: true,
+                    alone: false,
+                    keys: xb_backup::Keys::default(),
+                    accept: xb_backup::Accept::default(),
+                    within_store: None,
+                    lock: None,
+                });
+                let done = block_on(xb_backup::copy(&session(&source), &target, request));
+                let _ = tell.send(());
+                done.map(drop)
+            }));
+            told.recv().unwrap();
+        }));
+        assert_eq!(pruned.unwrap(), ["n1", "n0"]);
+        if copying.unwrap().join().unwrap().is_ok() {
+            assert_eq!(to.get("n0").unwrap(), from.get("n0").unwrap(), "{layout:?}");
+        }
+        // The next one finds the name free.
+        copy(&from, &to, "n0", "n0", unverified).unwrap();
+        assert_eq!(to.get("n0").unwrap(), from.get("n0").unwrap());
     }
 }

@@ -132,7 +132,7 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
         let left = block_on(xb_backup::leftovers(&store.root, Duration::from_secs(86_400)));
         assert_eq!(left.unwrap().unclear.len(), 1);
         // A full backup in the stock layout depends on none.
-        let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+        let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
         let gone = block_on(xb_backup::prune(&session(&store.root), &verdicts, |_, _| ())).unwrap();
         assert_eq!(gone, ["c", "a"]);
         block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("d"))).unwrap();
@@ -248,6 +248,6 @@ fn latest_passes_over_a_clock_that_was_ahead_and_says_what_is_doubtful() {
     assert_eq!(found.name.as_str(), "ahead");
     assert!(found.doubts.iter().any(|doubt| doubt.contains("damaged")), "{found:?}");
     // Nor does it take the place of tonight's backup.
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     assert!(verdicts.iter().all(|verdict| !verdict.goes()), "{verdicts:?}");
 }

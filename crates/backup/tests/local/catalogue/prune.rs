@@ -25,7 +25,7 @@ fn prune_removes_what_goes_and_nothing_else() {
         let all = Candidate::all(&listed);
         plan_prune(&all, &keep, Timestamp::now())
     };
-    let verdicts = plan(Keep { last: 2, ..Keep::default() });
+    let verdicts = plan(Keep { last: Some(2), ..Keep::default() });
     let goes = |verdicts: &[xb_backup::Verdict]| -> Vec<String> {
         verdicts.iter().filter(|v| v.goes()).map(|v| v.name.clone()).collect()
     };
@@ -101,7 +101,7 @@ fn what_an_unreadable_incremental_backup_may_depend_on_stays() {
     store.put("unread", Layout::Classic, 300, increment()).unwrap();
     store.put("newest", Layout::Classic, 300, stream_reader()).unwrap();
     rewrite(&store, "unread", |manifest| manifest["format"] = 2.into());
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     let older = verdicts.iter().find(|verdict| verdict.name == "older").unwrap();
     assert_eq!(older.kept, [xb_backup::Why::MayBeBaseOf("unread".into())]);
     let refused = block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("older")));
@@ -118,7 +118,7 @@ fn who_prunes_is_told_at_once_what_went_and_what_stays() {
     for of in ["b0", "b1", "b2"] {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     // Damaged after the plan.
     let bytes = std::fs::read(manifest_of(&store, "b0")).unwrap();
     std::fs::write(manifest_of(&store, "b0"), &bytes[1..]).unwrap();
@@ -171,7 +171,7 @@ fn doomed_chain(layout: Layout) -> (Store, Hidden, Vec<xb_backup::Verdict>) {
     }
     depends(&store, "middle", "full");
     let late = Hidden::new(&store, "late", "middle");
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     assert_eq!(going(&verdicts), ["other", "middle", "full"]);
     (store, late, verdicts)
 }
@@ -186,7 +186,7 @@ fn prune_sees_what_comes_while_it_removes() {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
     let late = Hidden::new(&store, "late", "b00");
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     let expected: Vec<&str> = names[..34].iter().rev().map(String::as_str).collect();
     assert_eq!(going(&verdicts), expected);
     let mut told = Vec::new();
@@ -208,7 +208,7 @@ fn prune_lists_the_catalogue_once_for_many() {
     for n in 0..21 {
         store.put(&format!("b{n:02}"), Layout::Packed, 300, stream_reader()).unwrap();
     }
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     let lists = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = lists.clone();
     let root = store.root.failing(std::sync::Arc::new(every(Operation::List, move || {
@@ -218,8 +218,8 @@ fn prune_lists_the_catalogue_once_for_many() {
         block_on(xb_backup::prune(&session(&root), &verdicts, |_, _| ())).unwrap().len(),
         20
     );
-    // Six for the objects and the marks of each backup, and two of the catalogue and of ROOT.
-    assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 6 * 20 + 4);
+    // Nine for the objects and the marks of each backup, and two of the catalogue and of ROOT.
+    assert_eq!(lists.load(std::sync::atomic::Ordering::Relaxed), 9 * 20 + 4);
 }
 
 /// An incremental backup is committed after `prune` has marked what goes, and right before it looks for
@@ -284,7 +284,7 @@ fn a_cancelled_prune_says_whose_objects_are_left() {
     for of in ["b0", "b1", "b2"] {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     let (canceller, cancel) = cancellation();
     let mut told = Vec::new();
     let session = Session { cancel, ..session(&store.root) };
@@ -415,7 +415,7 @@ fn a_broken_chain_counts_for_nothing_and_is_named() {
     let late = line(&store, "late");
     assert_eq!(late.broken.as_deref(), Some("its base base is missing"));
     assert!(!late.restorable && line(&store, "good").restorable);
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     assert_eq!(going(&verdicts), [""; 0]);
     let latest = block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
     assert_eq!(latest.name.as_str(), "good");
@@ -469,7 +469,7 @@ fn the_newest_by_the_clock_of_the_store_stays() {
     let old = std::fs::File::options().append(true).open(manifest_of(&store, "before")).unwrap();
     let hour = std::time::Duration::from_secs(3600);
     old.set_modified(std::time::SystemTime::now() - hour).unwrap();
-    let verdicts = plan(&store, Keep { last: 1, ..Keep::default() });
+    let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     assert_eq!(going(&verdicts), [""; 0]);
 }
 

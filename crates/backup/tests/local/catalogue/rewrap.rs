@@ -1,6 +1,7 @@
 //! Two rewraps of one backup at the same time.
 
 use xb_backup::{BackupError, KeySlots, RewrapRequest, rewrap};
+use xb_repo::error::RepoError;
 use xb_uploader::Operation;
 
 use super::support::{KEY, before, keys, name};
@@ -11,10 +12,19 @@ fn replace(
     root: &xb_repo::root::Root,
     new: u8,
 ) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {
+    rewrap_with(root, KEY, new)
+}
+
+/// The same for a backup that `key` opens.
+fn rewrap_with(
+    root: &xb_repo::root::Root,
+    key: [u8; 32],
+    new: u8,
+) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {
     let request = RewrapRequest {
         name: name("n"),
         accept_unvouched: false,
-        keys: keys(Some(KEY)),
+        keys: keys(Some(key)),
         add: KeySlots::default().with_key(Some(key_bytes(new))),
         remove: None,
         memory: 64 << 20,
@@ -32,7 +42,7 @@ fn key_bytes(byte: u8) -> xb_encryptor::KeyBytes {
 fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
     let mut lost = 0;
     for (operation, n) in
-        [(Operation::Get, 1), (Operation::Get, 3), (Operation::Put, 0), (Operation::Get, 4)]
+        [(Operation::Get, 1), (Operation::Get, 4), (Operation::Put, 1), (Operation::Get, 5)]
     {
         let store = Store::new();
         put_sealed(&store, "n", &KEY).unwrap();
@@ -58,6 +68,54 @@ fn of_two_rewraps_at_once_the_loser_is_told_that_it_lost() {
         }
     }
     assert_eq!(lost, 2, "before the comparison, and before it is read back");
+}
+
+/// Loses the answer to the put of the key slots, which follows that of the claim: the store has carried it
+/// out, or will.
+#[derive(Debug)]
+struct SecondPutUnclear(std::sync::atomic::AtomicU32);
+
+impl xb_uploader::Faults for SecondPutUnclear {
+    fn next(&self, operation: Operation) -> Option<xb_uploader::Fault> {
+        let second = operation == Operation::Put
+            && self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1;
+        second.then_some(xb_uploader::Fault::AnswerLost)
+    }
+}
+
+/// A request that may arrive later would put its key slots over those of the next rewrap.
+#[test]
+fn the_next_rewrap_does_not_begin_while_a_request_may_arrive() {
+    let store = Store::new();
+    put_sealed(&store, "n", &KEY).unwrap();
+    let unclear = std::sync::Arc::new(SecondPutUnclear(0.into()));
+    replace(&store.root.failing(unclear), 8).unwrap();
+    assert!(get_sealed(&store, "n", &[8; 32]).is_ok());
+    let next = rewrap_with(&store.root, [8; 32], 9).unwrap_err();
+    assert!(matches!(next, BackupError::Repo(RepoError::Running { .. })), "{next}");
+}
+
+/// If the claim of the second rewrap were removed at its end, that of the first, which has slept since it
+/// compared the key slots, would be the newest again.
+#[test]
+fn a_rewrap_that_has_slept_replaces_no_later_key_slots() {
+    let store = Store::new();
+    put_sealed(&store, "n", &KEY).unwrap();
+    let claims = store.folder.path().join("root/.xb-catalog/@claims/n");
+    let root = store.root.clone();
+    // Right before it reads the key slots again, in order to compare them.
+    let sleep = before(Operation::Get, 3, move || {
+        let claim = std::fs::read_dir(&claims).unwrap().next().unwrap().unwrap().path();
+        let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+        let file = std::fs::File::options().append(true).open(&claim).unwrap();
+        file.set_modified(long_ago).unwrap();
+        let root = root.clone();
+        std::thread::spawn(move || replace(&root, 8).unwrap()).join().unwrap();
+        let left: Vec<_> = std::fs::read_dir(&claims).unwrap().collect();
+        assert!(left.len() == 1 && !claim.exists(), "the second claim stays: {left:?}");
+    });
+    assert!(replace(&store.root.failing(std::sync::Arc::new(sleep)), 9).is_err());
+    assert!(get_sealed(&store, "n", &[8; 32]).is_ok());
 }
 
 /// `show` and `list --long` name the key slots that the store holds now, not those of the manifest.

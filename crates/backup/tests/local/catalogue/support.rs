@@ -47,8 +47,7 @@ pub(crate) fn copy(
     let request = change(CopyRequest {
         name: name(what),
         to: name(called),
-        unverified: false,
-        alone: false,
+        options: xb_backup::CopyOptions { unverified: false, alone: false },
         keys: Keys::default(),
         accept: xb_backup::Accept::default(),
         within_store: None,
@@ -58,7 +57,10 @@ pub(crate) fn copy(
 }
 
 pub(crate) fn unverified(request: CopyRequest) -> CopyRequest {
-    CopyRequest { unverified: true, ..request }
+    CopyRequest {
+        options: xb_backup::CopyOptions { unverified: true, ..request.options },
+        ..request
+    }
 }
 
 pub(crate) fn manifest_of(store: &Store, of: &str) -> std::path::PathBuf {

@@ -75,12 +75,7 @@ impl Store {
             &session(&self.root),
             &request(name),
             target,
-            RestoreOptions {
-                durability: Durability::None,
-                decompress: true,
-                check_room: true,
-                room_beside: 0,
-            },
+            RestoreOptions { sync: Durability::None, ..RestoreOptions::default() },
         ))?;
         Ok(done.files)
     }

@@ -25,9 +25,11 @@ fn command() -> Command {
         .arg(arg!(<NAME>))
         .arg(clap::Arg::new("command").num_args(1..).last(true));
     let get = Command::new("get").visible_alias("fetch").args(shared()).arg(arg!(<NAME>));
+    let inner = Command::new("put").args(shared()).arg(arg!(--fast)).arg(arg!(<NAME>));
     crate::mysql_style(
         Command::new("xbcloud")
             .args(defaults_args(Some('c')))
+            .subcommand(Command::new("log").subcommand(inner))
             .subcommand(put.arg(arg!(<NAME>)))
             .subcommand(get)
             .subcommand(backup),
@@ -54,6 +56,14 @@ fn the_subcommand_comes_to_the_front() {
         (&["x", "--storage", "put", "put", "get"], &["x", "put", "--storage=put", "get"]),
         (&["x", "-v", "--insecure", "fetch", "n"], &["x", "fetch", "--verbose", "--insecure", "n"]),
         (&["x", "--par", "4", "get", "n"], &["x", "get", "--parallel=4", "n"]),
+        // A subcommand of a subcommand.
+        (&["x", "log", "put", "--fa", "put"], &["x", "log", "put", "--fast", "put"]),
+        (
+            &["x", "-v", "log", "--fast", "put", "n"],
+            &["x", "log", "put", "--verbose", "--fast", "n"],
+        ),
+        (&["x", "log", "--help"], &["x", "log", "--help"]),
+        (&["x", "put", "log"], &["x", "put", "log"]),
         // Not a subcommand, or after `--`: left to clap.
         (&["x", "n", "put"], &["x", "n", "put"]),
         (&["x", "--", "put"], &["x", "--", "put"]),

@@ -2,6 +2,7 @@
 
 /// The meaning of chunks of type `S`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum Dialect {
     /// Decide for each `S`: it is a seek if the next chunk (or the end of the input) follows its 8
@@ -12,6 +13,7 @@ pub enum Dialect {
     /// Percona XtraBackup 8.0 and later: `S` is sparse.
     Percona,
     /// MariaDB: `S` is seek.
+    #[cfg_attr(feature = "clap", value(name = "mariadb"))]
     MariaDb,
 }
 

@@ -1,4 +1,5 @@
-//! Real S3 server over HTTP: SeaweedFS, one for the whole test process.
+//! Real S3 server over HTTP, one for the whole test process: SeaweedFS, or what `XB_S3_SERVER` names, see
+//! `scripts/other-stores`.
 //!
 //! ```no_run
 //! let bucket = xb_testkit::s3::bucket();
@@ -7,6 +8,7 @@
 //! ```
 
 mod client;
+mod others;
 pub(crate) mod sign;
 
 use std::fs;
@@ -70,7 +72,12 @@ fn new_bucket(kind: &str) -> Bucket {
 
 /// Starts the server; again with other ports if another program took one of them first.
 fn start() -> Server {
-    std::iter::repeat_with(try_start).take(5).flatten().next().expect("free ports")
+    let wanted = std::env::var("XB_S3_SERVER").unwrap_or_default();
+    let begin = || match &*wanted {
+        "" | "seaweedfs" => try_start(),
+        other => others::try_start(other),
+    };
+    std::iter::repeat_with(begin).take(5).flatten().next().expect("free ports")
 }
 
 fn try_start() -> Option<Server> {

@@ -55,16 +55,22 @@ fn each_rule_keeps_on_its_own() {
     let all: Vec<Candidate> = (0..200)
         .map(|n| candidate(&format!("{n:03}"), 900 * DAY + i64::from(n) * DAY / 2))
         .collect();
-    assert_eq!(kept(&all, Keep { last: 3, ..Keep::default() }), ["199", "198", "197"]);
-    assert_eq!(kept(&all, Keep { daily: 3, ..Keep::default() }), ["199", "197", "195"]);
-    let weekly = kept(&all, Keep { weekly: 4, ..Keep::default() });
+    assert!(Keep { last: Some(0), ..Keep::default() }.keeps_nothing());
+    assert!(!Keep { daily: Some(1), ..Keep::default() }.keeps_nothing());
+    assert_eq!(kept(&all, Keep { last: Some(3), ..Keep::default() }), ["199", "198", "197"]);
+    assert_eq!(kept(&all, Keep { daily: Some(3), ..Keep::default() }), ["199", "197", "195"]);
+    let weekly = kept(&all, Keep { weekly: Some(4), ..Keep::default() });
     assert_eq!(weekly.len(), 4);
     // The newest of all, then the last of each earlier Sunday. Day 0 was a Thursday.
     for name in &weekly[1..] {
         let n: i64 = name.parse().unwrap();
         assert_eq!(((900 + n / 2) % 7, n % 2), (3, 1), "{name}");
     }
-    assert_eq!(kept(&all, Keep { monthly: 9, ..Keep::default() }).len(), 4, "four months have one");
+    assert_eq!(
+        kept(&all, Keep { monthly: Some(9), ..Keep::default() }).len(),
+        4,
+        "four months have one"
+    );
     let week = Some(Duration::from_secs(7 * 86_400));
     assert_eq!(kept(&all, Keep { within: week, ..Keep::default() }).len(), 14);
     // All are old: the newest stays.
@@ -74,7 +80,7 @@ fn each_rule_keeps_on_its_own() {
 
 #[test]
 fn what_must_stay_stays() {
-    let keep = Keep { last: 1, ..Keep::default() };
+    let keep = Keep { last: Some(1), ..Keep::default() };
     let mut all: Vec<Candidate> = (0..6).map(|n| candidate(&format!("f{n}"), n * DAY)).collect();
     all[1].pinned = true;
     all[2].proven = Some(Level::Pages);
@@ -92,7 +98,7 @@ fn what_must_stay_stays() {
 
 #[test]
 fn the_one_that_is_proven_furthest_stays_beside_newer_ones_that_are_proven_less() {
-    let keep = Keep { last: 1, ..Keep::default() };
+    let keep = Keep { last: Some(1), ..Keep::default() };
     let mut all: Vec<Candidate> = (0..5).map(|n| candidate(&format!("f{n}"), n * DAY)).collect();
     all[0].proven = Some(Level::Restore);
     all[1].proven = Some(Level::Restore);
@@ -115,17 +121,19 @@ fn one_whose_clock_was_ahead_takes_nobodys_place() {
         candidate("ahead", 1300 * DAY),
         candidate("a-little", 1000 * DAY + 600),
     ];
-    for keep in [Keep { last: 2, ..Keep::default() }, Keep { daily: 1, last: 2, ..Keep::default() }]
-    {
+    for keep in [
+        Keep { last: Some(2), ..Keep::default() },
+        Keep { daily: Some(1), last: Some(2), ..Keep::default() },
+    ] {
         assert_eq!(kept(&all, keep), ["ahead", "a-little", "tonight"]);
     }
-    let plan = plan_prune(&all, &Keep { last: 2, ..Keep::default() }, now());
+    let plan = plan_prune(&all, &Keep { last: Some(2), ..Keep::default() }, now());
     assert_eq!(plan[0].kept, [Why::ClockAhead]);
 }
 
 #[test]
 fn chains_are_kept_whole() {
-    let keep = Keep { last: 1, ..Keep::default() };
+    let keep = Keep { last: Some(1), ..Keep::default() };
     let mut all = vec![
         candidate("full", 0),
         on("i1", DAY, "full"),
@@ -156,7 +164,7 @@ fn chains_are_kept_whole() {
 
 #[test]
 fn what_cannot_be_restored_counts_for_no_rule_and_stays() {
-    let keep = Keep { last: 1, ..Keep::default() };
+    let keep = Keep { last: Some(1), ..Keep::default() };
     let mut all = vec![
         candidate("good", 0),
         candidate("gone", DAY),
@@ -177,7 +185,7 @@ fn what_cannot_be_restored_counts_for_no_rule_and_stays() {
 /// Clocks of hosts may be behind, so the newest by the store's clock counts, too.
 #[test]
 fn a_clock_that_is_behind_loses_no_backup() {
-    let keep = Keep { last: 1, ..Keep::default() };
+    let keep = Keep { last: Some(1), ..Keep::default() };
     let mut all = vec![candidate("before", 10 * DAY), candidate("now", 9 * DAY)];
     assert_eq!(kept(&all, keep), ["before"]);
     (all[0].written, all[1].written) = (10 * DAY, 11 * DAY);
@@ -225,7 +233,8 @@ proptest! {
         days in prop::option::of(0_u64..30),
     ) {
         let within = days.map(|days| Duration::from_secs(days * 86_400));
-        let keep = Keep { last, daily, weekly, monthly, within };
+        let numbers = [last, daily, weekly, monthly].map(Some);
+        let keep = Keep { last: numbers[0], daily: numbers[1], weekly: numbers[2], monthly: numbers[3], within };
         let plan = plan_prune(&all, &keep, now());
         prop_assert_eq!(plan.len(), all.len());
         let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.goes());
@@ -256,8 +265,8 @@ proptest! {
             prop_assert!(left.len() >= daily.min(days.len()));
         }
         // A smaller count never keeps more.
-        if keep.last > 0 {
-            let less = Keep { last: last - 1, ..keep };
+        if last > 0 {
+            let less = Keep { last: Some(last - 1), ..keep };
             for verdict in plan_prune(&all, &less, now()) {
                 prop_assert!(verdict.goes() || plan.iter().any(|v| v.name == verdict.name && !v.goes()));
             }
@@ -274,7 +283,7 @@ proptest! {
     /// The order of the listing does not matter.
     #[test]
     fn order_of_listing_does_not_matter(all in candidates(), last in 0_usize..4, daily in 0_usize..4) {
-        let keep = Keep { last, daily, ..Keep::default() };
+        let keep = Keep { last: Some(last), daily: Some(daily), ..Keep::default() };
         let sort = |mut plan: Vec<Verdict>| { plan.sort_by_key(|v| v.name.clone()); plan };
         let mut turned = all.clone();
         turned.reverse();
@@ -290,7 +299,7 @@ fn nothing_of_a_server_goes_while_its_newest_backup_is_in_doubt() {
     };
     let mut all: Vec<Candidate> = (1..6).map(|n| of(&format!("a{n}"), n, "a")).collect();
     all.extend((1..4).map(|n| of(&format!("b{n}"), n, "b")));
-    let keep = Keep { last: 1, ..Keep::default() };
+    let keep = Keep { last: Some(1), ..Keep::default() };
     assert_eq!(kept(&all, keep), ["a5", "b3"]);
     all[4].shrunk = Some("2 bytes instead of 20".to_owned());
     // An older one is no reason to wait.
@@ -311,7 +320,7 @@ fn what_was_not_inspected_counts_only_among_its_own_kind() {
         ..candidate(&format!("r{n}"), (10 + n) * DAY)
     };
     all.extend((1..4).map(raw));
-    assert_eq!(kept(&all, Keep { last: 1, ..Keep::default() }), ["r3", "b3"]);
+    assert_eq!(kept(&all, Keep { last: Some(1), ..Keep::default() }), ["r3", "b3"]);
 }
 
 #[test]
@@ -322,7 +331,7 @@ fn an_increment_whose_base_is_elsewhere_counts_once_accepted_but_replaces_no_who
     };
     let full = candidate("full", DAY);
     let all: Vec<Candidate> = [full].into_iter().chain((2..5).map(broken)).collect();
-    let keep = Keep { last: 1, ..Keep::default() };
+    let keep = Keep { last: Some(1), ..Keep::default() };
     assert_eq!(kept(&all, keep).len(), 4, "they stay, and count for no rule");
     let accept =
         |one: &Candidate| Candidate { accepted_without_base: one.name != "full", ..one.clone() };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::result::{RunResult, RunStatus, StageStatus};
+use crate::job::result::{RunResult, RunStatus, StageStatus};
 
 /// Time of the last successful run: kept from the old file when a run fails.
 const LAST_SUCCESS: &str = "xbcloud_run_last_success_timestamp_seconds";
@@ -26,13 +26,8 @@ const OF_DETAILS: [(&str, &str, &str, &str); 8] = [
 
 /// Returns the metrics of an ended run. `old` is the text of the previous run's file, from which
 /// the time of the last success is kept if this run failed.
-#[must_use]
-pub fn metrics(result: &RunResult, old: Option<&str>) -> String {
-    let mut labels = format!("repository=\"{}\"", escaped(&result.repository));
-    if let Some(server) = &result.server {
-        labels = format!("{labels},server=\"{}\"", escaped(server));
-    }
-    let mut text = Text { labels, out: String::new() };
+pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
+    let mut text = Text::new(&result.repository, result.server.as_deref());
     let ok = result.status == RunStatus::Ok;
     text.head("xbcloud_build_info", "Version of the program that ran last.");
     text.sample("xbcloud_build_info", &format!(",version=\"{}\"", escaped(&result.tool)), "1");
@@ -108,23 +103,36 @@ fn stages(text: &mut Text, result: &RunResult) {
     });
 }
 
-struct Text {
+/// Metrics in the text format, as they grow.
+pub(crate) struct Text {
     /// Labels of every sample.
     labels: String,
     out: String,
 }
 
 impl Text {
-    fn head(&mut self, name: &str, help: &str) {
+    pub(crate) fn new(repository: &str, server: Option<&str>) -> Self {
+        let mut labels = format!("repository=\"{}\"", escaped(repository));
+        if let Some(server) = server {
+            labels = format!("{labels},server=\"{}\"", escaped(server));
+        }
+        Self { labels, out: String::new() }
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.out
+    }
+
+    pub(crate) fn head(&mut self, name: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} gauge\n");
     }
 
-    fn sample(&mut self, name: &str, more_labels: &str, value: &str) {
+    pub(crate) fn sample(&mut self, name: &str, more_labels: &str, value: &str) {
         let _ = writeln!(self.out, "{name}{{{}{more_labels}}} {value}", self.labels);
     }
 
-    fn one(&mut self, name: &str, help: &str, value: impl ToString) {
+    pub(crate) fn one(&mut self, name: &str, help: &str, value: impl ToString) {
         self.head(name, help);
         self.sample(name, "", &value.to_string());
     }
@@ -137,7 +145,7 @@ fn previous(old: &str, name: &str, labels: &str) -> Option<String> {
     value.parse::<i64>().ok().map(|value| value.to_string())
 }
 
-fn escaped(value: &str) -> String {
+pub(crate) fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
@@ -146,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::result::FirstCause;
+    use crate::job::result::FirstCause;
 
     fn begun() -> RunResult {
         RunResult::begin(

@@ -2,70 +2,70 @@
 
 use std::time::Duration;
 
+use crate::job::archive::{FoundArchive, judge_archive};
+use crate::job::remarks::{Remarks, span};
+
 /// Facts about the backups of one server in a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The server, if its backups name it.
-    pub server: Option<String>,
+    pub(crate) server: Option<String>,
     /// Name of the newest backup, whether it can be restored or not.
-    pub last: Option<String>,
+    pub(crate) last: Option<String>,
     /// Name and age of the newest backup that can be restored.
-    pub newest: Option<(String, Duration)>,
+    pub(crate) newest: Option<(String, Duration)>,
     /// Name, level and age of the newest backup with a sufficient proof. A proof is as old as the
     /// backup that it proves.
-    pub proven: Option<(String, String, Duration)>,
+    pub(crate) proven: Option<(String, String, Duration)>,
     /// Names of backups that a verification found damaged, or whose manifest is.
-    pub damaged: Vec<String>,
+    pub(crate) damaged: Vec<String>,
     /// Names of incremental backups that cannot be restored, and why.
-    pub broken: Vec<(String, String)>,
+    pub(crate) broken: Vec<(String, String)>,
     /// Names of backups of which the last verification ended without a result, and why.
-    pub unproven: Vec<(String, String)>,
+    pub(crate) unproven: Vec<(String, String)>,
     /// Names of the newest backups that are much smaller than usual and not accepted, and in what.
-    pub shrunk: Vec<(String, String)>,
+    pub(crate) shrunk: Vec<(String, String)>,
     /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
-    pub future: Vec<String>,
+    pub(crate) future: Vec<String>,
     /// Number of complete backups.
-    pub backups: usize,
+    pub(crate) backups: usize,
 }
 
 /// Limits; a limit that is not set is not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Largest age of the newest backup.
-    pub age: Option<Duration>,
+    pub(crate) age: Option<Duration>,
     /// Largest age of the newest proof.
-    pub proof_age: Option<Duration>,
+    pub(crate) proof_age: Option<Duration>,
+    /// Largest age of the end of an archive of binary logs, and of its last sign of life.
+    pub(crate) archive_age: Option<Duration>,
 }
 
 /// Judgement of a monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// Exit code: 0 OK, 1 warning, 2 critical, 3 unknown.
-    pub code: u8,
+    pub(crate) code: u8,
     /// One line: state, text, performance data. With a final newline.
-    pub line: String,
+    pub(crate) line: String,
 }
 
 impl Verdict {
     /// Returns the verdict if the repository could not be read.
-    #[must_use]
-    pub fn unknown(what: &str) -> Self {
+    pub(crate) fn unknown(what: &str) -> Self {
         Self { code: 3, line: format!("XBCLOUD UNKNOWN - {}\n", one_line(what)) }
     }
 }
 
-/// Remarks about one or several servers, by their weight.
-#[derive(Debug, Default)]
-struct Remarks {
-    critical: Vec<String>,
-    warnings: Vec<String>,
-    good: Vec<String>,
-}
-
-/// Compares the findings about each server with the limits. A repository without any is one without a
-/// backup.
-#[must_use]
-pub fn judge(repository: &str, servers: &[Found], limits: Limits) -> Verdict {
+/// Compares the findings about each server, and about the archives of binary logs, with the limits. A
+/// repository without any server is one without a backup.
+pub(crate) fn judge(
+    repository: &str,
+    servers: &[Found],
+    archives: &[FoundArchive],
+    limits: Limits,
+) -> Verdict {
     let nothing = [Found::default()];
     let servers = if servers.is_empty() { &nothing } else { servers };
     let mut all = Remarks::default();
@@ -80,6 +80,11 @@ pub fn judge(repository: &str, servers: &[Found], limits: Limits) -> Verdict {
         all.warnings.extend(remarks.warnings.into_iter().map(named));
         all.good.extend(remarks.good.into_iter().map(named));
     }
+    for archive in archives {
+        let remarks = judge_archive(archive, limits.archive_age);
+        all.critical.extend(remarks.critical);
+        all.good.extend(remarks.good);
+    }
     let Remarks { critical, warnings, good } = all;
     let (code, state) = match (critical.is_empty(), warnings.is_empty()) {
         (false, _) => (2, "CRITICAL"),
@@ -91,7 +96,7 @@ pub fn judge(repository: &str, servers: &[Found], limits: Limits) -> Verdict {
         "XBCLOUD {state} - {}: {} | {}\n",
         one_line(repository),
         one_line(&text),
-        data(servers, limits)
+        data(servers, archives, limits)
     );
     Verdict { code, line }
 }
@@ -149,7 +154,7 @@ fn judge_one(found: &Found, limits: Limits) -> Remarks {
 }
 
 /// Performance data: `age=10800s;;93600;0 ...`. Of several servers, the oldest counts.
-fn data(servers: &[Found], limits: Limits) -> String {
+fn data(servers: &[Found], archives: &[FoundArchive], limits: Limits) -> String {
     let backups: usize = servers.iter().map(|found| found.backups).sum();
     let mut data = vec![format!("backups={backups};;;0")];
     let mut add = |name: &str, age: Option<Duration>, limit: Option<Duration>| {
@@ -162,6 +167,8 @@ fn data(servers: &[Found], limits: Limits) -> String {
     add("age", newest.map(|(_, age)| *age).max(), limits.age);
     let proven = servers.iter().filter_map(|found| found.proven.as_ref());
     add("proof_age", proven.map(|(_, _, age)| *age).max(), limits.proof_age);
+    let behind = archives.iter().filter_map(|found| found.behind).max();
+    add("binlog_age", behind, limits.archive_age);
     data.join(" ")
 }
 
@@ -170,25 +177,15 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c == '|' { ' ' } else { c }).collect()
 }
 
-/// An age in its largest two units: `3d 4h`, `2h 5m`, `40s`.
-fn span(age: Duration) -> String {
-    let seconds = age.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, minutes) => format!("{minutes}m"),
-        (0, hours, 0) => format!("{hours}h"),
-        (0, hours, minutes) => format!("{hours}h {minutes}m"),
-        (days, 0, _) => format!("{days}d"),
-        (days, hours, _) => format!("{days}d {hours}h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::slice::from_ref;
 
     use super::*;
+
+    fn judge_all(name: &str, servers: &[Found], limits: Limits) -> Verdict {
+        judge(name, servers, &[], limits)
+    }
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -209,9 +206,10 @@ mod tests {
 
     #[test]
     fn ages_are_compared_with_their_limits() {
-        let limits = Limits { age: Some(HOUR * 26), proof_age: Some(HOUR * 24 * 8) };
+        let limits =
+            Limits { age: Some(HOUR * 26), proof_age: Some(HOUR * 24 * 8), archive_age: None };
         let state = |found: &Found| {
-            let verdict = judge("shop", from_ref(found), limits);
+            let verdict = judge_all("shop", from_ref(found), limits);
             assert_eq!(verdict.line.lines().count(), 1);
             (verdict.code, verdict.line)
         };
@@ -228,10 +226,10 @@ mod tests {
         assert!(code == 2 && line.contains("proven") && line.contains("the limit is 8d"), "{line}");
         assert_eq!(state(&found(3, None)).0, 2);
         assert_eq!(state(&Found::default()).0, 2);
-        assert_eq!(judge("shop", &[], limits).code, 2);
-        assert_eq!(judge("shop", &[found(3, None)], Limits::default()).code, 0);
+        assert_eq!(judge_all("shop", &[], limits).code, 2);
+        assert_eq!(judge_all("shop", &[found(3, None)], Limits::default()).code, 0);
         assert_eq!(
-            judge("shop", &[found(26, Some(1))], limits).code,
+            judge_all("shop", &[found(26, Some(1))], limits).code,
             0,
             "the limit itself is allowed"
         );
@@ -241,16 +239,16 @@ mod tests {
     fn damage_is_critical_in_the_newest_backup() {
         let mut found = found(3, None);
         found.damaged = vec!["n1".into()];
-        assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 1);
+        assert_eq!(judge_all("s", from_ref(&found), Limits::default()).code, 1);
         found.damaged.push("n2".into());
-        assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 2);
+        assert_eq!(judge_all("s", from_ref(&found), Limits::default()).code, 2);
     }
 
     #[test]
     fn a_verification_without_a_result_is_a_warning() {
         let mut found = found(3, None);
         found.unproven = vec![("n2".into(), "the last try to verify level restore failed".into())];
-        let verdict = judge("s", from_ref(&found), Limits::default());
+        let verdict = judge_all("s", from_ref(&found), Limits::default());
         assert_eq!(verdict.code, 1);
         assert!(verdict.line.contains("n2: the last try"), "{}", verdict.line);
     }
@@ -259,34 +257,34 @@ mod tests {
     fn a_broken_chain_is_critical_at_the_end_of_a_history() {
         let mut found = found(3, None);
         found.broken = vec![("i1".into(), "its base f1 is missing".into())];
-        let verdict = judge("s", from_ref(&found), Limits::default());
+        let verdict = judge_all("s", from_ref(&found), Limits::default());
         assert_eq!(verdict.code, 1);
         assert!(verdict.line.contains("i1 cannot be restored, its base f1 is missing"));
         found.last = Some("i1".into());
-        assert_eq!(judge("s", from_ref(&found), Limits::default()).code, 2);
+        assert_eq!(judge_all("s", from_ref(&found), Limits::default()).code, 2);
         let found = Found { newest: None, ..found };
-        let verdict = judge("s", from_ref(&found), Limits::default());
+        let verdict = judge_all("s", from_ref(&found), Limits::default());
         assert!(verdict.code == 2 && verdict.line.contains("no backup can be restored"));
     }
 
     #[test]
     fn each_server_is_judged_by_itself() {
-        let limits = Limits { age: Some(HOUR * 26), proof_age: None };
+        let limits = Limits { age: Some(HOUR * 26), ..Limits::default() };
         let db = |name: &str, age| Found { server: Some(name.into()), ..found(age, None) };
-        assert_eq!(judge("s", &[db("db1", 3), db("db2", 4)], limits).code, 0);
-        let verdict = judge("s", &[db("db1", 3), db("db2", 55 * 24)], limits);
+        assert_eq!(judge_all("s", &[db("db1", 3), db("db2", 4)], limits).code, 0);
+        let verdict = judge_all("s", &[db("db1", 3), db("db2", 55 * 24)], limits);
         assert_eq!(verdict.code, 2);
         assert!(verdict.line.contains("db2: the newest backup n2 is 55d old"), "{}", verdict.line);
         assert!(verdict.line.contains("backups=4;;;0 age=4752000s;;93600;0"), "{}", verdict.line);
         let nameless = found(55 * 24, None);
-        let verdict = judge("s", &[nameless, db("db1", 3)], limits);
+        let verdict = judge_all("s", &[nameless, db("db1", 3)], limits);
         assert!(verdict.code == 2 && verdict.line.contains("without a server's name: "));
     }
 
     #[test]
     fn a_shrunk_backup_is_a_warning() {
         let shrunk = vec![("n2".into(), "5 bytes instead of 100".into())];
-        let verdict = judge("s", &[Found { shrunk, ..found(3, None) }], Limits::default());
+        let verdict = judge_all("s", &[Found { shrunk, ..found(3, None) }], Limits::default());
         assert_eq!(verdict.code, 1);
         assert!(verdict.line.contains("n2 is much smaller than usual (5 bytes instead of 100)"));
     }
@@ -294,9 +292,9 @@ mod tests {
     #[test]
     fn a_time_in_the_future_is_no_age() {
         let found = Found { future: vec!["n3".into()], ..found(3, None) };
-        let verdict = judge("s", from_ref(&found), Limits::default());
+        let verdict = judge_all("s", from_ref(&found), Limits::default());
         assert!(verdict.code == 1 && verdict.line.contains("n3 has a time in the future"));
-        assert_eq!(judge("s", &[Found { newest: None, ..found }], Limits::default()).code, 2);
+        assert_eq!(judge_all("s", &[Found { newest: None, ..found }], Limits::default()).code, 2);
     }
 
     #[test]

@@ -9,8 +9,7 @@ const SIGTERM: i32 = 15;
 
 /// Errors of a hook.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HookError {
+pub(crate) enum HookError {
     /// The program could not be started.
     #[error("cannot start {program}: {what}")]
     NotStarted {
@@ -51,7 +50,7 @@ pub enum HookError {
 /// # Errors
 /// [`HookError`], by kind; any exit status but 0 is one. A program that does not read its input is
 /// none.
-pub fn run_hook(
+pub(crate) fn run_hook(
     argv: &[OsString],
     input: &str,
     limit: Duration,

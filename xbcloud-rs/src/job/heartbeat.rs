@@ -9,8 +9,7 @@ const TRIES: u32 = 3;
 
 /// Error of a heartbeat. It never shows the URL, which usually holds a token.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HeartbeatError {
+pub(crate) enum HeartbeatError {
     /// The service refused the request.
     #[error("the service at {host} answered {status}")]
     Status {
@@ -36,7 +35,7 @@ pub enum HeartbeatError {
 ///
 /// # Errors
 /// [`HeartbeatError`] of the last try.
-pub async fn send_heartbeat(url: &str, document: &str) -> Result<(), HeartbeatError> {
+pub(crate) async fn send_heartbeat(url: &str, document: &str) -> Result<(), HeartbeatError> {
     let url = reqwest::Url::parse(url).map_err(|_| HeartbeatError::NotAUrl)?;
     let host = match (url.scheme(), url.host_str()) {
         ("http" | "https", Some(host)) => host.to_owned(),

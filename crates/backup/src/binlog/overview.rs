@@ -1,0 +1,63 @@
+//! How far the archives of a repository reach, by few requests.
+
+use jiff::Timestamp;
+use xb_repo::archive::listing::servers;
+use xb_repo::archive::newest::{Outline, outlines};
+use xb_repo::archive::stream::Begins;
+use xb_repo::error::RepoError;
+use xb_repo::root::Root;
+
+/// The archive of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArchiveState {
+    /// Name of the server.
+    pub server: String,
+    /// Everything up to this time is stored: time of the last transaction, or at which the server was idle.
+    pub stored_until: Option<Timestamp>,
+    /// Last sign of life of a receiver.
+    pub alive: Option<Timestamp>,
+    /// When streams began behind a gap, and why.
+    pub gaps: Vec<(Timestamp, String)>,
+}
+
+/// Reads how far the archive of each server reaches. Takes three requests for each stream, and few more for each
+/// server; segments are not listed. What they state is not authenticated.
+///
+/// # Errors
+/// [`RepoError::Store`] if the store cannot be listed or reached.
+pub async fn archive_states(root: &Root) -> Result<Vec<ArchiveState>, RepoError> {
+    let mut states = Vec::new();
+    for server in servers(root).await? {
+        match outlines(root, &server).await {
+            Ok(found) => states.push(state(root, server, &found).await?),
+            // A folder that is no archive.
+            Err(RepoError::Name(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(states)
+}
+
+async fn state(root: &Root, server: String, found: &[Outline]) -> Result<ArchiveState, RepoError> {
+    let records = || found.iter().filter_map(|outline| Some(&outline.alive.as_ref()?.content));
+    let mut stored_until = records().filter_map(|alive| alive.covered_until).max();
+    // Several receivers may be at work: the latest stored transaction counts.
+    let newest = found.iter().filter(|outline| !outline.has_ended).chain(found.last());
+    for outline in newest.rev().take(2) {
+        if let Some(last) = outline.last_segment(root).await? {
+            let commits = last.content.commits;
+            let until = commits.and_then(|c| Timestamp::from_second(c.last.into()).ok());
+            stored_until = stored_until.max(until);
+        }
+    }
+    let gaps = found.iter().filter_map(|outline| {
+        let head = &outline.head.content;
+        match &head.begins {
+            Begins::Gap { reason, .. } => Some((head.started, reason.clone())),
+            _ => None,
+        }
+    });
+    let gaps = gaps.collect();
+    Ok(ArchiveState { server, stored_until, alive: records().map(|a| a.written).max(), gaps })
+}

@@ -1,0 +1,172 @@
+//! Checks whether the binary log of a server can be archived without gaps.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use xb_mysql::{Access, Client, Timeouts};
+
+use crate::check::CheckLine;
+use crate::error::BackupError;
+
+/// Time limit of each step of the login and of each statement.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A server should keep its logs for this many seconds, so that a receiver can be away for as long.
+const KEPT: f64 = 86_400.0;
+const VARIABLES: &str = "'log_bin', 'sync_binlog', 'binlog_checksum', 'binlog_expire_logs_seconds', \
+     'expire_logs_days'";
+/// Privileges, and those that include them.
+const GRANTS: [(&str, &[&str]); 2] = [
+    ("REPLICATION SLAVE", &["REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES"]),
+    ("BINLOG MONITOR", &["BINLOG MONITOR", "REPLICATION CLIENT", "SUPER", "ALL PRIVILEGES"]),
+];
+
+/// Checks the server of a receiver: its settings, and the privileges of the login.
+///
+/// # Errors
+/// [`BackupError::Bug`].
+pub async fn check_binlog(access: Access) -> Result<Vec<CheckLine>, BackupError> {
+    let asked = tokio::task::spawn_blocking(move || Facts::ask(&access)).await;
+    let asked = asked.map_err(|_| BackupError::Bug("the thread that asks panicked"))?;
+    Ok(match asked {
+        Ok(facts) => facts.judge(),
+        Err(error) => vec![CheckLine::warning(
+            "binlog",
+            format!("the receiver's login does not work: {error}"),
+            "name the server with --source, and put user and password into the group [client] of --login-file",
+        )],
+    })
+}
+
+#[derive(Debug, Default)]
+struct Facts {
+    variables: BTreeMap<String, String>,
+    grants: String,
+}
+
+impl Facts {
+    fn ask(access: &Access) -> Result<Self, xb_mysql::Error> {
+        let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
+        let mut client = Client::connect(&access.target, &access.account, timeouts)?;
+        let mut facts = Self::default();
+        let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
+        for row in client.rows(sql)? {
+            let [name, value] = row.texts()?;
+            facts.variables.insert(name, value);
+        }
+        for row in client.rows("SHOW GRANTS")? {
+            let [grant] = row.texts()?;
+            if grant.contains(" ON *.* ") {
+                facts.grants += &grant;
+            }
+        }
+        Ok(facts)
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.variables.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value))
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        self.variables.get(name)?.parse().ok()
+    }
+
+    fn judge(&self) -> Vec<CheckLine> {
+        if !self.is("log_bin", "ON") {
+            return vec![CheckLine::warning(
+                "binlog",
+                "the server writes no binary log, so there is nothing to archive",
+                "start the server with --log-bin",
+            )];
+        }
+        let mut lines = Vec::new();
+        let mut warn = |found: String, fix: &str| {
+            lines.push(CheckLine::warning("binlog", found, fix));
+        };
+        if self.is("binlog_checksum", "NONE") {
+            warn(
+                "the binary log has no checksums, and `binlog receive` refuses it".to_owned(),
+                "set binlog_checksum=CRC32",
+            );
+        }
+        if self.variables.contains_key("sync_binlog") && !self.is("sync_binlog", "1") {
+            warn(
+                "sync_binlog is not 1: after a power loss the server may lack transactions that are archived, and give their GTIDs again".to_owned(),
+                "set sync_binlog=1",
+            );
+        }
+        // Both are the same setting in MariaDB 10.6 and later.
+        let seconds = self.number("binlog_expire_logs_seconds").filter(|seconds| *seconds > 0.0);
+        let days = self.number("expire_logs_days").filter(|days| *days > 0.0);
+        let kept = seconds.or(days.map(|days| days * 86_400.0));
+        if let Some(kept) = kept.filter(|kept| *kept < KEPT) {
+            let hours = kept / 3600.0;
+            warn(
+                format!(
+                    "the server removes its logs after {hours:.1} hours: a receiver or a store that is away for longer leaves a gap"
+                ),
+                "set binlog_expire_logs_seconds to 86400 or more",
+            );
+        }
+        let missing: Vec<&str> = GRANTS
+            .iter()
+            .filter(|(_, any)| !any.iter().any(|grant| self.grants.contains(grant)))
+            .map(|(name, _)| *name)
+            .collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            // A role may grant them.
+            warn(
+                format!("{missing} is not granted to the receiver's login itself"),
+                &format!("GRANT {missing} ON *.* TO the receiver's user"),
+            );
+        }
+        if lines.is_empty() {
+            lines.push(CheckLine::ok("binlog", "the binary log can be archived without gaps"));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::CheckState;
+
+    fn found(variables: &[(&str, &str)], grants: &str) -> Vec<String> {
+        let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let facts = Facts { variables: variables.collect(), grants: grants.to_owned() };
+        let lines = facts.judge();
+        lines.into_iter().filter(|l| l.state == CheckState::Warning).map(|l| l.found).collect()
+    }
+
+    #[test]
+    fn settings_that_lead_to_gaps_are_warned_of() {
+        let good = [
+            ("log_bin", "ON"),
+            ("sync_binlog", "1"),
+            ("binlog_checksum", "CRC32"),
+            ("binlog_expire_logs_seconds", "864000"),
+        ];
+        let grants = "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `r`@`%`";
+        assert!(found(&good, grants).is_empty());
+        let with = |name: &str, value: &str| {
+            let mut changed = good.to_vec();
+            changed.push((name, value));
+            let mut all = found(&changed, grants);
+            assert_eq!(all.len(), 1, "{name}={value}: {all:?}");
+            all.remove(0)
+        };
+        assert!(with("log_bin", "OFF").contains("no binary log"));
+        assert!(with("sync_binlog", "0").contains("sync_binlog"));
+        assert!(with("binlog_checksum", "NONE").contains("no checksums"));
+        assert!(with("binlog_expire_logs_seconds", "43200").contains("12.0 hours"));
+        // Never removed.
+        let mut kept = good.to_vec();
+        kept.push(("binlog_expire_logs_seconds", "0"));
+        assert!(found(&kept, grants).is_empty());
+        kept.push(("expire_logs_days", "0.5"));
+        assert!(found(&kept, grants)[0].contains("12.0 hours"));
+        assert!(found(&good, "GRANT SELECT ON *.* TO x")[0].contains("REPLICATION SLAVE, BINLOG"));
+        assert!(found(&good, "GRANT ALL PRIVILEGES ON *.* TO x").is_empty());
+    }
+}

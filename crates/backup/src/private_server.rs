@@ -1,0 +1,37 @@
+//! What `verify`, `rescue` and others need to run a private server on a restored backup.
+
+use std::path::{Path, PathBuf};
+
+use xb_process::can_confine;
+
+use crate::restore::prepare::PrepareProgram;
+use crate::server::private::ServerOptions;
+
+/// Where and how a private server runs on restored files.
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Private server"))]
+pub struct PrivateServer {
+    /// Parent of the scratch directory, which is removed at the end [default: the directory for
+    /// temporary files]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "DIR"))]
+    pub scratch_dir: Option<PathBuf>,
+    /// How the server is started.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub server: ServerOptions,
+    /// The program that prepares the files.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub prepare: PrepareProgram,
+}
+
+impl PrivateServer {
+    /// The program that prepares the files in `scratch`. If this system can confine it, it writes where
+    /// the server may write: data from elsewhere decides what it does, and may name files outside.
+    pub(crate) fn preparing_in(&self, scratch: &Path) -> PrepareProgram {
+        let mut program = self.prepare.clone();
+        if can_confine().is_ok() {
+            program.writable.push(scratch.to_owned());
+            program.writable.extend_from_slice(&self.server.writable);
+        }
+        program
+    }
+}

@@ -1,0 +1,20 @@
+//! A restore to a stop: a backup, and the binary log after it up to a boundary between two transactions.
+//!
+//! ```text
+//! archive, catalogue ──► plan: backup, segments, stop ──► all segments read and checked
+//!                    ──► restore, prepare ──► relay logs ──► replay ──► data at the stop
+//! ```
+//!
+//! Nothing is written before the plan is proven from the first to the last event.
+
+mod archive;
+mod pieces;
+mod plan;
+mod replay;
+mod result;
+mod scan;
+
+pub use self::plan::{UntilPlan, UntilRequest, plan_until};
+pub(crate) use self::replay::replay_onto;
+pub use self::replay::{ReplayOptions, UntilReport, replaying_program, restore_until};
+pub use self::scan::Neighbour;

@@ -1,0 +1,146 @@
+//! Fetches the segments that a replay needs, ahead of who reads them.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+use xb_binlog::LogPosition;
+use xb_encryptor::DataKey;
+use xb_repo::archive::record::Record;
+use xb_repo::archive::segment::SegmentHead;
+
+use crate::binlog::read::read_segment;
+use crate::error::BackupError;
+use crate::session::Session;
+use crate::until_error::UntilError;
+
+/// Memory of a segment that is fetched, in bytes: as it is stored, and its events.
+const OF_ONE: u64 = 64 << 20;
+
+/// A part of a segment that a replay needs.
+#[derive(Debug, Clone)]
+pub(super) struct Needed {
+    pub(super) segment: Record<SegmentHead>,
+    pub(super) key: Option<Arc<DataKey>>,
+    /// Offset behind the last byte that counts.
+    pub(super) until: u64,
+}
+
+/// The events of a segment, from its position on.
+pub(super) struct Fetched {
+    /// Its number among those that are needed.
+    pub(super) number: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What counts of a segment, and where it lies.
+pub(super) struct Part<'a> {
+    pub(super) log: &'a str,
+    /// Format description of the log.
+    pub(super) description: Vec<u8>,
+    pub(super) offset: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+impl Needed {
+    /// What counts of this segment: the first one of a replay begins at `start`.
+    pub(super) fn part<'a>(
+        &'a self,
+        fetched: &'a Fetched,
+        start: &LogPosition,
+    ) -> Result<Part<'a>, BackupError> {
+        let head = &self.segment.content;
+        let offset = if fetched.number == 0 { start.offset() } else { head.from.offset };
+        let place = |offset: u64| usize::try_from(offset.checked_sub(head.from.offset)?).ok();
+        let bytes = place(offset)
+            .zip(place(self.until))
+            .and_then(|(from, until)| fetched.bytes.get(from..until));
+        let description = base16ct::lower::decode_vec(&head.description).ok();
+        match (bytes, description) {
+            (Some(bytes), Some(description)) => {
+                Ok(Part { log: &head.from.log, description, offset, bytes })
+            }
+            _ => Err(UntilError::Segment {
+                stream: head.stream.clone(),
+                number: head.number,
+                what: "its positions do not fit its events".to_owned(),
+            }
+            .into()),
+        }
+    }
+}
+
+/// Fetches segments in order, as many at once as the memory allows.
+pub(super) fn fetch(
+    session: &Session,
+    server: &str,
+    needed: &Arc<[Needed]>,
+) -> mpsc::Receiver<Result<Fetched, BackupError>> {
+    let at_once = (session.resources.memory / OF_ONE).clamp(1, 4);
+    let at_once = usize::try_from(at_once).unwrap_or(1);
+    let (sender, receiver) = mpsc::channel(1);
+    let (session, server, needed) = (session.clone(), server.to_owned(), Arc::clone(needed));
+    tokio::spawn(async move {
+        let reading = (0..needed.len()).map(|number| {
+            let (session, server, needed) = (&session, &server, &needed);
+            async move {
+                let one = needed.get(number).ok_or(BackupError::Bug("a segment of no number"))?;
+                let bytes = session.cancel.or(read(session, server, one)).await?;
+                Ok(Fetched { number, bytes })
+            }
+        });
+        let mut reading = std::pin::pin!(futures::stream::iter(reading).buffered(at_once));
+        while let Some(fetched) = reading.next().await {
+            let is_last = fetched.is_err();
+            if sender.send(fetched).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+async fn read(session: &Session, server: &str, needed: &Needed) -> Result<Vec<u8>, BackupError> {
+    let head = &needed.segment.content;
+    let wrong = |what: String| UntilError::Segment {
+        stream: head.stream.clone(),
+        number: head.number,
+        what,
+    };
+    let length = head.to.offset.saturating_sub(head.from.offset);
+    if length > OF_ONE {
+        return Err(wrong(format!("its head states {length} bytes of events")).into());
+    }
+    let limit = usize::try_from(length).unwrap_or(usize::MAX);
+    let out = Bounded { bytes: Vec::new(), limit };
+    let read = read_segment(session, server, &needed.segment, needed.key.as_deref(), out).await?;
+    let (out, read) = read.map_err(wrong)?;
+    read.map_err(wrong)?;
+    if out.bytes.len() != limit {
+        let found = out.bytes.len();
+        return Err(wrong(format!("it has {found} bytes of events instead of {length}")).into());
+    }
+    session.observer.add_stored(head.body.len);
+    Ok(out.bytes)
+}
+
+/// Takes as many bytes as a head states.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.len() > self.limit - self.bytes.len() {
+            return Err(std::io::Error::other("more events than its head states"));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! Chooses the backup, finds the stop in the archive, and reads everything between them once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use xb_binlog::{Gtid, LogPosition, RelayPlan};
+use xb_repo::archive::plan::{Base, Plan, PlanError, Stop, plan};
+use xb_repo::list::{ListedRoot, Listing, State, describe, list_by_key};
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
+
+use crate::error::BackupError;
+use crate::read::request::GetRequest;
+use crate::restore::prepare::PrepareTool;
+use crate::restore::restore_and_prepare::{Ready, Wanted, links};
+use crate::session::Session;
+use crate::until::archive::{Archive, which_server};
+use crate::until::pieces::{Needed, fetch};
+use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
+use crate::until_error::UntilError;
+
+/// Backups that a message names.
+const NAMED: usize = 5;
+
+/// Where to stop, and what to leave out.
+#[derive(Debug, Clone)]
+pub struct UntilRequest {
+    /// The backup; the newest that fits, if not given.
+    pub name: Option<BackupName>,
+    /// Server whose archive and backups are meant; if not given, that of the backup, or the only one.
+    pub server: Option<String>,
+    /// Where to stop.
+    pub stop: Stop,
+    /// Transactions to leave out. Each must be on the way.
+    pub leave_out: BTreeSet<Gtid>,
+    /// Whether one of them may change the definition of something.
+    pub may_leave_out_ddl: bool,
+}
+
+/// A restore to a stop, every byte of whose logs was read and checked.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct UntilPlan {
+    /// Name of the backup.
+    pub backup: String,
+    /// Name of the server.
+    pub server: String,
+    /// Position of the backup, as `FILE:POSITION`.
+    pub from: String,
+    /// Position of the stop.
+    pub to: String,
+    /// GTIDs of the data at the stop.
+    pub gtids: String,
+    /// The last transaction that is applied or left out; `None` if there is none.
+    pub last: Option<Neighbour>,
+    /// The first transaction behind the stop, if it is known.
+    pub next: Option<Neighbour>,
+    /// Number of transactions to apply.
+    pub transactions: u64,
+    /// Number of transactions that are left out.
+    pub left_out: u64,
+    /// Number of transactions that are applied after the first one that is left out.
+    pub later: u64,
+    /// Bytes of the logs to replay.
+    pub log_bytes: u64,
+    /// Number of segments to fetch.
+    pub segments: usize,
+    /// Remarks for the user.
+    pub remarks: Vec<String>,
+    pub(super) work: Work,
+}
+
+impl UntilPlan {
+    /// Time of the last transaction, or of the backup's end if there is none.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.last.as_ref().map_or(self.work.taken, |last| last.time)
+    }
+}
+
+/// What a replay of a plan needs.
+#[derive(Debug, Clone)]
+pub(super) struct Work {
+    pub(super) name: BackupName,
+    /// The run that wrote the backup.
+    pub(super) run: String,
+    pub(super) start: LogPosition,
+    /// Time of the backup's end.
+    pub(super) taken: Timestamp,
+    pub(super) relay: RelayPlan,
+    pub(super) needed: Arc<[Needed]>,
+    pub(super) settings: Vec<(String, String)>,
+    /// Versions of the server, of the backup and of the log.
+    pub(super) versions: Vec<String>,
+}
+
+/// Plans a restore to a stop: nothing is written. `get` has the keys, and gets the name of the backup.
+///
+/// Reads and checks every event between the backup and the stop. With several backups that fit, the newest one
+/// is taken.
+///
+/// # Errors
+/// [`UntilError`], if there is no proven way to the stop; [`BackupError::Keys`] if the keys do not open what is
+/// needed; [`BackupError::Repo`].
+pub async fn plan_until(
+    session: &Session,
+    request: &UntilRequest,
+    get: &mut GetRequest,
+) -> Result<UntilPlan, BackupError> {
+    session.observer.begin_phase("logs");
+    let (archive, name) = session.cancel.or(chosen(session, request, get)).await?;
+    get.name = name.clone();
+    let (base, taken_from) = proven(session, get).await?;
+    let gtids = base.gtids.clone();
+    let gtids = gtids.ok_or_else(|| UntilError::NoPosition { backup: name.to_string() })?;
+    let planned = plan(&archive.streams, &base, &request.stop);
+    let planned = planned.map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
+    let needed = needed(&planned, &archive);
+    let mut relay = RelayPlan {
+        start: gtids.clone(),
+        stop: xb_binlog::Stop::End,
+        leave_out: request.leave_out.clone(),
+        may_leave_out_ddl: request.may_leave_out_ddl,
+    };
+    let span = Span {
+        start: base.position.clone(),
+        gtids,
+        stop: request.stop.clone(),
+        end: end_of(&planned, &base.position, &request.stop),
+        must_be_found: planned.must_be_found,
+        plan: relay.clone(),
+    };
+    let scanned = scan(session, &archive.server, &needed, span).await?;
+    relay.stop = xb_binlog::Stop::At(scanned.stop.clone());
+    let (settings, mut versions, mut remarks) = origin(&archive, &planned);
+    versions.extend(taken_from.version);
+    let run = taken_from.run;
+    if scanned.ahead > 0 {
+        remarks.push(format!(
+            "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
+            scanned.ahead
+        ));
+    }
+    Ok(described(
+        &archive.server,
+        Work {
+            name,
+            run,
+            start: base.position,
+            taken: base.taken,
+            relay,
+            needed,
+            settings,
+            versions,
+        },
+        scanned,
+        remarks,
+    ))
+}
+
+fn described(server: &str, work: Work, scanned: Scanned, remarks: Vec<String>) -> UntilPlan {
+    let Scanned { stop, end, last, next, bytes, .. } = scanned;
+    UntilPlan {
+        backup: work.name.to_string(),
+        server: server.to_owned(),
+        from: work.start.to_string(),
+        to: stop.to_string(),
+        gtids: end.gtids.to_string(),
+        last,
+        next,
+        transactions: end.transactions,
+        left_out: end.left_out,
+        later: end.later,
+        log_bytes: bytes,
+        segments: work.needed.len(),
+        remarks,
+        work,
+    }
+}
+
+/// The archive, and the backup of the request, or the newest that can be restored and from which the archive
+/// reaches the stop.
+async fn chosen(
+    session: &Session,
+    request: &UntilRequest,
+    get: &GetRequest,
+) -> Result<(Archive, BackupName), BackupError> {
+    let server = request.server.as_deref();
+    if let Some(name) = &request.name {
+        let stored = describe(&session.root, name).await?;
+        let of_backup = stored.manifest.server.as_deref();
+        let server = which_server(session, server, of_backup).await?;
+        let archive = Archive::read(session, server, &get.keys, get.accept).await?;
+        return Ok((archive, name.clone()));
+    }
+    let server = which_server(session, server, None).await?;
+    let archive = Archive::read(session, server, &get.keys, get.accept).await?;
+    let listed = list_by_key(&session.root).await?;
+    let name = newest_fitting(&listed, &archive, &request.stop)?;
+    Ok((archive, name))
+}
+
+fn newest_fitting(
+    listed: &ListedRoot,
+    archive: &Archive,
+    stop: &Stop,
+) -> Result<BackupName, UntilError> {
+    let can_be_restored = |line: &&Listing| line.state == State::Complete && line.fault().is_none();
+    let mut candidates: Vec<(Timestamp, BackupName, &Manifest)> = listed
+        .lines
+        .iter()
+        .filter(can_be_restored)
+        .filter_map(|line| {
+            let (name, stored) = listed.sound.get_key_value(&BackupName::new(&line.name).ok()?)?;
+            let manifest = &stored.manifest;
+            let is_own = manifest.server.as_ref().is_none_or(|of| *of == archive.server);
+            is_own.then(|| (manifest.finished, name.clone(), manifest))
+        })
+        .collect();
+    candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
+    let mut why = Vec::new();
+    for (_, name, manifest) in candidates {
+        let Some(base) = Base::of(manifest) else {
+            why.push(UntilError::NoPosition { backup: name.to_string() }.to_string());
+            continue;
+        };
+        match plan(&archive.streams, &base, stop) {
+            Ok(_) => return Ok(name),
+            // An older backup may do, on the same history.
+            Err(
+                error @ (PlanError::BeforeBackup { .. }
+                | PlanError::NoStart { .. }
+                | PlanError::Branch { .. }),
+            ) => why.push(format!("{name}: {error}")),
+            // What is in the way of this one is in the way of all older ones.
+            Err(error) => return Err(UntilError::Plan { backup: name.to_string(), error }),
+        }
+    }
+    let why: String = why.iter().take(NAMED).map(|why| format!("; {why}")).collect();
+    Err(UntilError::NoBackup { server: archive.server.clone(), stop: stop.to_string(), why })
+}
+
+/// The run that wrote a backup, and the version of its server.
+struct TakenFrom {
+    run: String,
+    version: Option<String>,
+}
+
+/// The position of the backup, from a manifest that the keys have authenticated.
+async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, TakenFrom), BackupError> {
+    let ready = Ready { prepare: true, ..Ready::default() };
+    let links = session.cancel.or(links(session, get, &ready)).await?;
+    let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
+    let last = links.last().and_then(Wanted::manifest);
+    let last = last.filter(|_| tool != Some(PrepareTool::XtraBackup));
+    let base = last.and_then(|manifest| {
+        let version = manifest.source.server_version.clone();
+        Some((Base::of(manifest)?, TakenFrom { run: manifest.run.clone(), version }))
+    });
+    base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
+}
+
+fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[Needed]> {
+    let needed = plan.pieces.iter().map(|piece| Needed {
+        segment: piece.segment.clone(),
+        key: archive.key(piece.stream),
+        until: piece.until,
+    });
+    needed.collect()
+}
+
+/// Where the reading ends at the latest.
+fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &Stop) -> LogPosition {
+    if let Stop::Position(at) = stop {
+        return at.clone();
+    }
+    let last = plan.pieces.last().and_then(|piece| piece.segment.content.last.as_ref());
+    let end = last.and_then(|last| last.to.position());
+    end.filter(|end| end > start).unwrap_or_else(|| start.clone())
+}
+
+/// The settings of the origin, its versions, and remarks.
+fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<String>, Vec<String>) {
+    let streams: BTreeSet<&str> = plan.pieces.iter().map(|piece| piece.stream).collect();
+    let mut heads: Vec<_> = archive
+        .streams
+        .iter()
+        .filter(|stream| streams.contains(stream.id()))
+        .map(|stream| &stream.head.content)
+        .collect();
+    heads.sort_by_key(|head| head.started);
+    let mut remarks = Vec::new();
+    let differ = heads.windows(2).any(|pair| pair[0].settings != pair[1].settings);
+    if differ {
+        remarks.push(
+            "the server's settings were changed on the way: those of the first connection are used"
+                .to_owned(),
+        );
+    }
+    let first = heads.first();
+    let settings = first.map(|head| head.settings.clone().into_iter().collect());
+    let versions = heads.iter().map(|head| head.server_version.clone()).collect();
+    (settings.unwrap_or_default(), versions, remarks)
+}
+
+/// Reads everything that a replay will read.
+async fn scan(
+    session: &Session,
+    server: &str,
+    needed: &Arc<[Needed]>,
+    span: Span,
+) -> Result<Scanned, BackupError> {
+    let start = span.start.clone();
+    let mut scanner = Scanner::new(span);
+    let mut fetched = fetch(session, server, needed);
+    while !scanner.has_stopped()
+        && let Some(fetched) = fetched.recv().await
+    {
+        let fetched = fetched?;
+        let one = needed.get(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
+        let part = one.part(&fetched, &start)?;
+        tokio::task::block_in_place(|| -> Result<(), UntilError> {
+            scanner.begin(&part.log, &part.description, part.offset)?;
+            if !scanner.has_stopped() {
+                scanner.take(part.bytes, one.segment.content.clock())?;
+            }
+            Ok(())
+        })?;
+        session.observer.add_bytes(part.bytes.len() as u64);
+    }
+    Ok(scanner.finish()?)
+}

@@ -1,0 +1,248 @@
+//! Restores the backup of a plan, and replays the logs onto it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use xb_replay::{Piece, Progress, ReplayReport, ReplayRequest, Watch, origin_options, replay};
+
+use crate::child::OnLine;
+use crate::error::BackupError;
+use crate::read::request::GetRequest;
+use crate::restore::RestoreOptions;
+use crate::restore::finished::Finished;
+use crate::restore::owner::Owner;
+use crate::restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
+use crate::server::private::ServerOptions;
+use crate::session::Session;
+use crate::until::pieces::{Fetched, fetch};
+use crate::until::plan::{UntilPlan, Work};
+use crate::until::result::write_result;
+use crate::until_error::UntilError;
+
+/// How long the private server may do nothing at all.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// How the logs are replayed.
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct ReplayOptions {
+    /// How the private server is started.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub server: ServerOptions,
+    /// Memory of the server, in bytes. If not given: by what is available.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub memory: Option<u64>,
+    /// Replay with a server of a newer series than that of the origin
+    #[cfg_attr(feature = "clap", arg(long, requires = "until", hide_short_help = true))]
+    pub upgrade: bool,
+}
+
+/// Result of a restore to a stop.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct UntilReport {
+    /// The restored backup; `None` if an earlier run of the same command has done everything.
+    pub restored: Option<ReadyReport>,
+    /// What was replayed; `None` as above.
+    pub replayed: Option<ReplayReport>,
+    /// Remarks for the user.
+    pub remarks: Vec<String>,
+}
+
+/// Checks, before anything is restored, that the server program of a plan is installed and of its series. Returns
+/// the program.
+///
+/// # Errors
+/// [`UntilError::Series`]; [`BackupError::NotStarted`] if there is none.
+pub async fn replaying_program(
+    session: &Session,
+    plan: &UntilPlan,
+    options: &ReplayOptions,
+) -> Result<PathBuf, BackupError> {
+    let (program, version) = options.server.version(&session.cancel).await?;
+    let found = series(&version).filter(|_| version.contains("MariaDB"));
+    let fits = |expected: &&String| {
+        let expected = series(expected);
+        let is_known = found.is_some() && expected.is_some();
+        is_known && (found == expected || (options.upgrade && found > expected))
+    };
+    match plan.work.versions.iter().find(|expected| !fits(expected)) {
+        None => Ok(program),
+        Some(expected) => {
+            Err(UntilError::Series { found: version.clone(), expected: expected.clone() }.into())
+        }
+    }
+}
+
+/// The first two numbers of a version.
+fn series(version: &str) -> Option<(u32, u32)> {
+    let start = version.find(|c: char| c.is_ascii_digit())?;
+    let mut numbers = version.get(start..)?.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Restores the backup of a plan into `target`, prepares it, and replays the logs up to the stop. If it is run
+/// again after an interruption, it continues with the restore; after an interrupted replay, the target has to be
+/// removed first.
+///
+/// # Errors
+/// Those of [`restore_ready`]; [`UntilError::Replay`], whose text tells whether the target is of any use.
+pub async fn restore_until(
+    session: &Session,
+    plan: &UntilPlan,
+    get: GetRequest,
+    (target, how): (&Path, RestoreOptions),
+    ready: &Ready,
+    options: &ReplayOptions,
+    talk: &OnLine,
+) -> Result<UntilReport, BackupError> {
+    let owner = ready.owner.or_else(|| Owner::to_keep(target));
+    let done = finished(plan);
+    if done.as_ref().and_then(|done| done.found(target)).is_some() {
+        let remarks = vec!["an earlier run of this command has finished everything".to_owned()];
+        return Ok(UntilReport { restored: None, replayed: None, remarks });
+    }
+    let program = replaying_program(session, plan, options).await?;
+    xb_replay::check_untouched(target).map_err(UntilError::from)?;
+    // The relay logs lie beside the data until they are applied.
+    let how = RestoreOptions { room_beside: how.room_beside + plan.log_bytes, ..how };
+    let restored = restore_ready(session, get, target, how, ready, talk).await?;
+    session.observer.begin_phase("replay");
+    let replayed = replay_onto(session, plan, target, (&program, options)).await?;
+    let mut remarks = remarks(&replayed);
+    remarks.extend(write_result(target, plan, &replayed)?);
+    if let Some(owner) = owner {
+        tokio::task::block_in_place(|| owner.give(target))?;
+    }
+    if let Some(done) = done {
+        done.mark(target);
+    }
+    Ok(UntilReport { restored: Some(restored), replayed: Some(replayed), remarks })
+}
+
+/// The mark by which a later run knows that everything was done.
+fn finished(plan: &UntilPlan) -> Option<Finished> {
+    #[derive(Serialize)]
+    struct What<'a> {
+        run: &'a str,
+        to: &'a str,
+        gtids: &'a str,
+        left_out: Vec<String>,
+    }
+    let what = What {
+        run: &plan.work.run,
+        to: &plan.to,
+        gtids: &plan.gtids,
+        left_out: plan.work.relay.leave_out.iter().map(ToString::to_string).collect(),
+    };
+    Finished::new(&[], &format!("until {}", serde_json::to_string(&what).ok()?))
+}
+
+fn remarks(replayed: &ReplayReport) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if let Some(error) = &replayed.retried {
+        remarks.push(format!(
+            "a transaction failed when others were applied beside it, and passed alone: {error}"
+        ));
+    }
+    if let Some(why) = replayed.unconfined {
+        remarks.push(format!("the private server was not confined: {why}"));
+    }
+    if !replayed.disabled_events.is_empty() {
+        remarks.push(format!(
+            "events of the scheduler that the logs created or changed are disabled; enable those that should run: {}",
+            replayed.disabled_events.join(", ")
+        ));
+    }
+    if !replayed.prepared_xa.is_empty() {
+        remarks.push(format!(
+            "XA transactions are prepared, and wait for XA COMMIT or XA ROLLBACK: {}",
+            replayed.prepared_xa.join(", ")
+        ));
+    }
+    remarks
+}
+
+pub(crate) async fn replay_onto(
+    session: &Session,
+    plan: &UntilPlan,
+    data: &Path,
+    (program, options): (&Path, &ReplayOptions),
+) -> Result<ReplayReport, BackupError> {
+    let work = &plan.work;
+    let data = std::path::absolute(data)
+        .map_err(|source| BackupError::System { what: "cannot find the target", source })?;
+    options.server.bring(&data)?;
+    let own = options.server.options.iter().map(OsString::from);
+    let of_origin = origin_options(work.settings.iter().map(|(name, value)| (&**name, &**value)));
+    let request = ReplayRequest {
+        data: data.clone(),
+        programs: vec![program.to_owned()],
+        settings: of_origin.chain(own).collect(),
+        writable: options.server.writable.clone(),
+        position: work.start.clone(),
+        plan: work.relay.clone(),
+        memory: options.memory.unwrap_or_else(|| xb_server::working_memory(&data)),
+        threads: u32::try_from(session.resources.threads).unwrap_or(1),
+        patience: PATIENCE,
+    };
+    let mut fetched = fetch(session, &plan.server, &work.needed);
+    let (observer, cancel) = (session.observer.clone(), session.cancel.clone());
+    let (work, total) = (work.clone(), plan.log_bytes);
+    let replaying = tokio::task::spawn_blocking(move || {
+        let mut last = 0;
+        let mut progress = |progress| {
+            if let Progress::Applying(done, _) = progress {
+                observer.add_bytes(done.saturating_sub(last));
+                last = last.max(done);
+            }
+        };
+        observer.expect_bytes(total);
+        let is_cancelled = || cancel.signal().is_some();
+        let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled };
+        let pieces =
+            std::iter::from_fn(|| fetched.blocking_recv()).flat_map(|fetched| {
+                match fetched.and_then(|fetched| pieces(&work, &fetched)) {
+                    Ok(pieces) => pieces.into_iter().map(Ok).collect(),
+                    Err(error) => vec![Err(error)],
+                }
+            });
+        replay(&request, pieces, &mut watch)
+    });
+    let replayed = replaying.await.map_err(|_| BackupError::Bug("the replay panicked"))?;
+    replayed.map_err(|error| match (&error, session.cancel.signal()) {
+        (xb_replay::ReplayError::Cancelled, Some(signal)) => BackupError::Interrupted(signal),
+        _ => UntilError::from(error).into(),
+    })
+}
+
+/// The bytes of a segment for the replay, and the log that they belong to, if it is another one.
+fn pieces(work: &Work, fetched: &Fetched) -> Result<Vec<Piece>, BackupError> {
+    let of = |number: usize| work.needed.get(number);
+    let one = of(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
+    let part = one.part(fetched, &work.start)?;
+    let before = fetched.number.checked_sub(1).and_then(of);
+    let continues = before.is_some_and(|before| before.segment.content.from.log == part.log);
+    let log = (!continues).then(|| Piece::Log {
+        name: part.log.to_owned(),
+        format: part.description.clone(),
+        offset: part.offset,
+    });
+    Ok(log.into_iter().chain([Piece::Bytes(part.bytes.to_vec())]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_is_the_first_two_numbers() {
+        assert_eq!(series("10.11.19-MariaDB-log"), Some((10, 11)));
+        assert_eq!(series("mariadbd  Ver 11.8.9-MariaDB for Linux"), Some((11, 8)));
+        assert_eq!(series("x"), None);
+        assert_eq!(series("10"), None);
+        assert!(series("11.4.1") > series("10.11.9"));
+    }
+}

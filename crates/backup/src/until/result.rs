@@ -1,0 +1,91 @@
+//! What a data directory says about itself after a replay. The backup's own files name its own position, which
+//! the data has left: a replica that began there would apply everything again.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use xb_replay::ReplayReport;
+
+use crate::error::BackupError;
+use crate::until::plan::UntilPlan;
+
+/// Name of the result, beside the data.
+const RESULT: &str = "xb_until.json";
+/// Where backup programs note the position in the log.
+const POSITIONS: [&str; 2] = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
+/// Files with positions that do not hold any more: InnoDB's own, those of the origin's source, and those of a
+/// cluster.
+const STALE: [&str; 8] = [
+    "xtrabackup_binlog_pos_innodb",
+    "mariadb_backup_binlog_pos_innodb",
+    "xtrabackup_slave_info",
+    "mariadb_backup_slave_info",
+    "xtrabackup_galera_info",
+    "mariadb_backup_galera_info",
+    "grastate.dat",
+    "donor_galera_info",
+];
+/// Version of the result's format.
+const FORMAT: u32 = 1;
+
+/// The result as it is written.
+#[derive(Serialize)]
+struct Document<'a> {
+    format: u32,
+    backup: &'a str,
+    server: &'a str,
+    from: &'a str,
+    to: &'a str,
+    gtids: String,
+    transactions: u64,
+    left_out: Vec<String>,
+    finished: jiff::Timestamp,
+}
+
+/// Writes the result, and the new position where the backup program had noted the old one. Returns remarks.
+pub(super) fn write_result(
+    target: &Path,
+    plan: &UntilPlan,
+    replayed: &ReplayReport,
+) -> Result<Vec<String>, BackupError> {
+    let failed = |path: PathBuf| {
+        move |error: std::io::Error| BackupError::Restore {
+            target: path.display().to_string(),
+            what: format!("the logs were replayed, but their end cannot be noted: {error}"),
+        }
+    };
+    let gtids = replayed.gtids.to_string();
+    let (log, offset) = (replayed.position.log(), replayed.position.offset());
+    let position = format!("{log}\t{offset}\t{gtids}\n");
+    for path in POSITIONS.map(|name| target.join(name)) {
+        if path.exists() {
+            std::fs::write(&path, &position).map_err(failed(path))?;
+        }
+    }
+    for path in STALE.map(|name| target.join(name)) {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed(path)(error));
+            }
+            _ => {}
+        }
+    }
+    let document = Document {
+        format: FORMAT,
+        backup: &plan.backup,
+        server: &plan.server,
+        from: &plan.from,
+        to: &plan.to,
+        gtids,
+        transactions: replayed.transactions,
+        left_out: plan.work.relay.leave_out.iter().map(ToString::to_string).collect(),
+        finished: jiff::Timestamp::now(),
+    };
+    let path = target.join(RESULT);
+    let text = serde_json::to_vec_pretty(&document).map_err(std::io::Error::from);
+    text.and_then(|text| std::fs::write(&path, text)).map_err(failed(path))?;
+    Ok(vec![format!(
+        "the data begins a new history: start it with a server_id that its origin never had, or its next transactions get GTIDs that the origin has used ({})",
+        replayed.gtids
+    )])
+}

@@ -1,0 +1,475 @@
+//! Reads the logs up to the stop, without writing anything: what a replay will do, and whether it can.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use xb_binlog::{
+    Entry, Error, Gtid, GtidPosition, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd,
+    RelayError, RelayPlan, RelayWriter, TransactionSummary,
+};
+use xb_repo::archive::plan::{Cutter, Stop};
+
+use crate::until_error::UntilError;
+
+/// Bytes of a transaction that are looked at to describe it.
+const DESCRIBED: usize = 4096;
+
+/// A transaction beside the stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Neighbour {
+    /// Its GTID.
+    pub gtid: String,
+    /// Position of its first byte, as `FILE:POSITION`.
+    pub at: String,
+    /// Time at which the statement that commits it began.
+    pub time: Timestamp,
+    /// Tables whose rows it changes.
+    pub tables: Vec<String>,
+    /// Its first statement, without what may be a password.
+    pub statement: Option<String>,
+}
+
+/// `0-1-26 of 2026-11-20T14:02:59Z at bin.000003:1343 on shop.orders (DELETE FROM orders)`
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} at {}", self.gtid, self.time, self.at)?;
+        if !self.tables.is_empty() {
+            write!(f, " on {}", self.tables.join(", "))?;
+        }
+        self.statement.as_ref().map_or(Ok(()), |statement| write!(f, " ({statement})"))
+    }
+}
+
+/// Where to begin, and where to stop.
+pub(super) struct Span {
+    /// The position that the data has, with its transactions.
+    pub(super) start: LogPosition,
+    pub(super) gtids: GtidPosition,
+    pub(super) stop: Stop,
+    /// End of the last whole transaction of the archive: behind it, one may be unfinished.
+    pub(super) end: LogPosition,
+    /// The stop must be found before that end.
+    pub(super) must_be_found: bool,
+    /// What to leave out.
+    pub(super) plan: RelayPlan,
+}
+
+/// What the logs have up to the stop.
+pub(super) struct Scanned {
+    /// The stop as a position.
+    pub(super) stop: LogPosition,
+    pub(super) end: RelayEnd,
+    /// The last transaction before the stop, and the first one behind it, if it is known.
+    pub(super) last: Option<Neighbour>,
+    pub(super) next: Option<Neighbour>,
+    /// Bytes of the logs from the start to the stop.
+    pub(super) bytes: u64,
+    /// Transactions with a time ahead of the receiver's clock, which decided nothing.
+    pub(super) ahead: u64,
+}
+
+/// Reads logs from a position on.
+pub(super) struct Scanner {
+    span: Span,
+    cutter: Cutter,
+    writer: RelayWriter,
+    /// Output of the writer, which is dropped.
+    out: Vec<u8>,
+    history: History,
+    log: Option<Log>,
+    /// First bytes of the present transaction, and its first event; the same of the one before.
+    open: Seen,
+    last: Option<Seen>,
+    stopped: Option<LogPosition>,
+    next: Option<Neighbour>,
+    bytes: u64,
+    ahead: u64,
+}
+
+/// A log that is being read.
+struct Log {
+    name: String,
+    reader: Reader,
+    description: Vec<u8>,
+    /// Offset of the next byte, which may lie within an event.
+    next: u64,
+}
+
+/// A transaction as it was seen.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    begin: u64,
+    log: String,
+    gtid: Option<Gtid>,
+    seconds: u32,
+    bytes: Vec<u8>,
+    description: Vec<u8>,
+}
+
+impl Seen {
+    fn neighbour(&self) -> Option<Neighbour> {
+        let log = [&MAGIC[..], &self.description].concat();
+        let summary = TransactionSummary::read(&log, &self.bytes);
+        let (tables, statement) =
+            summary.map_or((Vec::new(), None), |summary| (summary.tables, summary.statement));
+        Some(Neighbour {
+            gtid: self.gtid?.to_string(),
+            at: format!("{}:{}", self.log, self.begin),
+            time: Timestamp::from_second(i64::from(self.seconds)).ok()?,
+            tables,
+            statement,
+        })
+    }
+}
+
+impl Scanner {
+    pub(super) fn new(span: Span) -> Self {
+        let cutter = Cutter::new(&span.stop);
+        let gtids = Some(GtidState::MariaDb(span.gtids.clone()));
+        let history = History::new(span.start.log(), gtids);
+        let writer = RelayWriter::new(span.plan.clone());
+        Self {
+            span,
+            cutter,
+            writer,
+            out: Vec::new(),
+            history,
+            log: None,
+            open: Seen::default(),
+            last: None,
+            stopped: None,
+            next: None,
+            bytes: 0,
+            ahead: 0,
+        }
+    }
+
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Begins a log, or continues it, at `offset`.
+    pub(super) fn begin(
+        &mut self,
+        name: &str,
+        description: &[u8],
+        offset: u64,
+    ) -> Result<(), RelayError> {
+        if self.log.as_ref().is_some_and(|log| log.name == name && log.next == offset) {
+            return Ok(());
+        }
+        let failed = |error| RelayError::Log { log: name.to_owned(), error };
+        self.writer.begin_log(name, description, offset)?;
+        if self.log.is_some() && self.history.next_log(name).is_some() {
+            // Another transaction may get the number of the one that the server has not finished.
+            if let Stop::Gtid(_) = self.span.stop {
+                self.cutter = Cutter::new(&self.span.stop);
+            }
+        }
+        let reader = Reader::resume(description, offset).map_err(failed)?;
+        self.log = Some(Log {
+            name: name.to_owned(),
+            reader,
+            description: description.to_vec(),
+            next: offset,
+        });
+        let at = LogPosition::new(name, offset);
+        let at = at.ok_or_else(|| RelayError::Name(name.to_owned()))?;
+        // The data may be at the stop already.
+        if at == self.span.end || self.span.stop == Stop::Position(at.clone()) {
+            self.stopped = Some(at);
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of a segment from where the log stands. `clock` is that of its receiver.
+    pub(super) fn take(&mut self, bytes: &[u8], clock: i64) -> Result<(), RelayError> {
+        let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
+        let from = log.next;
+        log.next += bytes.len() as u64;
+        let mut input = bytes;
+        while !input.is_empty() && self.stopped.is_none() {
+            let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
+            let entry = log.reader.next(&mut input);
+            let entry = entry.map_err(|error| RelayError::Log { log: log.name.clone(), error })?;
+            let Some(entry) = entry else { break };
+            self.event(&entry, (from, bytes), clock)?;
+        }
+        let end = match &self.stopped {
+            Some(stop) => stop.offset().saturating_sub(from),
+            None => bytes.len() as u64,
+        };
+        let end = usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
+        let (taken, rest) = bytes.split_at(end);
+        self.writer.push(taken, &mut self.out)?;
+        self.out.clear();
+        self.bytes += taken.len() as u64;
+        if self.stopped.is_some() && self.next.is_none() {
+            self.next = self.first_of(rest);
+        }
+        Ok(())
+    }
+
+    /// The transaction that begins with these bytes, at the stop.
+    fn first_of(&self, bytes: &[u8]) -> Option<Neighbour> {
+        let (log, stop) = (self.log.as_ref()?, self.stopped.as_ref()?);
+        let head = [&MAGIC[..], &log.description].concat();
+        let bytes = bytes.get(..bytes.len().min(DESCRIBED))?;
+        let summary = TransactionSummary::read(&head, bytes)?;
+        Some(Neighbour {
+            gtid: summary.gtid.to_string(),
+            at: stop.to_string(),
+            time: Timestamp::from_second(i64::from(summary.seconds)).ok()?,
+            tables: summary.tables,
+            statement: summary.statement,
+        })
+    }
+
+    fn event(
+        &mut self,
+        entry: &Entry,
+        (from, bytes): (u64, &[u8]),
+        clock: i64,
+    ) -> Result<(), RelayError> {
+        let name = self.history.log().to_owned();
+        let at =
+            |offset| LogPosition::new(&name, offset).ok_or_else(|| RelayError::Name(name.clone()));
+        let failed = |error: Error| RelayError::Log { log: name.clone(), error };
+        let step = self.history.push(entry).map_err(failed)?;
+        if let Some(open) = self.history.open().filter(|open| open.begin == entry.begin) {
+            let gtid = open.first.mariadb_gtid();
+            let start = usize::try_from(open.begin.saturating_sub(from)).unwrap_or(usize::MAX);
+            let first = bytes.get(start..).filter(|_| open.begin >= from).unwrap_or_default();
+            self.open.bytes.clear();
+            self.open.bytes.extend(first.iter().take(DESCRIBED));
+            (self.open.begin, self.open.gtid, self.open.seconds) = (open.begin, gtid, open.seconds);
+            self.open.log.clone_from(&name);
+            if let Some(log) = &self.log {
+                self.open.description.clone_from(&log.description);
+            }
+            let begin = at(open.begin)?;
+            let gtid = gtid.ok_or_else(|| RelayError::Fork { log: name.clone() })?;
+            self.ahead += u64::from(i64::from(open.seconds) > clock);
+            let is_after = self.cutter.has_stopped();
+            if is_after || !self.cutter.takes(&begin, gtid, open.seconds, clock) {
+                self.next = self.open.neighbour();
+                self.stopped = Some(begin);
+                return Ok(());
+            }
+        }
+        let end = at(entry.end)?;
+        if step.ended.is_some() {
+            let seen = self.last.get_or_insert_default();
+            std::mem::swap(seen, &mut self.open);
+            if let (Stop::Position(stop), Some(gtid)) = (&self.span.stop, seen.gtid)
+                && stop.log() == name
+                && (seen.begin + 1..entry.end).contains(&stop.offset())
+            {
+                let (stop, begin) = (xb_binlog::Stop::At(stop.clone()), at(seen.begin)?);
+                return Err(RelayError::Inside { stop, gtid, begin });
+            }
+            let is_last = self.cutter.has_stopped();
+            if is_last || end == self.span.end {
+                self.stopped = Some(end.clone());
+            }
+        }
+        if self.history.open().is_none() && self.span.stop == Stop::Position(end.clone()) {
+            self.stopped = Some(end);
+        }
+        Ok(())
+    }
+
+    /// Ends the reading: at the stop, or at the end of everything.
+    pub(super) fn finish(self) -> Result<Scanned, UntilError> {
+        let stop = match (self.stopped, self.log.as_ref()) {
+            (Some(stop), _) => stop,
+            (None, Some(log)) => {
+                let end = LogPosition::new(&log.name, log.reader.offset());
+                let end = end.ok_or_else(|| RelayError::Name(log.name.clone()))?;
+                let stop = self.span.stop.to_string();
+                return Err(UntilError::NotFound { stop, end });
+            }
+            (None, None) => return Err(RelayError::NoLog.into()),
+        };
+        let is_found = match &self.span.stop {
+            Stop::Latest => true,
+            Stop::Time(_) => !self.span.must_be_found || self.cutter.has_stopped(),
+            Stop::Gtid(_) | Stop::BeforeGtid(_) => self.cutter.has_stopped(),
+            Stop::Position(at) => *at == stop,
+        };
+        if !is_found {
+            return Err(UntilError::NotFound { stop: self.span.stop.to_string(), end: stop });
+        }
+        Ok(Scanned {
+            stop,
+            end: self.writer.finish()?,
+            last: self.last.as_ref().and_then(Seen::neighbour),
+            next: self.next,
+            bytes: self.bytes,
+            ahead: self.ahead,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAME: &str = "bin.000003";
+    /// Later than all events of the log.
+    const CLOCK: i64 = 4_000_000_000;
+
+    /// A transaction of the log.
+    #[derive(Debug, Clone)]
+    struct Known {
+        gtid: Gtid,
+        begin: u64,
+        end: u64,
+        seconds: u32,
+    }
+
+    fn description(log: &[u8]) -> Vec<u8> {
+        let length = u32::from_le_bytes(log[13..17].try_into().unwrap());
+        log[4..4 + length as usize].to_vec()
+    }
+
+    /// All transactions, and the GTIDs before the first one.
+    fn transactions(log: &[u8]) -> (Vec<Known>, GtidPosition) {
+        let (mut reader, mut input) = (Reader::new(), log);
+        let mut history = History::new(NAME, None);
+        let (mut found, mut first) = (Vec::new(), None);
+        while let Some(entry) = reader.next(&mut input).unwrap() {
+            let step = history.push(&entry).unwrap();
+            if let (None, Some(GtidState::MariaDb(gtids))) = (&first, history.gtids()) {
+                first = Some(gtids.clone());
+            }
+            if let Some(ended) = step.ended {
+                found.push(Known {
+                    gtid: ended.first.mariadb_gtid().unwrap(),
+                    begin: ended.begin,
+                    end: ended.end,
+                    seconds: ended.seconds,
+                });
+            }
+        }
+        (found, first.unwrap())
+    }
+
+    fn position(offset: u64) -> LogPosition {
+        LogPosition::new(NAME, offset).unwrap()
+    }
+
+    /// Reads the log from a transaction on, in pieces of these lengths.
+    fn scan(
+        log: &[u8],
+        (start, gtids): (u64, &GtidPosition),
+        stop: &Stop,
+        end: u64,
+        cuts: &[usize],
+        clock: i64,
+    ) -> Result<Scanned, UntilError> {
+        let plan = RelayPlan {
+            start: gtids.clone(),
+            stop: xb_binlog::Stop::End,
+            leave_out: BTreeSet::new(),
+            may_leave_out_ddl: false,
+        };
+        let mut scanner = Scanner::new(Span {
+            start: position(start),
+            gtids: gtids.clone(),
+            stop: stop.clone(),
+            end: position(end),
+            must_be_found: false,
+            plan,
+        });
+        let description = description(log);
+        let mut offset = usize::try_from(start).unwrap();
+        for cut in cuts.iter().cycle() {
+            scanner.begin(NAME, &description, offset as u64)?;
+            if scanner.has_stopped() || offset >= log.len() {
+                break;
+            }
+            let next = (offset + cut).min(log.len());
+            scanner.take(&log[offset..next], clock)?;
+            offset = next;
+        }
+        scanner.finish()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn every_stop_is_the_boundary_that_it_names(
+            from in 0_usize..1000,
+            to in 0_usize..1000,
+            kind in 0_u8..5,
+            cuts in proptest::collection::vec(300_usize..20_000, 1..6),
+            shift in 0_u64..60,
+        ) {
+            let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
+            let (all, first) = transactions(&log);
+            let from = from % all.len();
+            let to = from + to % (all.len() - from);
+            let mut gtids = first;
+            all[..from].iter().for_each(|known| gtids.advance(known.gtid));
+            let (start, end) = (all[from].begin, all.last().unwrap().end);
+            let wanted = &all[to];
+            // Pieces end where a transaction has begun, or between two.
+            let (stop, expected) = match kind {
+                0 => (Stop::Latest, end),
+                1 => (Stop::Gtid(wanted.gtid), wanted.end),
+                2 => (Stop::BeforeGtid(wanted.gtid), wanted.begin),
+                3 => {
+                    let time = Timestamp::from_second(i64::from(wanted.seconds)).unwrap();
+                    let later = all[from..].iter().find(|known| known.seconds > wanted.seconds);
+                    (Stop::Time(time), later.map_or(end, |known| known.begin))
+                }
+                _ => (Stop::Position(position(wanted.end)), wanted.end),
+            };
+            let limit = if kind == 4 { wanted.end } else { end };
+            let found = scan(&log, (start, &gtids), &stop, limit, &cuts, CLOCK);
+            let found = match found {
+                Ok(found) => found,
+                // A piece may end within the first event of a transaction, which no segment does.
+                Err(UntilError::Logs(RelayError::Log { error: Error::Cut { .. }, .. })) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(TestCaseError::fail(error.to_string())),
+            };
+            prop_assert_eq!(&found.stop, &position(expected));
+            let applied: Vec<&Known> = all[from..].iter().filter(|k| k.end <= expected).collect();
+            prop_assert_eq!(found.end.transactions, applied.len() as u64);
+            let last = found.last.as_ref().map(|last| last.gtid.clone());
+            prop_assert_eq!(last, applied.last().map(|known| known.gtid.to_string()));
+            let mut after = gtids.clone();
+            applied.iter().for_each(|known| after.advance(known.gtid));
+            prop_assert_eq!(&found.end.gtids, &after);
+            if let Some(next) = &found.next {
+                let expected = all.iter().find(|known| known.begin >= expected).unwrap();
+                prop_assert_eq!(&next.gtid, &expected.gtid.to_string());
+            }
+            // A position within a transaction is none.
+            let inside = wanted.begin + 1 + shift % (wanted.end - wanted.begin - 1);
+            let stop = Stop::Position(position(inside));
+            let refused = scan(&log, (start, &gtids), &stop, inside, &cuts, CLOCK);
+            prop_assert!(refused.is_err(), "{:?}", refused.map(|found| found.stop));
+        }
+    }
+
+    #[test]
+    fn a_time_ahead_of_the_receivers_clock_decides_nothing() {
+        let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
+        let (all, gtids) = transactions(&log);
+        let (start, end) = (all[0].begin, all.last().unwrap().end);
+        let stop = Stop::Time(Timestamp::from_second(1).unwrap());
+        let found = scan(&log, (start, &gtids), &stop, end, &[4096], 0).unwrap();
+        assert_eq!((found.stop, found.ahead), (position(end), all.len() as u64));
+        let found = scan(&log, (start, &gtids), &stop, end, &[4096], CLOCK).unwrap();
+        assert_eq!((found.stop, found.end.transactions), (position(start), 0));
+    }
+}

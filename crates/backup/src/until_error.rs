@@ -1,0 +1,136 @@
+//! Why a restore to a stop is refused, or failed.
+
+use xb_binlog::{LogPosition, RelayError};
+use xb_replay::ReplayError;
+use xb_repo::archive::plan::PlanError;
+
+/// Reason why a restore to a stop is not possible.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UntilError {
+    /// The archive has no way from the backup to the stop.
+    #[error("{backup}: {error}")]
+    Plan {
+        /// Name of the backup.
+        backup: String,
+        /// What is in the way.
+        error: PlanError,
+    },
+    /// No backup of the server fits the stop.
+    #[error("no backup of {server} can be restored until {stop}{why}")]
+    NoBackup {
+        /// Name of the server.
+        server: String,
+        /// The stop.
+        stop: String,
+        /// What is in the way of each, newest first; may be empty.
+        why: String,
+    },
+    /// The backup notes no position, or one without GTIDs of MariaDB.
+    #[error("{backup} notes no position in a binary log of MariaDB with its GTIDs")]
+    NoPosition {
+        /// Name of the backup.
+        backup: String,
+    },
+    /// Nothing is archived for the server.
+    #[error("the binary log of {server} is not archived in this place")]
+    NoArchive {
+        /// Name of the server.
+        server: String,
+    },
+    /// It is not known whose archive is meant.
+    #[error("{0}")]
+    WhichServer(String),
+    /// A stream of the archive cannot be read or trusted.
+    #[error("stream {stream} of the archive: {what}")]
+    Stream {
+        /// ID of the stream.
+        stream: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A segment cannot be read, or is not what its head says.
+    #[error("stream {stream}, segment {number}: {what}")]
+    Segment {
+        /// ID of the stream.
+        stream: String,
+        /// Number of the segment.
+        number: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The logs cannot be replayed to the stop.
+    #[error(transparent)]
+    Logs(#[from] RelayError),
+    /// The stop is no boundary between two transactions that the archive has.
+    #[error("the stop {stop} was not found in the log, which was read up to {end}")]
+    NotFound {
+        /// The stop.
+        stop: String,
+        /// Position up to which the log was read.
+        end: LogPosition,
+    },
+    /// The server program is not of the series of the origin.
+    #[error("the server program is {found}, but the backup or its log is of {expected}")]
+    Series {
+        /// Version of the program.
+        found: String,
+        /// Version of the origin.
+        expected: String,
+    },
+    /// The replay failed.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+}
+
+impl UntilError {
+    /// Advice for the operator, if there is any.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Plan { error, .. } => match error {
+                PlanError::NoStart { .. } => Some(
+                    "name a backup whose position is in the archive; `binlog list` shows from when to when each can be restored",
+                ),
+                PlanError::Gap { .. } => {
+                    Some("name a stop before the gap, or a backup that was taken behind it")
+                }
+                PlanError::Segment { .. } => {
+                    Some("run `binlog verify`; name an earlier stop, or a later backup")
+                }
+                PlanError::Barrier { .. } => {
+                    Some("name a stop before it, or a backup that was taken after it")
+                }
+                PlanError::NotReached { .. } => Some(
+                    "name an earlier stop or `latest`; `binlog list` shows how far the archive reaches",
+                ),
+                _ => None,
+            },
+            Self::NoBackup { .. } => Some(
+                "name a later stop; `binlog list` shows from when to when each backup can be restored",
+            ),
+            Self::NoPosition { .. } => {
+                Some("start the server with --log-bin, and take backups without --no-lock")
+            }
+            Self::NoArchive { .. } => Some(
+                "run `binlog receive` for this server; without it, only backups can be restored",
+            ),
+            Self::Stream { .. } | Self::Segment { .. } => {
+                Some("run `binlog verify`, which names everything that is wrong with the archive")
+            }
+            Self::Series { .. } => Some(
+                "install the server of that series, or name it with --mysqld; --upgrade replays with a newer one",
+            ),
+            Self::NotFound { .. } => Some(
+                "run the command with --until=latest --dry-run, which shows the last transaction",
+            ),
+            Self::Logs(RelayError::LeftOutDdl(_)) => Some(
+                "add --exclude-ddl if no later transaction needs what it defines; the replay stops at the first that does",
+            ),
+            Self::Replay(error) if !error.is_data_untouched() => {
+                Some("remove the target directory, and run the same command again")
+            }
+            Self::Replay(_) => Some("run the same command again"),
+            _ => None,
+        }
+    }
+}

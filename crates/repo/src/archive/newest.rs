@@ -1,0 +1,99 @@
+//! Finds the end of an archive without reading all of it: its streams by their heads, and the last segment of
+//! one of them.
+
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use crate::archive::listing::{PARALLEL, record, segment_head};
+use crate::archive::names::{
+    ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
+};
+use crate::archive::record::Record;
+use crate::archive::segment::SegmentHead;
+use crate::archive::stream::{Alive, End, StreamHead};
+use crate::error::RepoError;
+use crate::names::RunId;
+use crate::root::Root;
+
+/// A stream without its segments.
+#[derive(Debug)]
+pub struct Outline {
+    /// Its head.
+    pub head: Record<StreamHead>,
+    /// How far it says that it reaches.
+    pub alive: Option<Record<Alive>>,
+    /// Whether its receiver ended in order.
+    pub has_ended: bool,
+    folder: String,
+}
+
+/// Reads heads and signs of life of all streams of a server, in the order in which they began. Those without
+/// a readable head are left out. Takes one request for 1000 streams, and three for each.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
+pub async fn outlines(root: &Root, server: &str) -> Result<Vec<Outline>, RepoError> {
+    let folder = server_folder(server)?;
+    let ids = root.folders_below(&folder).await?;
+    let reading = ids.iter().filter_map(|id| RunId::parse(id)).map(|id| {
+        let folder = stream_folder(&folder, id);
+        async move { outline(root, folder, id).await }
+    });
+    let reading: Vec<_> = reading.collect();
+    let found: Vec<Option<Outline>> =
+        futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
+    let mut found: Vec<Outline> = found.into_iter().flatten().collect();
+    found.sort_by_key(|outline| outline.head.content.started);
+    Ok(found)
+}
+
+async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {
+    // What is wrong with a record is for `streams` to say.
+    let mut problems = Vec::new();
+    let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut problems).await?;
+    let Some(head) = head.filter(|head| head.content.stream == id.to_string()) else {
+        return Ok(None);
+    };
+    let alive = record::<Alive>(root, &format!("{folder}/{ALIVE}"), &mut problems).await?;
+    let end = record::<End>(root, &format!("{folder}/{END}"), &mut problems).await?;
+    Ok(Some(Outline { head, alive, has_ended: end.is_some(), folder }))
+}
+
+impl Outline {
+    /// The last segment up to which the stream has no hole, as far as its sign of life does not say that there
+    /// is none; `None` if it has no segment, or if that one cannot be read. Lists only what was stored after
+    /// the sign of life.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`] if the store cannot be reached.
+    pub async fn last_segment(
+        &self,
+        root: &Root,
+    ) -> Result<Option<Record<SegmentHead>>, RepoError> {
+        let stated = self.alive.as_ref().map_or(0, |alive| alive.content.segments);
+        let from = stated.saturating_sub(1);
+        let last = match self.tail(root, from).await? {
+            None if from > 0 => self.tail(root, 0).await?,
+            last => last,
+        };
+        let Some((number, size)) = last else { return Ok(None) };
+        let key = format!("{}/{}", self.folder, segment_name(number));
+        let head = segment_head(root, &key, size).await?;
+        Ok(head.ok().filter(|head| head.content.number == number))
+    }
+
+    /// Number and size of the last segment before a hole, from this number on.
+    async fn tail(&self, root: &Root, from: u64) -> Result<Option<(u64, u64)>, RepoError> {
+        let listed = match from.checked_sub(1) {
+            Some(before) => root.list_below_after(&self.folder, &segment_name(before)).await?,
+            None => root.list_below(&self.folder).await?,
+        };
+        // Segments before a floor may be gone.
+        let floor = listed.iter().filter_map(|l| parse_floor(&l.key)).max().unwrap_or(0);
+        let first = from.max(floor);
+        let sizes = listed.iter().filter_map(|l| Some((parse_segment(&l.key)?, l.size)));
+        let sizes = sizes.filter(|(number, _)| *number >= first);
+        // Behind a hole lies what a receiver had on its way when it was killed.
+        let stored = (first..).zip(sizes).take_while(|(n, (number, _))| n == number);
+        Ok(stored.map(|(_, last)| last).last())
+    }
+}

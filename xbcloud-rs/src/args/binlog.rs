@@ -1,0 +1,160 @@
+//! Command line of binlog.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use xb_cli::Secret;
+use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
+
+use crate::args::examples;
+use crate::args::shared::{CommonOptions, RunOptions};
+
+#[derive(Debug, Args)]
+pub(crate) struct BinlogArgs {
+    #[command(subcommand)]
+    pub(crate) command: BinlogCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BinlogCommand {
+    /// Receive a server's binary log as a replica does, and archive it until a signal ends this
+    #[command(after_help = examples::BINLOG_RECEIVE)]
+    Receive(ReceiveArgs),
+    /// List archives: how far they reach, gaps, and what each backup can be restored to
+    #[command(after_help = examples::BINLOG_LIST)]
+    List(ArchiveListArgs),
+    /// Verify archives: seal, order, checksum of each event, no gap from each backup on
+    #[command(after_help = examples::BINLOG_VERIFY)]
+    Verify(ArchiveVerifyArgs),
+}
+
+impl BinlogCommand {
+    pub(crate) fn run_options(&self) -> &RunOptions {
+        match self {
+            Self::Receive(args) => &args.common.run,
+            Self::List(args) => &args.common.run,
+            Self::Verify(args) => &args.common.run,
+        }
+    }
+}
+
+/// Where the server of a receiver is.
+#[derive(Debug, Args)]
+pub(crate) struct SourceServer {
+    /// The server: its socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT] [default: as the stock
+    /// clients find it]
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) source: Option<String>,
+    /// Option file with the login in its group [client] or [xbcloud-binlog]: user, password, host,
+    /// ssl-ca, ...; read after those of the stock clients
+    #[arg(long, value_name = "FILE")]
+    pub(crate) login_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReceiveArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY: where the backups are
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    /// Name of the server, as in its backups [default: this host's name]
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) source: SourceServer,
+    /// Longest time that a transaction waits before it is sent to the store, such as 1s or 1m
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub(crate) rpo: Duration,
+    /// none, lz4, snappy, gzip[:LEVEL] or zstd[:LEVEL]
+    #[arg(long, value_name = "CODEC", default_value = "zstd")]
+    pub(crate) compress: String,
+    /// Directory where this host records the last segment, so that a change in the store is noticed
+    /// [default: /var/lib/xbcloud-rs, or ~/.local/state/xbcloud-rs]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Also archive logs without checksums (binlog_checksum=NONE)
+    #[arg(long, hide_short_help = true)]
+    pub(crate) accept_no_crc: bool,
+    // Not the options of `run`, which the group of a repository sets for each night.
+    /// Write metrics to FILE, for the textfile collector of Prometheus
+    #[arg(long = "binlog-metrics-file", value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
+    /// Post the state to this address every minute, while the log is received and stored
+    #[arg(long = "binlog-heartbeat-url", value_name = "URL")]
+    pub(crate) heartbeat_url: Option<Secret>,
+    /// Name in metrics [default: the name of @REPOSITORY, else ROOT]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) repository: Option<String>,
+    #[command(flatten)]
+    pub(crate) recipients: RecipientOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveListArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    /// Only the archive of this server
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+    /// Show all streams, not only the last ones
+    #[arg(short, long)]
+    pub(crate) long: bool,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveVerifyArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    /// Only the archive of this server
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+    /// Directory in which the receiver on this host records its last segment [default: as for
+    /// `binlog receive`]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+/// Parses a number of seconds, minutes or hours.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time; use a form such as 5s, 15m or 2h");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match text.get(digits.len()..) {
+        Some("s") => 1,
+        Some("m") => 60,
+        Some("h") => 3600,
+        Some("d") => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let total = number.checked_mul(seconds).filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_a_unit() {
+        for (text, seconds) in [("5s", 5), ("15m", 900), ("2h", 7200), ("1d", 86_400)] {
+            assert_eq!(span(text), Ok(Duration::from_secs(seconds)));
+        }
+        for bad in ["", "5", "0s", "s", "-1s", "5ms", "99999999999999999999h"] {
+            assert!(span(bad).is_err(), "{bad}");
+        }
+    }
+}

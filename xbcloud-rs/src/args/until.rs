@@ -1,0 +1,25 @@
+//! Options of a restore to a stop.
+
+use clap::Args;
+use xb_backup::{Gtid, ReplayOptions};
+use xb_repo::archive::plan::Stop;
+
+#[derive(Debug, Args)]
+pub(crate) struct UntilOptions {
+    /// Replay the archived binary log up to a time with its zone, a GTID, before:GTID,
+    /// FILE:POSITION, or latest; implies --prepare
+    #[arg(long, value_name = "STOP")]
+    #[arg(conflicts_with_all = ["files", "export", "alone", "galera", "donor", "no_decompress"])]
+    pub(crate) until: Option<Stop>,
+    /// With --until: check all of the log, and show the transactions beside the stop
+    #[arg(long, requires = "until")]
+    pub(crate) dry_run: bool,
+    /// Leave out this transaction; repeatable
+    #[arg(long, value_name = "GTID", requires = "until", help_heading = "Replay")]
+    pub(crate) exclude_gtid: Vec<Gtid>,
+    /// Leave out also transactions that change definitions, such as DROP TABLE
+    #[arg(long, requires = "exclude_gtid", help_heading = "Replay")]
+    pub(crate) exclude_ddl: bool,
+    #[command(flatten, next_help_heading = "Private server")]
+    pub(crate) replay: ReplayOptions,
+}

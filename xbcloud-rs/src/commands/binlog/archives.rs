@@ -1,0 +1,116 @@
+//! `binlog list` and `binlog verify`.
+
+use std::io::Write as _;
+
+use serde_json::json;
+use xb_backup::{ArchiveReport, BackupError, Keys, Session, list_archive, verify_archive};
+use xb_cli::{Exit, Failure, format_count};
+use xb_repo::archive::listing::servers;
+use xb_repo::root::Root;
+
+use crate::args::CommonOptions;
+use crate::args::binlog::{ArchiveListArgs, ArchiveVerifyArgs};
+use crate::commands::binlog::table::table;
+use crate::commands::context::{Context, resources};
+use crate::commands::transfer::producer::state_dir;
+use crate::place::root_place;
+use crate::report;
+
+/// Version of the format of `--json`.
+const FORMAT: u32 = 1;
+
+impl Context {
+    pub(super) fn list_archives(&self, args: &ArchiveListArgs) -> Result<(), Failure> {
+        let root = root_place(args.place.as_deref(), &args.common)?;
+        let server = args.server.clone();
+        let list = |session: Session| async move {
+            let mut found = Vec::new();
+            for server in named(&session.root, server).await? {
+                found.push(session.cancel.or(list_archive(&session, &server)).await?);
+            }
+            Ok(found)
+        };
+        let found = self.archives("list", root, &args.common, list)?;
+        report::printed(print(&found, args.long, args.common.run.json))
+    }
+
+    pub(super) fn verify_archives(&self, args: &ArchiveVerifyArgs) -> Result<(), Failure> {
+        let root = root_place(args.place.as_deref(), &args.common)?;
+        let keys: Keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
+        let state = state_dir(args.state_dir.as_deref());
+        let server = args.server.clone();
+        let verify = |session: Session| async move {
+            let mut found = Vec::new();
+            for server in named(&session.root, server).await? {
+                let verifying = verify_archive(&session, &server, &keys, state.as_deref());
+                found.push(session.cancel.or(verifying).await?);
+            }
+            Ok(found)
+        };
+        let found = self.archives("verify", root, &args.common, verify)?;
+        report::printed(print(&found, false, args.common.run.json))?;
+        judged(&found)
+    }
+
+    fn archives<F, Fut>(
+        &self,
+        what: &str,
+        root: Root,
+        common: &CommonOptions,
+        work: F,
+    ) -> Result<Vec<ArchiveReport>, Failure>
+    where
+        F: FnOnce(Session) -> Fut,
+        Fut: Future<Output = Result<Vec<ArchiveReport>, BackupError>>,
+    {
+        let run = &common.run;
+        let (found, _) = self.with_session(what, run, (root, resources(run)), work)?;
+        if found.is_empty() {
+            return Err(Failure::new("there is no archive of a binary log")
+                .stage("list")
+                .ending(Exit::NotFound)
+                .hint("start one with `binlog receive`; check ROOT and --server"));
+        }
+        Ok(found)
+    }
+}
+
+/// The servers to look at, without those that have no archive.
+async fn named(root: &Root, wanted: Option<String>) -> Result<Vec<String>, BackupError> {
+    let mut all = servers(root).await?;
+    all.retain(|server| wanted.as_ref().is_none_or(|wanted| wanted == server));
+    Ok(all)
+}
+
+fn print(found: &[ArchiveReport], long: bool, json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match json {
+        true => {
+            serde_json::to_writer_pretty(&mut out, &json!({ "format": FORMAT, "servers": found }))?;
+            writeln!(out)
+        }
+        false => out.write_all(table(found, long, jiff::Timestamp::now()).as_bytes()),
+    }
+}
+
+/// The failure that reports mean, if they mean one.
+fn judged(found: &[ArchiveReport]) -> Result<(), Failure> {
+    let damaged = |report: &&ArchiveReport| !report.is_undamaged();
+    if let Some(report) = found.iter().find(damaged) {
+        let of_streams = report.streams.iter().map(|stream| stream.problems.len()).sum::<usize>();
+        let problems = format_count((of_streams + report.problems.len()) as u64, "problem");
+        return Err(Failure::new(format!("the archive of {}: {problems}", report.server))
+            .stage("check")
+            .ending(Exit::Damaged)
+            .hint(
+                "take a backup now: what lies behind the damage cannot be restored from older ones",
+            ));
+    }
+    if let Some(report) = found.iter().find(|report| report.has_gap()) {
+        return Err(Failure::new(format!("the archive of {} has a gap", report.server))
+            .stage("check")
+            .ending(Exit::Damaged)
+            .hint("if no backup is newer than the gap, take one now; what lies in the gap cannot be restored"));
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! `binlog`: the archive of a server's binary log.
+
+mod archives;
+mod receive;
+mod table;
+mod watched;
+
+use xb_cli::Failure;
+
+use crate::args::binlog::{BinlogArgs, BinlogCommand};
+use crate::commands::context::Context;
+
+impl Context {
+    pub(crate) fn binlog(&self, args: &mut BinlogArgs) -> Result<(), Failure> {
+        match &mut args.command {
+            BinlogCommand::Receive(args) => self.receive_binlog(args),
+            BinlogCommand::List(args) => self.list_archives(args),
+            BinlogCommand::Verify(args) => self.verify_archives(args),
+        }
+    }
+}

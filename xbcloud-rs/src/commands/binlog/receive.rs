@@ -1,0 +1,133 @@
+//! `binlog receive`: archives a server's binary log until a signal ends it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use xb_backup::{CancelToken, ReceiveRequest, Session, source_access};
+use xb_cli::{Failure, OrFail as _, Secret, Service, check_writable, host_name};
+use xb_compressor::{Algorithm, AlgorithmError, Compression};
+
+use crate::args::binlog::ReceiveArgs;
+use crate::commands::binlog::watched::Watched;
+use crate::commands::context::{Context, resources};
+use crate::commands::transfer::producer::state_dir;
+use crate::commands::unattended::run::is_collected;
+use crate::place::root_place;
+use crate::report;
+
+/// Retries of a request before the receiver says that the store is away. It never gives up.
+const RETRIES: u32 = 3;
+/// The longest pause between them, in milliseconds.
+const MAX_BACKOFF: u64 = 5000;
+/// Seconds between two heartbeats.
+const HEARTBEAT: u32 = 60;
+
+impl Context {
+    pub(super) fn receive_binlog(&self, args: &mut ReceiveArgs) -> Result<(), Failure> {
+        let run = &mut args.common.run;
+        // The receiver itself tries again, and says so.
+        if run.retry_timeout.is_none() {
+            run.max_retries.get_or_insert(RETRIES);
+        }
+        run.max_backoff = run.max_backoff.min(MAX_BACKOFF);
+        let args = &*args;
+        let run = &args.common.run;
+        if let Some(path) = args.metrics_file.as_deref() {
+            check_metrics(path)?;
+        }
+        let place = args.place.as_deref().filter(|place| !place.is_empty());
+        let repository = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
+        let server = args.server.clone().or_else(host_name).ok_or_else(|| {
+            Failure::usage("this host has no name").hint("name the server with --server")
+        })?;
+        let source = &args.source;
+        let access = source_access(source.source.as_deref(), source.login_file.as_deref());
+        let mut request = ReceiveRequest {
+            server: server.clone(),
+            access: access.map_err(report::failure)?,
+            key_slots: args.keys.key_slots(&args.recipients, &self.log)?,
+            compress: codec(&args.compress)?,
+            rpo: args.rpo,
+            state: None,
+            accept_no_crc: args.accept_no_crc,
+        };
+        if let Some(dir) = state_dir(args.state_dir.as_deref()) {
+            std::fs::create_dir_all(&dir)
+                .stage("settings")
+                .hint(&format!("set --state-dir to another directory than {}", dir.display()))?;
+            request.state = Some(dir);
+        }
+        let root = root_place(args.place.as_deref(), &args.common)?;
+        let watched = Watched::new(
+            &self.log,
+            (repository.unwrap_or("repository"), &server),
+            args.metrics_file.clone(),
+        );
+        let watched = Arc::new(watched);
+        let (told, shown) = (Arc::clone(&watched), Arc::clone(&watched));
+        let url = args.heartbeat_url.as_ref();
+        let resources = resources(run);
+        let receive = |observer, cancel: CancelToken| async move {
+            let session = Session { root, resources, observer, cancel };
+            let tell = move |notice| told.tell(notice);
+            tokio::select! {
+                done = xb_backup::receive(&session, &request, tell) => done,
+                // On the same task: a receiver that blocks it is not alive.
+                () = tick(&shown, url) => Ok(()),
+            }
+        };
+        let outcome = self.with_progress("receive", run, None, receive);
+        Service::Stopping.tell();
+        watched.end();
+        outcome.map(drop)
+    }
+}
+
+/// Once a second: metrics, status, signs of life and heartbeats.
+async fn tick(watched: &Watched, url: Option<&Secret>) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut seconds = 0_u32;
+    loop {
+        ticks.tick().await;
+        Service::Alive.tell();
+        watched.publish();
+        seconds = (seconds + 1) % HEARTBEAT;
+        if let Some(url) = url
+            && seconds == 1
+            && watched.is_well()
+            && let Err(error) = crate::job::send_heartbeat(url.expose(), &watched.document()).await
+        {
+            watched.warn(&format!("heartbeat not sent: {error}"));
+        }
+    }
+}
+
+fn check_metrics(path: &Path) -> Result<(), Failure> {
+    if !is_collected(path) {
+        let path = path.display();
+        return Err(Failure::usage(format!(
+            "--binlog-metrics-file={path}: the collector reads only files whose names end in .prom"
+        ))
+        .hint(format!("name it {path}.prom")));
+    }
+    check_writable(path)
+        .stage("settings")
+        .hint(&format!("make the directory of {} writable for this user", path.display()))
+}
+
+/// A segment is small, so `auto` has nothing to learn from.
+fn codec(text: &str) -> Result<Algorithm, Failure> {
+    let codec: Compression = text
+        .parse()
+        .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?;
+    match codec {
+        Compression::Fixed(codec) => Ok(codec),
+        Compression::Auto => codec_of("zstd"),
+    }
+}
+
+fn codec_of(name: &str) -> Result<Algorithm, Failure> {
+    name.parse().map_err(|error: AlgorithmError| Failure::new(error.to_string()))
+}

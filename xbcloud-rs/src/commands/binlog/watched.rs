@@ -1,0 +1,209 @@
+//! What a receiver shows: messages, metrics, and the status of its unit.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::job::{ReceiverState, receiver_metrics};
+use jiff::Timestamp;
+use serde_json::json;
+use xb_backup::Notice;
+use xb_cli::{Log, Readers, Service, write_whole};
+use xb_repo::archive::stream::Begins;
+
+use crate::commands::context::TOOL;
+
+/// Seconds between two writes of the metrics, and two of the status.
+const PAUSE: i64 = 5;
+
+/// A receiver as others see it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    log: Log,
+    metrics_file: Option<PathBuf>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    state: ReceiverState,
+    position: Option<String>,
+    /// Why nothing is received or stored.
+    trouble: Option<String>,
+    /// The state has changed since it was published.
+    is_new: bool,
+    published: Option<Timestamp>,
+    is_ready: bool,
+    /// The metrics could not be written the last time.
+    unwritten: bool,
+}
+
+impl Watched {
+    pub(super) fn new(
+        log: &Log,
+        (repository, server): (&str, &str),
+        metrics_file: Option<PathBuf>,
+    ) -> Self {
+        let state = ReceiverState {
+            repository: repository.to_owned(),
+            server: server.to_owned(),
+            tool: TOOL.to_owned(),
+            storing: true,
+            ..ReceiverState::default()
+        };
+        let seen = Seen { state, is_new: true, ..Seen::default() };
+        Self { log: log.clone(), metrics_file, seen: Mutex::new(seen) }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn warn(&self, text: &str) {
+        self.log.warn(text);
+    }
+
+    pub(super) fn is_well(&self) -> bool {
+        self.seen().state.is_well()
+    }
+
+    /// The state as JSON.
+    pub(super) fn document(&self) -> String {
+        let seen = self.seen();
+        let state = &seen.state;
+        json!({
+            "repository": state.repository, "server": state.server, "tool": state.tool,
+            "position": seen.position, "stored_until": state.stored_until, "gaps": state.gaps,
+        })
+        .to_string()
+    }
+
+    /// Takes what the receiver tells.
+    pub(super) fn tell(&self, notice: Notice) {
+        let mut seen = self.seen();
+        seen.is_new = true;
+        let server = seen.state.server.clone();
+        match notice {
+            Notice::Begins { stream, at, begins } => {
+                seen.state.receiving = true;
+                seen.trouble = None;
+                let (kind, reason) = match &begins {
+                    Begins::First => ("first", None),
+                    Begins::Continues { .. } => ("continues", None),
+                    Begins::Gap { reason, .. } => {
+                        seen.state.gaps += 1;
+                        ("gap", Some(reason))
+                    }
+                    Begins::Branch { reason, .. } => {
+                        seen.state.branches += 1;
+                        ("branch", Some(reason))
+                    }
+                };
+                match (kind, reason) {
+                    ("gap", Some(reason)) => self.log.warn(format!(
+                        "GAP in the archive of {server} before {at}: {reason}; take a backup now: no older one can be restored beyond the gap"
+                    )),
+                    (_, Some(reason)) => self.log.warn(format!(
+                        "the history of {server} BRANCHES at {at}: {reason}; take a backup now: older ones belong to the other branch"
+                    )),
+                    _ => self.log.info(format!("receiving the log of {server} from {at}")),
+                }
+                self.event(&json!({
+                    "what": kind, "server": server, "stream": stream, "position": at, "reason": reason,
+                }));
+            }
+            Notice::Stored { position, until } => {
+                seen.state.segments += 1;
+                seen.state.storing = true;
+                seen.state.stored_until = seen.state.stored_until.max(until);
+                self.log.verbose(format!("stored up to {position}"));
+                self.event(&json!({
+                    "what": "stored", "server": server, "position": position, "until": until,
+                }));
+                seen.position = Some(position);
+            }
+            Notice::Idle(at) => seen.state.stored_until = seen.state.stored_until.max(Some(at)),
+            Notice::Alive => seen.state.alive = Some(Timestamp::now()),
+            Notice::StoreAway(why) => {
+                let text = format!(
+                    "the store does not take the log of {server}; the server keeps what is not stored: {why}"
+                );
+                self.trouble(&mut seen, "store away", text);
+                seen.state.storing = false;
+            }
+            Notice::StoreBack => {
+                seen.state.storing = true;
+                seen.trouble = None;
+                self.log.info("the store is back");
+                self.event(&json!({ "what": "store back", "server": server }));
+            }
+            Notice::Disconnected(why) => {
+                let text = format!("the log of {server} is not received: {why}");
+                self.trouble(&mut seen, "disconnected", text);
+                seen.state.receiving = false;
+            }
+            Notice::Lost(what) => {
+                seen.state.lost += 1;
+                self.log.warn(format!(
+                    "the archive of {server} lacks what this host remembers: {what}; it is received again, if the server still has it"
+                ));
+                self.event(&json!({ "what": "lost", "server": server, "reason": what }));
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports trouble once, not with each try.
+    fn trouble(&self, seen: &mut Seen, what: &str, text: String) {
+        if seen.trouble.as_ref() == Some(&text) {
+            return self.log.verbose(text);
+        }
+        self.log.warn(&text);
+        self.event(&json!({ "what": what, "server": seen.state.server, "reason": text }));
+        seen.trouble = Some(text);
+    }
+
+    fn event(&self, fields: &serde_json::Value) {
+        self.log.event("binlog", fields);
+    }
+
+    /// Publishes the last state of a receiver that ends.
+    pub(super) fn end(&self) {
+        let mut seen = self.seen();
+        seen.state.receiving = false;
+        (seen.is_new, seen.published) = (true, None);
+        drop(seen);
+        self.publish();
+    }
+
+    /// Writes metrics and status, if there is anything new.
+    pub(super) fn publish(&self) {
+        let mut seen = self.seen();
+        let now = Timestamp::now();
+        let is_recent = seen
+            .published
+            .is_some_and(|at| (0..PAUSE).contains(&(now.as_second() - at.as_second())));
+        if !seen.is_new || is_recent {
+            return;
+        }
+        seen.published = Some(now);
+        seen.is_new = false;
+        let is_begun = seen.state.receiving || seen.trouble.is_some();
+        if is_begun && !seen.is_ready {
+            seen.is_ready = true;
+            Service::Ready.tell();
+        }
+        let status = match (&seen.trouble, &seen.position) {
+            (Some(trouble), _) => trouble.clone(),
+            (None, Some(position)) => format!("stored up to {position}"),
+            (None, None) => "nothing new to store yet".to_owned(),
+        };
+        Service::Status(&status).tell();
+        let Some(path) = &self.metrics_file else { return };
+        let written = write_whole(path, &receiver_metrics(&seen.state), Readers::Everyone);
+        let failed = written.is_err();
+        if let (Err(error), false) = (written, seen.unwritten) {
+            self.log.warn(format!("cannot write {}: {error}", path.display()));
+        }
+        seen.unwritten = failed;
+    }
+}

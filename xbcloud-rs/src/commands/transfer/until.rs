@@ -1,0 +1,168 @@
+//! `restore --until`: a backup, and the binary log after it up to a stop.
+
+use std::path::Path;
+
+use xb_backup::{ReplayOptions, UntilPlan, UntilReport, UntilRequest};
+use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
+use xb_repo::archive::plan::Stop;
+use xb_repo::names::BackupName;
+use xb_repo::resolve::Wanted;
+
+use crate::args::{RestoreArgs, Source};
+use crate::commands::context::{Context, resources};
+use crate::commands::transfer::get::get_request;
+use crate::commands::transfer::restore::{ready, target};
+use crate::place::wanted_place;
+use crate::report;
+
+impl Context {
+    pub(super) fn restore_until(&self, args: &RestoreArgs, stop: &Stop) -> Result<(), Failure> {
+        let options = &args.until;
+        let source = named(&args.source);
+        let (mut root, wanted) = wanted_place(&source.name, &args.common)?;
+        let name = match wanted {
+            // The newest from which the stop can be reached, which may not be the newest of all.
+            Wanted::Latest => None,
+            Wanted::Name(name) => Some(name),
+            Wanted::By(_) => {
+                let found = self.which(&source, &args.common)?;
+                root = found.0;
+                Some(found.1)
+            }
+        };
+        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
+        let keyed = !keys.is_empty();
+        let request = UntilRequest {
+            name,
+            server: source.server,
+            stop: stop.clone(),
+            leave_out: options.exclude_gtid.iter().copied().collect(),
+            may_leave_out_ddl: options.exclude_ddl,
+        };
+        let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
+        let mut get = get_request(any, keys);
+        get.accept = args.opening.accept;
+        let memory = args.ready.preparing.use_memory;
+        let replay = ReplayOptions { memory, ..options.replay.clone() };
+        let into = match options.dry_run {
+            true => None,
+            false => Some((target(args)?, ready(args, target(args)?))),
+        };
+        let (talk, run, log) = (self.passing_on(), &args.common.run, &self.log);
+        let place = into.as_ref().map(|(target, ready)| (*target, ready));
+        let outcome =
+            self.with_session("restore", run, (root, resources(run)), |session| async move {
+                session.observer.expect_phases(if place.is_some() { 4 } else { 1 });
+                let plan = xb_backup::plan_until(&session, &request, &mut get).await?;
+                xb_backup::replaying_program(&session, &plan, &replay).await?;
+                let Some((target, ready)) = place else { return Ok((plan, None)) };
+                told(log, &plan);
+                let into = (target, args.how);
+                let done =
+                    xb_backup::restore_until(&session, &plan, get, into, ready, &replay, &talk)
+                        .await?;
+                Ok((plan, Some(done)))
+            });
+        if let (Err(_), Some((target, _))) = (&outcome, &place)
+            && xb_backup::is_unfinished(target)
+        {
+            self.log.info("the restored data is kept; to resume, run the same command again");
+        }
+        let ((plan, done), end) = outcome?;
+        let (Some(done), Some((target, _))) = (done, place) else {
+            return report::printed(shown(&plan));
+        };
+        if let Some(restored) = &done.restored {
+            self.reporting.restore(restored);
+            report::restore_done(&self.log, (args, target), restored, &end);
+            for (name, restored) in &restored.restored {
+                report::unsealed(&self.log, keyed, name, &restored.get);
+            }
+        }
+        finished(&self.log, target, (&plan, &done), &end);
+        Ok(())
+    }
+}
+
+/// A repository without NAME means its newest backup that fits.
+fn named(source: &Source) -> Source {
+    let bare = source.name.starts_with('@') && !source.name.contains('/');
+    let name = match bare {
+        true => format!("{}/latest", source.name),
+        false => source.name.clone(),
+    };
+    Source { name, server: source.server.clone() }
+}
+
+fn lines(plan: &UntilPlan) -> Vec<String> {
+    let mut lines = vec![
+        format!("backup {} at {}, server {}", plan.backup, plan.from, plan.server),
+        format!(
+            "stop at {}, with GTIDs {}: {} in {} of log ({})",
+            plan.to,
+            plan.gtids,
+            format_count(plan.transactions, "transaction"),
+            format_size(plan.log_bytes),
+            format_count(plan.segments as u64, "segment")
+        ),
+    ];
+    match &plan.last {
+        Some(last) => lines.push(format!("last transaction: {last}")),
+        None => lines.push("no transaction lies between the backup and the stop".to_owned()),
+    }
+    match &plan.next {
+        Some(next) => lines.push(format!("first one behind the stop: {next}")),
+        None => {
+            lines.push("the archive ends at the stop, or its next segment begins there".to_owned())
+        }
+    }
+    if plan.left_out > 0 {
+        lines.push(format!(
+            "left out: {}; applied after the first of them: {}",
+            format_count(plan.left_out, "transaction"),
+            format_count(plan.later, "transaction")
+        ));
+    }
+    lines
+}
+
+fn told(log: &Log, plan: &UntilPlan) {
+    lines(plan).iter().for_each(|line| log.info(line));
+    plan.remarks.iter().for_each(|remark| log.warn(remark));
+}
+
+fn shown(plan: &UntilPlan) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    for line in lines(plan).iter().chain(&plan.remarks) {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()
+}
+
+fn finished(log: &Log, target: &Path, (plan, done): (&UntilPlan, &UntilReport), end: &ProgressEnd) {
+    if let Some(replayed) = &done.replayed {
+        log.event(
+            "replayed",
+            &serde_json::json!({
+                "backup": plan.backup, "server": plan.server, "from": plan.from, "to": plan.to,
+                "gtids": replayed.gtids.to_string(), "transactions": replayed.transactions,
+                "left_out": replayed.left_out, "log_bytes": plan.log_bytes,
+                "seconds": replayed.seconds.as_secs_f64(),
+            }),
+        );
+        log.info(format!(
+            "replayed {} in {:.1} s",
+            format_count(replayed.transactions, "transaction"),
+            replayed.seconds.as_secs_f64()
+        ));
+    }
+    done.remarks.iter().for_each(|remark| log.warn(remark));
+    log.info(format!(
+        "{} is at {} ({}) after {:.1} s",
+        target.display(),
+        plan.to,
+        plan.gtids,
+        end.elapsed.as_secs_f64()
+    ));
+}

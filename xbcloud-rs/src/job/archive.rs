@@ -1,0 +1,84 @@
+//! What a monitor says about archives of binary logs.
+
+use std::time::Duration;
+
+use crate::job::remarks::{Remarks, span};
+
+/// Facts about the archive of a server's binary log.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct FoundArchive {
+    /// The server.
+    pub(crate) server: String,
+    /// Age of the newest stored transaction, or of the time at which the server was idle.
+    pub(crate) behind: Option<Duration>,
+    /// Age of the last sign of life of a receiver.
+    pub(crate) silent: Option<Duration>,
+    /// Why logs are lost behind the newest backup, if so.
+    pub(crate) gap: Option<String>,
+}
+
+/// Judges an archive; without a limit, its age is not checked.
+pub(crate) fn judge_archive(found: &FoundArchive, limit: Option<Duration>) -> Remarks {
+    let mut remarks = Remarks::default();
+    let name = format!("the archived log of {}", found.server);
+    let is_late = |age: Option<Duration>| limit.is_some_and(|limit| age.is_none_or(|a| a > limit));
+    let limit = limit.map_or_else(String::new, |limit| format!(", the limit is {}", span(limit)));
+    match found.behind {
+        None => remarks.critical.push(format!("{name} has no transaction")),
+        Some(age) if is_late(Some(age)) => {
+            remarks.critical.push(format!("{name} ends {} ago{limit}", span(age)));
+        }
+        Some(age) => remarks.good.push(format!("{name} ends {} ago", span(age))),
+    }
+    if is_late(found.silent) {
+        let since =
+            found.silent.map_or_else(|| "ever".to_owned(), |age| format!("for {}", span(age)));
+        remarks
+            .critical
+            .push(format!("{name} has had no receiver {since}{limit}: see its unit xb-binlog@"));
+    }
+    if let Some(reason) = &found.gap {
+        remarks
+            .critical
+            .push(format!("{name} has a gap behind the newest backup ({reason}): take a backup"));
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::monitor::{Found, Limits, judge};
+
+    #[test]
+    fn an_archive_that_is_late_silent_or_broken_is_critical() {
+        let minute = Duration::from_secs(60);
+        let good = FoundArchive {
+            server: "shop".to_owned(),
+            behind: Some(minute),
+            silent: Some(minute),
+            gap: None,
+        };
+        let backup = Found {
+            last: Some("n".to_owned()),
+            newest: Some(("n".to_owned(), minute)),
+            ..Found::default()
+        };
+        let verdict = |archive: &FoundArchive, limit: Option<Duration>| {
+            let limits = Limits { archive_age: limit, ..Limits::default() };
+            judge("r", std::slice::from_ref(&backup), std::slice::from_ref(archive), limits)
+        };
+        let limit = Some(minute * 15);
+        let fine = verdict(&good, limit);
+        assert!(fine.code == 0 && fine.line.contains("log of shop ends 1m ago"), "{}", fine.line);
+        assert!(fine.line.contains("binlog_age=60s;;900;0"), "{}", fine.line);
+        let late = FoundArchive { behind: Some(minute * 16), ..good.clone() };
+        assert_eq!((verdict(&late, limit).code, verdict(&late, None).code), (2, 0));
+        let silent = FoundArchive { silent: Some(minute * 16), ..good.clone() };
+        assert!(verdict(&silent, limit).line.contains("no receiver for 16m, the limit is 15m"));
+        assert_eq!(verdict(&FoundArchive { behind: None, ..good.clone() }, limit).code, 2);
+        let gap = FoundArchive { gap: Some("purged".to_owned()), ..good };
+        let gap = verdict(&gap, limit);
+        assert!(gap.code == 2 && gap.line.contains("(purged): take a backup"), "{}", gap.line);
+    }
+}

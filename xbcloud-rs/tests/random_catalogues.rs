@@ -1,0 +1,534 @@
+//! Random catalogues (servers, chains, forks, damage, clocks, pins, marks of removals, dead runs) and a
+//! small model of what can be restored now. No command reports more than the model, and none removes the
+//! last backup of a server that can be restored.
+//!
+//! The model knows how each backup was made, and what was damaged since. It reads no manifest.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use xb_backup::{Candidate, Keep, LEAST_AGE, Resources, Session, plan_prune};
+use xb_repo::claim::mark::Mark;
+use xb_repo::list::{Listing, State};
+use xb_repo::manifest::history::History;
+use xb_repo::manifest::{Base, End, Manifest, sample};
+use xb_repo::names::BackupName;
+use xb_repo::records;
+use xb_repo::resolve::{Known, Wanted, resolve};
+use xb_repo::root::Root;
+use xb_testkit::command::Cmd;
+use xb_uploader::{Location, Place, Policy, StoreSettings};
+
+const DAY: i64 = 86_400;
+const SERVERS: [Option<&str>; 3] = [Some("a"), Some("b"), None];
+
+/// What an increment is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tie {
+    /// The base, as it should be.
+    Fits,
+    /// The server was restored from an older backup since, and has passed the base's LSN again.
+    OtherHistory,
+    /// It begins after the base's end.
+    Gap,
+}
+
+/// What has happened to a backup since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    ManifestGone,
+    ManifestDamaged,
+    /// A later version of the program wrote the manifest.
+    ManifestTooNew,
+    ObjectsGone,
+    /// Another full backup took the name.
+    Replaced,
+    /// A verification found damage.
+    Failed,
+}
+
+/// How to make a backup.
+#[derive(Debug, Clone)]
+struct Recipe {
+    server: usize,
+    /// The base, by its number, if there is one of that server by then.
+    on: Option<usize>,
+    tie: Tie,
+    names_base: bool,
+    fault: Fault,
+    proven: bool,
+    raw: bool,
+    pinned: bool,
+    /// Another command has marked it in order to remove it.
+    marked: bool,
+    /// Seconds by which its host's clock was wrong.
+    clock: i64,
+    /// A dead run has left an object below its name.
+    litter: bool,
+}
+
+fn recipe() -> impl Strategy<Value = Recipe> {
+    let tie = prop_oneof![8 => Just(Tie::Fits), 1 => Just(Tie::OtherHistory), 1 => Just(Tie::Gap)];
+    let fault = prop_oneof![
+        12 => Just(Fault::None),
+        1 => Just(Fault::ManifestGone),
+        1 => Just(Fault::ManifestDamaged),
+        1 => Just(Fault::ManifestTooNew),
+        1 => Just(Fault::ObjectsGone),
+        1 => Just(Fault::Replaced),
+        1 => Just(Fault::Failed),
+    ];
+    let clock = prop_oneof![6 => Just(0), 1 => -40 * DAY..0, 1 => 0..40 * DAY];
+    let is = |weight| prop::bool::weighted(weight);
+    let base = prop::option::weighted(0.6, 0..10_usize);
+    let first = (0..SERVERS.len(), base, tie, is(0.8), fault, is(0.2));
+    let second = (is(0.05), is(0.1), is(0.05), clock, is(0.1));
+    (first, second).prop_map(|(first, (raw, pinned, marked, clock, litter))| {
+        let (server, on, tie, names_base, fault, proven) = first;
+        Recipe { server, on, tie, names_base, fault, proven, raw, pinned, marked, clock, litter }
+    })
+}
+
+fn keep() -> impl Strategy<Value = Keep> {
+    let days = prop::option::of(0..12_u64);
+    (0..4_usize, 0..4_usize, 0..3_usize, 0..2_usize, days).prop_map(
+        |(last, daily, weekly, monthly, days)| {
+            let within = days.map(|days| Duration::from_secs(days * 86_400));
+            Keep { last: last.max(usize::from(days.is_none())), daily, weekly, monthly, within }
+        },
+    )
+}
+
+/// A backup as the model knows it.
+#[derive(Debug, Clone)]
+struct Made {
+    recipe: Recipe,
+    name: String,
+    base: Option<usize>,
+    finished: Timestamp,
+    /// It was removed by a command.
+    removed: bool,
+}
+
+impl Made {
+    fn has_manifest(&self) -> bool {
+        !self.removed && self.recipe.fault != Fault::ManifestGone
+    }
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    root: Root,
+    made: Vec<Made>,
+    now: Timestamp,
+}
+
+fn of(text: &str) -> BackupName {
+    BackupName::new(text).unwrap()
+}
+
+fn run(number: usize, replaced: bool) -> String {
+    format!("{:032x}", number + if replaced { 0x100 } else { 1 })
+}
+
+impl World {
+    async fn new(recipes: Vec<Recipe>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let mut world = Self { folder, root, made: Vec::new(), now: Timestamp::now() };
+        let all = i64::try_from(recipes.len()).unwrap();
+        for (n, recipe) in (0..).zip(recipes) {
+            let same = |m: &usize| world.made[*m].recipe.server == recipe.server;
+            let bases: Vec<usize> = (0..world.made.len()).filter(same).collect();
+            let base = recipe.on.filter(|_| !bases.is_empty()).map(|on| bases[on % bases.len()]);
+            let written = world.now.as_second() - (all - n) * DAY;
+            let finished = Timestamp::from_second(written + recipe.clock).unwrap();
+            let made = Made { recipe, name: format!("n{n}"), base, finished, removed: false };
+            world.made.push(made);
+            world.make(world.made.len() - 1, written).await;
+        }
+        for made in world.made.clone() {
+            world.happen(&made).await;
+        }
+        world
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join("root").join(below)
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}", self.path("").display())
+    }
+
+    async fn store(&self, manifest: &Manifest, written: i64) {
+        let name = of(&manifest.name);
+        let keys = self.root.run_keys(&name, &manifest.run);
+        for (number, bytes) in [(0, &[1; 10][..]), (1, &[2; 5])] {
+            self.root.store().put(&keys.data(number), bytes.to_vec().into()).await.unwrap();
+        }
+        self.root.commit(&name, manifest, None).await.unwrap();
+        self.age(&self.path(&format!(".xb-catalog/{name}")), written);
+    }
+
+    fn age(&self, path: &std::path::Path, to: i64) {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(to.try_into().unwrap());
+        std::fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    /// Writes a backup as its run did.
+    async fn make(&self, n: usize, written: i64) {
+        let Made { recipe, name, base, finished, .. } = &self.made[n];
+        let mut manifest = sample();
+        (manifest.name, manifest.run) = (name.clone(), run(n, false));
+        manifest.server = SERVERS[recipe.server].map(str::to_owned);
+        (manifest.started, manifest.finished) = (*finished, *finished);
+        let end = |n: usize| 1000 * (n as u64 + 1);
+        let gap = u64::from(recipe.tie == Tie::Gap);
+        manifest.source.from_lsn = Some(base.map_or(0, |base| end(base) + gap));
+        manifest.source.to_lsn = Some(end(n));
+        let kind = if base.is_some() { "incremental" } else { "full-backuped" };
+        manifest.source.backup_type = Some(kind.to_owned());
+        let named = base.filter(|_| recipe.names_base);
+        manifest.base = named.map(|base| Base { name: format!("n{base}"), run: run(base, false) });
+        let server_uuid = Some(self.history(n));
+        manifest.history = Some(History { server_uuid, ..History::default() });
+        if recipe.raw {
+            manifest.end = End::Raw;
+        }
+        self.store(&manifest, written).await;
+        if recipe.proven {
+            self.record(name, true).await;
+        }
+        if recipe.pinned {
+            xb_repo::pin::pin(&self.root, &of(name), None).await.unwrap();
+        }
+    }
+
+    /// The history in which a backup was taken: that of its base, unless the server was restored since.
+    fn history(&self, n: usize) -> String {
+        match self.made[n].base {
+            Some(base) if self.made[n].recipe.tie != Tie::OtherHistory => self.history(base),
+            _ => format!("history-{n}"),
+        }
+    }
+
+    async fn record(&self, name: &str, ok: bool) {
+        let manifest = self.root.stored_manifest(&of(name)).await.unwrap().unwrap().digest();
+        let result = serde_json::json!({
+            "level": "pages", "ok": ok, "finished": self.now.to_string(), "tool": "test",
+        });
+        let result = serde_json::from_value(result).unwrap();
+        records::add(&self.root, &of(name), &manifest, result, None).await.unwrap();
+    }
+
+    /// Does to a backup what happened to it after all were made.
+    async fn happen(&self, made: &Made) {
+        let Made { recipe, name, .. } = made;
+        let manifest = self.path(&format!(".xb-catalog/{name}"));
+        let stored = self.root.stored_manifest(&of(name)).await.unwrap().unwrap();
+        let written = std::fs::metadata(&manifest).unwrap().modified().unwrap();
+        let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
+        if recipe.marked {
+            let run = Some(stored.manifest.run.as_str());
+            // Its process lives as long as this test.
+            Mark::set(&self.root, &of(name), run, Some(stored.digest())).await.unwrap();
+        }
+        if recipe.litter {
+            let run = self.path(&format!("{name}/{}", run(0x1000, false)));
+            std::fs::create_dir_all(&run).unwrap();
+            let object = run.join(format!("{:09}", 0));
+            std::fs::write(&object, [3; 7]).unwrap();
+            self.age(&object, written);
+        }
+        match recipe.fault {
+            Fault::None => return,
+            Fault::ManifestGone => std::fs::remove_file(manifest).unwrap(),
+            Fault::ManifestDamaged => {
+                let mut bytes = std::fs::read(&manifest).unwrap();
+                bytes[30] ^= 1;
+                std::fs::write(&manifest, bytes).unwrap();
+                self.age(&manifest, written);
+            }
+            Fault::ManifestTooNew => {
+                let newer = Manifest { format: 2, ..stored.manifest.clone() };
+                std::fs::write(&manifest, newer.encode(None).unwrap()).unwrap();
+                self.age(&manifest, written);
+            }
+            Fault::ObjectsGone => std::fs::remove_dir_all(self.path(name)).unwrap(),
+            Fault::Replaced => {
+                std::fs::remove_file(manifest).unwrap();
+                std::fs::remove_dir_all(self.path(&format!("{name}/{}", stored.manifest.run)))
+                    .unwrap();
+                let mut other = sample();
+                let number: usize = name[1..].parse().unwrap();
+                (other.name, other.run) = (name.clone(), run(number, true));
+                (other.started, other.finished) = (made.finished, made.finished);
+                other.server = stored.manifest.server.clone();
+                other.source.backup_type = Some("full-backuped".to_owned());
+                (other.source.from_lsn, other.source.to_lsn) = (Some(0), Some(7));
+                self.store(&other, written).await;
+            }
+            Fault::Failed => self.record(name, false).await,
+        }
+    }
+
+    /// Whether a backup can be restored now.
+    fn is_restorable(&self, n: usize) -> bool {
+        self.is_restorable_as(n, true)
+    }
+
+    /// `as_made`: with the content of its own run, as an increment of it needs.
+    fn is_restorable_as(&self, n: usize, itself: bool) -> bool {
+        let made = &self.made[n];
+        if made.removed || made.recipe.raw && made.recipe.fault != Fault::Replaced {
+            return false;
+        }
+        match made.recipe.fault {
+            // The new backup of the name is full, and no increment is based on it.
+            Fault::Replaced => itself,
+            Fault::None => made.base.is_none_or(|base| {
+                made.recipe.tie == Tie::Fits && self.is_restorable_as(base, false)
+            }),
+            _ => false,
+        }
+    }
+
+    /// Whether every link of its chain names its base: otherwise a command may know less than the model.
+    fn is_named(&self, n: usize) -> bool {
+        let made = &self.made[n];
+        made.recipe.fault == Fault::Replaced
+            || made.base.is_none_or(|base| made.recipe.names_base && self.is_named(base))
+    }
+
+    fn restorable(&self) -> BTreeSet<usize> {
+        (0..self.made.len()).filter(|&n| self.is_restorable(n)).collect()
+    }
+
+    fn is_ahead(&self, n: usize) -> bool {
+        self.made[n].finished.as_second() > self.now.as_second() + 3600
+    }
+
+    fn number(&self, name: &str) -> usize {
+        self.made.iter().position(|made| made.name == name).unwrap()
+    }
+
+    /// The backups of a server that can be restored for certain and whose clocks were not ahead, the
+    /// newest first.
+    fn sure(&self, server: usize) -> Vec<usize> {
+        let is = |n: &usize| {
+            let sure = self.is_restorable(*n) && self.is_named(*n) && !self.is_ahead(*n);
+            sure && self.made[*n].recipe.server == server
+        };
+        let mut all: Vec<usize> = (0..self.made.len()).filter(is).collect();
+        all.sort_by_key(|&n| std::cmp::Reverse((self.made[n].finished, self.made[n].name.clone())));
+        all
+    }
+
+    /// Looks at the store for what is gone, and returns it.
+    fn look(&mut self) -> Vec<usize> {
+        let mut gone = Vec::new();
+        for n in 0..self.made.len() {
+            let there = self.path(&format!(".xb-catalog/{}", self.made[n].name)).exists();
+            if self.made[n].has_manifest() && !there {
+                self.made[n].removed = true;
+                gone.push(n);
+            }
+        }
+        gone
+    }
+
+    /// Whether the objects of a backup are as they were.
+    fn has_objects(&self, n: usize) -> bool {
+        let made = &self.made[n];
+        let run =
+            self.path(&format!("{}/{}", made.name, run(n, made.recipe.fault == Fault::Replaced)));
+        std::fs::read_dir(run).is_ok_and(|files| files.count() == 2)
+    }
+
+    // What each command reports and does.
+
+    async fn check_list(&self) {
+        let lines = xb_repo::list::list(&self.root).await.unwrap();
+        let by_key = xb_repo::list::list_by_key(&self.root).await.unwrap().lines;
+        assert_eq!(facts(&lines), facts(&by_key));
+        for line in lines {
+            let n = self.number(&line.name);
+            assert!(!line.restorable || self.is_restorable(n), "{line:?}");
+            // Not less either, where the manifests say all.
+            let named = self.is_named(n) && self.made[n].has_manifest();
+            assert!(line.restorable || !named || !self.is_restorable(n), "{line:?}");
+            if line.restorable {
+                xb_repo::chain::chain(&self.root, &of(&line.name)).await.unwrap();
+            }
+        }
+    }
+
+    async fn check_latest(&self, by: Option<Timestamp>) {
+        let wanted = by.map_or(Wanted::Latest, Wanted::By);
+        for (server, id) in SERVERS.iter().enumerate() {
+            let in_time = |n: &usize| by.is_none_or(|by| self.made[*n].finished <= by);
+            let sure = self.sure(server).into_iter().find(in_time);
+            let found = match resolve(&self.root, &wanted, Some(id.unwrap_or("none"))).await {
+                Ok(found) => self.number(found.name.as_str()),
+                Err(error) => {
+                    assert!(sure.is_none(), "{sure:?}: {error}");
+                    continue;
+                }
+            };
+            assert!(self.is_restorable(found) && in_time(&found), "{found}");
+            assert_eq!(self.made[found].recipe.server, server);
+            if let Some(sure) = sure {
+                let is_older = self.made[found].finished < self.made[sure].finished;
+                assert!(!self.is_ahead(found) && !is_older, "{found} instead of {sure}");
+            }
+        }
+    }
+
+    fn check_monitor(&self, days: i64) {
+        let cache = self.folder.path().join("cache");
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .env("XDG_CACHE_HOME", cache)
+            .args(["monitor", &format!("--max-age={days}d"), &self.url()])
+            .run();
+        let (code, text) = (ran.code(), ran.stdout_text());
+        assert!(code <= 2, "{text}{}", ran.stderr_text());
+        if code == 2 {
+            return;
+        }
+        // A server that has backups has one that can be restored, and is young enough.
+        for made in self.made.iter().filter(|made| made.has_manifest()) {
+            let Made { recipe, .. } = made;
+            let is_read = !matches!(recipe.fault, Fault::ManifestDamaged | Fault::ManifestTooNew);
+            let is_raw = recipe.raw && recipe.fault != Fault::Replaced;
+            if !is_read || is_raw || recipe.fault == Fault::ObjectsGone {
+                continue;
+            }
+            let young = |n: usize| {
+                let age = self.now.as_second() - self.made[n].finished.as_second();
+                self.made[n].recipe.server == recipe.server && age <= days * DAY + 60
+            };
+            let is_good = |n: &usize| young(*n) && !self.is_ahead(*n);
+            assert!(self.restorable().iter().any(is_good), "{made:?}: {text}");
+        }
+    }
+
+    async fn check_prune(&mut self, keep: &Keep) {
+        let before = self.restorable();
+        let sure: Vec<Vec<usize>> = (0..SERVERS.len()).map(|server| self.sure(server)).collect();
+        let session = session(&self.root);
+        let listed = xb_repo::list::list_by_key(&self.root).await.unwrap();
+        let known = Known::read_before(&listed.catalogue, listed.sound);
+        let plan = plan_prune(&Candidate::all(&listed.lines), keep, Timestamp::now());
+        let told = xb_backup::prune_known(&session, &plan, known, |_, _| ()).await.unwrap();
+        let gone = self.look();
+        let mut names: Vec<usize> = told.iter().map(|name| self.number(name)).collect();
+        names.sort_unstable();
+        assert_eq!(names, gone, "prune says what is gone");
+        for &n in &gone {
+            let recipe = &self.made[n].recipe;
+            let stays = recipe.pinned && recipe.fault != Fault::Replaced || recipe.marked;
+            assert!(!stays, "n{n} is held");
+            // What cannot be restored is for a person to decide.
+            let is_raw = recipe.raw && recipe.fault == Fault::None;
+            assert!(before.contains(&n) || is_raw, "n{n} was not restorable");
+            assert!(!self.has_objects(n));
+        }
+        self.nothing_else_is_lost(&before, &gone);
+        for (server, of_server) in sure.into_iter().enumerate() {
+            let of_it = |n: &usize| self.made[*n].recipe.server == server && !self.is_ahead(*n);
+            let left: Vec<usize> = self.restorable().into_iter().filter(of_it).collect();
+            assert!(left.len() >= keep.last.min(of_server.len()), "{left:?} of {of_server:?}");
+            // The newest by its own clock, and the newest by that of the store: the last that was made.
+            let finished = |n: &usize| self.made[*n].finished;
+            assert!(left.iter().map(finished).max() >= of_server.iter().map(finished).max());
+            assert!(left.iter().max() >= of_server.iter().max());
+        }
+    }
+
+    async fn check_delete(&mut self, n: usize) {
+        let before = self.restorable();
+        let name = of(&self.made[n].name);
+        let outcome = xb_backup::delete_unless_needed(&session(&self.root), &name).await;
+        let gone = self.look();
+        assert!(gone.is_empty() || gone == [n] && outcome.is_ok(), "{gone:?}: {outcome:?}");
+        assert!(outcome.is_err() || !self.made[n].has_manifest());
+        let recipe = &self.made[n].recipe;
+        let is_pinned = recipe.pinned && recipe.fault != Fault::Replaced;
+        assert!(gone.is_empty() || !(is_pinned || recipe.marked), "n{n} is held");
+        self.nothing_else_is_lost(&before, &gone);
+    }
+
+    async fn check_gc(&mut self) {
+        let before = self.restorable();
+        let found = xb_backup::leftovers(&self.root, LEAST_AGE).await.unwrap();
+        for dead in &found.dead {
+            xb_backup::remove(&self.root, dead).await.unwrap();
+        }
+        assert!(self.look().is_empty());
+        self.nothing_else_is_lost(&before, &[]);
+    }
+
+    /// All that could be restored before still can be, apart from what is gone.
+    fn nothing_else_is_lost(&self, before: &BTreeSet<usize>, gone: &[usize]) {
+        for n in before.iter().filter(|n| !gone.contains(n)) {
+            assert!(self.is_restorable(*n), "n{n} lost its chain with {gone:?}");
+            assert!(self.has_objects(*n), "n{n} lost objects with {gone:?}");
+        }
+    }
+}
+
+fn facts(lines: &[Listing]) -> Vec<(&str, State, bool)> {
+    lines.iter().map(|line| (line.name.as_str(), line.state, line.restorable)).collect()
+}
+
+fn session(root: &Root) -> Session {
+    Session::new(root.clone(), Resources { memory: 64 << 20, threads: 2, parallel: 4 })
+}
+
+/// Number of catalogues; more with PROPTEST_CASES.
+fn cases() -> ProptestConfig {
+    let given = std::env::var_os("PROPTEST_CASES").is_some();
+    if given { ProptestConfig::default() } else { ProptestConfig::with_cases(40) }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn no_command_reports_more_than_can_be_restored_and_none_removes_the_last(
+        recipes in vec(recipe(), 1..9),
+        keep in keep(),
+        days in 0..20_i64,
+        orders in vec(any::<prop::sample::Index>(), 3),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut world = World::new(recipes).await;
+            let by = Timestamp::from_second(world.now.as_second() - days * DAY).unwrap();
+            world.check_list().await;
+            world.check_latest(None).await;
+            world.check_latest(Some(by)).await;
+            world.check_monitor(days);
+            world.check_gc().await;
+            world.check_list().await;
+            world.check_prune(&keep).await;
+            world.check_list().await;
+            world.check_monitor(days);
+            for order in orders {
+                world.check_delete(order.index(world.made.len())).await;
+            }
+            world.check_list().await;
+            world.check_latest(None).await;
+        });
+    }
+}
