@@ -20,7 +20,7 @@ mod peers;
 mod redo;
 mod xbstream;
 
-use peers::{mysql, wire};
+use peers::{clone, mysql, wire};
 
 /// A fuzz target.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 27] = [
     Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
     Target { name: "binlog_relay", run: binlog::relay, seeds: binlog::relay_seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
@@ -59,6 +59,7 @@ pub const TARGETS: [Target; 26] = [
     Target { name: "wire_certificate", run: wire::certificate, seeds: wire::certificate_seeds },
     Target { name: "wire_inbound", run: wire::inbound, seeds: wire::inbound_seeds },
     Target { name: "wire_announcement", run: wire::announcement, seeds: wire::text_seeds },
+    Target { name: "mysql_clone", run: clone::receive, seeds: clone::seeds },
     Target { name: "mysql_dump", run: mysql::dump, seeds: mysql::dump_seeds },
     Target { name: "mysql_session", run: mysql::session, seeds: mysql::seeds },
 ];

@@ -24,6 +24,11 @@ use crate::tls::{self, ClientCertificate, Trust};
 const LOGIN: &str = "logging in";
 const QUERY: &str = "running a statement";
 const DUMP: &str = "reading the binary log";
+const CLONE: &str = "receiving a clone";
+/// The command after which a connection carries the messages of a clone.
+const COM_CLONE: u8 = 0x20;
+/// Longest message of a clone, in bytes: data after one byte for its kind.
+const MAX_CLONE_MESSAGE: usize = (16 << 20) + 1;
 
 /// Where a server is, and how it is known to be that server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,6 +241,20 @@ impl Client {
         Ok(Dump { link: self.link, reply: DumpReply::new(), has_checksums })
     }
 
+    /// Changes to the messages of a clone; see [`Recipient`](crate::clone::Recipient). `silence` ends the
+    /// connection if the server sends nothing for so long.
+    ///
+    /// # Errors
+    /// [`Error::Server`], such as 1524 of a server without the plugin, and 1227 of an account without
+    /// `BACKUP_ADMIN`; errors of the connection.
+    pub fn into_clone(mut self, silence: Duration) -> Result<CloneLink, Error> {
+        self.command(Command::Other(COM_CLONE, &[]))?.collect()?;
+        let mut link = self.link;
+        link.packets.set_limit(MAX_CLONE_MESSAGE);
+        link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
+        Ok(CloneLink { link })
+    }
+
     fn send(&mut self, payload: &[u8]) -> Result<(), Error> {
         self.link.packets.begin_command();
         self.link.send(payload, DUMP)
@@ -289,6 +308,46 @@ impl Dump {
     /// the silence, and other errors of the connection.
     pub fn next<R>(&mut self, pass: impl FnMut(Dumped<'_>) -> R) -> Result<R, Error> {
         self.link.dumped(&mut self.reply, DUMP, pass)
+    }
+
+    /// Returns a handle that can end the connection from another thread.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn hang_up(&self) -> Result<HangUp, Error> {
+        self.link.stream().socket().map(HangUp).map_err(connecting)
+    }
+}
+
+/// A connection that carries the messages of a clone.
+pub struct CloneLink {
+    link: Link<Box<dyn Stream>>,
+}
+
+impl fmt::Debug for CloneLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CloneLink").finish_non_exhaustive()
+    }
+}
+
+impl CloneLink {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.link.packets.begin_command();
+        self.link.send(message, CLONE)
+    }
+
+    /// Waits for a message of the donor. It has at most 16 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after the silence, and other errors of the connection.
+    pub fn receive(&mut self) -> Result<Vec<u8>, Error> {
+        // Each message is a command of its own.
+        self.link.packets.begin_command();
+        self.link.receive(CLONE)
     }
 
     /// Returns a handle that can end the connection from another thread.

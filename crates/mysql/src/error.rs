@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::clone::CloneError;
+
 /// An error of the codec or of the client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -66,6 +68,9 @@ pub enum Error {
     /// The server refused a login or a statement. After a statement, the connection can still be used.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// A clone cannot be received, or is not what the donor announced.
+    #[error(transparent)]
+    Clone(#[from] CloneError),
     /// The certificate was refused, or TLS failed otherwise.
     #[error("no TLS connection to the server: {0}")]
     Tls(String),

@@ -3,7 +3,7 @@
 //! The codec does no I/O. Bytes go into [`Packets`], packets come out, and two state machines turn
 //! them into meaning: [`Login`] from the server's [`Greeting`] to its consent, and [`Reply`] for the
 //! whole answer to one [`Command`]. For a [`Replica`], [`DumpReply`] reads the binary log that a server
-//! sends. [`Client`] is a small blocking user of both, over a Unix socket or over
+//! sends; [`clone::Recipient`] receives a clone of a server. [`Client`] is a small blocking user of both, over a Unix socket or over
 //! TCP with TLS. [`ClientOptions`] says where and as whom, from the options of the stock clients.
 //!
 //! ```text
@@ -24,6 +24,7 @@ mod auth;
 pub mod capabilities;
 mod client;
 mod client_options;
+pub mod clone;
 mod dump;
 mod error;
 mod fields;
@@ -36,7 +37,7 @@ mod response;
 mod tls;
 
 pub use auth::{Account, Channel};
-pub use client::{Client, Dump, HangUp, Results, Rows, Target, Timeouts};
+pub use client::{Client, CloneLink, Dump, HangUp, Results, Rows, Target, Timeouts};
 pub use client_options::{Access, ClientOptions, GROUPS};
 pub use dump::{DumpReply, Dumped, Replica, Start};
 pub use error::{Error, ServerError};

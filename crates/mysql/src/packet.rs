@@ -52,6 +52,11 @@ impl Packets {
         }
     }
 
+    /// Limits the packets that have not begun to arrive to `limit` bytes each.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Begins a command: the next packet has number 0.
     pub fn begin_command(&mut self) {
         self.sequence = 0;

@@ -1,4 +1,5 @@
 //! What the other end of a connection sends.
 
+pub(crate) mod clone;
 pub(crate) mod mysql;
 pub(crate) mod wire;

@@ -1,0 +1,139 @@
+//! What is refused before a byte is read, because a clone would lose it without a word.
+
+use xb_mysql::{Client, Target, Trust};
+
+use crate::error::Error;
+use crate::settings::Settings;
+
+/// Oldest server whose redo log lies in `#innodb_redo`, and for which DDL can wait.
+const OLDEST: (u32, u32, u32) = (8, 0, 30);
+
+/// Refuses a connection on which someone else could be the server.
+pub(crate) fn connection(target: &Target) -> Result<(), Error> {
+    match target {
+        Target::Tcp { trust: Trust::Unproven, .. } => refused(
+            "a clone contains all data, and keys of encrypted tables: give an authority or a fingerprint that the server's certificate must match",
+        ),
+        Target::Tcp { .. } | Target::Socket(_) => Ok(()),
+    }
+}
+
+/// Checks the server, and returns the tables that come back empty.
+pub(crate) fn server(client: &mut Client, settings: &Settings) -> Result<Vec<String>, Error> {
+    let version = client.greeting().version.clone();
+    if client.greeting().is_mariadb() {
+        return refused(&format!("the server is {version}: only MySQL can be cloned"));
+    }
+    if parse(&version).is_none_or(|found| found < OLDEST) {
+        return refused(&format!(
+            "the server is MySQL {version}: only 8.0.30 and later can be received"
+        ));
+    }
+    if !settings.is_sealed && encrypts_logs(client)? {
+        return refused(
+            "the server encrypts its redo or undo log, and a clone has the keys in clear: seal the backup, such as with --recipient",
+        );
+    }
+    if !sees_all_tables(client)? {
+        return refused(
+            "the account may not see every table, so tables that a clone loses would stay hidden: run GRANT REFERENCES ON *.* TO it, which gives access to no row, and revoke no database from it",
+        );
+    }
+    let empty = empty_tables(client)?;
+    if !empty.is_empty() && !settings.allow_empty_tables {
+        return refused(&format!(
+            "a clone has only the rows of InnoDB's tables, and these would come back empty: {}: convert them with ALTER TABLE ... ENGINE=InnoDB, or allow it",
+            empty.join(", ")
+        ));
+    }
+    Ok(empty)
+}
+
+fn parse(version: &str) -> Option<(u32, u32, u32)> {
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    let mut parts = version.get(..end)?.split('.').map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+fn encrypts_logs(client: &mut Client) -> Result<bool, Error> {
+    let rows = client
+        .rows("SELECT @@GLOBAL.innodb_redo_log_encrypt + @@GLOBAL.innodb_undo_log_encrypt")?;
+    let [sum] = one(&rows)?;
+    Ok(sum != "0")
+}
+
+/// Whether no table is hidden from the account: it has a right on all of them, and none is revoked in part.
+fn sees_all_tables(client: &mut Client) -> Result<bool, Error> {
+    let grants = client.rows("SHOW GRANTS")?;
+    let texts: Vec<[String; 1]> =
+        grants.iter().map(xb_mysql::Row::texts).collect::<Result<_, _>>()?;
+    let is_revoked = texts.iter().any(|[text]| text.starts_with("REVOKE"));
+    Ok(!is_revoked && texts.iter().any(|[text]| shows_tables(text)))
+}
+
+/// Whether a line of `SHOW GRANTS` has a right on every table.
+fn shows_tables(grant: &str) -> bool {
+    let rights = grant.strip_prefix("GRANT ").and_then(|rest| rest.split_once(" ON *.* TO "));
+    let has = |right: &str| matches!(right.trim(), "SELECT" | "REFERENCES" | "ALL PRIVILEGES");
+    rights.is_some_and(|(rights, _)| rights.split(',').any(has))
+}
+
+/// The tables whose rows a clone does not have. MEMORY and BLACKHOLE keep none.
+fn empty_tables(client: &mut Client) -> Result<Vec<String>, Error> {
+    let rows = client.rows(
+        "SELECT table_schema, table_name, engine FROM information_schema.tables
+         WHERE table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'MEMORY', 'BLACKHOLE', 'PERFORMANCE_SCHEMA')
+         AND table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') ORDER BY 1, 2",
+    )?;
+    let named = rows.iter().map(|row| {
+        let [schema, table, engine] = row.texts()?;
+        Ok(format!("{schema}.{table} ({engine})"))
+    });
+    named.collect()
+}
+
+/// The transactions that the server has committed so far.
+pub(crate) fn gtids(client: &mut Client) -> Result<String, Error> {
+    let rows = client.rows("SELECT @@GLOBAL.gtid_executed")?;
+    let [gtids] = one(&rows)?;
+    Ok(gtids.replace('\n', ""))
+}
+
+fn one<const N: usize>(rows: &[xb_mysql::Row]) -> Result<[String; N], Error> {
+    let row = rows.first().ok_or(xb_mysql::Error::Unexpected)?;
+    Ok(row.texts()?)
+}
+
+fn refused<T>(what: &str) -> Result<T, Error> {
+    Err(Error::Refused(what.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(parse("9.7.4-2"), Some((9, 7, 4)));
+        assert_eq!(parse("8.0.30"), Some((8, 0, 30)));
+        assert!(parse("8.0.9-log") < Some(OLDEST) && parse("10.0.0") > Some(OLDEST));
+        for bad in ["", "9", "9.7", "x", "9..4"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_a_right_on_every_table_shows_them_all() {
+        for (grant, shows) in [
+            ("GRANT SELECT ON *.* TO `b`@`%`", true),
+            ("GRANT RELOAD, REFERENCES ON *.* TO `b`@`%` WITH GRANT OPTION", true),
+            ("GRANT ALL PRIVILEGES ON *.* TO `b`@`%`", true),
+            ("GRANT USAGE ON *.* TO `b`@`%`", false),
+            ("GRANT BACKUP_ADMIN ON *.* TO `b`@`%`", false),
+            ("GRANT SELECT ON `shop`.* TO `b`@`%`", false),
+            ("GRANT `SELECT`@`%` TO `b`@`%`", false),
+        ] {
+            assert_eq!(shows_tables(grant), shows, "{grant}");
+        }
+    }
+}

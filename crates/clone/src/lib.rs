@@ -1,0 +1,27 @@
+//! A backup of a running MySQL server without a backup program: our program is the recipient of a clone.
+//!
+//! [`receive`] logs in, refuses what a clone would silently lose, receives everything over the protocol that
+//! [`xb_mysql::clone`] speaks, and writes a stream:
+//!
+//! ```text
+//! files as they are read        under their own names, torn and of different times
+//! xb_clone.patches              the changed pages and the redo log that make them one
+//! xb_clone.json                 what the files are; the last file, written only when everything came
+//! ```
+//!
+//! Without the patches there is no redo log, so that no server starts on the files alone. The form is described
+//! in `docs/spec/clone.md`.
+
+mod error;
+mod guards;
+mod patches;
+mod receive;
+mod settings;
+mod sink;
+mod stored;
+
+pub use error::Error;
+pub use patches::{Patch, PatchReader, Patched};
+pub use receive::receive;
+pub use settings::Settings;
+pub use stored::{CloneInfo, INFO, OUTSIDE, PATCHES, StoredFile, StoredRedo};

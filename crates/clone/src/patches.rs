@@ -1,0 +1,185 @@
+//! The changed pages and the redo log of a clone, as one file of records.
+
+use std::io::{self, Read};
+
+use crate::error::Error;
+
+pub(crate) const MAGIC: &[u8; 8] = b"XBCLPT01";
+const PAGE: u8 = 1;
+const REDO: u8 = 2;
+const END: u8 = 3;
+const HEAD: usize = 17;
+/// Longest record, in bytes: longer than a block of any donor.
+const MAX: u32 = 16 << 20;
+
+/// What a record belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patched {
+    /// The file with this index.
+    File(u32),
+    /// The file of the redo log with this index.
+    Redo(u32),
+}
+
+/// A record: bytes that replace those at an offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patch {
+    /// Where they belong.
+    pub to: Patched,
+    /// Offset in that file, in bytes.
+    pub offset: u64,
+    /// The bytes; at least one.
+    pub bytes: Vec<u8>,
+}
+
+/// The head of a record.
+pub(crate) fn head(to: Patched, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let len = u32::try_from(len).ok().filter(|len| *len <= MAX);
+    let len = len.ok_or_else(|| io::Error::other("a record of more than 16 MiB"))?;
+    let (kind, file) = match to {
+        Patched::File(index) => (PAGE, index),
+        Patched::Redo(index) => (REDO, index),
+    };
+    Ok(fields(kind, file, offset, len))
+}
+
+/// The record behind the last one: it says how many there are.
+pub(crate) fn end(records: u64) -> Vec<u8> {
+    fields(END, 0, records, 0)
+}
+
+fn fields(kind: u8, file: u32, offset: u64, len: u32) -> Vec<u8> {
+    let mut out = vec![kind];
+    out.extend(file.to_le_bytes());
+    out.extend(offset.to_le_bytes());
+    out.extend(len.to_le_bytes());
+    out
+}
+
+/// Reads the records of a file, and checks that it is whole.
+#[derive(Debug)]
+pub struct PatchReader<R> {
+    input: R,
+    records: u64,
+    is_over: bool,
+}
+
+impl<R: Read> PatchReader<R> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is none.
+    pub fn new(mut input: R) -> Result<Self, Error> {
+        if take::<8>(&mut input)? != *MAGIC {
+            return damaged("the file of patches begins otherwise");
+        }
+        Ok(Self { input, records: 0, is_over: false })
+    }
+
+    /// Reads the next record; `None` once at the end of a file that is whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn read(&mut self) -> Result<Option<Patch>, Error> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let head: [u8; HEAD] = take(&mut self.input)?;
+        let [kind, f0, f1, f2, f3, o0, o1, o2, o3, o4, o5, o6, o7, l0, l1, l2, l3] = head;
+        let file = u32::from_le_bytes([f0, f1, f2, f3]);
+        let offset = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
+        let len = u32::from_le_bytes([l0, l1, l2, l3]);
+        let to = match kind {
+            PAGE => Patched::File(file),
+            REDO => Patched::Redo(file),
+            END if (file, offset, len) == (0, self.records, 0) => {
+                let mut more = [0];
+                if self.input.read(&mut more).map_err(unreadable)? != 0 {
+                    return damaged("the file of patches has bytes behind its end");
+                }
+                self.is_over = true;
+                return Ok(None);
+            }
+            END => return damaged(&format!("{} of {offset} patches are there", self.records)),
+            other => return damaged(&format!("a patch of the unknown kind {other}")),
+        };
+        if len == 0 || len > MAX || offset.checked_add(len.into()).is_none() {
+            return damaged(&format!("a patch of {len} bytes at {offset}"));
+        }
+        let mut bytes = Vec::new();
+        let read = self.input.by_ref().take(len.into()).read_to_end(&mut bytes);
+        if u32::try_from(read.map_err(unreadable)?) != Ok(len) {
+            return damaged("the file of patches ends within one");
+        }
+        self.records = self.records.saturating_add(1);
+        Ok(Some(Patch { to, offset, bytes }))
+    }
+}
+
+fn take<const N: usize>(input: &mut impl Read) -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+fn unreadable(error: io::Error) -> Error {
+    Error::Damaged(format!("the file of patches cannot be read: {error}"))
+}
+
+fn damaged<T>(what: &str) -> Result<T, Error> {
+    Err(Error::Damaged(what.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn write(patches: &[Patch]) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        for patch in patches {
+            out.extend(head(patch.to, patch.offset, patch.bytes.len()).unwrap());
+            out.extend(&patch.bytes);
+        }
+        out.extend(end(patches.len() as u64));
+        out
+    }
+
+    fn read_all(bytes: &[u8]) -> Result<Vec<Patch>, Error> {
+        let (mut reader, mut all) = (PatchReader::new(bytes)?, Vec::new());
+        while let Some(patch) = reader.read()? {
+            all.push(patch);
+        }
+        Ok(all)
+    }
+
+    fn patches() -> impl Strategy<Value = Vec<Patch>> {
+        let patch =
+            (any::<bool>(), any::<u32>(), any::<u32>(), prop::collection::vec(any::<u8>(), 1..50));
+        let made = patch.prop_map(|(is_redo, file, offset, bytes)| {
+            let to = if is_redo { Patched::Redo(file) } else { Patched::File(file) };
+            Patch { to, offset: offset.into(), bytes }
+        });
+        prop::collection::vec(made, 0..10)
+    }
+
+    proptest! {
+        #[test]
+        fn patches_come_back(patches in patches()) {
+            prop_assert_eq!(read_all(&write(&patches)).unwrap(), patches);
+        }
+
+        #[test]
+        fn a_cut_or_longer_file_is_refused(patches in patches(), at: prop::sample::Index) {
+            let bytes = write(&patches);
+            prop_assert!(read_all(&bytes[..at.index(bytes.len())]).is_err());
+            prop_assert!(read_all(&[&bytes[..], &[0]].concat()).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            let _ = read_all(&[&MAGIC[..], &bytes].concat());
+        }
+    }
+}

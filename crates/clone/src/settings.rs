@@ -1,0 +1,29 @@
+//! What is asked of a clone.
+
+use std::time::Duration;
+
+/// What is asked of a clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How long the server waits for DDL that runs when the clone begins.
+    pub ddl_timeout: Duration,
+    /// How long to wait for the server to say anything.
+    pub silence: Duration,
+    /// Whether what is written will be sealed. An instance with anything encrypted is refused otherwise, because
+    /// a clone has the keys in clear.
+    pub is_sealed: bool,
+    /// Whether tables of other engines than InnoDB may come back empty.
+    pub allow_empty_tables: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ddl_timeout: Duration::from_secs(300),
+            silence: Duration::from_secs(600),
+            is_sealed: false,
+            allow_empty_tables: false,
+        }
+    }
+}

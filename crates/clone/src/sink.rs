@@ -1,0 +1,109 @@
+//! Writes what arrives as a stream of files, in the order in which it arrives.
+
+use std::io::Write;
+
+use xb_mysql::clone::{Block, CloneFile, Stage};
+use xb_reader::{ChunkWriter, RelPath};
+
+use crate::error::Error;
+use crate::patches::{MAGIC, Patched, end, head};
+use crate::stored::{CloneInfo, INFO, PATCHES, README, README_TEXT, StoredFile};
+
+/// Bytes of patches that are written at once.
+const BUFFER: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Sink<W> {
+    output: ChunkWriter<W>,
+    /// Names of the files in the stream, by index; known when the first one begins.
+    paths: Vec<RelPath>,
+    /// Index of the file that is being written.
+    open: usize,
+    patches: Vec<u8>,
+    /// Bytes of patches that were written.
+    written: u64,
+    records: u64,
+}
+
+impl<W: Write> Sink<W> {
+    pub(crate) fn new(output: W) -> Self {
+        Self {
+            output: ChunkWriter::new(output),
+            paths: Vec::new(),
+            open: 0,
+            patches: MAGIC.to_vec(),
+            written: 0,
+            records: 0,
+        }
+    }
+
+    /// Begins the stream. All files are known.
+    pub(crate) fn begin(&mut self, files: &[CloneFile]) -> Result<(), Error> {
+        for file in files {
+            let path = StoredFile::new(file)?.path;
+            let path = RelPath::new(path.as_bytes())
+                .map_err(|e| Error::Refused(format!("the file {}: {e}", file.name)))?;
+            self.paths.push(path);
+        }
+        self.output.payload(README, 0, README_TEXT)?;
+        self.output.end(README)?;
+        Ok(())
+    }
+
+    pub(crate) fn block(&mut self, block: &Block<'_>) -> Result<(), Error> {
+        if block.stage == Stage::File {
+            let index = usize::try_from(block.file).unwrap_or(usize::MAX);
+            self.end_before(index)?;
+            let path = self.paths.get(index);
+            let path = path.ok_or_else(|| Error::Damaged(format!("file {index} has no name")))?;
+            self.output.payload(path, block.offset, block.bytes)?;
+            return Ok(());
+        }
+        let to = match block.stage {
+            Stage::Redo => Patched::Redo(block.file),
+            _ => Patched::File(block.file),
+        };
+        self.patches.extend(head(to, block.offset, block.bytes.len())?);
+        self.patches.extend_from_slice(block.bytes);
+        self.records = self.records.saturating_add(1);
+        if self.patches.len() >= BUFFER {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the files of the file stage, those without a byte as well.
+    pub(crate) fn end_files(&mut self) -> Result<(), Error> {
+        self.end_before(self.paths.len())
+    }
+
+    fn end_before(&mut self, index: usize) -> Result<(), Error> {
+        while self.open < index.min(self.paths.len()) {
+            if let Some(path) = self.paths.get(self.open) {
+                self.output.end(path)?;
+            }
+            self.open += 1;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.output.payload(PATCHES, self.written, &self.patches)?;
+        self.written = self.written.saturating_add(self.patches.len() as u64);
+        self.patches.clear();
+        Ok(())
+    }
+
+    /// Ends the stream of a clone that came whole.
+    pub(crate) fn finish(mut self, mut info: CloneInfo) -> Result<(CloneInfo, W), Error> {
+        self.patches.extend(end(self.records));
+        self.flush()?;
+        self.output.end(PATCHES)?;
+        info.patches = self.records;
+        let mut text = serde_json::to_vec_pretty(&info).map_err(std::io::Error::other)?;
+        text.push(b'\n');
+        self.output.payload(INFO, 0, &text)?;
+        self.output.end(INFO)?;
+        Ok((info, self.output.finish()?))
+    }
+}

@@ -1,0 +1,106 @@
+//! What a stored clone says about itself.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xb_mysql::clone::{CloneFile, FileName};
+
+use crate::error::Error;
+
+/// The file with the changed pages and the redo log. No database has a folder of such a name: the server writes
+/// a dot as `@002e`.
+pub const PATCHES: &str = "xb_clone.patches";
+/// The file that says what the others are. The last file of a stream.
+pub const INFO: &str = "xb_clone.json";
+/// The folder with the files that lie outside the data directory, by their index.
+pub const OUTSIDE: &str = "xb_clone.outside";
+/// The file for people who extract a stream by hand.
+pub(crate) const README: &str = "xb_clone.README";
+pub(crate) const README_TEXT: &[u8] =
+    b"These are the files of a MySQL clone, as they were while the server wrote to them.\n\
+They are useless alone: the changed pages and the redo log are in xb_clone.patches.\n\
+Restore the backup with `xbcloud-rs restore`.\n";
+
+/// What a stored clone is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloneInfo {
+    /// Version of this form: 1.
+    pub format: u32,
+    /// Version of the server.
+    pub version: String,
+    /// Its other settings, as it names them.
+    pub settings: BTreeMap<String, String>,
+    /// Plugins that it loads: name and library.
+    pub plugins: Vec<(String, String)>,
+    /// Bytes of a page of most of its tables.
+    pub page_size: u32,
+    /// Version of the protocol of the clone.
+    pub protocol: u32,
+    /// All files, by index.
+    pub files: Vec<StoredFile>,
+    /// The files of the redo log, by index.
+    pub redo: Vec<StoredRedo>,
+    /// Number of records in the patches.
+    pub patches: u64,
+    /// Tables that come back empty.
+    pub empty_tables: Vec<String>,
+    /// Transactions that are surely in the data: `gtid_executed` before the redo stage.
+    pub gtids_from: String,
+    /// Transactions that may be in the data: `gtid_executed` after the clone.
+    pub gtids_to: String,
+}
+
+/// A file of a stored clone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredFile {
+    /// Its number, by which patches refer to it.
+    pub index: u32,
+    /// Its name in the stream.
+    pub path: String,
+    /// Where it was on the server: from the data directory, or absolute.
+    pub name: String,
+    /// Its size in bytes after all patches.
+    pub size: u64,
+    /// Number of its tablespace; none if it is no tablespace.
+    pub space: Option<u32>,
+    /// Flags of its tablespace.
+    pub space_flags: u32,
+    /// Bytes of one of its pages.
+    pub page_size: u32,
+    /// Whether its first page has the key of the tablespace, in clear.
+    pub is_encrypted: bool,
+    /// Whether its pages are compressed, each by itself.
+    pub has_compressed_pages: bool,
+}
+
+/// A file of the redo log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredRedo {
+    /// Its number: `#innodb_redo/#ib_redo0`, and so on.
+    pub index: u32,
+    /// Its size in bytes; what no patch has is zeros.
+    pub size: u64,
+}
+
+impl StoredFile {
+    pub(crate) fn new(file: &CloneFile) -> Result<Self, Error> {
+        let (name, path) = match &file.name {
+            FileName::Inside(name) => (name, None),
+            FileName::Outside(name) => (name, Some(format!("{OUTSIDE}/{}", file.index))),
+        };
+        let Ok(name) = String::from_utf8(name.clone()) else {
+            return Err(Error::Refused(format!("the name of the file {} is not UTF-8", file.name)));
+        };
+        Ok(Self {
+            index: file.index,
+            path: path.unwrap_or_else(|| name.clone()),
+            name,
+            size: file.size,
+            space: file.space,
+            space_flags: file.space_flags,
+            page_size: file.page_size,
+            is_encrypted: file.is_encrypted,
+            has_compressed_pages: file.has_compressed_pages,
+        })
+    }
+}

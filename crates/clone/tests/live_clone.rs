@@ -1,0 +1,352 @@
+//! Clones of a real MySQL: received while clients write, put together, and started.
+//!
+//! Few systems have MySQL: `scripts/on-release sid mysql` runs these tests in a chroot. Elsewhere they
+//! do nothing, and say so.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
+use xb_clone::{CloneInfo, Error, INFO, OUTSIDE, PATCHES, PatchReader, Patched, Settings, receive};
+use xb_mysql::{Account, Fingerprint, Target, Trust};
+use xb_reader::{ChunkReader, Dialect, Item, Limits};
+use xb_testkit::daemon::{Daemon, Scratch};
+use xb_testkit::mysql::{MySql, is_installed};
+
+fn skipped() -> bool {
+    let missing = !is_installed();
+    if missing {
+        xb_testkit::skipped("this system has no MySQL; see scripts/on-release");
+    }
+    missing
+}
+
+const TABLES: &str = "INSTALL PLUGIN clone SONAME 'mysql_clone.so';
+    CREATE USER backup@'%' IDENTIFIED BY 'secret'; GRANT BACKUP_ADMIN, REFERENCES ON *.* TO backup@'%';
+    SET SESSION cte_max_recursion_depth=100000;
+    CREATE DATABASE t; CREATE DATABASE `t-ä`; USE t;
+    CREATE TABLE plain (id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB, KEY(v(50)));
+    INSERT INTO plain WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n+1 FROM s WHERE n<6000) SELECT n, REPEAT(SHA2(n,256),2), REPEAT('b', 900) FROM s;
+    CREATE TABLE zip (id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4; INSERT INTO zip SELECT * FROM plain;
+    CREATE TABLE squeezed (id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB) COMPRESSION='zlib'; INSERT INTO squeezed SELECT * FROM plain;
+    CREATE TABLE words (id INT PRIMARY KEY, v TEXT, FULLTEXT(v)); INSERT INTO words SELECT id, v FROM plain;
+    CREATE TABLE place (id INT PRIMARY KEY, g POINT NOT NULL SRID 0, SPATIAL INDEX(g)); INSERT INTO place SELECT id, POINT(id, id MOD 7) FROM plain;
+    CREATE TABLE parts (id INT PRIMARY KEY, v VARCHAR(200)) PARTITION BY HASH(id) PARTITIONS 3; INSERT INTO parts SELECT id, v FROM plain;
+    CREATE TABLESPACE g1 ADD DATAFILE 'g1.ibd'; CREATE TABLE general (id INT PRIMARY KEY, v TEXT) TABLESPACE g1; INSERT INTO general SELECT id, v FROM plain;
+    CREATE UNDO TABLESPACE u1 ADD DATAFILE 'u1.ibu';
+    CREATE TABLE `t-ä`.`odd ü name` (id INT PRIMARY KEY, v TEXT); INSERT INTO `t-ä`.`odd ü name` SELECT id, v FROM plain;
+    CREATE TABLE account (id INT PRIMARY KEY, balance INT); INSERT INTO account SELECT id, 100 FROM plain WHERE id <= 100;
+    CREATE TABLE moved (id INT AUTO_INCREMENT PRIMARY KEY, v INT);";
+
+/// Moves money from one account to another, and writes to tables of all kinds.
+const LOAD: &str = "BEGIN; UPDATE t.account SET balance = balance - 3 WHERE id = 1 + @@pseudo_thread_id MOD 50;
+    UPDATE t.account SET balance = balance + 3 WHERE id = 51 + @@pseudo_thread_id MOD 50; INSERT INTO t.moved (v) VALUES (3); COMMIT;
+    UPDATE t.plain SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1; UPDATE t.zip SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1;
+    UPDATE t.squeezed SET v = SHA2(RAND(), 512), b = RANDOM_BYTES(1000) WHERE id MOD 40 = 1; UPDATE t.words SET v = SHA2(RAND(), 256) WHERE id MOD 97 = 1;
+    UPDATE t.general SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1; INSERT INTO t.parts SELECT MAX(id) + 1, 'x' FROM t.parts;";
+
+const ALL: [&str; 10] = [
+    "t.plain",
+    "t.zip",
+    "t.squeezed",
+    "t.words",
+    "t.place",
+    "t.parts",
+    "t.general",
+    "`t-ä`.`odd ü name`",
+    "t.account",
+    "t.moved",
+];
+
+struct Donor {
+    server: MySql,
+    port: u16,
+}
+
+impl Donor {
+    fn start(options: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let network = [format!("--port={port}"), "--bind-address=127.0.0.1".to_owned()];
+        let mut all = vec![
+            "--skip-networking=OFF",
+            "--log-bin=binlog",
+            "--gtid-mode=ON",
+            "--enforce-gtid-consistency=ON",
+        ];
+        all.extend(network.iter().map(String::as_str));
+        all.extend(options);
+        let server = MySql::start_with(&all);
+        server.sql(TABLES);
+        Self { server, port }
+    }
+
+    fn tcp(&self, trust: Trust) -> Target {
+        Target::Tcp { host: "127.0.0.1".to_owned(), port: self.port, trust, certificate: None }
+    }
+
+    fn socket(&self) -> Target {
+        Target::Socket(self.server.datadir().parent().unwrap().join("sock"))
+    }
+
+    /// The fingerprint of the certificate that the server made for itself.
+    fn fingerprint(&self) -> Fingerprint {
+        let text = std::fs::read_to_string(self.server.datadir().join("server-cert.pem")).unwrap();
+        let (_, text) = text.split_once("-----BEGIN CERTIFICATE-----").unwrap();
+        let (text, _) = text.split_once("-----END CERTIFICATE-----").unwrap();
+        let base64: String = text.split_whitespace().collect();
+        Fingerprint::of(&STANDARD.decode(base64).unwrap())
+    }
+}
+
+fn account() -> Account {
+    Account { user: b"backup".to_vec(), password: b"secret".to_vec().into(), database: Vec::new() }
+}
+
+/// Extracts a stream, as any tool would; returns what the clone says about itself.
+fn extract(stream: &[u8], to: &Path) -> CloneInfo {
+    let mut reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
+    let (mut files, mut at) = (BTreeMap::new(), None);
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Chunk(head, _) => {
+                let path = to.join(std::str::from_utf8(head.path.as_bytes()).unwrap());
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                let file = files.entry(path.clone()).or_insert_with(|| {
+                    std::fs::File::options().create_new(true).write(true).open(&path).unwrap()
+                });
+                at = Some((
+                    file.try_clone().unwrap(),
+                    head.placement().take(1).map_or(0, |(offset, _)| offset),
+                ));
+            }
+            Item::Data(bytes) => {
+                let (file, offset) = at.as_mut().unwrap();
+                file.write_all_at(bytes, *offset).unwrap();
+                *offset += bytes.len() as u64;
+            }
+            Item::ChunkEnd => {}
+        }
+    }
+    serde_json::from_slice(&std::fs::read(to.join(INFO)).unwrap()).unwrap()
+}
+
+/// Applies the patches of an extracted clone without encrypted files.
+fn patch(data: &Path, info: &CloneInfo) {
+    for folder in ["mysql", "#innodb_redo", "#clone"] {
+        std::fs::create_dir_all(data.join(folder)).unwrap();
+    }
+    for name in ["#clone/#status_fix", "#clone/#replace_files"] {
+        std::fs::write(data.join(name), "").unwrap();
+    }
+    let open = |path: &str| {
+        std::fs::File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(data.join(path))
+            .unwrap()
+    };
+    let mut patches = PatchReader::new(std::fs::File::open(data.join(PATCHES)).unwrap()).unwrap();
+    let mut count = 0;
+    while let Some(patch) = patches.read().unwrap() {
+        let file = match patch.to {
+            Patched::File(index) => open(&info.files[usize::try_from(index).unwrap()].path),
+            Patched::Redo(index) => open(&format!("#innodb_redo/#ib_redo{index}")),
+        };
+        file.write_all_at(&patch.bytes, patch.offset).unwrap();
+        count += 1;
+    }
+    assert_eq!(count, info.patches);
+    for file in &info.files {
+        let file_size = open(&file.path).metadata().unwrap().len();
+        if file_size < file.size {
+            open(&file.path).set_len(file.size).unwrap();
+        }
+    }
+    for file in &info.redo {
+        open(&format!("#innodb_redo/#ib_redo{}", file.index)).set_len(file.size).unwrap();
+    }
+    for name in [PATCHES, INFO, "xb_clone.README"] {
+        std::fs::remove_file(data.join(name)).unwrap();
+    }
+}
+
+fn checksums(server: &MySql) -> String {
+    server.sql(&format!("CHECKSUM TABLE {}", ALL.join(", ")))
+}
+
+#[test]
+fn a_clone_taken_under_load_is_put_together_and_starts() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let stop = Scratch::new();
+    let flag = stop.join("stop");
+    let target = donor.tcp(Trust::Fingerprint(donor.fingerprint()));
+    let (info, stream) = std::thread::scope(|threads| {
+        let load = threads.spawn(|| {
+            let mut rounds = 0;
+            while !flag.exists() {
+                donor.server.sql(LOAD);
+                rounds += 1;
+            }
+            rounds
+        });
+        let received = receive(&target, &account(), &Settings::default(), Vec::new());
+        std::fs::write(&flag, "").unwrap();
+        assert!(load.join().unwrap() > 0);
+        received.unwrap()
+    });
+    assert!(info.patches > info.redo.len() as u64 + 2, "nothing changed meanwhile: {info:?}");
+
+    // As it was extracted, no server starts on it.
+    let scratch = Scratch::new();
+    let data = scratch.dir("data");
+    let stored = extract(&stream, &data);
+    assert_eq!(stored, info);
+    let raw = scratch.join("raw");
+    assert!(Command::new("cp").arg("-a").args([&data, &raw]).status().unwrap().success());
+    let args = [
+        "--no-defaults",
+        "--user=root",
+        "--skip-networking",
+        "--mysqlx=OFF",
+        "--secure-file-priv=",
+    ];
+    let mut args: Vec<String> = args.map(str::to_owned).into();
+    args.push(format!("--datadir={}", raw.display()));
+    args.push(format!("--socket={}", scratch.join("s").display()));
+    let log = scratch.join("log");
+    let unpatched = Daemon::start(Path::new("/usr/sbin/mysqld"), &args, &log);
+    let status =
+        unpatched.wait(Duration::from_secs(120)).expect("a server started without the patches");
+    assert!(!status.success(), "{}", unpatched.log());
+
+    patch(&data, &stored);
+    let copy = MySql::start_on(
+        &data,
+        &["--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON"],
+    );
+    assert_eq!(copy.sql("SELECT SUM(balance) FROM t.account"), "10000\n");
+    let checked = copy.sql(&format!("CHECK TABLE {}", ALL.join(", ")));
+    assert!(checked.lines().all(|line| line.ends_with("OK")), "{checked}");
+    // Its position lies between the bounds.
+    let within = format!(
+        "SELECT GTID_SUBSET('{}', @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_executed, '{}')",
+        info.gtids_from, info.gtids_to
+    );
+    assert_eq!(copy.sql(&within), "1\t1\n");
+    // The donor's binary log from there on makes both the same.
+    let from = copy.sql("SELECT @@GLOBAL.gtid_executed").replace(['\n', '\\'], "").replace("n", "");
+    let logs = donor.server.sql("SHOW BINARY LOGS");
+    let logs = logs.lines().map(|line| {
+        donor.server.datadir().join(line.split('\t').next().unwrap()).display().to_string()
+    });
+    let sql = Command::new("/usr/bin/mysqlbinlog")
+        .args(["--no-defaults", &format!("--exclude-gtids={from}")])
+        .args(logs)
+        .output()
+        .unwrap();
+    assert!(sql.status.success(), "{}", String::from_utf8_lossy(&sql.stderr));
+    let file = scratch.join("replay.sql");
+    std::fs::write(&file, sql.stdout).unwrap();
+    let replayed = Command::new("/usr/bin/mysql")
+        .args(["--no-defaults", "--user=root"])
+        .arg(format!("--socket={}", copy.datadir().with_file_name("sock").display()))
+        .stdin(std::fs::File::open(&file).unwrap())
+        .output()
+        .unwrap();
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    assert_eq!(checksums(&copy), checksums(&donor.server));
+}
+
+/// What became of a clone, and how many bytes were written.
+fn refused(target: &Target, settings: &Settings) -> (String, usize) {
+    let mut written = Vec::new();
+    let error = receive(target, &account(), settings, &mut written).unwrap_err();
+    (error.to_string(), written.len())
+}
+
+#[test]
+fn what_a_clone_would_lose_or_show_is_refused_before_a_byte_is_written() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let (sql, plain) = (|text: &str| donor.server.sql(text), Settings::default());
+    let refuses = |target: &Target, settings: &Settings, words: &str| {
+        let (error, written) = refused(target, settings);
+        assert!(error.contains(words) && written == 0, "{written} bytes, {error}");
+    };
+    // Someone else could be the server.
+    refuses(&donor.tcp(Trust::Unproven), &plain, "fingerprint");
+    refuses(&donor.tcp(Trust::Fingerprint(Fingerprint([7; 32]))), &plain, "has the fingerprint");
+    // Rows of other engines.
+    sql(
+        "CREATE TABLE t.gone (id INT) ENGINE=MyISAM; CREATE TABLE t.lines (id INT NOT NULL) ENGINE=CSV",
+    );
+    refuses(&donor.socket(), &plain, "t.gone (MyISAM), t.lines (CSV)");
+    let mut allowed = Settings::default();
+    allowed.allow_empty_tables = true;
+    let (info, _) = receive(&donor.socket(), &account(), &allowed, Vec::new()).unwrap();
+    assert_eq!(info.empty_tables, ["t.gone (MyISAM)", "t.lines (CSV)"]);
+    // An account that would not see them.
+    sql("REVOKE REFERENCES ON *.* FROM backup@'%'");
+    refuses(&donor.socket(), &plain, "GRANT REFERENCES ON *.*");
+    sql("GRANT REFERENCES ON *.* TO backup@'%'; DROP TABLE t.gone, t.lines");
+    // Keys in clear.
+    sql("CREATE TABLE t.secret (id INT PRIMARY KEY) ENCRYPTION='Y'");
+    let tls = donor.tcp(Trust::Fingerprint(donor.fingerprint()));
+    refuses(&tls, &plain, "t/secret.ibd is encrypted");
+    let mut sealed = Settings::default();
+    sealed.is_sealed = true;
+    let (info, _) = receive(&tls, &account(), &sealed, Vec::new()).unwrap();
+    assert!(info.files.iter().any(|file| file.name == "t/secret.ibd" && file.is_encrypted));
+    refuses(&donor.socket(), &sealed, "connect over TCP with TLS");
+    sql("DROP TABLE t.secret; SET GLOBAL innodb_redo_log_encrypt = ON");
+    refuses(&tls, &plain, "redo or undo log");
+    sql("SET GLOBAL innodb_redo_log_encrypt = OFF");
+    // No right, no plugin.
+    sql("REVOKE BACKUP_ADMIN ON *.* FROM backup@'%'");
+    refuses(&donor.socket(), &plain, "GRANT BACKUP_ADMIN");
+    sql("GRANT BACKUP_ADMIN ON *.* TO backup@'%'; UNINSTALL PLUGIN clone");
+    refuses(&donor.socket(), &plain, "INSTALL PLUGIN clone");
+}
+
+/// Fails after some bytes, as a store that is gone.
+#[derive(Debug)]
+struct Full(usize);
+
+impl std::io::Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_clone_that_ends_early_is_an_error_and_the_server_takes_the_next_one() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    for room in [0, 20 << 20] {
+        let error =
+            receive(&donor.socket(), &account(), &Settings::default(), Full(room)).unwrap_err();
+        assert!(matches!(error, Error::Output(_)), "{error}");
+    }
+    let (info, stream) =
+        receive(&donor.socket(), &account(), &Settings::default(), Vec::new()).unwrap();
+    assert!(!info.files.iter().any(|file| file.path.starts_with(OUTSIDE)));
+    assert!(stream.len() as u64 > info.files.iter().map(|file| file.size).sum());
+}

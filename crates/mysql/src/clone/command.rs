@@ -1,0 +1,60 @@
+//! What the recipient sends.
+
+use std::time::Duration;
+
+use super::descriptor::{Stage, StateMark, empty_locator};
+
+/// Newest version of the protocol that this recipient asks for; a donor answers with the lower of both.
+pub(super) const NEWEST: u32 = 0x0103;
+/// Oldest version that there is.
+pub(super) const OLDEST: u32 = 0x0100;
+/// Number of InnoDB among the engines that can be cloned.
+pub(super) const INNODB: u8 = 12;
+
+const INIT: u8 = 1;
+const EXECUTE: u8 = 4;
+const ACKNOWLEDGE: u8 = 5;
+const EXIT: u8 = 6;
+
+/// Asks for a new clone. DDL waits for its end; the donor waits as long for DDL that runs.
+pub(super) fn init(ddl_timeout: Duration) -> Vec<u8> {
+    // The highest bit says that DDL need not wait.
+    let seconds = u32::try_from(ddl_timeout.as_secs()).unwrap_or(u32::MAX) & !(1 << 31);
+    let mut message = vec![INIT];
+    message.extend(NEWEST.to_le_bytes());
+    message.extend(seconds.to_le_bytes());
+    put_locator(&mut message, &empty_locator());
+    message
+}
+
+/// Asks for the data.
+pub(super) fn execute() -> Vec<u8> {
+    vec![EXECUTE]
+}
+
+/// Tells the donor that everything of a stage has arrived.
+pub(super) fn acknowledge(locator: &[u8], stage: Stage, mark: StateMark) -> Vec<u8> {
+    let state = mark.acknowledgement(stage);
+    let mut message = vec![ACKNOWLEDGE];
+    // No error of the recipient.
+    message.extend(0_u32.to_le_bytes());
+    put_locator(&mut message, locator);
+    put_counted(&mut message, &state);
+    message
+}
+
+/// Leaves the clone.
+pub(super) fn exit() -> Vec<u8> {
+    vec![EXIT]
+}
+
+fn put_locator(message: &mut Vec<u8>, locator: &[u8]) {
+    message.push(INNODB);
+    put_counted(message, locator);
+}
+
+/// Appends bytes after their length. All that are sent are shorter than 100 bytes.
+fn put_counted(message: &mut Vec<u8>, bytes: &[u8]) {
+    message.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    message.extend_from_slice(bytes);
+}

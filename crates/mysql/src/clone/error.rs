@@ -1,0 +1,39 @@
+//! How a clone can fail.
+
+/// Why a clone cannot be received. After any of these it is over.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloneError {
+    /// The donor ended the clone.
+    #[error("the donor ended the clone: error {code}: {message}")]
+    Donor {
+        /// Number of the error, as in MySQL's list of errors.
+        code: i32,
+        /// The donor's message. Bytes that are not UTF-8 are replaced.
+        message: String,
+    },
+    /// The donor sent something that it must not, or not then.
+    #[error(
+        "the donor's clone is not as it announced it: {what}: nothing of it can be used, try again"
+    )]
+    Broken {
+        /// What was expected, and what came.
+        what: String,
+    },
+    /// The donor has something that this recipient cannot receive.
+    #[error("this clone cannot be received: {what}")]
+    Unsupported {
+        /// What it is, and what to do.
+        what: String,
+    },
+}
+
+/// A [`CloneError::Broken`].
+pub(super) fn broken<T>(what: impl Into<String>) -> Result<T, CloneError> {
+    Err(CloneError::Broken { what: what.into() })
+}
+
+/// A [`CloneError::Unsupported`].
+pub(super) fn unsupported<T>(what: impl Into<String>) -> Result<T, CloneError> {
+    Err(CloneError::Unsupported { what: what.into() })
+}

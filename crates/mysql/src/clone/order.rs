@@ -1,0 +1,41 @@
+//! The order of blocks: chunks count from 1 in a stage, and blocks from 1 in a chunk.
+
+use super::descriptor::DataHead;
+use super::error::{CloneError, broken};
+
+/// The last block that came.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    chunk: u32,
+    block: u32,
+}
+
+impl Order {
+    /// Accepts the block after the last one, or the first of the next chunk.
+    pub(super) fn accept(&mut self, data: &DataHead, chunks: u32) -> Result<(), CloneError> {
+        let is_next_block = self.chunk > 0
+            && data.chunk == self.chunk
+            && self.block.checked_add(1) == Some(data.block);
+        let is_next_chunk = self.chunk.checked_add(1) == Some(data.chunk) && data.block == 1;
+        if data.chunk > chunks || !(is_next_block || is_next_chunk) {
+            return broken(format!(
+                "{} stage: block {} of chunk {} came after block {} of chunk {}, of {chunks} chunks",
+                data.stage.name(),
+                data.block,
+                data.chunk,
+                self.block,
+                self.chunk,
+            ));
+        }
+        (self.chunk, self.block) = (data.chunk, data.block);
+        Ok(())
+    }
+
+    /// Checks that the last chunk was reached.
+    pub(super) fn finish(&self, chunks: u32) -> Result<(), CloneError> {
+        if self.chunk == chunks {
+            return Ok(());
+        }
+        broken(format!("{} of {chunks} chunks came", self.chunk))
+    }
+}

@@ -1,0 +1,343 @@
+//! The recipient, as a state machine.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::answer::Answer;
+use super::command;
+use super::descriptor::{DataHead, Descriptor, Stage, State, StateMark};
+use super::error::{CloneError, broken, unsupported};
+use super::file::CloneFile;
+use super::redo::RedoFile;
+use super::stages::{Block, Stages, Totals};
+
+/// Longest block of data, in bytes. Donors send 1 MiB.
+const MAX_BLOCK: u32 = 16 << 20;
+/// Bytes of settings and plugins that are kept.
+const MAX_SETUP: usize = 1 << 20;
+
+/// What the donor says about itself before it sends data.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Donor {
+    /// Version of the clone's protocol that both sides use.
+    pub protocol: u32,
+    /// Settings, by name: `version`, `innodb_page_size` and others.
+    pub settings: BTreeMap<String, String>,
+    /// Plugins that are not part of the server: the name and library of each.
+    pub plugins: Vec<(String, String)>,
+}
+
+impl Donor {
+    /// The server's version, such as `9.7.4`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        self.settings.get("version").map_or("", String::as_str)
+    }
+
+    /// Bytes of a page of most of its tables: 4096 to 65536.
+    #[must_use]
+    pub fn page_size(&self) -> u32 {
+        self.settings.get("innodb_page_size").and_then(|size| size.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// What a message means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CloneEvent<'a> {
+    /// Nothing yet.
+    Nothing,
+    /// The donor has said what it is, and waits for [`Recipient::execute`].
+    Ready,
+    /// A stage begins.
+    Stage(Stage, Totals),
+    /// There is a file with this index; in [`Stage::Redo`], of the redo log.
+    File(Stage, u32),
+    /// Data.
+    Block(Block<'a>),
+    /// A stage is complete. Send these bytes on the auxiliary connection, and pass the answer to
+    /// [`Recipient::answered`].
+    Acknowledge(Vec<u8>),
+    /// The donor has sent everything, and waits for [`Recipient::leave`].
+    Complete,
+    /// The donor has let the data connection go.
+    Left,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The donor says what it is.
+    Setup,
+    /// The donor waits for EXECUTE.
+    Ready,
+    /// The task comes next.
+    Task,
+    /// The begin of this stage comes next.
+    Before(Stage),
+    In(Stage),
+    /// This stage is complete, and not yet acknowledged.
+    Owed(Stage),
+    /// The completion comes next.
+    Done,
+    /// The donor waits for EXIT.
+    Complete,
+    Leaving {
+        data: bool,
+        auxiliary: bool,
+    },
+    Failed,
+}
+
+/// The recipient of a clone over one data connection and an auxiliary one.
+#[derive(Debug)]
+pub struct Recipient {
+    phase: Phase,
+    donor: Donor,
+    /// Bytes of settings and plugins that came.
+    setup: usize,
+    locator: Vec<u8>,
+    stages: Stages,
+    /// The block whose data comes next.
+    pending: Option<DataHead>,
+}
+
+impl Recipient {
+    /// Begins a clone for which DDL waits. Returns the first message of the data connection as well.
+    /// `ddl_timeout` limits how long the donor waits for DDL that runs, in whole seconds.
+    #[must_use]
+    pub fn new(ddl_timeout: Duration) -> (Self, Vec<u8>) {
+        let recipient = Self {
+            phase: Phase::Setup,
+            donor: Donor::default(),
+            setup: 0,
+            locator: Vec::new(),
+            stages: Stages::default(),
+            pending: None,
+        };
+        (recipient, command::init(ddl_timeout))
+    }
+
+    /// What the donor is; complete after [`CloneEvent::Ready`].
+    #[must_use]
+    pub fn donor(&self) -> &Donor {
+        &self.donor
+    }
+
+    /// The files, by index, as far as they are announced.
+    #[must_use]
+    pub fn files(&self) -> &[CloneFile] {
+        &self.stages.files
+    }
+
+    /// The files of the redo log, by index, as far as they are announced.
+    #[must_use]
+    pub fn redo(&self) -> &[RedoFile] {
+        &self.stages.redo
+    }
+
+    /// Returns whether everything came, and the donor has let both connections go. Only then may what was
+    /// received be used.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.phase == Phase::Leaving { data: true, auxiliary: true }
+    }
+
+    /// Returns the message that asks for the data.
+    ///
+    /// # Errors
+    /// If the donor is not ready.
+    pub fn execute(&mut self) -> Result<Vec<u8>, CloneError> {
+        self.advance(Phase::Ready, Phase::Task)?;
+        Ok(command::execute())
+    }
+
+    /// Returns the message that leaves the clone, for each of both connections.
+    ///
+    /// # Errors
+    /// If the clone is not complete.
+    pub fn leave(&mut self) -> Result<Vec<u8>, CloneError> {
+        self.advance(Phase::Complete, Phase::Leaving { data: false, auxiliary: false })?;
+        Ok(command::exit())
+    }
+
+    fn advance(&mut self, from: Phase, to: Phase) -> Result<(), CloneError> {
+        if self.phase == from {
+            self.phase = to;
+            return Ok(());
+        }
+        self.phase = Phase::Failed;
+        broken("the recipient spoke at the wrong time")
+    }
+
+    /// Takes a message of the data connection.
+    ///
+    /// # Errors
+    /// The donor's error, or anything that a donor must not send then. The clone is over.
+    pub fn receive<'a>(&mut self, message: &'a [u8]) -> Result<CloneEvent<'a>, CloneError> {
+        let result = self.step(message);
+        if result.is_err() {
+            self.phase = Phase::Failed;
+        }
+        result
+    }
+
+    /// Takes a message of the auxiliary connection: the answer to an acknowledgement, or to leaving.
+    ///
+    /// # Errors
+    /// As [`Recipient::receive`].
+    pub fn answered(&mut self, message: &[u8]) -> Result<(), CloneError> {
+        let answer = Answer::parse(message);
+        let phase = std::mem::replace(&mut self.phase, Phase::Failed);
+        self.phase = match (phase, answer?) {
+            (Phase::Owed(stage), Answer::Complete) => Phase::Before(stage.next()),
+            (Phase::Leaving { data, auxiliary: false }, Answer::Complete) => {
+                Phase::Leaving { data, auxiliary: true }
+            }
+            (_, answer) => return broken(format!("{} on the auxiliary connection", answer.kind())),
+        };
+        Ok(())
+    }
+
+    fn step<'a>(&mut self, message: &'a [u8]) -> Result<CloneEvent<'a>, CloneError> {
+        let answer = Answer::parse(message)?;
+        if let Some(head) = self.pending.take() {
+            let block = block(head, &answer)?;
+            if head.stage == Stage::Page {
+                self.stages.check_page(&block)?;
+            }
+            return Ok(CloneEvent::Block(block));
+        }
+        if self.phase == Phase::Setup {
+            self.setup = self.setup.saturating_add(message.len());
+            return self.set_up(answer);
+        }
+        match (self.phase, answer) {
+            (Phase::Task, Answer::Descriptor(Descriptor::Task { task: 0, chunk: 0, block: 0 })) => {
+                self.phase = Phase::In(Stage::Init);
+                Ok(CloneEvent::Nothing)
+            }
+            (_, Answer::Descriptor(Descriptor::State(state))) => self.state(state),
+            (Phase::In(stage), Answer::Descriptor(Descriptor::File(head))) => {
+                let is_new = self.stages.file(stage, &head)?;
+                Ok(if is_new { CloneEvent::File(stage, head.index) } else { CloneEvent::Nothing })
+            }
+            (Phase::In(stage), Answer::Descriptor(Descriptor::Data(head))) => {
+                if head.len > MAX_BLOCK {
+                    return broken(format!("a block of {} bytes", head.len));
+                }
+                self.stages.data(stage, &head)?;
+                self.pending = Some(head);
+                Ok(CloneEvent::Nothing)
+            }
+            (Phase::Done, Answer::Complete) => {
+                self.phase = Phase::Complete;
+                Ok(CloneEvent::Complete)
+            }
+            (Phase::Leaving { data: false, auxiliary }, Answer::Complete) => {
+                self.phase = Phase::Leaving { data: true, auxiliary };
+                Ok(CloneEvent::Left)
+            }
+            (phase, answer) => broken(format!("{} came {}", answer.kind(), when(phase))),
+        }
+    }
+
+    fn set_up(&mut self, answer: Answer<'_>) -> Result<CloneEvent<'static>, CloneError> {
+        if self.setup > MAX_SETUP {
+            return broken(format!("more than {MAX_SETUP} bytes of settings and plugins"));
+        }
+        match answer {
+            Answer::Locators { version, locator } if self.locator.is_empty() => {
+                if !(command::OLDEST..=command::NEWEST).contains(&version) {
+                    return broken(format!("version {version:#x} of the protocol"));
+                }
+                self.donor.protocol = version;
+                self.locator = locator.to_vec();
+            }
+            Answer::Plugin { name, library } => {
+                self.donor.plugins.extend(library.map(|library| (name, library)));
+            }
+            Answer::Setting { name, value } => {
+                if let Some(twice) = self.donor.settings.insert(name, value) {
+                    return broken(format!("a setting came twice, first as {twice:?}"));
+                }
+            }
+            Answer::Collation => {}
+            Answer::Complete => return self.ready(),
+            other => return broken(format!("{} came {}", other.kind(), when(Phase::Setup))),
+        }
+        Ok(CloneEvent::Nothing)
+    }
+
+    fn ready(&mut self) -> Result<CloneEvent<'static>, CloneError> {
+        if self.locator.is_empty() || self.donor.version().is_empty() {
+            return broken("the donor did not say what it is");
+        }
+        let page_size = self.donor.page_size();
+        if !page_size.is_power_of_two() || !(4096..=65536).contains(&page_size) {
+            return unsupported(format!(
+                "the donor has pages of {:?} bytes",
+                self.donor.settings.get("innodb_page_size")
+            ));
+        }
+        self.stages.page_size = page_size;
+        self.phase = Phase::Ready;
+        Ok(CloneEvent::Ready)
+    }
+
+    fn state(&mut self, state: State) -> Result<CloneEvent<'static>, CloneError> {
+        if state.task == 0 {
+            match (self.phase, state.is_alive, state.is_begin) {
+                (Phase::Owed(stage) | Phase::In(stage), true, false) if stage == state.stage => {
+                    return Ok(CloneEvent::Nothing);
+                }
+                (Phase::Before(Stage::Done), false, true)
+                    if (state.mark, state.bytes) != (StateMark::default(), 0) => {}
+                (Phase::Before(stage), false, true) if stage == state.stage => {
+                    let totals = self.stages.begin(&state);
+                    self.phase = if stage == Stage::Done { Phase::Done } else { Phase::In(stage) };
+                    return Ok(CloneEvent::Stage(stage, totals));
+                }
+                (Phase::In(stage), false, false) if stage == state.stage => {
+                    self.stages.end(&state)?;
+                    self.phase = Phase::Owed(stage);
+                    let message = command::acknowledge(&self.locator, stage, state.mark);
+                    return Ok(CloneEvent::Acknowledge(message));
+                }
+                _ => {}
+            }
+        }
+        broken(format!(
+            "the {} of the {} stage of task {} came {}",
+            if state.is_begin { "begin" } else { "end" },
+            state.stage.name(),
+            state.task,
+            when(self.phase)
+        ))
+    }
+}
+
+fn block<'a>(head: DataHead, answer: &Answer<'a>) -> Result<Block<'a>, CloneError> {
+    match answer {
+        Answer::Data(bytes) if usize::try_from(head.len) == Ok(bytes.len()) => {
+            Ok(Block { stage: head.stage, file: head.file, offset: head.offset, bytes })
+        }
+        Answer::Data(bytes) => {
+            broken(format!("a block has {} bytes instead of {}", bytes.len(), head.len))
+        }
+        other => broken(format!("{} came instead of data", other.kind())),
+    }
+}
+
+/// Where the clone is, for errors.
+fn when(phase: Phase) -> String {
+    match phase {
+        Phase::Setup => "before the data".to_owned(),
+        Phase::Ready | Phase::Task => "at the begin of the data".to_owned(),
+        Phase::Before(stage) => format!("before the {} stage", stage.name()),
+        Phase::In(stage) => format!("in the {} stage", stage.name()),
+        Phase::Owed(stage) => format!("after the {} stage", stage.name()),
+        Phase::Done => "after the last stage".to_owned(),
+        Phase::Complete | Phase::Leaving { .. } => "after the completion".to_owned(),
+        Phase::Failed => "after an error".to_owned(),
+    }
+}
