@@ -252,7 +252,7 @@ impl World {
             self.age(&object, written);
         }
         match recipe.fault {
-            Fault::None => return,
+            Fault::None => (),
             Fault::ManifestGone => std::fs::remove_file(manifest).unwrap(),
             Fault::ManifestDamaged => {
                 let mut bytes = std::fs::read(&manifest).unwrap();

@@ -320,7 +320,7 @@ async fn scan(
         let one = needed.get(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
         let part = one.part(&fetched, &start)?;
         tokio::task::block_in_place(|| -> Result<(), UntilError> {
-            scanner.begin(&part.log, &part.description, part.offset)?;
+            scanner.begin(part.log, &part.description, part.offset)?;
             if !scanner.has_stopped() {
                 scanner.take(part.bytes, one.segment.content.clock())?;
             }
