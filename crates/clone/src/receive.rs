@@ -29,8 +29,8 @@ pub fn receive<W: Write>(
     guards::connection(target)?;
     let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
     let connect = || Client::connect(target, account, timeouts);
-    let mut control = connect()?;
-    let empty_tables = guards::server(&mut control, settings)?;
+    // Not kept: the server ends a connection that is idle for hours.
+    let empty_tables = guards::server(&mut connect()?, settings)?;
     let mut data = connect()?.into_clone(settings.silence)?;
     let mut auxiliary = connect()?.into_clone(settings.silence)?;
     let (mut recipient, init) = Recipient::new(settings.ddl_timeout);
@@ -61,7 +61,7 @@ pub fn receive<W: Write>(
             CloneEvent::Acknowledge(message) => {
                 // The data is of a point behind the acknowledgement of the page stage.
                 if current == Stage::Page {
-                    gtids_from = guards::gtids(&mut control)?;
+                    gtids_from = guards::gtids(&mut connect()?)?;
                 }
                 exchange(&mut recipient, &mut auxiliary, &message)?;
             }
@@ -76,7 +76,7 @@ pub fn receive<W: Write>(
     if left != CloneEvent::Left || !recipient.is_whole() {
         return Err(Error::Refused("the server did not end the clone".to_owned()));
     }
-    let gtids_to = guards::gtids(&mut control)?;
+    let gtids_to = guards::gtids(&mut connect()?)?;
     let mut info = info(&recipient)?;
     (info.empty_tables, info.gtids_from, info.gtids_to) = (empty_tables, gtids_from, gtids_to);
     sink.finish(info)

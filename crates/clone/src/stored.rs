@@ -19,7 +19,7 @@ pub(crate) const README: &str = "xb_clone.README";
 pub(crate) const README_TEXT: &[u8] =
     b"These are the files of a MySQL clone, as they were while the server wrote to them.\n\
 They are useless alone: the changed pages and the redo log are in xb_clone.patches.\n\
-Restore the backup with `xbcloud-rs restore`.\n";
+docs/spec/clone.md of xbcloud-rs says how to put them together.\n";
 
 /// What a stored clone is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
