@@ -106,6 +106,9 @@ pub async fn prune_logs(
     mut kept: Vec<KeptBackup>,
     gone: &[String],
 ) -> Result<Vec<LogVerdict>, BackupError> {
+    if session.cancel.or(to_backup(servers(&session.root))).await?.is_empty() {
+        return Ok(Vec::new());
+    }
     let listed = session.cancel.or(to_backup(list_by_key(&session.root))).await?;
     let is_gone = |name: &str| gone.iter().any(|of| of == name);
     kept.retain(|backup| !is_gone(&backup.name));

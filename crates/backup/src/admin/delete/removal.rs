@@ -302,6 +302,10 @@ mod tests {
         let settled = settle(&root, vec![removal], &mut known).await;
         assert_eq!((settled.gone.len(), settled.kept.len()), (1, 0));
         assert!(settled.failed.is_none() && !is_there(&root, &sample().run).await);
+        assert_eq!(marks(&folder), 1, "its objects are still there");
+        for removed in settled.gone {
+            let _ = removed.remove_objects().await.unwrap();
+        }
         assert_eq!(marks(&folder), 0, "the name is free");
     }
 
