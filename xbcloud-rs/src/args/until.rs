@@ -11,7 +11,7 @@ pub(crate) struct UntilOptions {
     #[arg(long, value_name = "STOP")]
     #[arg(conflicts_with_all = ["files", "export", "alone", "galera", "donor", "no_decompress"])]
     pub(crate) until: Option<Stop>,
-    /// With --until: check all of the log, and show the transactions beside the stop
+    /// With --until: check the log, and show what is next to the stop
     #[arg(long, requires = "until")]
     pub(crate) dry_run: bool,
     /// Leave out this transaction; repeatable

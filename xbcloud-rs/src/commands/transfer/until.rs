@@ -84,14 +84,10 @@ impl Context {
     }
 }
 
-/// A repository without NAME means its newest backup that fits.
+/// A repository without NAME, `@shop`, means its newest backup that fits.
 fn named(source: &Source) -> Source {
-    let bare = source.name.starts_with('@') && !source.name.contains('/');
-    let name = match bare {
-        true => format!("{}/latest", source.name),
-        false => source.name.clone(),
-    };
-    Source { name, server: source.server.clone() }
+    let name = if source.name.is_empty() { "latest" } else { &source.name };
+    Source { name: name.to_owned(), server: source.server.clone() }
 }
 
 fn lines(plan: &UntilPlan) -> Vec<String> {
