@@ -1,8 +1,8 @@
 //! Removes what no kept backup needs of the archives.
 //!
 //! A segment goes only if it is before the position of every kept backup in every history, *and* was received
-//! long before the oldest of them began. Who prunes has no keys, so both rest on what anybody can read; a host
-//! with keys finds in `verify` what was removed wrongly.
+//! long before the oldest of them began. A host that prunes may have no keys, so both rest on what can be read
+//! without one; `verify` with a key finds what was removed wrongly.
 
 use std::collections::BTreeSet;
 
@@ -127,7 +127,7 @@ pub async fn prune_logs(
     Ok(verdicts)
 }
 
-/// A backup whose position nobody knows, and which may need any log.
+/// Why any log may be needed: the position of a backup is unknown.
 fn unknown(listed: &ListedRoot) -> Option<String> {
     let is_unknown = |state| matches!(state, State::Damaged | State::Unreadable);
     let line = listed.lines.iter().find(|line| is_unknown(line.state))?;

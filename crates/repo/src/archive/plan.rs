@@ -173,7 +173,7 @@ pub enum PlanError {
         /// Position of the backup.
         position: LogPosition,
     },
-    /// The archive had the position of the backup; `prune` has removed it, or somebody else.
+    /// The archive had the position of the backup; it was removed, by `prune` or by hand.
     #[error(
         "the log behind {position}, where the backup ends, was removed; the archive begins at {left}"
     )]
