@@ -1,0 +1,132 @@
+//! Manifests of format 1 as they were and as they are: today's program reads both, and a program of that
+//! time reads today's.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use serde::Deserialize;
+use xb_repo::manifest::{Layout, Manifest};
+
+const OLD: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-23");
+const NEW: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-26");
+const CLASSIC: &[u8] = include_bytes!("../../../fixtures/manifest/classic-2026-11-23");
+
+/// The fields of 23 November 2026, with their types.
+#[derive(Debug, PartialEq, Deserialize)]
+struct OfThatTime {
+    format: u32,
+    layout: String,
+    name: String,
+    run: String,
+    tool: String,
+    started: String,
+    finished: String,
+    objects: u64,
+    stored_bytes: u64,
+    stream_bytes: u64,
+    files: u64,
+    packed: Option<Packed>,
+    classic: Option<Classic>,
+    object_digest: Option<String>,
+    members: Option<Members>,
+    end: End,
+    server: Option<String>,
+    base: Option<Base>,
+    producer: Option<Producer>,
+    #[serde(default)]
+    source: Source,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Packed {
+    chunk_size: u64,
+    root: String,
+    index_position: u64,
+    index_len: u64,
+    codecs: Vec<String>,
+    stream: Option<String>,
+    sealed: Option<Sealed>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Sealed {
+    ways_in: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Classic {
+    chunk_size: u64,
+    short_objects: u64,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Members {
+    codec: Option<String>,
+    cipher: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct End {
+    rule: String,
+    name: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Base {
+    name: String,
+    run: String,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Producer {
+    program: String,
+    exit: i32,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+struct Source {
+    tool_name: Option<String>,
+    tool_version: Option<String>,
+    server_version: Option<String>,
+    backup_type: Option<String>,
+    from_lsn: Option<u64>,
+    to_lsn: Option<u64>,
+    last_lsn: Option<u64>,
+    binlog_pos: Option<String>,
+    galera: Option<String>,
+}
+
+/// What a program of that time reads.
+fn of_that_time(stored: &[u8]) -> OfThatTime {
+    let end = stored.windows(8).position(|at| at == b"\nsha256:").unwrap();
+    serde_json::from_slice(&stored[..end]).unwrap()
+}
+
+#[test]
+fn a_manifest_without_later_fields_is_read() {
+    let manifest = Manifest::decode(OLD).unwrap().manifest;
+    assert_eq!((manifest.layout, manifest.name.as_str()), (Layout::Packed, "monday"));
+    assert!(manifest.is_sealed() && manifest.is_incremental());
+    assert_eq!(
+        (manifest.tables, manifest.history, manifest.source.redo_start_lsn),
+        (None, None, None)
+    );
+    assert_eq!((manifest.without_tablespace, manifest.compressed_files), (None, None));
+    let manifest = Manifest::decode(CLASSIC).unwrap().manifest;
+    assert_eq!(manifest.members.unwrap().cipher.as_deref(), Some("AES256"));
+}
+
+#[test]
+fn a_program_of_that_time_reads_what_it_knows_in_later_manifests() {
+    let (old, mut new) = (of_that_time(OLD), of_that_time(NEW));
+    assert_eq!(std::mem::replace(&mut new.name, "monday".to_owned()), "tuesday");
+    assert_eq!(new, old);
+}
+
+/// Names, order and form of the stored fields stay, and nothing is lost between reading and writing.
+#[test]
+fn a_manifest_is_written_as_it_was_read() {
+    for stored in [OLD, NEW, CLASSIC] {
+        let manifest = Manifest::decode(stored).unwrap().manifest;
+        let written = manifest.encode(None).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), String::from_utf8_lossy(stored));
+    }
+}
