@@ -99,9 +99,12 @@ fn read(scene: &Scene, name: &str) -> String {
 
 fn stream(scene: &Scene, more: &[(&str, &[u8])]) {
     let info = b"tool_name = xtrabackup\ntool_version = 8.0.35-31\n";
-    let before: [(&str, &[u8]); 6] = [
+    let before: [(&str, &[u8]); 9] = [
+        ("backup-my.cnf", b"[mysqld]\n"),
         ("ibdata1", &[7; 70_000]),
         ("mysql.ibd", &[8; 70_000]),
+        ("undo_001", &[8; 7_000]),
+        ("undo_002", &[8; 7_000]),
         ("mysql/user.frm", b"new"),
         ("shop/orders.ibd", &[9; 300_000]),
         ("xtrabackup_logfile", b"redo"),

@@ -132,6 +132,7 @@ fn stream(data: &Path, mut change: impl FnMut(&str, &mut Vec<u8>)) -> Vec<u8> {
     let info = "uuid = 1\ntool_name = xtrabackup\ntool_version = 9.1.0-1\n";
     let checkpoints = "backup_type = full-prepared\nfrom_lsn = 0\nto_lsn = 1\nlast_lsn = 1\n";
     for (name, text) in [
+        ("backup-my.cnf", "[mysqld]\n"),
         ("xtrabackup_checkpoints", checkpoints),
         ("xtrabackup_info", info),
         ("xtrabackup_tablespaces", "{}"),

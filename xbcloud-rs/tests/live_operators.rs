@@ -168,11 +168,19 @@ fn backup(seed: u8, compressed: bool, command: &str) -> Vec<u8> {
         true => drop(out.file(&format!("{name}.zst"), &zstd(content), 1 << 20)),
         false => drop(out.file(name, content, 1 << 20)),
     };
-    let end = if incremental { ".delta" } else { "" };
-    file(&format!("ibdata1{end}"), &[seed; 90_000]);
-    file(&format!("mysql.ibd{end}"), &[seed; 40_000]);
+    let mut tablespace = |name: &str, content: &[u8]| match incremental {
+        true => {
+            file(&format!("{name}.delta"), content);
+            file(&format!("{name}.meta"), b"page_size = 16384\n");
+        }
+        false => file(name, content),
+    };
+    tablespace("ibdata1", &[seed; 90_000]);
+    for name in ["mysql.ibd", "undo_001", "undo_002"] {
+        tablespace(name, &[seed; 40_000]);
+    }
     for n in 0..150 {
-        file(&format!("shop/orders_of_the_year_{n:04}.ibd{end}"), &[n; 20_000]);
+        tablespace(&format!("shop/orders_of_the_year_{n:04}.ibd"), &[n; 20_000]);
     }
     file("xtrabackup_binlog_info", b"binlog.000003\t198\n");
     file("xtrabackup_logfile", &[seed; 4_096]);
@@ -549,7 +557,7 @@ fn a_backup_in_azure() {
     let info = format!("{name}.sst_info");
     says(&put(&info, sst_info()).expect(1), "Upload failed: backup is incomplete");
     says(&put(name, stream.clone()).expect(0), "Upload completed.");
-    for (name, files) in [(&*info, 1), (name, 158)] {
+    for (name, files) in [(&*info, 1), (name, 160)] {
         let get = pod.program("xbcloud", &env).arg("get").args(common).arg("--storage=azure");
         let get = get.arg(format!("--azure-container-name={}", container.name())).arg(name);
         let got = get.run().expect(0);

@@ -401,15 +401,51 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
         assert_eq!(line(&store, name)["verified"]["failed"], "pages", "{name}");
     }
 
-    // A stream without its redo log is no complete backup, unless the operator says so.
-    std::fs::remove_file(backup.join("ib_logfile0")).unwrap();
-    let stream = scratch.join("no-log");
-    std::fs::write(&stream, stream_of(&backup)).unwrap();
-    let ran = xbcloud(&store, "put", "redo-missing", &[]).stdin_file(&stream).run();
-    assert!(ran.expect(6).stderr_text().contains("the stream has no redo log"), "refused");
-    let _ = put_file(&store, "redo-missing", &["--unsafe-any-end"], &stream);
-    let found = report(&verify(&store, "redo-missing", &level).run().expect(7));
-    assert!(found["problems"].to_string().contains("the backup has no redo log"), "{found}");
+    // A stream without one of these is no complete backup, unless the operator says so.
+    let stream = scratch.join("stream");
+    for (file, refused, damage) in [
+        ("ib_logfile0", "the stream has no redo log", "the backup has no redo log"),
+        ("ibdata1", "the stream lacks ibdata1,", "the file is missing"),
+        ("backup-my.cnf", "the stream lacks backup-my.cnf,", "the file is missing"),
+        ("aria_log_control", "the stream lacks aria_log_control,", "the file is missing"),
+        ("aria_log.00000001", "the stream lacks aria_log.00000001,", "the file is missing"),
+    ] {
+        let sound = std::fs::read(backup.join(file)).unwrap();
+        std::fs::remove_file(backup.join(file)).unwrap();
+        std::fs::write(&stream, stream_of(&backup)).unwrap();
+        std::fs::write(backup.join(file), sound).unwrap();
+        let ran = xbcloud(&store, "put", file, &[]).stdin_file(&stream).run();
+        assert!(ran.expect(6).stderr_text().contains(refused), "{file}");
+        let _ = put_file(&store, file, &["--unsafe-any-end"], &stream);
+        let found = report(&verify(&store, file, &level).run().expect(7));
+        let problems = found["problems"].as_array().unwrap();
+        assert!(problems.iter().any(|p| p["what"].to_string().contains(damage)), "{found}");
+        assert!(file == "ib_logfile0" || problems[0]["file"] == *file, "{found}");
+    }
+}
+
+/// Full, incremental, partial and packed: none of them lacks a file.
+#[test]
+fn real_backups_have_the_files_that_are_required() {
+    let server = MariaDb::start_with(&["--innodb-undo-tablespaces=2"]);
+    let store = Store::folder();
+    server
+        .sql("CREATE DATABASE x; CREATE TABLE x.a (i INT PRIMARY KEY); INSERT INTO x.a VALUES (1)");
+    for (name, options, more) in [
+        ("full", &[][..], None),
+        ("next", &["--incremental-from=full"][..], None),
+        ("packed", &[], Some("--compress")),
+        ("part", &[], Some("--databases=x")),
+    ] {
+        let ran = xbcloud(&store, "backup", name, options)
+            .arg("--")
+            .args(server.backup_command())
+            .args(more)
+            .run();
+        let _ = ran.expect(0);
+        let found = report(&verify(&store, name, &[]).run().expect(0));
+        assert_eq!(found["problems"], Value::Array(vec![]), "{name}");
+    }
 }
 
 /// Level pages checks the pages of Aria and the lengths of MyISAM, and names what it does not check.

@@ -43,23 +43,26 @@ fn redo_log() -> Vec<u8> {
     log
 }
 
-/// A backup of xtrabackup 8.4 with a transition key; `increment` is one on top of it.
+/// A backup of xtrabackup 2.4 with a transition key; `increment` is one on top of it.
 fn backup(increment: bool) -> Vec<u8> {
     let (kind, from, to) = if increment { ("incremental", 5, 9) } else { ("full-backuped", 0, 5) };
-    let info = "tool_name = xtrabackup\ntool_command = --backup --transition-key=...\ntool_version = 8.4.0-7\n";
+    let info = "tool_name = xtrabackup\ntool_command = --backup --transition-key=...\ntool_version = 2.4.29\n";
     let checkpoints =
         format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = 9\n");
     let end = if increment { ".delta" } else { "" };
     // Files whose content level `pages` does not know.
     let table = "rows".repeat(20_000);
     let mut out = StreamWriter::new(Vec::new());
+    if increment {
+        out.end("orders.meta").end("shop/orders.CSV.meta");
+    }
     for (name, content) in [
         (format!("orders{end}"), table.as_bytes()),
         (format!("shop/orders.CSV{end}"), table.as_bytes()),
         ("xtrabackup_keys".to_owned(), b"keys"),
         ("xtrabackup_logfile".to_owned(), &redo_log()),
         ("xtrabackup_checkpoints".to_owned(), checkpoints.as_bytes()),
-        ("backup-my.cnf".to_owned(), b"[mysqld]\n"),
+        ("backup-my.cnf".to_owned(), b"innodb_data_file_path=orders:12M\n"),
         ("xtrabackup_info".to_owned(), info.as_bytes()),
         ("xtrabackup_tablespaces".to_owned(), b"{}"),
     ] {

@@ -13,56 +13,59 @@ use xb_reader::ChunkWriter;
 struct Shape {
     info: &'static str,
     command: &'static str,
-    /// Files before and after the info file.
+    /// Tablespaces outside the schemas.
+    system: &'static [&'static str],
+    /// Other files before and after the info file.
     last: [&'static [&'static str]; 2],
     prefix: &'static str,
-    dictionary: &'static str,
 }
+
+const OF_MYSQL: &[&str] = &["ibdata1", "mysql.ibd", "undo_001", "undo_002"];
 
 const SHAPES: [Shape; 6] = [
     Shape {
         info: "tool_name = xtrabackup\ntool_version = 8.0.35-31\n",
         command: "--backup",
+        system: OF_MYSQL,
         last: [&["xtrabackup_binlog_info", "ib_buffer_pool"], &["xtrabackup_tablespaces"]],
         prefix: "xtrabackup_",
-        dictionary: "mysql.ibd",
     },
     Shape {
         info: "tool_name = xtrabackup\ntool_version = 8.4.0-7\n",
         command: "--backup --transition-key=... --stream=xbstream",
+        system: OF_MYSQL,
         last: [&["xtrabackup_keys"], &["xtrabackup_tablespaces"]],
         prefix: "xtrabackup_",
-        dictionary: "mysql.ibd",
     },
     // The file with the keys comes last.
     Shape {
         info: "tool_name = xtrabackup\ntool_version = 9.1.0-1\n",
         command: "--backup --generate-transition-key",
+        system: OF_MYSQL,
         last: [&[], &["xtrabackup_tablespaces", "xtrabackup_keys"]],
         prefix: "xtrabackup_",
-        dictionary: "mysql.ibd",
     },
     // Incremental.
     Shape {
         info: "tool_name = xtrabackup\ntool_version = 9.1.0-1\n",
         command: "--backup --incremental-lsn=5",
-        last: [&["12.ren", "13.del", "d/new.ibd.new.meta"], &["xtrabackup_tablespaces"]],
+        system: OF_MYSQL,
+        last: [&["12.ren", "13.del"], &["xtrabackup_tablespaces"]],
         prefix: "xtrabackup_",
-        dictionary: "mysql.ibd.delta",
     },
     Shape {
         info: "tool_name = mariadb-backup\ntool_version = 10.11.19-MariaDB\n",
         command: "--backup",
-        last: [&["aria_log.00000001"], &[]],
+        system: &["ibdata1", "ibdata2", "undo001"],
+        last: [&["aria_log_control", "aria_log.00000001"], &[]],
         prefix: "xtrabackup_",
-        dictionary: "mysql/innodb_index_stats.ibd",
     },
     Shape {
         info: "tool_name = mariadb-backup\ntool_version = 11.8.6-MariaDB\n",
         command: "--backup",
-        last: [&["aria_log_control"], &[]],
+        system: &["ibdata1", "ibdata2", "undo001"],
+        last: [&["aria_log_control", "aria_log.00000001"], &[]],
         prefix: "mariadb_backup_",
-        dictionary: "mysql/innodb_index_stats.ibd",
     },
 ];
 
@@ -73,13 +76,25 @@ const WRAPPINGS: [&str; 8] =
 /// The files of a stream, in order, with their content.
 fn files(shape: &Shape, wrapping: &str) -> Vec<(String, Vec<u8>)> {
     let info = format!("uuid = 1\n{}tool_command = {}\n", shape.info, shape.command);
-    let mut names = vec!["ibdata1", shape.dictionary, "d/t.ibd", "d/t.sdi"];
-    names.extend(shape.last[0]);
+    let (kind, halves) = match shape.command.contains("--incremental") {
+        true => ("incremental", &["meta", "delta"][..]),
+        false => ("full-backuped", &[][..]),
+    };
+    let mut names: Vec<String> = Vec::new();
+    for tablespace in shape.system.iter().chain(&["d/t.ibd", "d/new.ibd.new"]) {
+        names.extend(halves.iter().map(|half| format!("{tablespace}.{half}")));
+        names.extend(halves.is_empty().then(|| (*tablespace).to_owned()));
+    }
+    names.extend(shape.last[0].iter().chain(&["d/t.sdi"]).map(|name| (*name).to_owned()));
     let mut files: Vec<(String, String)> =
-        names.iter().map(|name| ((*name).to_owned(), format!("content of {name}"))).collect();
+        names.into_iter().map(|name| (name.clone(), format!("content of {name}"))).collect();
+    let settings = match shape.system.contains(&"ibdata2") {
+        true => "innodb_data_file_path=ibdata1:12M;ibdata2:12M\ninnodb_undo_tablespaces=1\n",
+        false => "[mysqld]\n",
+    };
+    files.push(("backup-my.cnf".to_owned(), settings.to_owned()));
     files.push((format!("{}logfile", shape.prefix), "redo".to_owned()));
-    files
-        .push((format!("{}checkpoints", shape.prefix), "backup_type = full-backuped\n".to_owned()));
+    files.push((format!("{}checkpoints", shape.prefix), format!("backup_type = {kind}\n")));
     files.push((format!("{}info", shape.prefix), info));
     files.extend(shape.last[1].iter().map(|name| ((*name).to_owned(), "{}".to_owned())));
     let wrap = |(name, content): (String, String)| {
@@ -144,6 +159,28 @@ fn only_a_whole_stream_is_complete() {
                     "{what} cut at {end} of {}: {outcome:?}",
                     all.len()
                 );
+            }
+        }
+    }
+}
+
+/// The end of a stream does not show what is left out before it.
+#[test]
+fn a_stream_without_a_file_that_every_backup_has_is_not_complete() {
+    let others = ["d/t.ibd", "d/new.ibd.new", "d/t.sdi", "12.ren", "13.del", "ib_buffer_pool"];
+    // Without the kind of the backup, nothing is known.
+    let other = |name: &str| {
+        others.contains(&name) || name.ends_with("binlog_info") || name.ends_with("checkpoints")
+    };
+    for shape in &SHAPES {
+        for wrapping in ["", ".zst"] {
+            let all = files(shape, wrapping);
+            for left_out in 0..all.len() {
+                let mut files = all.clone();
+                let (name, _) = files.remove(left_out);
+                let name = name.strip_suffix(wrapping).unwrap_or(&name);
+                let outcome = inspect(&stream(&files).0);
+                assert_eq!(outcome.is_ok(), other(name), "{} {name}: {outcome:?}", shape.info);
             }
         }
     }

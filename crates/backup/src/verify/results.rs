@@ -59,6 +59,17 @@ impl Run<'_> {
             return Err(self.no_file_key());
         }
         self.pages(&found.pages);
+        let wants_pages = self.wants(Level::Pages);
+        for file in scanned.lacking.iter().filter(|_| wants_pages) {
+            self.report.problem(Problem {
+                level: Level::Pages,
+                object: None,
+                file: Some(file.clone()),
+                offset: None,
+                what: "the file is missing, so the backup cannot be prepared, or not to its end"
+                    .to_owned(),
+            });
+        }
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use super::bad_page::BadPageOf;
 use super::layer_state::Content;
 use super::redo::{BadRedo, RedoFound, bad_redo};
 use super::tables::{BadTable, Concluded, Tables, engine_of};
-use crate::scan::end_rule::{CHECKPOINTS, is_unprepared};
+use crate::scan::producer_files::{CHECKPOINTS, field, is_unprepared};
 
 /// Maximum number of bad pages that are listed individually.
 pub const MAX_BAD_PAGES: usize = 1000;
@@ -229,6 +229,5 @@ fn checkpoints(described: &BTreeMap<String, Vec<u8>>) -> Option<&str> {
 
 /// Position in the log at which the backup ends.
 fn last_lsn(checkpoints: &str) -> Option<u64> {
-    let line = checkpoints.lines().find(|line| line.starts_with("last_lsn"))?;
-    line.split_once('=')?.1.trim().parse().ok()
+    field(checkpoints, "last_lsn")?.parse().ok()
 }

@@ -8,7 +8,7 @@ use super::redo::{RedoFile, RedoFound};
 use super::tables::Found;
 use crate::extract::decode::{CodecChain, Decrypt, FileDecodeError, Flow, Layer, Plan, Undo, Want};
 use crate::flow::budget::{Budget, Permit};
-use crate::scan::end_rule::{is_redo_log, logical_name};
+use crate::scan::producer_files::{is_redo_log, logical_name};
 
 /// Size of the buffer for decoded bytes.
 const BUFFER: usize = 256 << 10;

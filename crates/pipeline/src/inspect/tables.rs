@@ -12,7 +12,7 @@ use xb_pages::{
 use xb_reader::RelPath;
 
 use super::bad_page::BadPageOf;
-use crate::scan::end_rule::logical_name;
+use crate::scan::producer_files::logical_name;
 
 /// A file of a table that no server can use.
 #[derive(Debug, Clone, PartialEq, Eq)]

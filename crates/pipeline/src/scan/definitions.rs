@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use xb_reader::RelPath;
 
-use super::end_rule::logical_name;
+use super::producer_files::logical_name;
 
 /// Maximum number of tables that are named.
 const NAMED: usize = 10;

@@ -6,6 +6,11 @@
 
 use globset::{Glob, GlobMatcher};
 
+use super::producer_files::{
+    DICTIONARY, INFO, Texts, is_redo_log, is_unprepared, logical_name, version_of_xtrabackup,
+};
+use super::required::Required;
+
 /// Rule by which a stream counts as complete.
 #[derive(Debug, Clone)]
 pub enum EndRule {
@@ -41,52 +46,16 @@ impl LastFile {
     }
 }
 
-/// Files that mariadb-backup writes last (10.11.19, observed: the first name; newer versions: the
-/// second), also compressed, incremental, and on a cluster node.
-pub(crate) const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 /// File that later xtrabackup 8.0 writes last, possibly except other files that describe the
 /// backup.
 const TABLESPACES: &str = "xtrabackup_tablespaces";
 /// File that xtrabackup writes if the backup is made with a transition key. Without it, encrypted
 /// tables cannot be prepared.
 const KEYS: &str = "xtrabackup_keys";
-/// Files in which the producer states the kind and the positions of the backup. It never encrypts
-/// or compresses them.
-pub(crate) const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
-/// Beginnings of the names of redo logs: in a backup, and in a data directory.
-const REDO: [&[u8]; 4] =
-    [b"xtrabackup_logfile", b"mariadb_backup_logfile", b"ib_logfile", b"#innodb_redo/#ib_redo"];
 /// Prefix of the files that describe the backup.
 const DESCRIBES: &str = "xtrabackup_";
-/// Data dictionary, or its changed pages. It is in every backup of MySQL 8 and later, which only
-/// xtrabackup 8 and later can make.
-const DICTIONARY: [&str; 2] = ["mysql.ibd", "mysql.ibd.delta"];
-/// Suffixes that compression or encryption in the producer adds to a name.
-const SUFFIXES: [&str; 4] = [".qp", ".lz4", ".zst", ".xbcrypt"];
-
-/// Returns a name without the suffixes of compression and encryption.
-#[must_use]
-pub fn logical_name(path: &[u8]) -> &[u8] {
-    let mut name = path;
-    while let Some(stem) = SUFFIXES.iter().find_map(|s| name.strip_suffix(s.as_bytes())) {
-        name = stem;
-    }
-    name
-}
-
-/// Whether a file, without its suffixes, is a part of a redo log.
-pub(crate) fn is_redo_log(name: &[u8]) -> bool {
-    REDO.iter().any(|redo| name.starts_with(redo))
-}
-
-/// Whether a backup with this checkpoints file is yet to be prepared, which takes a redo log.
-pub(crate) fn is_unprepared(checkpoints: &str) -> bool {
-    let kind = checkpoints.lines().find_map(|line| {
-        let (key, value) = line.split_once('=')?;
-        (key.trim() == "backup_type").then(|| value.trim())
-    });
-    kind.is_some_and(|kind| ["full-backuped", "incremental"].contains(&kind))
-}
+/// Maximum number of missing files that are named.
+const NAMED: usize = 10;
 
 /// Returns a rank above 0 for a file that producers write last; of two such files, the one with the
 /// higher rank comes later.
@@ -106,6 +75,7 @@ pub struct EndWatch {
     matched: Seen,
     dictionary: bool,
     redo: bool,
+    required: Required,
     /// The file that ended last.
     last: Vec<u8>,
 }
@@ -169,6 +139,15 @@ pub enum NotWhole {
         "the stream has no redo log (ib_logfile0 or xtrabackup_logfile), so the backup cannot be prepared: a file was left out after the backup was made"
     )]
     Redo,
+    /// Files are missing that every backup of this kind has.
+    #[error(
+        "the stream lacks {}, so the backup cannot be prepared, or not to its end: a file was left out after the backup was made",
+        named(.files)
+    )]
+    Lacks {
+        /// Their names, without suffixes of compression and encryption.
+        files: Vec<String>,
+    },
     /// The file is present, but another one came after it.
     #[error(
         "{then} follows {name}, which should be the last file of the stream: the files are in another order, so a truncated stream cannot be detected"
@@ -199,6 +178,7 @@ impl EndWatch {
             matched: Seen::default(),
             dictionary: false,
             redo: false,
+            required: Required::default(),
             last: Vec::new(),
         }
     }
@@ -212,6 +192,7 @@ impl EndWatch {
         self.keys |= is(&[KEYS]);
         self.dictionary |= is(&DICTIONARY);
         self.redo |= is_redo_log(name);
+        self.required.ended(name);
         if let EndRule::LastFile(last) | EndRule::WithFile(last) = &self.rule {
             let matches = std::str::from_utf8(path).is_ok_and(|p| last.matcher.is_match(p));
             self.matched.next(matches, false);
@@ -226,21 +207,22 @@ impl EndWatch {
         self.info.there || self.tablespaces.there
     }
 
-    /// Decides at the end of input. `info` and `checkpoints` are the texts of these files, if they
-    /// could be read.
+    /// Files that every backup of this kind has, and the stream lacks.
+    pub(crate) fn lacking(&self, texts: Texts<'_>) -> Vec<String> {
+        self.required.lacking(texts)
+    }
+
+    /// Decides at the end of input.
     ///
     /// # Errors
     /// [`NotWhole`] if the rule is not met.
-    pub fn verdict(
-        &self,
-        info: Option<&str>,
-        checkpoints: Option<&str>,
-    ) -> Result<EndProof, NotWhole> {
+    pub(crate) fn verdict(&self, texts: Texts<'_>) -> Result<EndProof, NotWhole> {
+        let Texts { info, checkpoints, .. } = texts;
         match &self.rule {
             EndRule::AnyEnd => Ok(EndProof::Unproven),
             EndRule::KnownProducerOrPart => {
                 let strict = Self { rule: EndRule::KnownProducer, ..self.clone() };
-                Ok(strict.verdict(info, checkpoints).unwrap_or_else(EndProof::Missing))
+                Ok(strict.verdict(texts).unwrap_or_else(EndProof::Missing))
             }
             EndRule::LastFile(last) if self.matched.there => {
                 self.is_last(self.matched, &last.pattern)
@@ -257,21 +239,32 @@ impl EndWatch {
             EndRule::KnownProducer if !self.keys && info.is_some_and(has_transition_key) => {
                 Err(NotWhole::Keys)
             }
-            EndRule::KnownProducer if self.tablespaces.there => {
-                self.is_last(self.tablespaces, TABLESPACES)
-            }
-            EndRule::KnownProducer if self.info.there => {
-                let version = match info {
-                    Some(info) => writes_tablespaces(info),
-                    // The info file is encrypted or damaged.
-                    None => self.dictionary.then(|| "8".to_owned()),
-                };
-                match version {
-                    Some(version) => Err(NotWhole::Tablespaces { version }),
-                    None => self.is_last(self.info, INFO[0]),
+            EndRule::KnownProducer => {
+                let proof = self.known_end(info)?;
+                match self.lacking(texts) {
+                    files if files.is_empty() => Ok(proof),
+                    files => Err(NotWhole::Lacks { files }),
                 }
             }
-            EndRule::KnownProducer => Err(NotWhole::UnknownEnd),
+        }
+    }
+
+    /// Decides by the file that the producer writes last.
+    fn known_end(&self, info: Option<&str>) -> Result<EndProof, NotWhole> {
+        if self.tablespaces.there {
+            return self.is_last(self.tablespaces, TABLESPACES);
+        }
+        if !self.info.there {
+            return Err(NotWhole::UnknownEnd);
+        }
+        let version = match info {
+            Some(info) => writes_tablespaces(info),
+            // The info file is encrypted or damaged.
+            None => self.dictionary.then(|| "8".to_owned()),
+        };
+        match version {
+            Some(version) => Err(NotWhole::Tablespaces { version }),
+            None => self.is_last(self.info, INFO[0]),
         }
     }
 
@@ -289,16 +282,8 @@ impl EndWatch {
 /// The first such 8.0 release is not known, so this assumes all versions from 8 on: the operator
 /// can overrule a wrong refusal, but a wrong "complete" cannot be repaired.
 fn writes_tablespaces(info: &str) -> Option<String> {
-    let field = |key: &str| {
-        info.lines().find_map(|line| {
-            let (name, value) = line.split_once('=')?;
-            (name.trim() == key).then(|| value.trim().to_owned())
-        })
-    };
-    let tool = field("tool_name")?;
-    let version = field("tool_version")?;
-    let major: u32 = version.split('.').next()?.parse().ok()?;
-    (tool.contains("xtrabackup") && major >= 8).then_some(version)
+    let (major, version) = version_of_xtrabackup(info)?;
+    (major >= 8).then(|| version.to_owned())
 }
 
 /// Whether the info file's command line has an option for a transition key.
@@ -312,6 +297,15 @@ fn has_transition_key(info: &str) -> bool {
     })
 }
 
+/// Names the first files of a list.
+fn named(files: &[String]) -> String {
+    let first = files.get(..NAMED).unwrap_or(files).join(", ");
+    match files.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more files"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,7 +313,7 @@ mod tests {
     fn seen(rule: EndRule, names: &[&str], info: Option<&str>) -> Result<EndProof, NotWhole> {
         let mut watch = EndWatch::new(rule);
         names.iter().for_each(|name| watch.ended(name.as_bytes()));
-        watch.verdict(info, None)
+        watch.verdict(Texts { info, ..Texts::default() })
     }
 
     #[test]
@@ -385,15 +379,18 @@ mod tests {
         let verdict = |kind: &str, names: &[&str]| {
             let mut watch = EndWatch::new(EndRule::KnownProducer);
             names.iter().for_each(|name| watch.ended(name.as_bytes()));
-            watch.verdict(None, Some(&format!("backup_type = {kind}\nlast_lsn = 9\n")))
+            let checkpoints = format!("backup_type = {kind}\nlast_lsn = 9\n");
+            watch.verdict(Texts { checkpoints: Some(&checkpoints), ..Texts::default() })
         };
         for log in ["ib_logfile0", "ib_logfile0.qp", "xtrabackup_logfile.zst.xbcrypt"] {
             assert!(
-                verdict("full-backuped", &["ibdata1", log, "xtrabackup_info"]).is_ok(),
+                verdict("full-backuped", &["backup-my.cnf", log, "xtrabackup_info"]).is_ok(),
                 "{log}"
             );
         }
-        let none = ["ibdata1", "shop/ib_logfile0", "xtrabackup_info"];
+        let lacks = NotWhole::Lacks { files: vec!["backup-my.cnf".to_owned()] };
+        assert_eq!(verdict("full-backuped", &["ib_logfile0", "xtrabackup_info"]), Err(lacks));
+        let none = ["backup-my.cnf", "shop/ib_logfile0", "xtrabackup_info"];
         for kind in ["full-backuped", "incremental"] {
             assert_eq!(verdict(kind, &none), Err(NotWhole::Redo), "{kind}");
         }

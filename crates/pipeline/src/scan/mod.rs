@@ -3,4 +3,6 @@
 pub(crate) mod definitions;
 pub(crate) mod end_rule;
 pub(crate) mod passthrough;
+pub(crate) mod producer_files;
+pub(crate) mod required;
 pub(crate) mod scanner;

@@ -17,9 +17,8 @@ use xb_reader::{
 
 use crate::extract::decode::{CodecChain, FileDecodeError, Flow, Names, Plan};
 use crate::scan::definitions::{Definitions, WithoutTablespace};
-use crate::scan::end_rule::{
-    CHECKPOINTS, EndProof, EndRule, EndWatch, INFO, NotWhole, logical_name,
-};
+use crate::scan::end_rule::{EndProof, EndRule, EndWatch, NotWhole};
+use crate::scan::producer_files::{CHECKPOINTS, INFO, SETTINGS, Texts, logical_name};
 
 /// A stream from outside is damaged or incomplete.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -91,6 +90,9 @@ pub struct Scanned {
     pub compressed_files: u64,
     /// Tables of InnoDB that have a `.frm` file and no tablespace in the stream.
     pub without_tablespace: WithoutTablespace,
+    /// Files that every backup of this kind has, and the stream lacks: their names, without suffixes of
+    /// compression and encryption.
+    pub lacking: Vec<String>,
     /// Reason why the stream counts as complete.
     pub proof: EndProof,
     /// Content of the small files that describe the backup, and the head of the redo log
@@ -107,6 +109,7 @@ impl Scanned {
             tables: 0,
             compressed_files: 0,
             without_tablespace: WithoutTablespace::default(),
+            lacking: Vec::new(),
             proof,
             described: BTreeMap::new(),
         }
@@ -130,8 +133,9 @@ fn describes(path: &RelPath) -> Option<String> {
         return Some(name.to_owned());
     }
     let bare = std::str::from_utf8(logical_name(path.as_bytes())).ok()?;
-    let rest = bare.strip_prefix("xtrabackup_").or_else(|| bare.strip_prefix("mariadb_backup_"))?;
-    DESCRIBING.contains(&rest).then(|| name.to_owned())
+    let rest = bare.strip_prefix("xtrabackup_").or_else(|| bare.strip_prefix("mariadb_backup_"));
+    let describes = bare == SETTINGS || rest.is_some_and(|rest| DESCRIBING.contains(&rest));
+    describes.then(|| name.to_owned())
 }
 
 /// Maximum length that is kept of a file, in bytes.
@@ -238,17 +242,23 @@ impl Scanner {
         }
         self.files.finish()?;
         let described: BTreeMap<_, _> = self.described.into_iter().filter_map(legible).collect();
-        let text = |names: [&str; 2]| {
+        let text = |names: &[&str]| {
             let bytes = names.iter().find_map(|name| described.get(*name))?;
             std::str::from_utf8(bytes).ok()
         };
-        let proof = self.watch.verdict(text(INFO), text(CHECKPOINTS))?;
+        let texts = Texts {
+            info: text(&INFO),
+            checkpoints: text(&CHECKPOINTS),
+            settings: text(&[SETTINGS]),
+        };
+        let proof = self.watch.verdict(texts)?;
         let scanned = Scanned {
             bytes: self.decoder.position(),
             files: self.files.finished(),
             tables: self.definitions.count(),
             compressed_files: self.definitions.compressed(),
             without_tablespace: self.definitions.without_tablespace(),
+            lacking: self.watch.lacking(texts),
             proof,
             described,
         };

@@ -110,10 +110,18 @@ impl<W: Write> StreamWriter<W> {
         self.file("xtrabackup_info", b"tool_name = mariadb-backup\n", 1 << 20)
     }
 
-    /// Writes the files in which a backup states that it reaches from one LSN to another, and a redo
-    /// log; from 0, it is a full one.
+    /// Writes the files in which a backup states that it reaches from one LSN to another, and those
+    /// that every backup has: a system tablespace, settings and a redo log. From 0, it is a full one.
     pub fn positions(&mut self, from: u64, to: u64) -> &mut Self {
-        let kind = if from > 0 { "incremental" } else { "full-backuped" };
+        let (kind, system) = match from {
+            0 => ("full-backuped", &["system"][..]),
+            _ => ("incremental", &["system.meta", "system.delta"][..]),
+        };
+        // A name whose content level `pages` does not know.
+        for name in system {
+            self.file(name, b"pages", 1 << 20);
+        }
+        self.file("backup-my.cnf", b"innodb_data_file_path=system:12M\n", 1 << 20);
         let positions =
             format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
         self.file("ib_logfile0", b"redo", 1 << 20).file(

@@ -16,6 +16,7 @@ use xb_repo::list::State;
 use xb_repo::manifest::Layout;
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
+use xb_testkit::stream::StreamWriter;
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
 pub(crate) struct Store {
@@ -175,19 +176,9 @@ pub(crate) fn stream() -> Vec<u8> {
 
 /// A backup from one LSN to another; from 0 it is a full one.
 pub(crate) fn positioned(from: u64, to: u64) -> Vec<u8> {
-    let kind = if from > 0 { "incremental" } else { "full-backuped" };
-    let positions = format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\n");
-    let mut writer = ChunkWriter::new(Vec::new());
-    for (name, content) in [
-        ("shop/orders.ibd", "some pages"),
-        ("ib_logfile0", "redo"),
-        ("xtrabackup_checkpoints", &positions),
-        ("xtrabackup_info", "tool_name = mariadb-backup\n"),
-    ] {
-        writer.payload(name, 0, content.as_bytes()).unwrap();
-        writer.end(name).unwrap();
-    }
-    writer.finish().unwrap()
+    let mut writer = StreamWriter::new(Vec::new());
+    writer.file("shop/orders.ibd", b"some pages", 1 << 20).positions(from, to).info();
+    writer.finish()
 }
 
 /// Puts the stream, compressed and sealed for this key.
