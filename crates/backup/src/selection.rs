@@ -19,7 +19,12 @@ const PARTS: [&[u8]; 2] = [b".delta", b".meta"];
 const NEW: &[u8] = b".new";
 /// Suffixes of files that tell `prepare` of a table renamed, dropped or damaged during the backup.
 /// xtrabackup names these after the tablespace's number, in the folder of its schema or outside.
-const CHANGES: [&str; 3] = [".ren", ".del", ".crpt"];
+const CHANGES: [&str; 3] = [RENAMED, ".del", ".crpt"];
+/// Suffix in place of `.ibd` of the file with the new name of a table that was renamed during the
+/// backup, after its tablespace had been read. Without the tablespace, mariadb-backup does not prepare.
+const RENAMED: &str = ".ren";
+/// Suffix of a tablespace.
+const TABLESPACE: &[u8] = b".ibd";
 /// Suffix of the file that names a tablespace outside the data directory.
 const LINK: &[u8] = b".isl";
 /// Suffixes of table files. A table's `.frm` file lies beside the table file.
@@ -33,6 +38,8 @@ pub struct Selection {
     patterns: Vec<String>,
     /// Tables, as `SCHEMA/TABLE` in the encoding of file names.
     tables: BTreeSet<String>,
+    /// Tablespaces that were renamed during the backup, by their old names without suffix.
+    renamed: BTreeSet<String>,
     for_prepare: bool,
 }
 
@@ -77,6 +84,21 @@ impl Selection {
     pub fn with_what_prepare_needs(mut self, yes: bool) -> Self {
         self.for_prepare = yes;
         self
+    }
+
+    /// Whether this is a part of the files, with what `prepare` needs.
+    pub(crate) fn is_part_for_prepare(&self) -> bool {
+        self.for_prepare && !self.is_all()
+    }
+
+    /// Takes from the names of a backup's files which tablespaces were renamed during the backup: prepare
+    /// renames them in every backup of the chain, whatever is selected.
+    pub(crate) fn find_renamed<'n>(&mut self, files: impl Iterator<Item = &'n str>) {
+        let stem = |file: &'n str| {
+            let name = std::str::from_utf8(logical_name(file.as_bytes())).ok()?;
+            name.strip_suffix(RENAMED).map(str::to_owned)
+        };
+        self.renamed.extend(files.filter_map(stem));
     }
 
     /// Takes an exact name out. Returns whether anything is still selected.
@@ -136,7 +158,7 @@ impl Selection {
         if std::str::from_utf8(name).is_ok_and(change) {
             return true;
         }
-        if self.is_of_schema(name) {
+        if self.is_of_schema(name) || self.is_renamed(name) {
             return true;
         }
         let Some(table) = name.strip_suffix(b".frm") else { return false };
@@ -146,7 +168,13 @@ impl Selection {
         })
     }
 
-    /// Whether a file belongs to the schema of a selected table, and to no table.
+    fn is_renamed(&self, name: &[u8]) -> bool {
+        let stem = name.strip_suffix(TABLESPACE).and_then(|stem| std::str::from_utf8(stem).ok());
+        stem.is_some_and(|stem| self.renamed.contains(stem))
+    }
+
+    /// Whether a file belongs to the schema of a selected table, and to no table. A table that prepare
+    /// renames may go to the folder of any schema.
     fn is_of_schema(&self, name: &[u8]) -> bool {
         let Some((schema, file)) = std::str::from_utf8(name).ok().and_then(|n| n.split_once('/'))
         else {
@@ -154,7 +182,10 @@ impl Selection {
         };
         let of_schema =
             |table: &String| table.split_once('/').is_some_and(|(other, _)| other == schema);
-        (file == "db.opt" || file.ends_with(".TRN")) && self.tables.iter().any(of_schema)
+        match file {
+            "db.opt" => !self.renamed.is_empty() || self.tables.iter().any(of_schema),
+            _ => file.ends_with(".TRN") && self.tables.iter().any(of_schema),
+        }
     }
 
     /// Refuses names and patterns that matched no file.
@@ -222,7 +253,6 @@ fn as_path(name: &[u8]) -> &Path {
 
 /// Returns the name that the file has once the backup is prepared.
 fn table_file(name: &[u8]) -> Cow<'_, [u8]> {
-    const TABLESPACE: &[u8] = b".ibd";
     let name = PARTS.iter().find_map(|part| name.strip_suffix(*part)).unwrap_or(name);
     match name.strip_suffix(NEW) {
         Some(table) if table.ends_with(TABLESPACE) => table.into(),
@@ -353,6 +383,29 @@ mod tests {
             ("other/u.ibd.del", Some(Why::Needed)),
             ("shop/14.crpt", Some(Why::Needed)),
             ("other/u.ibd.new", None),
+        ] {
+            assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
+        }
+    }
+
+    #[test]
+    fn prepare_gets_every_tablespace_that_it_renames() {
+        let mut selection = globs(&["shop/new.*"]).with_what_prepare_needs(true);
+        let files = ["shop/old.ren", "shop/p#P#p0.ren.qp", "12.ren", "shop/gone.del", "shop/u.ibd"];
+        selection.find_renamed(files.into_iter());
+        let mut matched = Matched::default();
+        for (name, why) in [
+            ("shop/new.frm", Some(Why::Asked)),
+            ("shop/old.ibd", Some(Why::Needed)),
+            ("shop/old.ibd.delta.zst", Some(Why::Needed)),
+            ("shop/old.ibd.meta", Some(Why::Needed)),
+            ("shop/p#P#p0.ibd", Some(Why::Needed)),
+            ("shop/old.frm", None),
+            ("shop/p#P#p1.ibd", None),
+            ("shop/gone.ibd", None),
+            ("shop/u.ibd", None),
+            ("other/db.opt", Some(Why::Needed)),
+            ("other/t.TRN", None),
         ] {
             assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
         }

@@ -154,11 +154,7 @@ pub async fn rescue(
     let mut options = wanted.private.server;
     options.look(scratch.path())?;
     observer.expect_phases(3);
-    // A file that was renamed while the backup was taken has another name in it.
-    let renamed = files.iter().any(|file| file.path.contains(".ren"));
-    if !renamed {
-        get.files = Selection::tables(chosen.iter().map(|chosen| chosen.held.files.clone()));
-    }
+    get.files = Selection::tables(chosen.iter().map(|chosen| chosen.held.files.clone()));
     let data = scratch.path().join("data");
     let restored = restored(session, &mut get, &links, (&data, &ready.preparing), talk).await?;
     // The user's own options come last, and win.

@@ -10,6 +10,7 @@ use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
 use xb_repo::names::BackupName;
 
+use crate::admin::show::files_of;
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
@@ -172,7 +173,8 @@ pub async fn restore_ready(
     Ok(ReadyReport { restored, position, behind })
 }
 
-/// Fetches the backups of a chain, the full one first. Returns their reports and directories.
+/// Fetches the backups of a chain, the full one first. Returns their reports and directories. A
+/// selection gains what was renamed during any of the backups.
 pub(crate) async fn fetch(
     session: &Session,
     request: &mut GetRequest,
@@ -182,6 +184,13 @@ pub(crate) async fn fetch(
 ) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
     let (mut restored, mut folders) = (Vec::new(), Vec::new());
     session.observer.begin_phase("fetch");
+    if request.files.is_part_for_prepare() {
+        for link in links {
+            let files = files_of(&session.root, &link.name, link.manifest(), link.key());
+            let files = session.cancel.or(files).await?;
+            request.files.find_renamed(files.iter().map(|file| &file.path[..]));
+        }
+    }
     for (number, link) in links.iter().enumerate() {
         session.observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
         let folder = match number {

@@ -15,6 +15,11 @@ use super::producer_files::logical_name;
 const NAMED: usize = 10;
 /// Maximum number of tables without a tablespace whose names are kept until the end.
 const KEPT: usize = 10_000;
+/// Suffix in place of `.ibd` of the file with the new name of a table that was renamed during the
+/// backup, after its tablespace had been read.
+const RENAMED: &[u8] = b".ren";
+/// Maximum length of that name, in bytes: schema, table and partition, encoded.
+const LONGEST: usize = 2048;
 /// Bytes at the beginning of a definition that tell the engine.
 const HEAD: usize = 62;
 /// First bytes of a definition. A view is text.
@@ -54,6 +59,8 @@ pub(super) struct Definitions {
     more: HashSet<u64>,
     /// The definition of which the beginning is being read.
     current: Option<(RelPath, Vec<u8>)>,
+    /// The new name of a table that is being read.
+    new_name: Option<Vec<u8>>,
 }
 
 impl Definitions {
@@ -67,11 +74,9 @@ impl Definitions {
         if is_frm && path.as_bytes().ends_with(b".frm") {
             self.current = Some((path.clone(), Vec::with_capacity(HEAD)));
         }
+        self.new_name = path.as_bytes().ends_with(RENAMED).then(Vec::new);
         if let Some(table) = tablespace {
-            let key = self.key(schema, table);
-            if self.lone.remove(&key).is_none() && !self.more.remove(&key) {
-                self.tablespaces.insert(key);
-            }
+            self.tablespace(schema, table);
         }
         // A system schema has the same tables every night.
         if ![&b"mysql"[..], b"sys", b"performance_schema"].contains(&schema) {
@@ -80,8 +85,18 @@ impl Definitions {
         }
     }
 
+    fn tablespace(&mut self, schema: &[u8], table: &[u8]) {
+        let key = self.key(schema, table);
+        if self.lone.remove(&key).is_none() && !self.more.remove(&key) {
+            self.tablespaces.insert(key);
+        }
+    }
+
     /// Takes bytes of the chunk that is being read.
     pub(super) fn bytes(&mut self, piece: &[u8]) {
+        if let Some(name) = self.new_name.as_mut().filter(|name| name.len() < LONGEST) {
+            name.extend_from_slice(piece.get(..LONGEST - name.len()).unwrap_or(piece));
+        }
         let Some((_, head)) = &mut self.current else { return };
         let room = HEAD.saturating_sub(head.len()).min(piece.len());
         head.extend_from_slice(piece.get(..room).unwrap_or_default());
@@ -90,9 +105,15 @@ impl Definitions {
         }
     }
 
-    /// Takes the head of the next chunk: the beginning of a definition is in one chunk.
+    /// Takes the head of the next chunk, or the end: the beginning of a definition is in one chunk, and
+    /// so is a table's new name.
     pub(super) fn next_chunk(&mut self) {
         self.current = None;
+        let Some(name) = self.new_name.take() else { return };
+        let name = name.strip_prefix(b"./").unwrap_or(&name);
+        if let Some((schema, table)) = split_once(name.strip_suffix(b".ibd").unwrap_or(name)) {
+            self.tablespace(schema, table);
+        }
     }
 
     /// Takes the beginning of a definition.
@@ -134,7 +155,8 @@ impl Definitions {
     }
 
     /// The tables without a tablespace, at the end of the stream.
-    pub(super) fn without_tablespace(self) -> WithoutTablespace {
+    pub(super) fn without_tablespace(mut self) -> WithoutTablespace {
+        self.next_chunk();
         let tables = (self.lone.len() + self.more.len()) as u64;
         let mut first: Vec<_> = self.lone.into_values().collect();
         first.sort_unstable();
@@ -176,6 +198,30 @@ mod tests {
             }
         }
         definitions.without_tablespace()
+    }
+
+    #[test]
+    fn a_table_that_was_renamed_during_the_backup_has_its_tablespace_under_the_old_name() {
+        let mut definitions = Definitions::default();
+        let mut file = |path: &str, content: &[u8]| {
+            definitions.next_chunk();
+            definitions.file(&RelPath::new(path.as_bytes()).unwrap());
+            content.chunks(3).for_each(|piece| definitions.bytes(piece));
+            definitions.next_chunk();
+        };
+        let mut frm = [0; 100];
+        frm[..4].copy_from_slice(&[0xfe, 1, 10, INNODB]);
+        for path in ["x/old.ibd", "x/p#P#p0.ibd", "x/q.ibd"] {
+            file(path, b"pages");
+        }
+        for path in ["x/renamed.frm", "y/moved.frm", "y/q.frm", "x/none.frm"] {
+            file(path, &frm);
+        }
+        file("x/old.ren", b"x/renamed");
+        file("x/p#P#p0.ren", b"y/moved#P#p0");
+        file("x/q.ren", b"./y/q.ibd");
+        let found = definitions.without_tablespace();
+        assert_eq!(found.first, ["x/none"]);
     }
 
     #[test]
