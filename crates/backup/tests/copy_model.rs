@@ -35,6 +35,10 @@ struct Defences {
     rewrap_ends: bool,
     /// A rewrap compares the key slots before each try.
     compare: bool,
+    /// A copy claims the name while it writes the key slots.
+    copy_claims: bool,
+    /// It then looks for a manifest, before each try.
+    copy_looks: bool,
 }
 
 const ALL: Defences = Defences {
@@ -47,6 +51,8 @@ const ALL: Defences = Defences {
     rewrap_claims: true,
     rewrap_ends: true,
     compare: true,
+    copy_claims: true,
+    copy_looks: true,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +71,7 @@ enum Kind {
 enum At {
     Begin,
     Claim,
-    /// A removal, a rewrap.
+    /// A removal, a rewrap, a copy.
     Compare,
     /// A removal, a `gc`.
     RemoveManifest,
@@ -80,7 +86,7 @@ enum At {
     WaitAfter,
     Check,
     TakeBack,
-    /// A rewrap.
+    /// A rewrap, a copy: the key slots.
     Put,
     Free,
     Over,
@@ -92,6 +98,8 @@ struct Command {
     at: At,
     /// The manifest that a removal is about, or the key slots that a rewrap has read.
     about: Option<u8>,
+    /// The manifest of the backup that a rewrap is about.
+    of: Option<u8>,
     crashed: bool,
     fresh: bool,
     late: bool,
@@ -117,6 +125,8 @@ struct World {
     manifest: Option<u8>,
     /// Whether the objects of the run are there.
     objects: bool,
+    /// The run has key slots: where a rewrap takes part.
+    is_sealed: bool,
     /// Whose key slots are stored.
     slots: u8,
     /// The claim in the folder of the run: a copy is active there.
@@ -133,21 +143,24 @@ struct World {
 const FIRST: u8 = 9;
 
 impl World {
-    /// A world with a backup; if `gc` takes part, with a dead run.
+    /// A world with a backup; if `gc` takes part, or no removal makes room for a copy, with a dead run.
     fn new(kinds: &[Kind], (crashes, sleeps, failures): (u8, u8, u8)) -> Self {
         let command = |kind: &Kind| Command {
             kind: *kind,
             at: At::Begin,
             about: None,
+            of: None,
             crashed: false,
             fresh: false,
             late: false,
             succeeded: false,
         };
-        let is_dead = kinds.contains(&Kind::Collect);
+        let is_dead = kinds.contains(&Kind::Collect)
+            || kinds.contains(&Kind::Copy) && !kinds.contains(&Kind::Remove);
         Self {
             manifest: (!is_dead).then_some(FIRST),
             objects: true,
+            is_sealed: kinds.contains(&Kind::Rewrap),
             slots: FIRST,
             copying: false,
             claims: Vec::new(),
@@ -168,12 +181,20 @@ impl World {
                 && match command.kind {
                     Kind::Copy if self.manifest == me => !self.objects,
                     Kind::Copy => !replaced_on(Kind::Remove),
-                    // Of the first backup; a later copy has the key slots of its source.
-                    Kind::Rewrap if self.manifest == Some(FIRST) => {
+                    // A later copy has the key slots of its source.
+                    Kind::Rewrap if self.manifest == command.of => {
                         self.slots != c as u8 && !replaced_on(Kind::Rewrap)
                     }
                     _ => false,
                 }
+        })
+    }
+
+    /// Whether a claim is one of a removal, for which a copy waits.
+    fn is_being_removed(&self) -> bool {
+        self.claims.iter().any(|claim| {
+            let kind = self.commands[usize::from(claim.by)].kind;
+            !claim.old && !claim.ended && matches!(kind, Kind::Remove | Kind::Collect)
         })
     }
 
@@ -235,6 +256,7 @@ impl World {
                     }
                     (Kind::Rewrap, Some(_)) => {
                         world.commands[c].about = Some(self.slots);
+                        world.commands[c].of = self.manifest;
                         world.go(c, if with.rewrap_claims { At::Claim } else { At::Compare })
                     }
                     _ => world.go(c, At::Over),
@@ -288,20 +310,25 @@ impl World {
                 }
                 world.go(c, At::Over)
             }
-            At::WaitFirst if self.is_claimed() => Vec::new(),
+            At::WaitFirst if self.is_being_removed() => Vec::new(),
             At::WaitFirst => world.go(c, At::Send),
             At::Send => {
-                (world.objects, world.slots) = (true, FIRST);
-                world.go(c, At::WaitBefore)
+                world.objects = true;
+                let next = if with.copy_claims { At::Claim } else { At::Compare };
+                world.go(c, if self.is_sealed { next } else { At::WaitBefore })
             }
-            At::WaitBefore if self.is_claimed() => Vec::new(),
+            At::Compare if command.kind == Kind::Copy => {
+                let is_taken = self.manifest.is_some() && with.copy_looks;
+                world.go(c, if is_taken { At::Free } else { At::Put })
+            }
+            At::WaitBefore if self.is_being_removed() => Vec::new(),
             At::WaitBefore => world.go(c, At::Commit),
             At::Commit if self.manifest.is_some() => world.go(c, At::Over),
             At::Commit => {
                 world.manifest = Some(c as u8);
                 world.go(c, At::WaitAfter)
             }
-            At::WaitAfter if self.is_claimed() && with.wait_after => Vec::new(),
+            At::WaitAfter if self.is_being_removed() && with.wait_after => Vec::new(),
             At::WaitAfter => world.go(c, At::Check),
             At::Check if self.manifest != Some(c as u8) => world.go(c, At::Over),
             At::Check if !self.objects && with.look_after => world.go(c, At::TakeBack),
@@ -315,19 +342,23 @@ impl World {
                 world.go(c, if same || !with.compare { At::Put } else { At::Free })
             }
             At::Put => {
-                if with.rewrap_claims && !command.fresh {
+                let (claims, next) = match command.kind {
+                    Kind::Copy => (with.copy_claims, At::WaitBefore),
+                    _ => (with.rewrap_claims, At::Over),
+                };
+                if claims && !command.fresh {
                     return match world.renewed(c) {
                         Some(world) => vec![world],
                         None => self.clone().go(c, At::Over),
                     };
                 }
-                world.slots = c as u8;
-                world.commands[c].succeeded = true;
+                world.take(c as u8, Request::PutKeys);
+                world.commands[c].succeeded = command.kind == Kind::Rewrap;
                 if with.rewrap_ends && !(command.late && with.keep_late) {
                     world.claims.iter_mut().for_each(|claim| claim.ended |= claim.by == c as u8);
-                    return world.go(c, At::Over);
+                    return world.go(c, next);
                 }
-                world.go(c, At::Free)
+                world.go(c, if command.kind == Kind::Copy { next } else { At::Free })
             }
         }
     }
@@ -336,14 +367,19 @@ impl World {
         match request {
             Request::RemoveManifest => self.manifest = None,
             Request::RemoveObjects => self.objects = false,
-            Request::PutKeys => self.slots = by,
+            Request::PutKeys => {
+                // A copy has the key slots of its source.
+                let is_copy = self.commands[usize::from(by)].kind == Kind::Copy;
+                self.slots = if is_copy { FIRST } else { by };
+            }
         }
     }
 
     /// A request fails: without effect, with effect, or with a late one.
-    fn failed(&self, c: usize) -> Vec<Self> {
+    fn failed(&self, c: usize, with: &Defences) -> Vec<Self> {
         let command = self.commands[c];
-        if !command.fresh || !self.is_newest(c) {
+        let has_claim = command.kind != Kind::Copy || with.copy_claims;
+        if has_claim && (!command.fresh || !self.is_newest(c)) {
             return Vec::new();
         }
         let (request, next) = match command.at {
@@ -360,8 +396,9 @@ impl World {
         let (mut effect, mut late) = (world.clone(), world.clone());
         effect.take(c as u8, request);
         // It is read before the next try, and found as wanted.
-        effect.commands[c].at = At::Free;
-        effect.commands[c].succeeded = request == Request::PutKeys;
+        let is_copy = command.kind == Kind::Copy;
+        effect.commands[c].at = if is_copy { At::WaitBefore } else { At::Free };
+        effect.commands[c].succeeded = request == Request::PutKeys && !is_copy;
         late.in_flight.push((c as u8, request));
         vec![world, effect, late]
     }
@@ -382,7 +419,7 @@ impl World {
             }
             all.extend(self.step(c, with));
             if self.failures > 0 {
-                all.extend(self.failed(c));
+                all.extend(self.failed(c, with));
             }
             if self.crashes > 0 {
                 let mut world = self.clone();
@@ -399,7 +436,9 @@ impl World {
         for n in 0..self.claims.len() {
             let claim = self.claims[n];
             let by = self.commands[usize::from(claim.by)];
-            let idle = by.crashed || by.at == At::Over || !by.fresh;
+            // A copy leaves its claim once the key slots are written.
+            let is_left = by.kind == Kind::Copy && !matches!(by.at, At::Compare | At::Put);
+            let idle = by.crashed || by.at == At::Over || !by.fresh || is_left;
             let quiet = !self.in_flight.iter().any(|(c, _)| *c == claim.by);
             if !claim.old && !claim.ended && idle && quiet {
                 let mut world = self.clone();
@@ -432,7 +471,10 @@ use Kind::{Collect as G, Copy as C, Remove as R, Rewrap as K};
 
 const FAULTS: (u8, u8, u8) = (1, 2, 2);
 
-const MEETINGS: [&[Kind]; 10] = [
+const MEETINGS: [&[Kind]; 13] = [
+    &[C, K],
+    &[C, C, K],
+    &[G, C, K],
     &[R, C],
     &[G, C],
     &[K, K],
@@ -477,7 +519,10 @@ fn each_command_alone_succeeds() {
 
 #[test]
 fn each_defence_is_needed() {
-    let without: [(&str, Defences, &[Kind]); 9] = [
+    let without: [(&str, Defences, &[Kind]); 12] = [
+        ("a claim of copies", Defences { copy_claims: false, ..ALL }, &[C, K]),
+        ("looking for a copy", Defences { copy_looks: false, ..ALL }, &[C, C, K]),
+        ("keeping the claim of a copy", Defences { keep_late: false, ..ALL }, &[C, K]),
         ("holding the mark", Defences { hold: false, ..ALL }, &[R, C]),
         ("a claim of gc", Defences { collect_claims: false, ..ALL }, &[G, C]),
         ("waiting after the commit", Defences { wait_after: false, ..ALL }, &[G, C]),

@@ -1,14 +1,14 @@
 //! `rewrap`: replaces the key slots of a sealed backup. Only its keys object changes; no data
 //! moves.
 
-use xb_encryptor::{KeySlots, Keys, KeysObject, SlotInfo};
-use xb_repo::claim::Claim;
+use xb_encryptor::{KeySlots, Keys, SlotInfo};
 use xb_repo::error::RepoError;
-use xb_repo::manifest::{Layout, Manifest};
-use xb_repo::names::{BackupName, RunId};
+use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_uploader::{Guarded, There};
 
+use crate::admin::key_slots::KeySlotsClaim;
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, keys_object, open_sealed, parse_keys_object};
 
@@ -66,38 +66,16 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     let new = old
         .rewrap(&key, keep, &request.add.list())
         .map_err(|error| BackupError::Keys(format!("{name}: {error}")))?;
-    replace(root, name, manifest, run, (&old, &new)).await?;
-    Ok(new.slots().collect())
-}
-
-/// Replaces the keys object and reads it back: the stored key slots decide which keys open the backup.
-/// The name is claimed meanwhile, so that two rewraps do not replace each other's slots.
-async fn replace(
-    root: &Root,
-    name: &BackupName,
-    manifest: &Manifest,
-    run: RunId,
-    (old, new): (&KeysObject, &KeysObject),
-) -> Result<(), BackupError> {
     let key = root.run_keys(name, run).keys();
-    let (claim, _) = Claim::classic(root, name, run).await?;
     let is_old = |there: There<'_>| match there {
         // Opening the old slots may have taken a while.
         There::Content(bytes) => parse_keys_object(bytes, &key, name, manifest)
             .is_ok_and(|stored| stored.encode() == old.encode()),
         _ => false,
     };
-    let new = new.encode().to_vec().into();
-    // Older claims go, and this one stays at its end: that of a rewrap that has slept since it compared must
-    // not count again.
-    let held = claim.hold(root, name).await?;
-    // After an error the request may still arrive, so the claim stays until it is old.
-    let replaced = held.store().put_expected(&key, new, is_old).await?;
-    if replaced != (Guarded::Done { late: true }) {
-        claim.end().await;
-    }
-    match replaced {
-        Guarded::Done { .. } => Ok(()),
+    let slots = KeySlotsClaim::new(root, name, run).await?;
+    match slots.put(new.encode().to_vec().into(), is_old).await? {
+        Guarded::Done { .. } => Ok(new.slots().collect()),
         _ => Err(BackupError::Rewrapped { name: name.to_string() }),
     }
 }

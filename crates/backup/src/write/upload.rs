@@ -56,9 +56,10 @@ impl RunFolder {
         };
         let keys_object = seal.as_ref().map(|seal| seal.keys_object.clone()).or(carried.cloned());
         if let Some(keys_object) = &keys_object {
-            let key = self.keys.keys();
+            let (key, bytes) = (self.keys.keys(), keys_object.encode().to_vec());
             tokio::select! {
-                put = self.root.store().put(&key, keys_object.encode().to_vec().into()) => put?,
+                // A request that arrives late must not replace the key slots of a rewrap.
+                put = self.root.store().create(&key, bytes.into()) => put?,
                 signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
                 stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
             }

@@ -23,12 +23,13 @@ use xb_repo::names::{BackupName, KEYS, SUMS, of_classic};
 use xb_repo::records;
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
-use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
+use xb_uploader::{Guarded, Operation, Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
 use crate::admin::copy::copying::{BothKeys, Copying};
 use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
+use crate::admin::key_slots::KeySlotsClaim;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
@@ -325,17 +326,32 @@ impl Copying<'_> {
                     if small == KEYS {
                         parse_keys_object(&bytes, &key, &request.name, &source.manifest)?;
                         beside.keys = Some(bytes.clone());
+                        cancel.or(self.put_keys(bytes)).await?;
                     } else {
                         beside.sums = Some(bytes.len() as u64);
+                        cancel.or(to.store().put(&keys.to.at(small), bytes.into())).await?;
                     }
-                    let key = keys.to.at(small);
-                    cancel.or(to.store().put(&key, bytes.into())).await?;
                 }
                 Err(error) if error.is_not_found() && small == SUMS => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(beside)
+    }
+
+    /// Writes the keys object of the copy. Another copy of the run may be a backup by now, whose key slots
+    /// were replaced since; and no request may arrive when those of this copy are.
+    async fn put_keys(&self, keys: Bytes) -> Result<(), BackupError> {
+        let (to, name) = (self.to, &self.request.to);
+        let slots = KeySlotsClaim::new(to, name, self.source.run).await?;
+        if to.stored_manifest(name).await?.is_some() {
+            slots.end().await;
+            return Err(RepoError::Exists { name: name.to_string(), state: "" }.into());
+        }
+        match slots.put(keys, |_| true).await? {
+            Guarded::Done { .. } => Ok(()),
+            _ => Err(BackupError::Bug("any keys object was accepted")),
+        }
     }
 
     /// Claims the folder of the run at the destination, unless the copy would hide existing

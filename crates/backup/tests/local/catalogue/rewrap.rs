@@ -4,7 +4,7 @@ use xb_backup::{BackupError, KeySlots, RewrapRequest, rewrap};
 use xb_repo::error::RepoError;
 use xb_uploader::Operation;
 
-use super::support::{KEY, before, keys, name};
+use super::support::{KEY, before, copy_to, keys, name, unverified};
 use crate::common::{Store, block_on, get_sealed, put_sealed};
 
 /// Replaces all key slots by one for `new`.
@@ -93,6 +93,27 @@ fn the_next_rewrap_does_not_begin_while_a_request_may_arrive() {
     assert!(get_sealed(&store, "n", &[8; 32]).is_ok());
     let next = rewrap_with(&store.root, [8; 32], 9).unwrap_err();
     assert!(matches!(next, BackupError::Repo(RepoError::Running { .. })), "{next}");
+}
+
+/// Neither may a request of the copy that made the backup.
+#[test]
+fn a_rewrap_of_a_copy_does_not_begin_while_a_request_of_the_copy_may_arrive() {
+    let from = Store::new();
+    put_sealed(&from, "n", &KEY).unwrap();
+    for is_unclear in [true, false] {
+        let to = Store::new();
+        let unclear = std::sync::Arc::new(SecondPutUnclear(if is_unclear { 0 } else { 9 }.into()));
+        let failing = to.root.failing(unclear);
+        copy_to(&from, &failing, "n", unverified).unwrap();
+        assert!(get_sealed(&to, "n", &KEY).is_ok());
+        match replace(&to.root, 8) {
+            Err(BackupError::Repo(RepoError::Running { .. })) => assert!(is_unclear),
+            replaced => {
+                replaced.unwrap();
+                assert!(!is_unclear && get_sealed(&to, "n", &[8; 32]).is_ok());
+            }
+        }
+    }
 }
 
 /// If the claim of the second rewrap were removed at its end, that of the first, which has slept since it

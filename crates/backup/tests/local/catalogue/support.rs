@@ -7,6 +7,7 @@ use xb_backup::{
 use xb_encryptor::KeyBytes;
 use xb_repo::list::Listing;
 use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 use xb_repo::verification::{Level, VerifyReport};
 
 use crate::common::{Store, block_on, session};
@@ -44,16 +45,26 @@ pub(crate) fn copy(
     called: &str,
     change: impl FnOnce(CopyRequest) -> CopyRequest,
 ) -> Result<CopyReport, BackupError> {
+    copy_to(from, &to.root, what, |request| change(CopyRequest { to: name(called), ..request }))
+}
+
+/// Copies a backup to this ROOT, under its own name.
+pub(crate) fn copy_to(
+    from: &Store,
+    to: &Root,
+    what: &str,
+    change: impl FnOnce(CopyRequest) -> CopyRequest,
+) -> Result<CopyReport, BackupError> {
     let request = change(CopyRequest {
         name: name(what),
-        to: name(called),
+        to: name(what),
         options: xb_backup::CopyOptions { unverified: false, alone: false },
         keys: Keys::default(),
         accept: xb_backup::Accept::default(),
         within_store: None,
         lock: None,
     });
-    block_on(xb_backup::copy(&session(&from.root), &to.root, request))
+    block_on(xb_backup::copy(&session(&from.root), to, request))
 }
 
 pub(crate) fn unverified(request: CopyRequest) -> CopyRequest {
