@@ -270,6 +270,9 @@ fn tables_go_into_a_running_server() {
     let said = into(&some).expect(0).stderr_text();
     assert!(said.contains("11 rows"), "{said}");
     assert_eq!(server.sql("SELECT COUNT(*), MAX(id) FROM old.some"), "11\t20000\n");
+    let search = "--where=MATCH (v) AGAINST ('x')";
+    let refused = into(&["shop.orders", search, "--as=x"]).expect(1).stderr_text();
+    assert!(refused.contains("full-text indexes are not rescued"), "{refused}");
     let refused = into(&["shop.orders", "--where=no_such = 1", "--as=x"]).expect(1).stderr_text();
     assert!(refused.contains("no_such"), "{refused}");
 

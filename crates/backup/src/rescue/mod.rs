@@ -3,6 +3,7 @@
 //! Their files are restored to a scratch directory and prepared. A private server reads them there: it
 //! has the definitions, and any engine and any form of a table that the server had.
 
+mod condition;
 mod copy;
 mod definition;
 mod file_names;
@@ -20,6 +21,7 @@ use xb_pipeline::{Durability, logical_name};
 use xb_process::can_confine;
 use xb_repo::names::BackupName;
 
+use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
 use self::copy::{Copied, Order, copy};
 use self::names::{Chosen, NewNames, choose, held};
@@ -118,6 +120,7 @@ pub async fn rescue(
 ) -> Result<RescueReport, BackupError> {
     let Session { observer, cancel, root, .. } = session;
     let RescueRequest { name, keys, accept, tables: wanted } = request;
+    refuse_full_text(wanted.filter.as_deref())?;
     let template = if wanted.into.is_some() { ON_SERVER } else { IN_DUMP };
     let new_names = NewNames::parse(wanted.new_name.as_deref().unwrap_or(template))?;
     let mut get = GetRequest {
