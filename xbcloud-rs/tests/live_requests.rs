@@ -6,7 +6,7 @@ mod live_support;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use xb_testkit::command::Ran;
+use xb_testkit::command::{Cmd, Ran};
 
 use live_support::shop::Shop;
 
@@ -31,9 +31,13 @@ const NAMES: [&str; 4] = ["n0", "i1", "i2", "n3"];
 
 /// Runs a command, and counts its requests.
 fn counted(shop: &Shop, args: &[&str], name: &str) -> (Ran, Counts) {
+    requests(shop, |shop| shop.xbcloud(args, name))
+}
+
+fn requests(shop: &Shop, command: impl FnOnce(&Shop) -> Cmd) -> (Ran, Counts) {
     let before = shop.proxy.seen().len();
     let cache = shop.scratch.join("cache");
-    let ran = shop.xbcloud(args, name).env("XDG_CACHE_HOME", cache).run().expect(0);
+    let ran = command(shop).env("XDG_CACHE_HOME", cache).run().expect(0);
     let mut counts = Counts::new();
     for seen in &shop.proxy.seen()[before..] {
         let path = seen.path.split('?').next().unwrap();
@@ -107,6 +111,27 @@ fn a_chain_is_read_once_by_verify_and_twice_by_restore() {
     let target = format!("--target-dir={}", shop.scratch.join("restored").display());
     let (_, restore) = counted(&shop, &["restore", &target], "/n3");
     assert!(of(&restore, "GET n3") <= 2, "{restore:?}");
+}
+
+/// It compares the sizes of earlier backups, of which it knows the manifests.
+#[test]
+fn a_run_reads_earlier_manifests_only_to_prune() {
+    let shop = shop();
+    let stream = shop.scratch.join("stream");
+    std::fs::copy(shop.scratch.join("n3"), &stream).unwrap();
+    let producer = ["--", "sh", "-c", &format!("cat {}", stream.display()), "mariadb-backup"];
+    let state = format!("--state-dir={}", shop.scratch.join("state").display());
+    let run = |name: &str, options: &[&str]| {
+        let args = [&["run", "--chunk-size=64K", &state], options].concat();
+        requests(&shop, |shop| shop.xbcloud(&args, name).args(producer)).1
+    };
+    let _ = counted(&shop, &["list"], "");
+    let alone = run("/n4", &[]);
+    let pruned = run("/n5", &["--keep-last=9"]);
+    for name in NAMES {
+        let get = format!("GET {name}");
+        assert_eq!((of(&alone, &get), of(&pruned, &get)), (0, 1), "{alone:?} {pruned:?}");
+    }
 }
 
 /// `show` judges a backup as `list` does.

@@ -17,6 +17,7 @@ use xb_repo::verification::Level;
 
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
+use crate::cache;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
@@ -160,9 +161,10 @@ impl Job<'_> {
     fn compare(&mut self, place: &str) {
         let (context, common) = (self.context, &self.args.common);
         let (folder, name) = folder(place);
-        let listed = root_place(folder, common).and_then(|root| {
+        let listed = cache::of_backup(place, common).and_then(|cache| {
+            let root = root_place(folder, common)?;
             context.with_progress("compare", &common.run, None, |_, cancel| async move {
-                cancel.or(xb_repo::list::list(&root)).await
+                cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await
             })
         });
         let listings = match listed {
