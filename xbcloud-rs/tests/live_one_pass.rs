@@ -49,11 +49,11 @@ fn manifest(store: &Store, name: &str) -> serde_json::Value {
     serde_json::from_str(&text[..text.rfind("\nsha256:").unwrap()]).unwrap()
 }
 
-/// Every kind of change to the files of tables that DDL makes. Some of it fails, depending on what ran before.
-const DDL: [&str; 12] = [
+/// Every kind of change to the files of tables that DDL makes. Some of it fails, depending on what ran before. No two
+/// tables swap their names here: if they do while it runs, mariadb-backup 10.11.19 cannot apply the increment.
+const DDL: [&str; 11] = [
     "CREATE TABLE shop.made (id INT PRIMARY KEY, v TEXT); INSERT INTO shop.made SELECT seq, MD5(RAND()) FROM seq_1_to_3000",
     "UPDATE shop.a SET v = MD5(RAND()) WHERE id % 7 = 1",
-    "RENAME TABLE shop.a TO shop.swap, shop.b TO shop.a, shop.swap TO shop.b",
     "TRUNCATE TABLE shop.cut; INSERT INTO shop.cut SELECT seq, MD5(seq) FROM seq_1_to_500",
     "ALTER TABLE shop.b FORCE",
     "RENAME TABLE shop.made TO other.moved",
@@ -103,7 +103,10 @@ fn a_chain_under_ddl_is_the_server_again_in_one_pass() {
         std::fs::write(&stop, "").unwrap();
         assert!(ddl.join().unwrap() > 0);
     });
-    server.sql("INSERT INTO shop.loose VALUES (1), (2); SELECT NEXTVAL(shop.numbers)");
+    server.sql(
+        "USE shop; RENAME TABLE a TO swap, b TO a, swap TO b; UPDATE a SET v = 'x' WHERE id % 50 = 1;
+         INSERT INTO loose VALUES (1), (2); SELECT NEXTVAL(numbers)",
+    );
     let last = ["--incremental-from=latest"];
     let _ = back_up(&store, &state, "three", &last, &server.backup_command());
     let expected = server.checksums("shop");

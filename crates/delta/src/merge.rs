@@ -71,8 +71,8 @@ pub fn merge(
     make_folder(&aside)?;
     // Two tables may have swapped their names: no file gets its new name before all have lost their old one.
     for (n, space) in plan.spaces.iter().enumerate() {
-        if let Some(file) = &space.base {
-            rename(&base.join(file), &aside.join(n.to_string()))?;
+        if let Some(copy) = &space.copy {
+            rename(copy, &aside.join(n.to_string()))?;
         }
     }
     for file in &plan.dropped {
@@ -83,7 +83,7 @@ pub fn merge(
     let mut merged = Merged::default();
     for (n, space) in plan.spaces.iter().enumerate() {
         let path = base.join(&space.path);
-        if space.base.is_some() {
+        if space.copy.is_some() {
             rename(&aside.join(n.to_string()), &path)?;
         }
         write_pages(space, &path, &mut merged, &is_cancelled)?;

@@ -1,6 +1,6 @@
 //! Decides whether a chain can be merged, before anything is changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ const FIRST: u64 = 1 << 10;
 /// Pages that a server makes a new table's file long, and demands: of the server's own size, also if the table's pages
 /// are smaller.
 const LEAST_PAGES: u64 = 4;
+/// Pages that a tablespace is made with: its header, the first map of free space, and the list of its segments.
+const MADE_PAGES: u32 = 3;
 /// Endings of files that are compressed or encrypted one by one.
 const CODED: [&str; 6] = ["qp", "lz4", "zst", "gz", "xbcrypt", "snappy"];
 
@@ -45,9 +47,9 @@ pub(crate) struct Space {
     /// Its name in the result.
     pub(crate) path: PathBuf,
     pub(crate) page_size: usize,
-    /// Its file in the base, if it was there.
-    pub(crate) base: Option<PathBuf>,
-    /// Its delta files, the newest first.
+    /// The newest copy of all of it.
+    pub(crate) copy: Option<PathBuf>,
+    /// Its delta files behind that copy, the newest first.
     pub(crate) deltas: Vec<PathBuf>,
     /// Bytes that the file must have at least.
     pub(crate) len: u64,
@@ -60,6 +62,8 @@ pub(crate) struct Space {
 /// the merge drops. All these changes are behind the checkpoint at which that log begins. So `from` must not be
 /// behind it; the position at which the link *ends* is no measure. Then every page is in the newest delta that has it,
 /// or in the base, at least as new as the last redo log needs.
+///
+/// A backup that sees DDL on a table copies it again, whole: then that copy counts, and the deltas behind it.
 ///
 /// What is not known to be right is unfit: files that are not InnoDB's own or not in the data directory, parts of a
 /// backup, tablespaces that became shorter, more than one file of the system tablespace.
@@ -89,24 +93,26 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, Unfit> {
         }
         before = link;
     }
-    let found = links.iter().map(deltas).collect::<Result<Vec<_>, _>>()?;
-    let in_base = spaces_of_base(&base, &found)?;
-    let Some(newest) = found.last() else { return unfit("there is no increment".to_owned()) };
+    let all = links.iter().chain([&base]).flat_map(|link| &link.files);
+    all.into_iter().try_for_each(|file| refuse_strange(file))?;
+    let parts = links.iter().map(deltas).collect::<Result<Vec<_>, _>>()?;
+    let copies = copies(&base, &links, &parts)?;
+    let Some(newest) = parts.last() else { return unfit("there is no increment".to_owned()) };
     let Some(system) = newest.get(&0) else {
         return unfit("the last increment has no system tablespace".to_owned());
     };
     let least = LEAST_PAGES * system.meta.page_size as u64;
     let mut spaces = Vec::new();
     for (number, named) in newest {
-        let in_base = in_base.get(number);
-        let mut space = space_of(*number, named, in_base, &base.dir, &found)?;
+        let mut space = space_of(*number, named, copies.get(number), &parts)?;
         if is_table(&space.path) {
             space.len = space.len.max(least);
         }
         spaces.push(space);
     }
-    let used: Vec<&PathBuf> = spaces.iter().filter_map(|space| space.base.as_ref()).collect();
-    let dropped = base.files.iter().filter(|file| !used.contains(file)).cloned().collect();
+    let used: HashSet<&Path> = spaces.iter().filter_map(|space| space.copy.as_deref()).collect();
+    let is_dropped = |file: &&PathBuf| !used.contains(base.dir.join(file).as_path());
+    let dropped = base.files.iter().filter(is_dropped).cloned().collect();
     let is_kept =
         |file: &&PathBuf| delta_of(file).is_some() || is_meta(file) || is_checkpoints(file);
     let moved = last.files.iter().filter(|file| !is_kept(file));
@@ -133,8 +139,12 @@ struct Delta {
 fn deltas(link: &Link) -> Result<BTreeMap<u32, Delta>, Unfit> {
     let mut found = BTreeMap::new();
     for file in &link.files {
-        refuse_strange(file)?;
-        let Some(name) = delta_of(file) else { continue };
+        let Some(name) = delta_of(file) else {
+            match is_table(file) {
+                true => return Err(Unfit(format!("{} is whole in an increment", file.display()))),
+                false => continue,
+            }
+        };
         let path = link.dir.join(file);
         let meta = read_text(&with_suffix(&link.dir.join(&name), ".meta"));
         let Some(meta) = meta.as_deref().and_then(Meta::parse) else {
@@ -155,28 +165,44 @@ fn deltas(link: &Link) -> Result<BTreeMap<u32, Delta>, Unfit> {
     Ok(found)
 }
 
-/// The tablespaces of the full backup, by number.
-fn spaces_of_base(
+/// A copy of a whole tablespace.
+#[derive(Debug)]
+struct Copy {
+    path: PathBuf,
+    first: FirstPage,
+    /// The increments that came before it or have it.
+    links: usize,
+}
+
+/// The newest copy of each tablespace, by number: a file of the full backup, or one of an increment whose backup saw
+/// DDL on the table and copied it again. Those of the last increment are for the program that prepares.
+fn copies(
     base: &Link,
-    deltas: &[BTreeMap<u32, Delta>],
-) -> Result<BTreeMap<u32, (PathBuf, FirstPage)>, Unfit> {
-    let mut found = BTreeMap::new();
-    for file in &base.files {
-        refuse_strange(file)?;
-        let is_named = || deltas.iter().flat_map(BTreeMap::values).any(|d| d.name == *file);
-        if !is_table(file) && !is_named() {
-            continue;
-        }
-        let mut head = Vec::new();
-        let read =
-            File::open(base.dir.join(file)).and_then(|f| f.take(FIRST).read_to_end(&mut head));
-        let first = read.ok().and_then(|_| FirstPage::of_head(&head));
-        let Some(first) = first else {
-            return Err(Unfit(format!("the first page of {} is of no known kind", file.display())));
-        };
-        if let Some((other, _)) = found.insert(first.space, (file.clone(), first)) {
-            let (one, other) = (file.display(), other.display());
-            return Err(Unfit(format!("{other} and {one} are both of tablespace {}", first.space)));
+    links: &[Link],
+    parts: &[BTreeMap<u32, Delta>],
+) -> Result<BTreeMap<u32, Copy>, Unfit> {
+    let named: HashSet<&Path> =
+        parts.iter().flat_map(BTreeMap::values).map(|delta| delta.name.as_path()).collect();
+    let mut found: BTreeMap<u32, Copy> = BTreeMap::new();
+    let before_last = links.len().saturating_sub(1);
+    for (count, link) in std::iter::once(base).chain(links.iter().take(before_last)).enumerate() {
+        // What was copied again is newer.
+        let (again, first): (Vec<_>, Vec<_>) = link.files.iter().partition(|file| is_again(file));
+        let is_space = |file: &&&PathBuf| is_table(file) || named.contains(file.as_path());
+        let mut in_link = BTreeSet::new();
+        for file in first.iter().filter(is_space).chain(&again) {
+            let path = link.dir.join(file);
+            let mut head = Vec::new();
+            let read = File::open(&path).and_then(|f| f.take(FIRST).read_to_end(&mut head));
+            let Some(first) = read.ok().and_then(|_| FirstPage::of_head(&head)) else {
+                let shown = file.display();
+                return Err(Unfit(format!("the first page of {shown} is of no known kind")));
+            };
+            if !in_link.insert((first.space, is_again(file))) {
+                let (shown, space) = (file.display(), first.space);
+                return Err(Unfit(format!("{shown} is a second file of tablespace {space}")));
+            }
+            found.insert(first.space, Copy { path, first, links: count });
         }
     }
     Ok(found)
@@ -186,8 +212,7 @@ fn spaces_of_base(
 fn space_of(
     number: u32,
     named: &Delta,
-    in_base: Option<&(PathBuf, FirstPage)>,
-    base: &Path,
+    copy: Option<&Copy>,
     links: &[BTreeMap<u32, Delta>],
 ) -> Result<Space, Unfit> {
     let shown = named.name.display();
@@ -203,42 +228,62 @@ fn space_of(
         newest = Some(first.pages);
         Ok(())
     };
-    if let Some((_, first)) = in_base {
-        grown(first)?;
+    if let Some(copy) = copy {
+        grown(&copy.first)?;
+    }
+    // A link that lacks the tablespace breaks the row of its pages, unless it is older than the tablespace.
+    let behind = links.iter().skip(copy.map_or(0, |copy| copy.links));
+    let mut behind = behind.map(|link| link.get(&number)).peekable();
+    if copy.is_none() {
+        while behind.next_if(Option::is_none).is_some() {}
     }
     let mut deltas = Vec::new();
-    for delta in links.iter().filter_map(|link| link.get(&number)) {
+    let mut is_new = copy.is_some();
+    for delta in behind {
+        let Some(delta) = delta else {
+            return Err(Unfit(format!("an increment lacks {shown}, although it is older")));
+        };
         if delta.meta.page_size != page_size {
             return Err(Unfit(format!("{shown} has pages of two sizes")));
         }
-        if let Some(first) = first_page(delta)? {
-            grown(&first)?;
-        }
+        let (first, is_made) = first_pages(delta)?;
+        is_new |= is_made;
+        first.as_ref().map_or(Ok(()), &mut grown)?;
         deltas.push(delta.path.clone());
     }
-    let Some(pages) = newest else {
-        return Err(Unfit(format!("no backup of the chain has the first page of {shown}")));
+    let Some(pages) = newest.filter(|_| is_new) else {
+        return Err(Unfit(format!("no backup of the chain has the first pages of {shown}")));
     };
     deltas.reverse();
     let path = named.name.clone();
-    // The length on disk counts in the base: a server extends a file before it says so in its first page.
-    let base_len =
-        in_base.map(|(file, _)| std::fs::metadata(base.join(file)).map(|meta| meta.len()));
-    let base_len = base_len.transpose().map_err(|error| Unfit(format!("{shown}: {error}")))?;
-    let len = pages.saturating_mul(page_size as u64).max(base_len.unwrap_or(0));
-    Ok(Space { path, page_size, base: in_base.map(|(file, _)| file.clone()), deltas, len })
+    // The length on disk counts: a server extends a file before it says so in its first page.
+    let len = copy.map(|copy| std::fs::metadata(&copy.path).map(|meta| meta.len())).transpose();
+    let len = len.map_err(|error| Unfit(format!("{shown}: {error}")))?;
+    let len = pages.saturating_mul(page_size as u64).max(len.unwrap_or(0));
+    Ok(Space { path, page_size, copy: copy.map(|copy| copy.path.clone()), deltas, len })
 }
 
-/// The first page of a tablespace, if the delta has it: then it comes first.
-fn first_page(delta: &Delta) -> Result<Option<FirstPage>, Unfit> {
+/// The first page of a tablespace, if the delta has it, and whether it has all pages that are made with the
+/// tablespace. They come first.
+fn first_pages(delta: &Delta) -> Result<(Option<FirstPage>, bool), Unfit> {
     let shown = delta.path.display();
     let unreadable = |error: &dyn std::fmt::Display| Unfit(format!("{shown}: {error}"));
     let file = File::open(&delta.path).map_err(|error| unreadable(&error))?;
     let mut reader = DeltaReader::new(BufReader::new(file), delta.meta.page_size);
-    let page = reader.next_page().map_err(|error| unreadable(&error))?;
-    let Some((0, page)) = page else { return Ok(None) };
-    let first = FirstPage::of_head(page);
-    first.map(Some).ok_or_else(|| unreadable(&"its first page is of no known kind"))
+    let mut first = None;
+    for expected in 0..MADE_PAGES {
+        match reader.next_page().map_err(|error| unreadable(&error))? {
+            Some((0, page)) => {
+                let of_head = FirstPage::of_head(page);
+                let of_head =
+                    of_head.ok_or_else(|| unreadable(&"its first page is of no known kind"));
+                first = Some(of_head?);
+            }
+            Some((number, _)) if number == expected => {}
+            _ => return Ok((first, false)),
+        }
+    }
+    Ok((first, true))
 }
 
 /// Refuses files that the merge does not know how to treat.
@@ -262,6 +307,11 @@ fn is_tablespace(name: &Path) -> bool {
 
 fn is_table(name: &Path) -> bool {
     name.extension().is_some_and(|end| end == "ibd")
+}
+
+/// Whether a file is a tablespace that was copied again, under the name that it had then.
+fn is_again(file: &Path) -> bool {
+    file.extension().is_some_and(|end| end == "new")
 }
 
 /// The tablespace of a delta file.

@@ -56,22 +56,41 @@ fn common(dir: &Path, kind: &str, (from, redo, to): (u64, u64, u64)) {
     write(&dir.join("ib_logfile0"), &log);
 }
 
-fn write_full(dir: &Path, server: &Server, lsns: (u64, u64, u64)) {
+/// A full backup. Tablespaces that were `seen` to change have the name of a new copy.
+fn write_full(dir: &Path, server: &Server, seen: &BTreeSet<u32>, lsns: (u64, u64, u64)) {
     common(dir, "full-backuped", lsns);
     for (space, (name, versions)) in server {
-        let pages = versions.iter().enumerate();
-        let bytes = pages.flat_map(|(n, version)| page(*space, n, *version, versions.len()));
-        let mut bytes: Vec<u8> = bytes.collect();
-        // No server makes a shorter file.
-        bytes.resize(bytes.len().max(4 * PAGE), 0);
-        write(&dir.join(name), &bytes);
+        let name = match seen.contains(space) {
+            true => Path::new(name).with_extension("new"),
+            false => name.into(),
+        };
+        write(&dir.join(name), &whole(*space, versions));
     }
 }
 
-/// An increment: of each tablespace, the pages that `before` lacks or has in another version.
-fn write_increment(dir: &Path, before: &Server, server: &Server, lsns: (u64, u64, u64)) {
+/// The bytes of a whole tablespace; no server makes a shorter file.
+fn whole(space: u32, versions: &[u32]) -> Vec<u8> {
+    let pages = versions.iter().enumerate();
+    let mut bytes: Vec<u8> =
+        pages.flat_map(|(n, version)| page(space, n, *version, versions.len())).collect();
+    bytes.resize(bytes.len().max(4 * PAGE), 0);
+    bytes
+}
+
+/// An increment: of each tablespace, the pages that `before` lacks or has in another version; or a new copy of all of
+/// it, if it is one of those that were `seen` to change.
+fn write_increment(
+    dir: &Path,
+    (before, server): (&Server, &Server),
+    seen: &BTreeSet<u32>,
+    lsns: (u64, u64, u64),
+) {
     common(dir, "incremental", lsns);
     for (space, (name, versions)) in server {
+        if seen.contains(space) {
+            write(&dir.join(name).with_extension("new"), &whole(*space, versions));
+            continue;
+        }
         let old = before.get(space).map_or(&[][..], |(_, versions)| versions);
         let changed = |(n, version): &(usize, &u32)| old.get(*n) != Some(*version);
         let grown = |(n, version): &(usize, &u32)| {
@@ -134,7 +153,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         4 => (at(), at()).prop_map(|(table, page)| Update(table, page)),
         2 => (at(), 1..5_usize).prop_map(|(table, by)| Grow(table, by)),
-        1 => (1..6_usize).prop_map(Create),
+        1 => (4..8_usize).prop_map(Create),
         1 => at().prop_map(Drop),
         1 => at().prop_map(Rename),
         1 => (at(), at()).prop_map(|(one, other)| Swap(one, other)),
@@ -183,20 +202,31 @@ fn seed() -> Server {
         .collect()
 }
 
-/// A chain of these changes below `root`; returns the increments and the server at its end.
-fn chain(root: &Path, steps: &[Vec<Change>]) -> (Vec<PathBuf>, Server) {
-    let (mut server, mut clock) = (seed(), 1);
-    write_full(root, &server, (0, 100, 110));
+/// A step of a chain: what changes before a backup, and on which tables that saw DDL.
+type Step = (Vec<Change>, Vec<prop::sample::Index>);
+
+/// A chain of these steps below `root`; returns the increments, the server at its end, and what the last one saw.
+fn chain(root: &Path, steps: &[Step]) -> (Vec<PathBuf>, Server, BTreeSet<u32>) {
+    let (mut server, mut clock, mut seen) = (seed(), 1, BTreeSet::new());
+    write_full(root, &server, &seen, (0, 100, 110));
     let mut increments = Vec::new();
-    for (n, step) in steps.iter().enumerate() {
+    for (n, (changes, saw)) in steps.iter().enumerate() {
         let before = server.clone();
-        step.iter().for_each(|change| apply(&mut server, change, &mut clock));
+        changes.iter().for_each(|change| apply(&mut server, change, &mut clock));
+        let tables: Vec<u32> = server.keys().copied().filter(|space| *space > 1).collect();
+        let picked = saw.iter().filter(|_| !tables.is_empty()).map(|at| *at.get(&tables));
+        seen = picked.collect();
         let dir = root.join(format!(".xb-incremental/{}", n + 1));
         let at = 100 + 100 * n as u64;
-        write_increment(&dir, &before, &server, (at, at + 100, at + 110));
+        write_increment(&dir, (&before, &server), &seen, (at, at + 100, at + 110));
         increments.push(dir);
     }
-    (increments, server)
+    (increments, server, seen)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let seen = prop::collection::vec(any::<prop::sample::Index>(), 0..3);
+    (prop::collection::vec(change(), 0..12), seen)
 }
 
 proptest! {
@@ -204,13 +234,13 @@ proptest! {
 
     #[test]
     fn a_merged_chain_is_the_full_backup_of_its_end(
-        steps in prop::collection::vec(prop::collection::vec(change(), 0..12), 1..5)
+        steps in prop::collection::vec(step(), 1..5)
     ) {
         let (scratch, expected) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (increments, server) = chain(scratch.path(), &steps);
+        let (increments, server, seen) = chain(scratch.path(), &steps);
         let at = 100 * steps.len() as u64;
         merged(scratch.path(), &increments).map_err(|e| TestCaseError::fail(e.to_string()))?;
-        write_full(expected.path(), &server, (0, at + 100, at + 110));
+        write_full(expected.path(), &server, &seen, (0, at + 100, at + 110));
         let (found, mut wanted) = (read(scratch.path()), read(expected.path()));
         // These come from the last increment.
         for name in ["ib_logfile0", "shop/t.frm"] {
@@ -226,7 +256,7 @@ proptest! {
 
 fn simple(scratch: &Path) -> Vec<PathBuf> {
     let (mut server, mut increments) = (seed(), Vec::new());
-    write_full(scratch, &server, (0, 100, 110));
+    write_full(scratch, &server, &BTreeSet::new(), (0, 100, 110));
     for (n, at) in [(1_u32, 100), (2, 200)] {
         let before = server.clone();
         for (space, (_, versions)) in &mut server {
@@ -237,7 +267,7 @@ fn simple(scratch: &Path) -> Vec<PathBuf> {
             }
         }
         let dir = scratch.join(format!(".xb-incremental/{n}"));
-        write_increment(&dir, &before, &server, (at, at + 100, at + 110));
+        write_increment(&dir, (&before, &server), &BTreeSet::new(), (at, at + 100, at + 110));
         increments.push(dir);
     }
     increments
@@ -261,7 +291,7 @@ fn what_is_not_known_to_be_right_is_not_merged() {
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
     };
-    let cases: [(&str, &dyn Fn(&Path, &Path)); 11] = [
+    let cases: [(&str, &dyn Fn(&Path, &Path)); 13] = [
         // The rule: an increment begins where the redo log of its base begins, or before.
         ("begins at LSN 201", &|_, last| {
             text(last.join("xtrabackup_checkpoints"), "from_lsn = 200", "from_lsn = 201");
@@ -276,7 +306,7 @@ fn what_is_not_known_to_be_right_is_not_merged() {
         ("outside the data directory", &|full, _| write(&full.join("shop/o.isl"), b"/else/o.ibd")),
         ("compressed or encrypted", &|full, _| write(&full.join("shop/o.ibd.qp"), b"")),
         ("the first page of shop/n.ibd", &|full, _| write(&full.join("shop/n.ibd"), &[0; PAGE])),
-        ("both of tablespace 4", &|full, _| {
+        ("second file of tablespace 4", &|full, _| {
             let _ = fs::copy(full.join("shop/t4.ibd"), full.join("shop/n.ibd")).unwrap();
         }),
         ("no .meta file", &|_, last| fs::remove_file(last.join("shop/t4.ibd.meta")).unwrap()),
@@ -285,7 +315,15 @@ fn what_is_not_known_to_be_right_is_not_merged() {
             first.resize(9 * PAGE, 0);
             write(&full.join("shop/t4.ibd"), &first);
         }),
-        ("no backup of the chain has the first page of shop/t5.ibd", &|full, _| {
+        ("is whole in an increment", &|_, last| {
+            write(&last.join("shop/n.ibd"), &whole(77, &[1; 4]));
+        }),
+        // Its first pages may be old, but nothing says what the others are.
+        ("an increment lacks shop/t4.ibd, although it is older", &|full, _| {
+            let first = full.join(".xb-incremental/1/shop/t4.ibd");
+            fs::remove_file(first.with_extension("ibd.delta")).unwrap();
+        }),
+        ("no backup of the chain has the first pages of shop/t5.ibd", &|full, _| {
             fs::remove_file(full.join("shop/t5.ibd")).unwrap();
         }),
     ];
