@@ -73,7 +73,7 @@ fn a_full_backup_and_two_increments_are_one_server_again() {
     let (one, two) = (manifest(&store, "one"), manifest(&store, "two"));
     assert_eq!((&one["base"]["name"], &two["base"]["name"]), (&"full".into(), &"one".into()));
     assert_eq!(two["source"]["backup_type"], "incremental");
-    assert_eq!(two["source"]["from_lsn"], one["source"]["to_lsn"]);
+    assert_eq!(two["source"]["from_lsn"], one["source"]["redo_start_lsn"]);
 
     // A sealed base requires a key, or the note of the host that took it.
     let _ = back_up(&store, &server, &state, "sealed", &["--server=a", recipient]).expect(0);

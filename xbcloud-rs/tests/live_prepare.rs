@@ -160,7 +160,8 @@ fn memory_and_syncs_are_chosen_for_each_step_unless_the_operator_does() {
     let (program, log) = recorder(&scratch, "");
     let calls = |name: &str, options: &[&str]| {
         let _ = std::fs::remove_file(&log);
-        let ran = restore(&store, "one", &scratch.join(name), &program, options).expect(0);
+        let options = [&["--prepare-chain=stock"], options].concat();
+        let ran = restore(&store, "one", &scratch.join(name), &program, &options).expect(0);
         let calls = std::fs::read_to_string(&log).unwrap();
         let calls: Vec<String> = calls.lines().map(str::to_owned).collect();
         assert_eq!(calls.len(), 2, "{calls:?}");

@@ -71,7 +71,9 @@ pub use rescue::{RescueOptions, RescueReport, RescueRequest, Rescued, rescue};
 pub use restore::galera::{Donor, Ist};
 pub use restore::journal::head::is_unfinished;
 pub use restore::owner::{Owner, UnknownOwner};
-pub use restore::prepare::{PrepareOptions, PrepareProgram, PrepareSync, PrepareTool};
+pub use restore::prepare::{
+    PrepareChain, PrepareOptions, PrepareProgram, PrepareSync, PrepareTool,
+};
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};

@@ -10,6 +10,7 @@ mod binlog;
 mod catalogue;
 mod codecs;
 mod commands;
+mod delta;
 mod extract;
 mod frames;
 mod inputs;
@@ -34,7 +35,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 27] = [
+pub const TARGETS: [Target; 28] = [
     Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
     Target { name: "binlog_relay", run: binlog::relay, seeds: binlog::relay_seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
@@ -46,6 +47,7 @@ pub const TARGETS: [Target; 27] = [
     Target { name: "codec_member", run: codecs::member, seeds: codecs::member_seeds },
     Target { name: "codec_qpress", run: codecs::qpress, seeds: codecs::qpress_seeds },
     Target { name: "xbcrypt_decode", run: keys::xbcrypt, seeds: keys::xbcrypt_seeds },
+    Target { name: "delta", run: delta::read, seeds: delta::seeds },
     Target { name: "redo_head", run: redo::head, seeds: redo::seeds },
     Target { name: "seal_open", run: keys::seal, seeds: keys::seal_seeds },
     Target { name: "envelope_open", run: keys::keys_object, seeds: keys::keys_object_seeds },

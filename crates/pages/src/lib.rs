@@ -51,6 +51,7 @@ mod tablespace;
 pub use format::{Format, Kind, MAX_PAGE};
 pub use page::{BadPage, Fault};
 pub use redo::{REDO_HEAD, RedoHeader, RedoStart};
+pub use space::FirstPage;
 pub use table_file::{TableFileChecked, TableFileChecker, TableFileName, TablePart};
 pub use table_head::{AriaPages, HeadFault, TABLE_HEAD, TableEngine, TableHead};
 pub use tablespace::{FileChecked, PageChecker, PageCounts, SystemFile};

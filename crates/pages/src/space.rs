@@ -112,3 +112,24 @@ impl PageMap {
         self.used.len() * size_of::<u64>()
     }
 }
+
+/// What the first page of a tablespace says about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstPage {
+    /// Number of the tablespace.
+    pub space: u32,
+    /// Its length in pages; of the system tablespace, that of all its files.
+    pub pages: u64,
+    /// Bytes of a page in the file.
+    pub page_size: usize,
+}
+
+impl FirstPage {
+    /// Reads the first bytes of a tablespace, at least 100. `None` if they are of another kind of page.
+    #[must_use]
+    pub fn of_head(head: &[u8]) -> Option<Self> {
+        let format = Format::of_first_page(head)?;
+        let SpaceHeader { id, size, .. } = SpaceHeader::of_page(format, head)?;
+        Some(Self { space: id, pages: size, page_size: format.page_size })
+    }
+}

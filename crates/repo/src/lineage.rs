@@ -89,7 +89,8 @@ pub fn misfit(
         return Some(format!("its base {name} comes from another server"));
     }
     match (increment.source.from_lsn, found.source.to_lsn) {
-        (Some(from), Some(to)) if from != to => {
+        // Where the base ends, or where its redo log begins.
+        (Some(from), Some(to)) if from != to && Some(from) != found.source.redo_start_lsn => {
             return Some(format!("it starts at LSN {from}, but its base {name} ends at LSN {to}"));
         }
         _ => {}

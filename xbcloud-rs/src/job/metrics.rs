@@ -68,7 +68,7 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
         );
         text.one(
             "xbcloud_backup_stuck_lsn",
-            "Whether the last backup is an increment that ends at the LSN of its base.",
+            "Whether the last backup is an increment whose server has written no checkpoint since its base.",
             u8::from(stage.details["stuck_lsn"].is_u64()),
         );
     }

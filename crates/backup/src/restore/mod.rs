@@ -1,5 +1,6 @@
 //! `restore`: writes a backup from the store directly into files, in one pass.
 
+mod chain;
 mod export_log;
 pub(crate) mod finished;
 pub(crate) mod galera;

@@ -9,6 +9,7 @@ use xb_server::recovery_memory;
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
+use crate::restore::chain::{apply_from_end, merge_chain};
 use crate::restore::export_log::SmallLog;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
@@ -33,6 +34,17 @@ pub enum PrepareSync {
     End,
     /// As the program does it, file by file.
     Program,
+}
+
+/// How the increments of a chain are applied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum PrepareChain {
+    /// In one pass over their pages, which are prepared once; link by link if that is not known to be right.
+    #[default]
+    Auto,
+    /// Link by link, each by the program.
+    Stock,
 }
 
 /// The program that prepares a restored backup.
@@ -85,6 +97,20 @@ pub struct PrepareOptions {
         )
     )]
     pub sync: PrepareSync,
+    /// How --prepare applies increments: auto, in one pass where that is proven (MariaDB); stock, one by one
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "prepare-chain",
+            long,
+            value_enum,
+            default_value = "auto",
+            value_name = "HOW",
+            hide_short_help = true,
+            hide_possible_values = true
+        )
+    )]
+    pub chain: PrepareChain,
 }
 
 impl PrepareProgram {
@@ -172,9 +198,16 @@ pub(crate) async fn prepare(
         true => None,
         false => sync_at_end(tool, dir, by, cancel).await,
     };
+    let is_fit = tool == PrepareTool::MariaDbBackup && options.chain == PrepareChain::Auto;
+    let to_sync = durable && at_end.is_none();
+    let increments = match is_fit && merge_chain(session, (dir, increments), to_sync, talk)? {
+        true => &[],
+        false => increments,
+    };
     let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
     for number in 0..=increments.len() {
         let increment = number.checked_sub(1).and_then(|n| increments.get(n)).map(PathBuf::as_path);
+        increment.map_or(Ok(()), |increment| apply_from_end(dir, increment))?;
         let step = Step {
             dir,
             increment,

@@ -104,8 +104,10 @@ impl PutLayout {
 pub struct IncrementalBase {
     /// The base.
     pub base: Base,
-    /// The log sequence number that the base reaches.
+    /// The log sequence number from which the backup has to hold changes.
     pub lsn: u64,
+    /// The log sequence number that the base reaches.
+    pub base_ends: u64,
     /// Whether to accept a base although it is unknown whether the server continues its history.
     pub accept_history: bool,
 }

@@ -146,14 +146,14 @@ pub(super) async fn find_its_base(
     match (facts.from_lsn, facts.to_lsn) {
         (Some(from), _) if from != since.lsn => {
             return refused(format!(
-                "it must start at LSN {}, where its base {base} ends, but starts at {from}",
+                "it must start at LSN {}, as its base {base} demands, but starts at {from}",
                 since.lsn
             ));
         }
-        (_, Some(to)) if to < since.lsn => {
+        (_, Some(to)) if to < since.base_ends => {
             return refused(format!(
                 "its base {base} ends at LSN {}, but the server is only at {to}: this is another server, or it was set up anew",
-                since.lsn
+                since.base_ends
             ));
         }
         _ => {}

@@ -55,13 +55,14 @@ const IDLE_REDO: u64 = 1024;
 const MAX_VALUE: usize = 64 << 10;
 
 impl SourceInfo {
-    /// The log sequence number of an increment that ends where its base ends, although its server was
-    /// changed: the server has written no checkpoint of these changes since.
+    /// The log sequence number at which the server's checkpoint stood when an increment began and when its base
+    /// did, although the server was changed: it has written no checkpoint of these changes since.
     #[must_use]
     pub fn stuck_lsn(&self) -> Option<u64> {
         let (from, to, last) = (self.from_lsn?, self.to_lsn?, self.last_lsn?);
-        let moved = to.checked_sub(from)?;
-        (from > 0 && moved <= IDLE_REDO && last.saturating_sub(to) > IDLE_REDO).then_some(to)
+        let start = self.redo_start_lsn.unwrap_or(to);
+        let moved = start.checked_sub(from)?;
+        (from > 0 && moved <= IDLE_REDO && last.saturating_sub(start) > IDLE_REDO).then_some(start)
     }
 
     /// Extracts the facts from captured files: name to content.

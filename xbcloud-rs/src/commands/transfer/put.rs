@@ -365,11 +365,11 @@ impl Context {
     }
 }
 
-/// Warns about an increment that ends where its base ends.
+/// Warns about an increment before which the server has written no checkpoint since its base.
 pub(crate) fn stuck(report: &PutReport) -> Option<String> {
     let lsn = report.manifest.source.stuck_lsn()?;
     Some(format!(
-        "{} ends at LSN {lsn} like its base, because the server has written no checkpoint since: it carries all changes since then, and so will the next increment; let backups begin with a checkpoint (--checkpoint=auto, SUPER for the login)",
+        "{} begins at LSN {lsn} like its base, because the server has written no checkpoint since: it carries all changes since then, and so will the next increment; let backups begin with a checkpoint (--checkpoint=auto, SUPER for the login)",
         report.manifest.name
     ))
 }

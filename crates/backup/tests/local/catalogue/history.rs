@@ -15,7 +15,12 @@ fn chain(layout: Layout, servers: [&str; 3]) -> Store {
     let mut base = store.put("n0", layout, 300, stream_reader()).unwrap().manifest;
     for of in ["n1", "n2"] {
         let since = Base { name: base.name.clone(), run: base.run.clone() };
-        let since = xb_backup::IncrementalBase { base: since, lsn: 10, accept_history: true };
+        let since = xb_backup::IncrementalBase {
+            base: since,
+            lsn: 10,
+            base_ends: 10,
+            accept_history: true,
+        };
         let request = PutRequest { since: Some(since), ..put_request(of, layout, 300) };
         let in_session = session(&store.root);
         let put = xb_backup::put(&in_session, &request, stream_reader());

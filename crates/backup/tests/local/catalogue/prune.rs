@@ -322,7 +322,12 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     let put = |of: &str| {
         let base = Base { name: "full".into(), run: full.run.clone() };
         let request = xb_backup::PutRequest {
-            since: Some(xb_backup::IncrementalBase { base, lsn: 10, accept_history: true }),
+            since: Some(xb_backup::IncrementalBase {
+                base,
+                lsn: 10,
+                base_ends: 10,
+                accept_history: true,
+            }),
             ..crate::common::put_request(of, Layout::Packed, 300)
         };
         block_on(xb_backup::put(&session(&store.root), &request, stream_reader()))
@@ -389,7 +394,12 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     let root = store.root.failing(std::sync::Arc::new(goes));
     let base = Base { name: "full".into(), run: full.run };
     let request = xb_backup::PutRequest {
-        since: Some(xb_backup::IncrementalBase { base, lsn: 10, accept_history: true }),
+        since: Some(xb_backup::IncrementalBase {
+            base,
+            lsn: 10,
+            base_ends: 10,
+            accept_history: true,
+        }),
         ..crate::common::put_request("i1", Layout::Packed, 300)
     };
     let in_session = session(&root);

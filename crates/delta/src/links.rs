@@ -1,0 +1,166 @@
+//! What lies in the directory of one backup of a chain.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use xb_pages::{REDO_HEAD, RedoStart};
+
+use crate::meta::{read_text, value};
+
+/// Names of the file that states the log positions, in all versions of mariadb-backup.
+const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
+const REDO_LOG: &str = "ib_logfile0";
+/// What begins with this in a restored directory is no file of the backup.
+const OWN: &str = ".xb-";
+
+/// Kind and log positions of a backup, as its checkpoints file states them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// `full-backuped`, `incremental`, or what became of it.
+    pub kind: String,
+    /// Log position from which it has changes; 0 in a full backup.
+    pub from: u64,
+    /// Log position of the server's checkpoint when it ended.
+    pub to: u64,
+}
+
+impl Checkpoints {
+    /// Reads the file in the directory of a backup. `None` if there is none, or it lacks a value.
+    #[must_use]
+    pub fn of(dir: &Path) -> Option<Self> {
+        let text = CHECKPOINTS.iter().find_map(|name| read_text(&dir.join(name)))?;
+        let lsn = |key| value(&text, key)?.parse().ok();
+        let kind = value(&text, "backup_type")?.to_owned();
+        Some(Self { kind, from: lsn("from_lsn")?, to: lsn("to_lsn")? })
+    }
+}
+
+/// Writes another log position into the checkpoints file of an increment, from which it has changes. The program
+/// that applies it demands that it begins where its base ends, although one that begins earlier has all that is
+/// needed and more.
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn restate_from(dir: &Path, from: u64) -> io::Result<()> {
+    rewrite(dir, &[("from_lsn", &from.to_string())])
+}
+
+/// Moves the checkpoints file of the last increment to the base, as that of a full backup.
+pub(crate) fn finish_checkpoints(last: &Path, base: &Path) -> io::Result<()> {
+    rewrite(last, &[("backup_type", "full-backuped"), ("from_lsn", "0")])?;
+    let (path, name) = checkpoints(last)?;
+    std::fs::rename(path, base.join(name))
+}
+
+/// Whether a file is the one that states the log positions.
+pub(crate) fn is_checkpoints(file: &Path) -> bool {
+    CHECKPOINTS.iter().any(|name| file == Path::new(name))
+}
+
+fn checkpoints(dir: &Path) -> io::Result<(PathBuf, &'static str)> {
+    let mut found = CHECKPOINTS.iter().map(|name| (dir.join(name), *name));
+    let found = found.find(|(path, _)| path.exists());
+    found.ok_or_else(|| io::Error::other("the checkpoints file is missing"))
+}
+
+fn rewrite(dir: &Path, values: &[(&str, &str)]) -> io::Result<()> {
+    let (path, _) = checkpoints(dir)?;
+    let text = read_text(&path).ok_or_else(|| io::Error::other("no checkpoints file"))?;
+    let mut out = String::new();
+    for line in text.lines() {
+        let key = line.split('=').next().unwrap_or_default().trim();
+        match values.iter().find(|(name, _)| *name == key) {
+            Some((name, value)) => out.push_str(&format!("{name} = {value}")),
+            None => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    // By a rename: an interrupted run leaves the old text or the new one.
+    let beside = dir.join(".xb-checkpoints");
+    std::fs::write(&beside, out)?;
+    std::fs::File::open(&beside)?.sync_all()?;
+    std::fs::rename(&beside, &path)
+}
+
+/// One backup of a chain.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) dir: PathBuf,
+    pub(crate) checkpoints: Checkpoints,
+    /// Where its redo log begins.
+    pub(crate) redo_start: u64,
+    /// Its files, from its directory.
+    pub(crate) files: Vec<PathBuf>,
+    /// Its folders, each behind the one that holds it.
+    pub(crate) folders: Vec<PathBuf>,
+}
+
+impl Link {
+    /// Looks at a directory; the error says what is missing or strange.
+    pub(crate) fn read(dir: &Path) -> Result<Self, String> {
+        let shown = dir.display();
+        let checkpoints = Checkpoints::of(dir);
+        let checkpoints = checkpoints.ok_or(format!("{shown} has no checkpoints file"))?;
+        let info = INFO.iter().find_map(|name| read_text(&dir.join(name)));
+        if info.as_deref().and_then(|text| value(text, "partial")) != Some("N") {
+            return Err(format!("{shown} is not known to have all tables"));
+        }
+        let redo_start = redo_start(&dir.join(REDO_LOG));
+        let redo_start =
+            redo_start.ok_or(format!("the redo log of {shown} is of no known kind"))?;
+        let (files, folders) = (Vec::new(), Vec::new());
+        let mut link = Self { dir: dir.to_owned(), checkpoints, redo_start, files, folders };
+        link.walk(Path::new("")).map_err(|error| format!("{shown}: {error}"))?;
+        Ok(link)
+    }
+
+    fn walk(&mut self, folder: &Path) -> io::Result<()> {
+        for entry in std::fs::read_dir(self.dir.join(folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            let is_own = entry.file_name().as_encoded_bytes().starts_with(OWN.as_bytes());
+            if is_own && folder.as_os_str().is_empty() {
+                continue;
+            }
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                self.folders.push(path.clone());
+                self.walk(&path)?;
+            } else if kind.is_file() {
+                self.files.push(path);
+            } else {
+                return Err(io::Error::other(format!("{} is no file", path.display())));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn redo_start(path: &Path) -> Option<u64> {
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(REDO_HEAD as u64).read_to_end(&mut head).ok()?;
+    RedoStart::of_head(&head).map(|start| start.checkpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_positions_that_change_are_rewritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("xtrabackup_checkpoints");
+        let text = "backup_type = incremental\nfrom_lsn = 20\nto_lsn = 30\nlast_lsn = 31\nrecover_binlog_info = 0\n";
+        std::fs::write(&path, text).unwrap();
+        restate_from(dir.path(), 25).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text.replace("20", "25"));
+        let base = tempfile::tempdir().unwrap();
+        finish_checkpoints(dir.path(), base.path()).unwrap();
+        let full = Checkpoints { kind: "full-backuped".to_owned(), from: 0, to: 30 };
+        assert_eq!(Checkpoints::of(base.path()), Some(full));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(restate_from(dir.path(), 1).is_err());
+    }
+}

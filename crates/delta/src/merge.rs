@@ -1,0 +1,212 @@
+//! Merges a chain, as planned.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::delta::{DamagedDelta, DeltaReader};
+use crate::links::finish_checkpoints;
+use crate::plan::{Plan, Space};
+
+/// Folder of the base in which its tablespaces wait for their new names.
+const ASIDE: &str = ".xb-merge";
+/// Most bytes of neighbouring pages that are written at once.
+const RUN: usize = 1 << 20;
+/// Bytes of a delta file that are read at once.
+const READ: usize = 1 << 20;
+
+/// What a merge has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Tablespaces of the result.
+    pub spaces: u64,
+    /// Pages in all deltas.
+    pub pages: u64,
+    /// Pages that were written: the newest of each number.
+    pub written: u64,
+}
+
+/// Why a merge failed. Its directory is of no use then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A delta file is damaged.
+    #[error("{path}: {source}: verify the backup, and restore another one")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        source: DamagedDelta,
+    },
+    /// It was cancelled.
+    #[error("interrupted")]
+    Cancelled,
+}
+
+/// Merges a chain: the directory of its full backup becomes a full backup at the state of the last increment, still
+/// to be prepared. The directory of the last increment loses the files that are moved. With `is_durable`, each
+/// file is on its disk when this returns.
+///
+/// Memory: a bit for each page of one tablespace, and a few MiB.
+///
+/// # Errors
+/// [`Error`]; the directory is then neither the one nor the other, and must be restored again.
+pub fn merge(
+    plan: &Plan,
+    is_durable: bool,
+    is_cancelled: impl Fn() -> bool,
+) -> Result<Merged, Error> {
+    let base = &plan.base;
+    let aside = base.join(ASIDE);
+    make_folder(&aside)?;
+    // Two tables may have swapped their names: no file gets its new name before all have lost their old one.
+    for (n, space) in plan.spaces.iter().enumerate() {
+        if let Some(copy) = &space.copy {
+            rename(copy, &aside.join(n.to_string()))?;
+        }
+    }
+    for file in &plan.dropped {
+        let path = base.join(file);
+        std::fs::remove_file(&path).map_err(at(&path))?;
+    }
+    plan.folders.iter().try_for_each(|folder| make_folder(&base.join(folder)))?;
+    let mut merged = Merged::default();
+    for (n, space) in plan.spaces.iter().enumerate() {
+        let path = base.join(&space.path);
+        if space.copy.is_some() {
+            rename(&aside.join(n.to_string()), &path)?;
+        }
+        write_pages(space, &path, &mut merged, &is_cancelled)?;
+        if is_durable {
+            sync(&path)?;
+        }
+    }
+    std::fs::remove_dir(&aside).map_err(at(&aside))?;
+    for file in &plan.moved {
+        let from = plan.last.join(file);
+        rename(&from, &base.join(file))?;
+        if is_durable {
+            sync(&base.join(file))?;
+        }
+    }
+    // The folders of databases that were dropped; the inner ones are behind their parents.
+    for folder in plan.old_folders.iter().rev().filter(|folder| !plan.folders.contains(folder)) {
+        let path = base.join(folder);
+        std::fs::remove_dir(&path).map_err(at(&path))?;
+    }
+    // Last: without this file, nothing takes the directory for a backup.
+    finish_checkpoints(&plan.last, base).map_err(at(base))?;
+    if is_durable {
+        plan.folders.iter().try_for_each(|folder| sync(&base.join(folder)))?;
+        sync(base)?;
+    }
+    Ok(merged)
+}
+
+/// Writes the newest version of each page.
+fn write_pages(
+    space: &Space,
+    path: &Path,
+    merged: &mut Merged,
+    is_cancelled: &impl Fn() -> bool,
+) -> Result<(), Error> {
+    let file = File::options().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(at(path))?;
+    let mut seen = PageSet::default();
+    let mut run = Run { bytes: Vec::new(), offset: 0 };
+    for delta in &space.deltas {
+        let damaged = |source| Error::Damaged { path: delta.display().to_string(), source };
+        let input = BufReader::with_capacity(READ, File::open(delta).map_err(at(delta))?);
+        let mut reader = DeltaReader::new(input, space.page_size);
+        while let Some((number, page)) = reader.next_page().map_err(damaged)? {
+            merged.pages += 1;
+            if seen.insert(number) {
+                merged.written += 1;
+                let offset = u64::from(number) * space.page_size as u64;
+                if !run.takes(offset) {
+                    run.write(&file).map_err(at(path))?;
+                    run.offset = offset;
+                    if is_cancelled() {
+                        return Err(Error::Cancelled);
+                    }
+                }
+                run.bytes.extend_from_slice(page);
+            }
+        }
+        run.write(&file).map_err(at(path))?;
+    }
+    let len = file.metadata().map_err(at(path))?.len();
+    if len < space.len {
+        file.set_len(space.len).map_err(at(path))?;
+    }
+    merged.spaces += 1;
+    Ok(())
+}
+
+/// Neighbouring pages that are written at once.
+struct Run {
+    bytes: Vec<u8>,
+    offset: u64,
+}
+
+impl Run {
+    fn takes(&self, offset: u64) -> bool {
+        self.bytes.len() < RUN && self.offset.checked_add(self.bytes.len() as u64) == Some(offset)
+    }
+
+    fn write(&mut self, file: &File) -> io::Result<()> {
+        file.write_all_at(&self.bytes, self.offset)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// Pages for which a set has room at once.
+const CHUNK: u32 = 4096;
+
+/// A set of page numbers: a bit for each page, where there are any.
+#[derive(Debug, Default)]
+struct PageSet(BTreeMap<u32, [u64; CHUNK as usize / 64]>);
+
+impl PageSet {
+    /// Adds a number; returns whether it is new.
+    fn insert(&mut self, number: u32) -> bool {
+        let chunk = self.0.entry(number / CHUNK).or_insert([0; CHUNK as usize / 64]);
+        let (place, bit) = ((number % CHUNK / 64) as usize, 1 << (number % 64));
+        let Some(word) = chunk.get_mut(place) else { return false };
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.display().to_string();
+    move |source| Error::File { path, source }
+}
+
+fn make_folder(path: &Path) -> Result<(), Error> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.map_err(at(path)),
+    }
+}
+
+fn rename(from: &Path, to: &PathBuf) -> Result<(), Error> {
+    std::fs::rename(from, to).map_err(at(from))
+}
+
+/// Waits until a file or folder is on its disk.
+fn sync(path: &Path) -> Result<(), Error> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
+}

@@ -1,0 +1,330 @@
+//! Decides whether a chain can be merged, before anything is changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::File;
+use std::io::{BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use xb_pages::FirstPage;
+
+use crate::delta::DeltaReader;
+use crate::links::{Link, is_checkpoints};
+use crate::meta::{Meta, read_text};
+
+/// Bytes of a file that hold the fields of its first page.
+const FIRST: u64 = 1 << 10;
+/// Pages that a server makes a new table's file long, and demands: of the server's own size, also if the table's pages
+/// are smaller.
+const LEAST_PAGES: u64 = 4;
+/// Pages that a tablespace is made with: its header, the first map of free space, and the list of its segments.
+const MADE_PAGES: u32 = 3;
+/// Endings of files that are compressed or encrypted one by one.
+const CODED: [&str; 6] = ["qp", "lz4", "zst", "gz", "xbcrypt", "snappy"];
+
+/// Why a chain has to be prepared link by link.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(pub String);
+
+/// How a chain is merged. Nothing is changed yet.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) base: PathBuf,
+    pub(crate) last: PathBuf,
+    pub(crate) spaces: Vec<Space>,
+    /// Files of the base that go.
+    pub(crate) dropped: Vec<PathBuf>,
+    /// Files of the last increment that come in their place.
+    pub(crate) moved: Vec<PathBuf>,
+    /// Folders of the base and of the last increment.
+    pub(crate) old_folders: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
+}
+
+/// A tablespace of the result.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// Its name in the result.
+    pub(crate) path: PathBuf,
+    pub(crate) page_size: usize,
+    /// The newest copy of all of it.
+    pub(crate) copy: Option<PathBuf>,
+    /// Its delta files behind that copy, the newest first.
+    pub(crate) deltas: Vec<PathBuf>,
+    /// Bytes that the file must have at least.
+    pub(crate) len: u64,
+}
+
+/// Decides whether the full backup in `base` and its `increments`, in order, can be merged.
+///
+/// An increment has the pages that were changed since its `from` position. The pages of the link before it were
+/// copied while its server wrote: a page that was changed behind the copy is only in the redo log of that link, which
+/// the merge drops. All these changes are behind the checkpoint at which that log begins. So `from` must not be
+/// behind it; the position at which the link *ends* is no measure. Then every page is in the newest delta that has it,
+/// or in the base, at least as new as the last redo log needs.
+///
+/// A backup that sees DDL on a table copies it again, whole: then that copy counts, and the deltas behind it.
+///
+/// What is not known to be right is unfit: files that are not InnoDB's own or not in the data directory, parts of a
+/// backup, tablespaces that became shorter, more than one file of the system tablespace.
+///
+/// # Errors
+/// [`Unfit`], with the reason. A directory that cannot be read is unfit, too: the program that prepares it says more.
+pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, Unfit> {
+    let unfit = |what: String| Err(Unfit(what));
+    let base = Link::read(base).map_err(Unfit)?;
+    let links: Vec<Link> =
+        increments.iter().map(|dir| Link::read(dir)).collect::<Result<_, _>>().map_err(Unfit)?;
+    let Some(last) = links.last() else { return unfit("there is no increment".to_owned()) };
+    if base.checkpoints.kind != "full-backuped" {
+        return unfit(format!("the full backup is {}", base.checkpoints.kind));
+    }
+    let mut before = &base;
+    for link in &links {
+        let (dir, checkpoints) = (link.dir.display(), &link.checkpoints);
+        if checkpoints.kind != "incremental" || checkpoints.from == 0 {
+            return unfit(format!("{dir} is {} from {}", checkpoints.kind, checkpoints.from));
+        }
+        if checkpoints.from > before.redo_start {
+            return unfit(format!(
+                "an increment begins at LSN {}, behind LSN {}, where the redo log of its base begins",
+                checkpoints.from, before.redo_start
+            ));
+        }
+        before = link;
+    }
+    let all = links.iter().chain([&base]).flat_map(|link| &link.files);
+    all.into_iter().try_for_each(|file| refuse_strange(file))?;
+    let parts = links.iter().map(deltas).collect::<Result<Vec<_>, _>>()?;
+    let copies = copies(&base, &links, &parts)?;
+    let Some(newest) = parts.last() else { return unfit("there is no increment".to_owned()) };
+    let Some(system) = newest.get(&0) else {
+        return unfit("the last increment has no system tablespace".to_owned());
+    };
+    let least = LEAST_PAGES * system.meta.page_size as u64;
+    let mut spaces = Vec::new();
+    for (number, named) in newest {
+        let mut space = space_of(*number, named, copies.get(number), &parts)?;
+        if is_table(&space.path) {
+            space.len = space.len.max(least);
+        }
+        spaces.push(space);
+    }
+    let used: HashSet<&Path> = spaces.iter().filter_map(|space| space.copy.as_deref()).collect();
+    let is_dropped = |file: &&PathBuf| !used.contains(base.dir.join(file).as_path());
+    let dropped = base.files.iter().filter(is_dropped).cloned().collect();
+    let is_kept =
+        |file: &&PathBuf| delta_of(file).is_some() || is_meta(file) || is_checkpoints(file);
+    let moved = last.files.iter().filter(|file| !is_kept(file));
+    Ok(Plan {
+        moved: moved.cloned().collect(),
+        dropped,
+        spaces,
+        base: base.dir.clone(),
+        last: last.dir.clone(),
+        old_folders: base.folders.clone(),
+        folders: last.folders.clone(),
+    })
+}
+
+/// A delta file of a link: its tablespace's name, and its text.
+#[derive(Debug)]
+struct Delta {
+    path: PathBuf,
+    name: PathBuf,
+    meta: Meta,
+}
+
+/// The deltas of an increment, by number of the tablespace.
+fn deltas(link: &Link) -> Result<BTreeMap<u32, Delta>, Unfit> {
+    let mut found = BTreeMap::new();
+    for file in &link.files {
+        let Some(name) = delta_of(file) else {
+            match is_table(file) {
+                true => return Err(Unfit(format!("{} is whole in an increment", file.display()))),
+                false => continue,
+            }
+        };
+        let path = link.dir.join(file);
+        let meta = read_text(&with_suffix(&link.dir.join(&name), ".meta"));
+        let Some(meta) = meta.as_deref().and_then(Meta::parse) else {
+            return Err(Unfit(format!("{} has no .meta file that is known", path.display())));
+        };
+        if !is_tablespace(&name) {
+            return Err(Unfit(format!("{} is of no known kind", path.display())));
+        }
+        let shown = name.display().to_string();
+        if let Some(other) = found.insert(meta.space, Delta { path, name, meta }) {
+            let other = other.name.display();
+            return Err(Unfit(format!(
+                "{other} and {shown} are both of tablespace {}",
+                meta.space
+            )));
+        }
+    }
+    Ok(found)
+}
+
+/// A copy of a whole tablespace.
+#[derive(Debug)]
+struct Copy {
+    path: PathBuf,
+    first: FirstPage,
+    /// The increments that came before it or have it.
+    links: usize,
+}
+
+/// The newest copy of each tablespace, by number: a file of the full backup, or one of an increment whose backup saw
+/// DDL on the table and copied it again. Those of the last increment are for the program that prepares.
+fn copies(
+    base: &Link,
+    links: &[Link],
+    parts: &[BTreeMap<u32, Delta>],
+) -> Result<BTreeMap<u32, Copy>, Unfit> {
+    let named: HashSet<&Path> =
+        parts.iter().flat_map(BTreeMap::values).map(|delta| delta.name.as_path()).collect();
+    let mut found: BTreeMap<u32, Copy> = BTreeMap::new();
+    let before_last = links.len().saturating_sub(1);
+    for (count, link) in std::iter::once(base).chain(links.iter().take(before_last)).enumerate() {
+        // What was copied again is newer.
+        let (again, first): (Vec<_>, Vec<_>) = link.files.iter().partition(|file| is_again(file));
+        let is_space = |file: &&&PathBuf| is_table(file) || named.contains(file.as_path());
+        let mut in_link = BTreeSet::new();
+        for file in first.iter().filter(is_space).chain(&again) {
+            let path = link.dir.join(file);
+            let mut head = Vec::new();
+            let read = File::open(&path).and_then(|f| f.take(FIRST).read_to_end(&mut head));
+            let Some(first) = read.ok().and_then(|_| FirstPage::of_head(&head)) else {
+                let shown = file.display();
+                return Err(Unfit(format!("the first page of {shown} is of no known kind")));
+            };
+            if !in_link.insert((first.space, is_again(file))) {
+                let (shown, space) = (file.display(), first.space);
+                return Err(Unfit(format!("{shown} is a second file of tablespace {space}")));
+            }
+            found.insert(first.space, Copy { path, first, links: count });
+        }
+    }
+    Ok(found)
+}
+
+/// A tablespace of the result, out of all that the chain has of it.
+fn space_of(
+    number: u32,
+    named: &Delta,
+    copy: Option<&Copy>,
+    links: &[BTreeMap<u32, Delta>],
+) -> Result<Space, Unfit> {
+    let shown = named.name.display();
+    let page_size = named.meta.page_size;
+    let mut newest: Option<u64> = None;
+    let mut grown = |first: &FirstPage| {
+        if first.space != number || first.page_size != page_size {
+            return Err(Unfit(format!("the first page of {shown} is of another tablespace")));
+        }
+        if newest.is_some_and(|pages| pages > first.pages) {
+            return Err(Unfit(format!("{shown} became shorter within the chain")));
+        }
+        newest = Some(first.pages);
+        Ok(())
+    };
+    if let Some(copy) = copy {
+        grown(&copy.first)?;
+    }
+    // A link that lacks the tablespace breaks the row of its pages, unless it is older than the tablespace.
+    let behind = links.iter().skip(copy.map_or(0, |copy| copy.links));
+    let mut behind = behind.map(|link| link.get(&number)).peekable();
+    if copy.is_none() {
+        while behind.next_if(Option::is_none).is_some() {}
+    }
+    let mut deltas = Vec::new();
+    let mut is_new = copy.is_some();
+    for delta in behind {
+        let Some(delta) = delta else {
+            return Err(Unfit(format!("an increment lacks {shown}, although it is older")));
+        };
+        if delta.meta.page_size != page_size {
+            return Err(Unfit(format!("{shown} has pages of two sizes")));
+        }
+        let (first, is_made) = first_pages(delta)?;
+        is_new |= is_made;
+        first.as_ref().map_or(Ok(()), &mut grown)?;
+        deltas.push(delta.path.clone());
+    }
+    let Some(pages) = newest.filter(|_| is_new) else {
+        return Err(Unfit(format!("no backup of the chain has the first pages of {shown}")));
+    };
+    deltas.reverse();
+    let path = named.name.clone();
+    // The length on disk counts: a server extends a file before it says so in its first page.
+    let len = copy.map(|copy| std::fs::metadata(&copy.path).map(|meta| meta.len())).transpose();
+    let len = len.map_err(|error| Unfit(format!("{shown}: {error}")))?;
+    let len = pages.saturating_mul(page_size as u64).max(len.unwrap_or(0));
+    Ok(Space { path, page_size, copy: copy.map(|copy| copy.path.clone()), deltas, len })
+}
+
+/// The first page of a tablespace, if the delta has it, and whether it has all pages that are made with the
+/// tablespace. They come first.
+fn first_pages(delta: &Delta) -> Result<(Option<FirstPage>, bool), Unfit> {
+    let shown = delta.path.display();
+    let unreadable = |error: &dyn std::fmt::Display| Unfit(format!("{shown}: {error}"));
+    let file = File::open(&delta.path).map_err(|error| unreadable(&error))?;
+    let mut reader = DeltaReader::new(BufReader::new(file), delta.meta.page_size);
+    let mut first = None;
+    for expected in 0..MADE_PAGES {
+        match reader.next_page().map_err(|error| unreadable(&error))? {
+            Some((0, page)) => {
+                let of_head = FirstPage::of_head(page);
+                let of_head =
+                    of_head.ok_or_else(|| unreadable(&"its first page is of no known kind"));
+                first = Some(of_head?);
+            }
+            Some((number, _)) if number == expected => {}
+            _ => return Ok((first, false)),
+        }
+    }
+    Ok((first, true))
+}
+
+/// Refuses files that the merge does not know how to treat.
+fn refuse_strange(file: &Path) -> Result<(), Unfit> {
+    let end = file.extension().unwrap_or_default();
+    let why = match end.to_str() {
+        Some("isl") => "a tablespace outside the data directory",
+        Some(end) if CODED.contains(&end) => "compressed or encrypted",
+        _ if file.starts_with("#rocksdb") => "of another engine",
+        _ => return Ok(()),
+    };
+    Err(Unfit(format!("{} is {why}", file.display())))
+}
+
+/// Whether a name is that of a tablespace of a known kind: of a table, of the system, of undo logs.
+fn is_tablespace(name: &Path) -> bool {
+    let is_root = name.parent().is_some_and(|parent| parent.as_os_str().is_empty());
+    let text = name.to_string_lossy();
+    is_table(name) || is_root && (text.starts_with("ibdata") || text.starts_with("undo"))
+}
+
+fn is_table(name: &Path) -> bool {
+    name.extension().is_some_and(|end| end == "ibd")
+}
+
+/// Whether a file is a tablespace that was copied again, under the name that it had then.
+fn is_again(file: &Path) -> bool {
+    file.extension().is_some_and(|end| end == "new")
+}
+
+/// The tablespace of a delta file.
+fn delta_of(file: &Path) -> Option<PathBuf> {
+    file.extension().is_some_and(|end| end == "delta").then(|| file.with_extension(""))
+}
+
+fn is_meta(file: &Path) -> bool {
+    file.extension().is_some_and(|end| end == "meta")
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut text = path.as_os_str().to_owned();
+    text.push(suffix);
+    text.into()
+}

@@ -1,0 +1,354 @@
+//! Chains that are made up, merged, and compared with a model.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use xb_delta::{Checkpoints, Error, Merged, Unfit, merge, plan};
+
+const PAGE: usize = 4096;
+/// Flags of a full_crc32 tablespace with pages of 4 KiB.
+const FLAGS: u32 = 0x13;
+
+/// Number of a tablespace, and of the version of each of its pages; page 0 is the first.
+type Server = BTreeMap<u32, (String, Vec<u32>)>;
+
+fn page(space: u32, number: usize, version: u32, pages: usize) -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    let mut put = |at: usize, value: u32| page[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    put(34, space);
+    put(100, u32::try_from(number).unwrap());
+    put(104, version);
+    if number == 0 {
+        put(38, space);
+        put(46, u32::try_from(pages).unwrap());
+        put(54, FLAGS);
+        page[24..26].copy_from_slice(&8_u16.to_be_bytes());
+    }
+    page
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+/// The small files that each backup has, and one that belongs to this backup alone.
+fn common(dir: &Path, kind: &str, (from, redo, to): (u64, u64, u64)) {
+    let text = format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
+    write(&dir.join("xtrabackup_checkpoints"), text.as_bytes());
+    write(&dir.join("xtrabackup_info"), b"tool_name = mariadb-backup\npartial = N\n");
+    write(&dir.join("shop/t.frm"), format!("{kind} {to}").as_bytes());
+    let mut log = vec![0; 12 << 10];
+    log[..4].copy_from_slice(&0x5068_7973_u32.to_be_bytes());
+    log[4096..4104].copy_from_slice(&redo.to_be_bytes());
+    let crc = crc32c(&log[4096..4156]);
+    log[4156..4160].copy_from_slice(&crc.to_be_bytes());
+    write(&dir.join("ib_logfile0"), &log);
+}
+
+/// A full backup. Tablespaces that were `seen` to change have the name of a new copy.
+fn write_full(dir: &Path, server: &Server, seen: &BTreeSet<u32>, lsns: (u64, u64, u64)) {
+    common(dir, "full-backuped", lsns);
+    for (space, (name, versions)) in server {
+        let name = match seen.contains(space) {
+            true => Path::new(name).with_extension("new"),
+            false => name.into(),
+        };
+        write(&dir.join(name), &whole(*space, versions));
+    }
+}
+
+/// The bytes of a whole tablespace; no server makes a shorter file.
+fn whole(space: u32, versions: &[u32]) -> Vec<u8> {
+    let pages = versions.iter().enumerate();
+    let mut bytes: Vec<u8> =
+        pages.flat_map(|(n, version)| page(space, n, *version, versions.len())).collect();
+    bytes.resize(bytes.len().max(4 * PAGE), 0);
+    bytes
+}
+
+/// An increment: of each tablespace, the pages that `before` lacks or has in another version; or a new copy of all of
+/// it, if it is one of those that were `seen` to change.
+fn write_increment(
+    dir: &Path,
+    (before, server): (&Server, &Server),
+    seen: &BTreeSet<u32>,
+    lsns: (u64, u64, u64),
+) {
+    common(dir, "incremental", lsns);
+    for (space, (name, versions)) in server {
+        if seen.contains(space) {
+            write(&dir.join(name).with_extension("new"), &whole(*space, versions));
+            continue;
+        }
+        let old = before.get(space).map_or(&[][..], |(_, versions)| versions);
+        let changed = |(n, version): &(usize, &u32)| old.get(*n) != Some(*version);
+        let grown = |(n, version): &(usize, &u32)| {
+            changed(&(*n, *version)) || *n == 0 && old.len() != versions.len()
+        };
+        let changed: Vec<_> = versions.iter().enumerate().filter(grown).collect();
+        let mut delta = b"XTRA".to_vec();
+        changed.iter().for_each(|(n, _)| delta.extend(u32::try_from(*n).unwrap().to_be_bytes()));
+        delta.resize(PAGE, 0xff);
+        for (n, version) in changed {
+            delta.extend(page(*space, n, *version, versions.len()));
+        }
+        write(&dir.join(format!("{name}.delta")), &delta);
+        let meta = format!("page_size = {PAGE}\nzip_size = 0 \nspace_id = {space} \n");
+        write(&dir.join(format!("{name}.meta")), meta.as_bytes());
+    }
+}
+
+/// Everything below a directory.
+fn read(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(dir).unwrap().to_owned();
+            if name.starts_with(".xb-incremental") {
+                continue;
+            }
+            match path.is_dir() {
+                true => {
+                    found.insert(name, Vec::new());
+                    folders.push(path);
+                }
+                false => drop(found.insert(name, fs::read(&path).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+fn merged(dir: &Path, increments: &[PathBuf]) -> Result<Merged, Unfit> {
+    plan(dir, increments).map(|plan| merge(&plan, true, || false).unwrap())
+}
+
+/// What happens to a server between two backups.
+#[derive(Debug, Clone)]
+enum Change {
+    Update(prop::sample::Index, prop::sample::Index),
+    Grow(prop::sample::Index, usize),
+    Create(usize),
+    Drop(prop::sample::Index),
+    Rename(prop::sample::Index),
+    Swap(prop::sample::Index, prop::sample::Index),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    use Change::*;
+    let at = any::<prop::sample::Index>;
+    prop_oneof![
+        4 => (at(), at()).prop_map(|(table, page)| Update(table, page)),
+        2 => (at(), 1..5_usize).prop_map(|(table, by)| Grow(table, by)),
+        1 => (4..8_usize).prop_map(Create),
+        1 => at().prop_map(Drop),
+        1 => at().prop_map(Rename),
+        1 => (at(), at()).prop_map(|(one, other)| Swap(one, other)),
+    ]
+}
+
+/// Applies a change; `clock` numbers versions, tables and names.
+fn apply(server: &mut Server, change: &Change, clock: &mut u32) {
+    *clock += 1;
+    let tables: Vec<u32> = server.keys().copied().filter(|space| *space > 1).collect();
+    let pick = |at: &prop::sample::Index| (!tables.is_empty()).then(|| *at.get(&tables));
+    match change {
+        Change::Update(table, at) => {
+            let versions = &mut server.get_mut(&pick(table).unwrap_or(1)).unwrap().1;
+            let at = at.index(versions.len());
+            versions[at] = *clock;
+        }
+        Change::Grow(table, by) => {
+            let versions = &mut server.get_mut(&pick(table).unwrap_or(1)).unwrap().1;
+            versions.resize(versions.len() + by, *clock);
+        }
+        Change::Create(pages) => {
+            let name = format!("db{}/t{clock}.ibd", *clock % 3);
+            server.insert(10 + *clock, (name, vec![*clock; *pages]));
+        }
+        Change::Drop(table) => drop(pick(table).map(|space| server.remove(&space))),
+        Change::Rename(table) => {
+            if let Some(space) = pick(table) {
+                server.get_mut(&space).unwrap().0 = format!("db{}/r{clock}.ibd", *clock % 3);
+            }
+        }
+        Change::Swap(one, other) => {
+            if let (Some(one), Some(other)) = (pick(one), pick(other)) {
+                let first = server[&one].0.clone();
+                let second = std::mem::replace(&mut server.get_mut(&other).unwrap().0, first);
+                server.get_mut(&one).unwrap().0 = second;
+            }
+        }
+    }
+}
+
+fn seed() -> Server {
+    [(0, ("ibdata1".to_owned(), vec![1; 5])), (1, ("undo001".to_owned(), vec![1; 3]))]
+        .into_iter()
+        .chain((4..7).map(|space| (space, (format!("shop/t{space}.ibd"), vec![1; 4]))))
+        .collect()
+}
+
+/// A step of a chain: what changes before a backup, and on which tables that saw DDL.
+type Step = (Vec<Change>, Vec<prop::sample::Index>);
+
+/// A chain of these steps below `root`; returns the increments, the server at its end, and what the last one saw.
+fn chain(root: &Path, steps: &[Step]) -> (Vec<PathBuf>, Server, BTreeSet<u32>) {
+    let (mut server, mut clock, mut seen) = (seed(), 1, BTreeSet::new());
+    write_full(root, &server, &seen, (0, 100, 110));
+    let mut increments = Vec::new();
+    for (n, (changes, saw)) in steps.iter().enumerate() {
+        let before = server.clone();
+        changes.iter().for_each(|change| apply(&mut server, change, &mut clock));
+        let tables: Vec<u32> = server.keys().copied().filter(|space| *space > 1).collect();
+        let picked = saw.iter().filter(|_| !tables.is_empty()).map(|at| *at.get(&tables));
+        seen = picked.collect();
+        let dir = root.join(format!(".xb-incremental/{}", n + 1));
+        let at = 100 + 100 * n as u64;
+        write_increment(&dir, (&before, &server), &seen, (at, at + 100, at + 110));
+        increments.push(dir);
+    }
+    (increments, server, seen)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let seen = prop::collection::vec(any::<prop::sample::Index>(), 0..3);
+    (prop::collection::vec(change(), 0..12), seen)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_merged_chain_is_the_full_backup_of_its_end(
+        steps in prop::collection::vec(step(), 1..5)
+    ) {
+        let (scratch, expected) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (increments, server, seen) = chain(scratch.path(), &steps);
+        let at = 100 * steps.len() as u64;
+        merged(scratch.path(), &increments).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        write_full(expected.path(), &server, &seen, (0, at + 100, at + 110));
+        let (found, mut wanted) = (read(scratch.path()), read(expected.path()));
+        // These come from the last increment.
+        for name in ["ib_logfile0", "shop/t.frm"] {
+            wanted.insert(name.into(), found[Path::new(name)].clone());
+        }
+        let names = |all: &BTreeMap<PathBuf, Vec<u8>>| all.keys().cloned().collect::<BTreeSet<_>>();
+        prop_assert_eq!(names(&found), names(&wanted));
+        for (name, bytes) in &wanted {
+            prop_assert!(found[name] == *bytes, "{} differs", name.display());
+        }
+    }
+}
+
+fn simple(scratch: &Path) -> Vec<PathBuf> {
+    let (mut server, mut increments) = (seed(), Vec::new());
+    write_full(scratch, &server, &BTreeSet::new(), (0, 100, 110));
+    for (n, at) in [(1_u32, 100), (2, 200)] {
+        let before = server.clone();
+        for (space, (_, versions)) in &mut server {
+            // All but one grow, so that their first page is in the delta.
+            match space {
+                5 => versions[1] = 10 + n,
+                _ => versions.push(n),
+            }
+        }
+        let dir = scratch.join(format!(".xb-incremental/{n}"));
+        write_increment(&dir, (&before, &server), &BTreeSet::new(), (at, at + 100, at + 110));
+        increments.push(dir);
+    }
+    increments
+}
+
+/// What became of a chain after `damage`, which gets its directory and the last increment.
+fn unfit(damage: impl Fn(&Path, &Path)) -> String {
+    let scratch = tempfile::tempdir().unwrap();
+    let increments = simple(scratch.path());
+    damage(scratch.path(), &increments[1]);
+    let before = read(scratch.path());
+    let unfit = plan(scratch.path(), &increments).unwrap_err();
+    assert_eq!(read(scratch.path()), before);
+    unfit.to_string()
+}
+
+#[test]
+fn what_is_not_known_to_be_right_is_not_merged() {
+    let text = |path: PathBuf, from: &str, to: &str| {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(path, text.replace(from, to)).unwrap();
+    };
+    let cases: [(&str, &dyn Fn(&Path, &Path)); 13] = [
+        // The rule: an increment begins where the redo log of its base begins, or before.
+        ("begins at LSN 201", &|_, last| {
+            text(last.join("xtrabackup_checkpoints"), "from_lsn = 200", "from_lsn = 201");
+        }),
+        ("the full backup is log-applied", &|full, _| {
+            text(full.join("xtrabackup_checkpoints"), "full-backuped", "log-applied");
+        }),
+        ("is not known to have all tables", &|_, last| {
+            text(last.join("xtrabackup_info"), "partial = N", "partial = Y");
+        }),
+        ("redo log", &|full, _| fs::write(full.join("ib_logfile0"), "redo").unwrap()),
+        ("outside the data directory", &|full, _| write(&full.join("shop/o.isl"), b"/else/o.ibd")),
+        ("compressed or encrypted", &|full, _| write(&full.join("shop/o.ibd.qp"), b"")),
+        ("the first page of shop/n.ibd", &|full, _| write(&full.join("shop/n.ibd"), &[0; PAGE])),
+        ("second file of tablespace 4", &|full, _| {
+            let _ = fs::copy(full.join("shop/t4.ibd"), full.join("shop/n.ibd")).unwrap();
+        }),
+        ("no .meta file", &|_, last| fs::remove_file(last.join("shop/t4.ibd.meta")).unwrap()),
+        ("became shorter", &|full, _| {
+            let mut first = page(4, 0, 1, 9);
+            first.resize(9 * PAGE, 0);
+            write(&full.join("shop/t4.ibd"), &first);
+        }),
+        ("is whole in an increment", &|_, last| {
+            write(&last.join("shop/n.ibd"), &whole(77, &[1; 4]));
+        }),
+        // Its first pages may be old, but nothing says what the others are.
+        ("an increment lacks shop/t4.ibd, although it is older", &|full, _| {
+            let first = full.join(".xb-incremental/1/shop/t4.ibd");
+            fs::remove_file(first.with_extension("ibd.delta")).unwrap();
+        }),
+        ("no backup of the chain has the first pages of shop/t5.ibd", &|full, _| {
+            fs::remove_file(full.join("shop/t5.ibd")).unwrap();
+        }),
+    ];
+    for (words, damage) in cases {
+        let said = unfit(damage);
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_damaged_delta_or_a_signal_ends_the_merge() {
+    let scratch = tempfile::tempdir().unwrap();
+    let increments = simple(scratch.path());
+    let delta = increments[0].join("shop/t4.ibd.delta");
+    let mut bytes = fs::read(&delta).unwrap();
+    bytes.push(0);
+    fs::write(&delta, bytes).unwrap();
+    let planned = plan(scratch.path(), &increments).unwrap();
+    let error = merge(&planned, false, || false).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    // Nothing prepares what is left.
+    assert_eq!(Checkpoints::of(scratch.path()).map(|c| c.kind), None);
+
+    let scratch = tempfile::tempdir().unwrap();
+    let increments = simple(scratch.path());
+    let planned = plan(scratch.path(), &increments).unwrap();
+    assert!(matches!(merge(&planned, false, || true), Err(Error::Cancelled)));
+}
