@@ -34,7 +34,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 27] = [
+pub const TARGETS: [Target; 28] = [
     Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
     Target { name: "binlog_relay", run: binlog::relay, seeds: binlog::relay_seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
@@ -51,6 +51,7 @@ pub const TARGETS: [Target; 27] = [
     Target { name: "envelope_open", run: keys::keys_object, seeds: keys::keys_object_seeds },
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },
     Target { name: "records", run: catalogue::records, seeds: catalogue::record_seeds },
+    Target { name: "archive_rollup", run: catalogue::rollup, seeds: catalogue::rollup_seeds },
     Target { name: "object_names", run: catalogue::names, seeds: catalogue::name_seeds },
     Target { name: "listing_page", run: listings::page, seeds: listings::seeds },
     Target { name: "option_file", run: commands::option_file, seeds: commands::file_seeds },
