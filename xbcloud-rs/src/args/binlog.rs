@@ -20,7 +20,7 @@ pub(crate) struct BinlogArgs {
 pub(crate) enum BinlogCommand {
     /// Receive a server's binary log as a replica does, and archive it until a signal ends this
     #[command(after_help = examples::BINLOG_RECEIVE)]
-    Receive(ReceiveArgs),
+    Receive(Box<ReceiveArgs>),
     /// List archives: how far they reach, gaps, and what each backup can be restored to
     #[command(after_help = examples::BINLOG_LIST)]
     List(ArchiveListArgs),
