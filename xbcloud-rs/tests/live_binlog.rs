@@ -63,6 +63,16 @@ impl Archive {
             .spawn()
     }
 
+    fn back_up(&self, name: &str) -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["backup", SERVER, "--quiet"])
+            .args(self.store.options())
+            .args([self.store.url(name), "--".to_owned()])
+            .args(self.server.backup_command())
+            .run()
+            .expect(0)
+    }
+
     fn verify(&self) -> Ran {
         self.cmd(&["binlog", "verify", &self.store.root_url(), "--json"])
             .args([
@@ -186,6 +196,84 @@ fn a_store_that_is_away_is_reported_and_nothing_is_lost() {
     assert_eq!(report["servers"][0]["streams"].as_array().unwrap().len(), 1, "{report:#}");
 }
 
+/// Requests of a command, with its output.
+fn counted(archive: &Archive, words: &[&str]) -> (Ran, usize, usize) {
+    let options = archive.store.options();
+    let endpoint = options.iter().find_map(|option| option.strip_prefix("--s3-endpoint=http://"));
+    let proxy = Proxy::start(endpoint.unwrap(), Vec::new());
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    let ran = archive.cmd(words).arg(through).run();
+    let lists = proxy.seen().iter().filter(|seen| seen.path.contains("list-type=2")).count();
+    (ran, lists, proxy.seen().len())
+}
+
+#[test]
+fn roll_ups_save_requests_and_hide_nothing() {
+    let archive = Archive::new(Store::bucket());
+    let mut receiver = archive.receive(&[]);
+    for _ in 0..70 {
+        archive.server.sql("INSERT INTO d.t (v) VALUES (1); FLUSH BINARY LOGS");
+    }
+    archive.wait(&mut receiver);
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    let keys: Vec<String> =
+        archive.store.list(".xb-binlog/shop/").into_iter().map(|(key, _)| key).collect();
+    let stream = keys[0].rsplit_once('/').unwrap().0.to_owned();
+    let rollups: Vec<&String> = keys.iter().filter(|key| key.contains("/.heads-")).collect();
+    let small = format!("{stream}/.heads-000000000000-000000000063");
+    let rest = rollups.iter().find(|key| ***key != small).unwrap();
+    assert!(rollups.len() == 2 && rollups.contains(&&small), "{rollups:?}");
+    let root = archive.store.root_url();
+    let list = ["binlog", "list", &root, "--json"];
+    let stream_of = |ran: &Ran| json(ran)["servers"][0]["streams"][0].clone();
+    let (ran, lists, requests) = counted(&archive, &list);
+    let whole = stream_of(&ran.expect(0));
+    assert!(whole["segments"].as_u64().unwrap() >= 70, "{whole:#}");
+    assert!(lists <= 4 && requests <= lists + 6, "{lists} of {requests}");
+    // Without it, a smaller one and a few heads.
+    let of_rest = archive.store.get(rest).unwrap();
+    archive.store.delete(rest);
+    let (ran, _, requests) = counted(&archive, &list);
+    assert_eq!(stream_of(&ran.expect(0)), whole);
+    let left = usize::try_from(whole["segments"].as_u64().unwrap()).unwrap() - 64;
+    assert!(requests <= lists + 6 + left, "{requests}");
+    // One that is altered, of other segments, or cut: each head is read, and the answer is the same.
+    let of_small = archive.store.get(&small).unwrap();
+    let mut flipped = of_small.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    for wrong in [&flipped[..], &of_rest, &of_small[..of_small.len() - 1], b""] {
+        archive.store.put(&small, wrong);
+        let (ran, _, requests) = counted(&archive, &list);
+        let mut found = stream_of(&ran.expect(0));
+        assert!(found["remarks"][0].as_str().unwrap().contains("is not used"), "{found:#}");
+        found["remarks"] = Value::Array(Vec::new());
+        assert_eq!(found, whole);
+        assert!(requests > 70, "{requests}");
+        let _ = archive.verify().expect(0);
+    }
+    archive.store.put(&small, &of_small);
+    archive.store.put(rest, &of_rest);
+    // What a roll-up has is no proof of a segment.
+    let (third, fourth) = (format!("{stream}/{:012}", 3), format!("{stream}/{:012}", 4));
+    let good = archive.store.get(&third).unwrap();
+    let mut flipped = good.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    archive.store.put(&third, &flipped);
+    let text = archive.verify().expect(7).stdout_text();
+    assert!(text.contains("segment 3: damaged"), "{text}");
+    archive.store.put(&third, &archive.store.get(&fourth).unwrap());
+    let text = archive.verify().expect(7).stdout_text();
+    assert!(text.contains("segment 4 of stream"), "{text}");
+    archive.store.delete(&third);
+    let text = archive.verify().expect(7).stdout_text();
+    assert!(text.contains("segment 3 is missing"), "{text}");
+    assert!(archive.list().contains("segment 3 is missing"), "{}", archive.list());
+    archive.store.put(&third, &good);
+    let _ = archive.verify().expect(0);
+}
+
 #[test]
 fn two_receivers_at_once_are_both_whole() {
     let archive = Archive::new(Store::folder());
@@ -240,7 +328,7 @@ fn whatever_is_wrong_with_an_archive_is_named() {
     named("segment 1: damaged");
     std::fs::write(&files[1], &contents[2]).unwrap();
     std::fs::write(&files[2], &contents[1]).unwrap();
-    named("segment 1 is segment 2 of stream");
+    named("segment 2 of stream");
     std::fs::remove_file(&files[3]).unwrap();
     named("segment 3 is missing");
     // The end of the archive, with all that tells of it: only this host remembers.
@@ -280,6 +368,106 @@ fn a_gap_is_an_alarm_wherever_one_looks() {
     let monitor = archive.cmd(&["monitor", &archive.store.root_url()]).run().expect(2);
     let line = monitor.stdout_text();
     assert!(line.contains("has a gap behind the newest backup"), "{line}");
+    // Once a backup lies behind it, it is history.
+    archive.back_up("one");
+    archive.write(3);
+    archive.catch_up();
+    let verified = json(&archive.verify().expect(0));
+    let server = &verified["servers"][0];
+    assert_eq!(server["gaps"].as_array().unwrap().len(), 0, "{server:#}");
+    assert_eq!(server["past_gaps"].as_array().unwrap().len(), 1, "{server:#}");
+    assert!(archive.list().contains("history that no backup needs"), "{}", archive.list());
+}
+
+#[test]
+fn a_program_runs_once_for_each_gap() {
+    let archive = Archive::new(Store::folder());
+    archive.write(5);
+    archive.catch_up();
+    for _ in 0..3 {
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.write(5);
+    }
+    let mut left = archive.server.sql("SHOW BINARY LOGS");
+    while !left.starts_with("bin.000003") {
+        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
+        left = archive.server.sql("SHOW BINARY LOGS");
+    }
+    let heard = archive.folder.path().join("heard");
+    let hook = format!("--on-gap=tee -a {}", heard.display());
+    let mut receiver = archive.receive(&[&hook]);
+    archive.wait(&mut receiver);
+    receiver.until("the program has run", || {
+        std::fs::read_to_string(&heard).is_ok_and(|text| text.ends_with('}'))
+    });
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    archive.write(5);
+    let mut receiver = archive.receive(&[&hook]);
+    archive.wait(&mut receiver);
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    // One document: the gap is not told again.
+    let told: Value = serde_json::from_slice(&std::fs::read(&heard).unwrap()).unwrap();
+    assert_eq!((told["what"].as_str(), told["server"].as_str()), (Some("gap"), Some("shop")));
+    assert!(told["reason"].as_str().unwrap().contains("has purged bin.000001"), "{told}");
+    let ran = archive.receive(&["--on-gap='"]).wait();
+    assert!(ran.code() != 0 && ran.stderr_text().contains("--on-gap"), "{}", ran.stderr_text());
+}
+
+#[test]
+fn a_gap_between_two_backups_is_no_history() {
+    let archive = Archive::new(Store::folder());
+    archive.write(5);
+    archive.catch_up();
+    archive.back_up("one");
+    archive.write(1);
+    archive.catch_up();
+    for _ in 0..3 {
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.write(5);
+    }
+    let mut left = archive.server.sql("SHOW BINARY LOGS");
+    while !left.starts_with("bin.000003") {
+        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
+        left = archive.server.sql("SHOW BINARY LOGS");
+    }
+    archive.catch_up();
+    archive.back_up("two");
+    let verified = json(&archive.verify().expect(7));
+    let server = &verified["servers"][0];
+    assert_eq!(server["gaps"].as_array().unwrap().len(), 1, "{server:#}");
+    assert!(server["backups"][0]["problem"].as_str().unwrap().contains("lost"), "{server:#}");
+    assert!(server["backups"][1]["problem"].is_null(), "{server:#}");
+}
+
+#[test]
+fn a_backup_that_the_archive_does_not_reach_is_reported_at_once() {
+    let archive = Archive::new(Store::folder());
+    archive.write(5);
+    archive.catch_up();
+    let said = archive.back_up("one").stderr_text();
+    assert!(!said.contains("archived log"), "{said}");
+    // The receiver does not run.
+    archive.write(5);
+    let said = archive.back_up("two").stderr_text();
+    assert!(said.contains("the archived log of shop cannot be replayed onto two"), "{said}");
+    assert!(said.contains("the archive ends at bin.000001:"), "{said}");
+    let root = archive.store.root_url();
+    let line = archive.cmd(&["monitor", &root, "--max-age=1h"]).run().expect(2).stdout_text();
+    assert!(line.contains("cannot be replayed onto the newest backup two"), "{line}");
+    archive.catch_up();
+    let line = archive.cmd(&["monitor", &root, "--max-age=1h"]).run().expect(0).stdout_text();
+    assert!(!line.contains("cannot be replayed"), "{line}");
+    // One that is at work is waited for.
+    let mut receiver = archive.receive(&[]);
+    archive.wait(&mut receiver);
+    archive.write(5);
+    let said = archive.back_up("three").stderr_text();
+    assert!(!said.contains("archived log"), "{said}");
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    let _ = archive.verify().expect(0);
 }
 
 #[test]
@@ -294,19 +482,10 @@ fn other_commands_know_the_archive_and_leave_it_alone() {
     let quiet = archive.cmd(&["check", &root, SERVER]).run().stdout_text();
     assert!(!quiet.contains("binlog"), "{quiet}");
     assert!(check(&["--binlog"]).contains("sync_binlog is not 1"));
-    let backup = |name: &str| {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args(["backup", SERVER, "--quiet"])
-            .args(archive.store.options())
-            .args([archive.store.url(name), "--".to_owned()])
-            .args(archive.server.backup_command())
-            .run()
-            .expect(0)
-    };
     archive.write(3);
     archive.catch_up();
-    let _ = backup("one");
-    let _ = backup("two");
+    let _ = archive.back_up("one");
+    let _ = archive.back_up("two");
     archive.write(3);
     archive.catch_up();
     assert!(check(&[]).contains("sync_binlog is not 1"));
@@ -414,11 +593,7 @@ fn the_page_of_the_format_shows_every_field() {
     let archive = Archive::new(Store::folder());
     archive.write(1);
     archive.catch_up();
-    let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["backup", SERVER, "--quiet", &archive.store.url("one"), "--"])
-        .args(archive.server.backup_command())
-        .run()
-        .expect(0);
+    archive.back_up("one");
     archive.catch_up();
     let page = std::fs::read_to_string(workspace().join("docs/reference/json/binlog.md")).unwrap();
     let example = page.split("```json\n").nth(1).unwrap().split("```").next().unwrap();

@@ -137,6 +137,7 @@ impl Shop {
     fn restore(&self, name: &str, stop: &str, options: &[&str]) -> Cmd {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["--no-defaults", "restore", &self.place(name)])
+            .env("STATE_DIRECTORY", self.scratch.join("nothing"))
             .args(self.key())
             .arg(format!("--until={stop}"))
             .args(options)
@@ -341,14 +342,181 @@ fn a_damaged_archive_is_refused_before_anything_is_written() {
     let _ = shop.refused("latest", "latest", &[]);
 }
 
-/// Makes all segments of an unsealed archive older by two hours, as if they had been received then.
-fn age(shop: &Shop) {
+/// The folder of the newest stream.
+fn newest_stream(shop: &Shop) -> PathBuf {
+    segments(shop).last().unwrap().parent().unwrap().to_owned()
+}
+
+#[test]
+fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
+    use xb_repo::archive::record::{FORMAT, Record};
+    use xb_repo::archive::stream::{Alive, At};
+
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    shop.wait_for(&receiver);
+    let (first, rows_first) = (shop.gtid(), shop.rows());
+    shop.server.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (2, 'two')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let stream = newest_stream(&shop);
+    let whole = std::fs::read(stream.join("alive")).unwrap();
+    // Who can write to the store removes the last log, and what tells of it.
+    let last = segments(&shop);
+    let (kept, removed) = last.split_at(last.len() - 2);
+    for file in removed {
+        std::fs::remove_file(file).unwrap();
+    }
+    std::fs::remove_file(stream.join("alive")).unwrap();
+    std::fs::remove_file(stream.join("end")).unwrap();
+    let text = shop.refused("latest", "latest", &[]);
+    assert!(text.contains("may have been removed"), "{text}");
+    assert!(text.contains("--accept-lost-end"), "{text}");
+    // Or writes another record, without the key.
+    let id = stream.file_name().unwrap().to_str().unwrap();
+    let forged = Alive {
+        format: FORMAT,
+        stream: id.to_owned(),
+        segments: kept.len() as u64,
+        head: "0".repeat(64),
+        position: At { log: "bin.000001".to_owned(), offset: 4 },
+        covered_until: Some(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2)),
+        written: jiff::Timestamp::now(),
+        trouble: None,
+    };
+    std::fs::write(stream.join("alive"), Record::encode(&forged, None).unwrap()).unwrap();
+    let text = shop.refused("latest", "latest", &[]);
+    assert!(text.contains("may have been removed"), "{text}");
+    // Nor does it tell that nothing happened until now.
+    let text = shop.refused("latest", &time(shop.now() + 3600), &[]);
+    assert!(text.contains("does not reach"), "{text}");
+    let keys = Keys::default().with_key(KeyBytes::new(KEY).unwrap());
+    let report = block_on(verify_archive(&shop.session(), "shop", &keys, None)).unwrap();
+    assert!(!report.is_undamaged(), "{report:#?}");
+    std::fs::remove_file(stream.join("alive")).unwrap();
+    let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "binlog", "list", shop.place("").trim_end_matches('/')])
+        .run()
+        .expect(0)
+        .stdout_text();
+    assert!(listed.contains("if nothing was removed behind it"), "{listed}");
+    // What is there can be reached, and what is left, if that is wanted.
+    let (rows, _) = shop.restored("latest", &first, &[]);
+    assert_eq!(rows, rows_first);
+    let (rows, _) = shop.restored("latest", "latest", &["--accept-lost-end"]);
+    assert_eq!(rows, rows_first);
+    // A record of more segments than there are.
+    std::fs::write(stream.join("alive"), whole).unwrap();
+    let text = shop.refused("latest", "latest", &[]);
+    assert!(text.contains("missing"), "{text}");
+}
+
+#[test]
+fn a_replay_whose_end_was_not_noted_is_finished_by_the_same_command() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    let at = shop.gtid();
+    shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let target = shop.scratch.join("new");
+    let mut running = shop.restore("latest", "latest", &[&into(&target)]).spawn();
+    running.until("the replay begins", || target.join("#sql-xb-replay").exists());
+    // The replay is proven, but its end cannot be noted, as if the program were killed then.
+    std::fs::create_dir(target.join("xb_until.json")).unwrap();
+    let ran = running.wait();
+    assert_ne!(ran.code(), 0);
+    assert!(ran.stderr_text().contains("run the same command again"), "{}", ran.stderr_text());
+    std::fs::remove_dir(target.join("xb_until.json")).unwrap();
+    let other = shop.restore("latest", &at, &[&into(&target)]).run();
+    assert_ne!(other.code(), 0);
+    assert!(other.stderr_text().contains("another backup or stop"), "{}", other.stderr_text());
+    let ran = shop.restore("latest", "latest", &[&into(&target)]).run().expect(0);
+    assert!(ran.stderr_text().contains("has replayed everything"), "{}", ran.stderr_text());
+    assert!(ran.stderr_text().contains("begins a new history"), "{}", ran.stderr_text());
+    let position = std::fs::read_to_string(target.join("xtrabackup_binlog_info")).unwrap();
+    assert!(position.contains(&shop.gtid()), "{position}");
+    assert!(target.join("xb_until.json").is_file() && !target.join("#sql-xb-replay").exists());
+    let ran = shop.restore("latest", "latest", &[&into(&target)]).run().expect(0);
+    assert!(ran.stderr_text().contains("has finished everything"), "{}", ran.stderr_text());
+    let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
+    assert_eq!(server.sql(ROWS), shop.rows());
+}
+
+#[test]
+fn data_that_a_server_has_changed_after_its_replay_is_left_alone() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let target = shop.scratch.join("new");
+    let mut running = shop.restore("latest", "latest", &[&into(&target)]).spawn();
+    running.until("the replay begins", || target.join("#sql-xb-replay").exists());
+    std::fs::create_dir(target.join("xb_until.json")).unwrap();
+    assert_ne!(running.wait().code(), 0);
+    std::fs::remove_dir(target.join("xb_until.json")).unwrap();
+    let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
+    server.sql("INSERT INTO d.t VALUES (7, 'of its own')");
+    drop(server);
+    let ran = shop.restore("latest", "latest", &[&into(&target)]).run();
+    assert_ne!(ran.code(), 0);
+    assert!(ran.stderr_text().contains("has written to it since"), "{}", ran.stderr_text());
+    assert!(ran.stderr_text().contains("remove the target"), "{}", ran.stderr_text());
+}
+
+#[test]
+fn a_backup_whose_position_is_wrong_is_named() {
+    use xb_repo::manifest::Manifest;
+
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let verify = || block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None));
+    let report = verify().unwrap();
+    assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
+    let path = shop.scratch.join("shop/.xb-catalog/full");
+    let good = std::fs::read(&path).unwrap();
+    let manifest = Manifest::decode(&good).unwrap().manifest;
+    let noted = manifest.source.binlog_pos.clone().unwrap();
+    let (offset, gtids) = (noted.position().unwrap().offset(), noted.gtids().unwrap().to_string());
+    let (domain, sequence) = gtids.rsplit_once('-').unwrap();
+    let next = format!("{domain}-{}", sequence.parse::<u64>().unwrap() + 1);
+    for (from, to, what) in [
+        (offset.to_string(), (offset - 10).to_string(), "is no boundary of events"),
+        (gtids.clone(), next, "but there the archive has"),
+    ] {
+        let text = noted.as_str().replace(&format!("'{from}'"), &format!("'{to}'"));
+        let mut moved = manifest.clone();
+        moved.source.binlog_pos = Some(text.into());
+        std::fs::write(&path, moved.encode(None).unwrap()).unwrap();
+        let report = verify().unwrap();
+        let named = report.problems.iter().any(|problem| problem.contains(what));
+        assert!(named && !report.is_undamaged(), "{what}: {report:#?}");
+    }
+}
+
+/// Makes all segments of an unsealed archive older by two hours, as if they had been received then. Returns the folder
+/// and the heads of each stream.
+fn age(shop: &Shop) -> Vec<(PathBuf, Vec<Vec<u8>>)> {
     use xb_repo::archive::record::{Record, digest, front};
     use xb_repo::archive::segment::SegmentHead;
     use xb_repo::archive::stream::{Alive, End};
 
+    let mut aged = Vec::new();
     for stream in std::fs::read_dir(shop.scratch.join("shop/.xb-binlog/shop")).unwrap() {
         let folder = stream.unwrap().path();
+        let mut heads = Vec::new();
         let mut previous = digest(&std::fs::read(folder.join("head")).unwrap());
         for number in 0_u64.. {
             let path = folder.join(format!("{number:012}"));
@@ -360,6 +528,7 @@ fn age(shop: &Shop) {
             let text = Record::encode(&head, None).unwrap();
             previous = digest(&text);
             std::fs::write(&path, [&text, &bytes[len..]].concat()).unwrap();
+            heads.push(text);
         }
         let alive = folder.join("alive");
         let mut content = Record::<Alive>::decode(&std::fs::read(&alive).unwrap()).unwrap().content;
@@ -369,6 +538,38 @@ fn age(shop: &Shop) {
         let mut content = Record::<End>::decode(&std::fs::read(&end).unwrap()).unwrap().content;
         content.head = previous;
         std::fs::write(&end, Record::encode(&content, None).unwrap()).unwrap();
+        for file in std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()) {
+            if file.file_name().unwrap().to_str().unwrap().starts_with(".heads-") {
+                std::fs::remove_file(file).unwrap();
+            }
+        }
+        aged.push((folder, heads));
+    }
+    aged
+}
+
+/// Writes a roll-up of these heads.
+fn roll_up(folder: &Path, heads: &[Vec<u8>]) {
+    use xb_pipeline::filter::{SealFile, write_stream};
+
+    let slots = KeySlots::default();
+    let compress = "zstd".parse().unwrap();
+    let settings = SealFile { key_slots: &slots, compress, threads: 1, raw: true };
+    let (mut object, text) = (Vec::new(), std::io::Cursor::new(heads.concat()));
+    let observer = xb_pipeline::Observer::default();
+    write_stream(text, &mut object, None, &settings, &observer).unwrap();
+    let span = (0, heads.len() as u64 - 1);
+    std::fs::write(folder.join(xb_repo::archive::names::rollup_name(span)), object).unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let into = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &into),
+            false => drop(std::fs::copy(entry.path(), into).unwrap()),
+        }
     }
 }
 
@@ -388,7 +589,10 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     shop.server.sql("INSERT INTO d.t VALUES (7, 'x')");
     shop.wait_for(&receiver);
     receiver.stop();
-    age(&shop);
+    let true_ones = shop.scratch.join("true");
+    let archive = shop.scratch.join("shop/.xb-binlog");
+    copy_folder(&archive, &true_ones);
+    let aged = age(&shop);
     let prune = |options: &[&str]| {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["--no-defaults", "prune", shop.place("").trim_end_matches('/')])
@@ -399,6 +603,21 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     let all = segments(&shop);
     let (rows, _) = shop.restored("one", "latest", &[]);
     assert_eq!(rows, shop.rows());
+    // A roll-up alone tells that the segments are old.
+    let all_aged = shop.scratch.join("aged");
+    std::fs::rename(&archive, &all_aged).unwrap();
+    copy_folder(&true_ones, &archive);
+    for (folder, heads) in &aged {
+        roll_up(folder, heads);
+    }
+    let text = prune(&["--keep-last=1"]).stderr_text();
+    assert!(text.contains("its head is not that of its roll-up"), "{text}");
+    assert_eq!(segments(&shop), all);
+    std::fs::remove_dir_all(&archive).unwrap();
+    std::fs::rename(&all_aged, &archive).unwrap();
+    for (folder, heads) in &aged {
+        roll_up(folder, heads);
+    }
     // As long as the older one is kept, its log is.
     let text = prune(&["--keep-last=2", "--yes"]).stderr_text();
     assert!(!text.contains("binary log"), "{text}");

@@ -29,6 +29,7 @@ mod small_file;
 mod until;
 mod until_error;
 mod verify;
+mod whole_file;
 mod write;
 
 pub use admin::copy::copy;
@@ -48,6 +49,7 @@ pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{FileEntry, ShowRequest, Shown, show, show_slots};
 pub use archive_error::ArchiveError;
+pub use binlog::coverage::{Coverage, coverage};
 pub use binlog::notice::Notice;
 pub use binlog::overview::{ArchiveState, archive_states};
 pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs};

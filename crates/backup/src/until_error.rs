@@ -49,6 +49,12 @@ pub enum UntilError {
         /// What is wrong.
         what: String,
     },
+    /// The archive may lack its end.
+    #[error("{what}")]
+    LostEnd {
+        /// What is missing, or not known.
+        what: String,
+    },
     /// A segment cannot be read, or is not what its head says.
     #[error("stream {stream}, segment {number}: {what}")]
     Segment {
@@ -69,6 +75,14 @@ pub enum UntilError {
         stop: String,
         /// Position up to which the log was read.
         end: LogPosition,
+    },
+    /// The data has another replay's end.
+    #[error("{}: an earlier replay onto this data has finished, with another backup or stop{at}", target.display())]
+    OtherReplay {
+        /// The data directory.
+        target: std::path::PathBuf,
+        /// Where it ended, as text; may be empty.
+        at: String,
     },
     /// The server program is not of the series of the origin.
     #[error("the server program is {found}, but the backup or its log is of {expected}")]
@@ -117,6 +131,9 @@ impl UntilError {
             Self::Stream { .. } | Self::Segment { .. } => {
                 Some("run `binlog verify`, which names everything that is wrong with the archive")
             }
+            Self::LostEnd { .. } => Some(
+                "start the receiver, which continues the archive; or restore what is left with --accept-lost-end",
+            ),
             Self::Series { .. } => Some(
                 "install the server of that series, or name it with --mysqld; --upgrade replays with a newer one",
             ),
@@ -126,6 +143,13 @@ impl UntilError {
             Self::Logs(RelayError::LeftOutDdl(_)) => Some(
                 "add --exclude-ddl if no later transaction needs what it defines; the replay stops at the first that does",
             ),
+            Self::OtherReplay { .. } => Some(
+                "run that command again, with this position as --until: only its end is left to be noted; or remove the target directory, and run this one again",
+            ),
+            Self::Replay(ReplayError::Changed(_)) => Some(
+                "use the data as it is, or remove the target directory, and run the same command again",
+            ),
+            Self::Replay(ReplayError::NotSettled { .. }) => Some("run the same command again"),
             Self::Replay(error) if !error.is_data_untouched() => {
                 Some("remove the target directory, and run the same command again")
             }

@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 use xb_backup::parsers::listing;
 use xb_repo::archive::record::{Content, Record, front};
+use xb_repo::archive::rollup::heads;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::{Alive, End, StreamHead};
 use xb_repo::claim::has_claim_phase;
@@ -50,6 +51,40 @@ fn archive_record<T: Content + PartialEq + std::fmt::Debug>(data: &[u8]) {
     let Ok(record) = Record::<T>::decode(&signed(data)) else { return };
     let Ok(again) = Record::encode(&record.content, None) else { return };
     assert_eq!(Record::<T>::decode(&again).expect("our own").content, record.content);
+}
+
+/// The stream of the heads in seeds.
+const STREAM: &str = "00000000000000000000000000000000";
+
+/// Any text as the heads of a roll-up, its first byte their number: no panic, and what is accepted is heads of this
+/// stream in their order, whose bytes are all of the text.
+pub(crate) fn rollup(data: &[u8]) {
+    let Some((last, text)) = data.split_first() else { return };
+    let last = u64::from(*last);
+    let _ = heads(text, STREAM, (1, last));
+    let Ok(found) = heads(text, STREAM, (0, last)) else { return };
+    assert_eq!(found.iter().map(|(_, len)| *len).sum::<u64>(), text.len() as u64);
+    for (number, (head, _)) in (0..).zip(&found) {
+        assert_eq!((head.content.number, &*head.content.stream), (number, STREAM));
+    }
+    assert_eq!(found.len() as u64, last + 1);
+}
+
+pub(crate) fn rollup_seeds() -> Vec<Vec<u8>> {
+    let seeds = record_seeds();
+    let is_head = |text: &&Vec<u8>| Record::<SegmentHead>::decode(&signed(text)).is_ok();
+    let segment = seeds.iter().find(is_head).expect("a seed");
+    let mut head = Record::<SegmentHead>::decode(&signed(segment)).expect("a head").content;
+    let mut text = Vec::new();
+    let mut seeds = vec![vec![0]];
+    for number in 0..3 {
+        head.number = number;
+        let record = Record::encode(&head, None).expect("our own");
+        head.previous = xb_repo::archive::record::digest(&record);
+        text.extend_from_slice(&record);
+        seeds.push([&[number as u8], &text[..]].concat());
+    }
+    seeds
 }
 
 /// Any listing of a name, one object a line with its size in front: no panic.

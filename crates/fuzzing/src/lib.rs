@@ -53,6 +53,7 @@ pub const TARGETS: [Target; 28] = [
     Target { name: "envelope_open", run: keys::keys_object, seeds: keys::keys_object_seeds },
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },
     Target { name: "records", run: catalogue::records, seeds: catalogue::record_seeds },
+    Target { name: "archive_rollup", run: catalogue::rollup, seeds: catalogue::rollup_seeds },
     Target { name: "object_names", run: catalogue::names, seeds: catalogue::name_seeds },
     Target { name: "listing_page", run: listings::page, seeds: listings::seeds },
     Target { name: "option_file", run: commands::option_file, seeds: commands::file_seeds },

@@ -66,7 +66,8 @@ fn run() -> Result<(), Failure> {
             bytes = written;
         }
     };
-    let mut watch = Watch { progress: &mut progress, is_cancelled: &|| false };
+    let mut watch =
+        Watch { progress: &mut progress, is_cancelled: &|| false, note: &|_| Vec::new() };
     let report = xb_replay::replay(&request, Pieces::new(logs, position), &mut watch)?;
     println!("{report:#?}");
     println!("{bytes} {:.3}", report.applied_in.as_secs_f64());

@@ -38,6 +38,19 @@ pub enum ReplayError {
          backup again", .0.display()
     )]
     Interrupted(PathBuf),
+    /// The data is not as a finished replay has left it.
+    #[error(
+        "{}: an earlier replay onto this data has finished, and a server has written to it since", .0.display()
+    )]
+    Changed(PathBuf),
+    /// The directory of a finished replay cannot be removed.
+    #[error("{}: {source}", path.display())]
+    NotSettled {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The data directory names files outside of it.
     #[error(
         "{}: it names a file outside of the data directory, possibly that of a running server: remove \
@@ -113,6 +126,8 @@ impl ReplayError {
             | Self::NotStarted(_)
             | Self::Cancelled => true,
             Self::Interrupted(_)
+            | Self::Changed(_)
+            | Self::NotSettled { .. }
             | Self::Server(_)
             | Self::Statement { .. }
             | Self::Transaction { .. }

@@ -12,6 +12,9 @@
 //! What does not end well leaves data that is of no more use: a server that failed, or was killed, is
 //! never continued. [`ReplayError::is_data_untouched`] tells whether the data directory has to be made
 //! again.
+//!
+//! After a success, the caller's note ([`Watch::note`]) stays in the directory of the replay until
+//! [`settle`]: a caller that is killed before it has noted the end finds it there ([`unsettled`]).
 
 mod applier;
 mod error;
@@ -23,7 +26,7 @@ mod settings;
 mod status;
 
 pub use error::ReplayError;
-pub use place::check_untouched;
+pub use place::{check_untouched, settle, unsettled};
 pub use replay::replay;
 pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
 pub use settings::{ORIGIN_SETTINGS, origin_options};

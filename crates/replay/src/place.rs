@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::ReplayError;
@@ -11,6 +12,8 @@ use crate::error::ReplayError;
 const NAME: &str = "#sql-xb-replay";
 /// Mark in it that the server has been started, so that the data is no longer what it was.
 const BEGUN: &str = "begun";
+/// What was replayed, once that is durable.
+const DONE: &str = "done";
 /// Where a replica keeps its state, in the data directory.
 const REPLICA_FILES: [&str; 3] = ["master.info", "relay-log.info", "multi-master.info"];
 
@@ -23,6 +26,52 @@ pub fn check_untouched(data: &Path) -> Result<(), ReplayError> {
         true => Err(ReplayError::Interrupted(data.to_owned())),
         false => Ok(()),
     }
+}
+
+/// What a finished replay onto this data has left for its caller ([`Watch::note`](crate::Watch::note)). `None`
+/// if there was none, or its end is settled.
+///
+/// # Errors
+/// [`ReplayError::Changed`] if the data is not as the replay has left it; [`ReplayError::File`].
+pub fn unsettled(data: &Path) -> Result<Option<Vec<u8>>, ReplayError> {
+    let path = data.join(NAME).join(DONE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(&path)(error)),
+    };
+    let stamp = engine_stamp(data).map_err(failed(data))?;
+    let note = text.strip_prefix(stamp.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n"));
+    match note {
+        Some(note) => Ok(Some(note.to_vec())),
+        None => Err(ReplayError::Changed(data.to_owned())),
+    }
+}
+
+/// Settles the end of a replay: its caller has noted what it has to, durably.
+///
+/// # Errors
+/// [`ReplayError::NotSettled`]; nothing is lost, and another try may succeed.
+pub fn settle(data: &Path) -> Result<(), ReplayError> {
+    let own = data.join(NAME);
+    remove_tree(&own)
+        .and_then(|()| File::open(data)?.sync_all())
+        .map_err(|source| ReplayError::NotSettled { path: own, source })
+}
+
+/// Lengths and times of the files of the engines: a server makes one when it starts, and writes others when it stops.
+fn engine_stamp(data: &Path) -> io::Result<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(data)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("ib") || name.starts_with("aria_log") {
+            let meta = entry.metadata()?;
+            found.push(format!("{name} {} {}.{}", meta.len(), meta.mtime(), meta.mtime_nsec()));
+        }
+    }
+    found.sort();
+    Ok(found.join(" "))
 }
 
 /// The directory of a replay, with relay logs and the server's small files.
@@ -67,8 +116,8 @@ impl Place {
         Ok(())
     }
 
-    /// Makes the data durable, and removes the directory, the mark last.
-    pub(crate) fn end(self) -> Result<(), ReplayError> {
+    /// Makes the data durable, and replaces the mark by the caller's note, the last of what is in the directory.
+    pub(crate) fn end(self, note: &[u8]) -> Result<(), ReplayError> {
         let sync = || rustix::fs::syncfs(File::open(&self.data)?).map_err(io::Error::from);
         let remove = || {
             for entry in fs::read_dir(&self.own)? {
@@ -77,7 +126,10 @@ impl Place {
                     remove_tree(&entry.path())?;
                 }
             }
-            remove_tree(&self.own)
+            let begun = self.own.join(BEGUN);
+            fs::write(&begun, [engine_stamp(&self.data)?.as_bytes(), b"\n", note].concat())?;
+            File::open(&begun)?.sync_all()?;
+            fs::rename(&begun, self.own.join(DONE))
         };
         let done = sync().and_then(|()| remove()).and_then(|()| sync());
         done.map_err(|source| ReplayError::NotDurable { path: self.data, source })

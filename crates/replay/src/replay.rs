@@ -21,7 +21,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// First all pieces become relay logs, in the directory `#sql-xb-replay` of the data directory, which
 /// needs room for them. Nothing else is changed until the last piece has arrived and the whole plan was
 /// found to hold. Then the server applies them. On success, the data has exactly the planned
-/// transactions, its `gtid_slave_pos` names them, it is no replica, and it is durable.
+/// transactions, its `gtid_slave_pos` names them, it is no replica, and it is durable; call [`settle`] once its
+/// end is noted.
+///
+/// [`settle`]: crate::settle
 ///
 /// # Errors
 /// All of [`ReplayError`]. Unless [`ReplayError::is_data_untouched`], the data is of no more use.
@@ -84,9 +87,8 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         .map_err(|error| ReplayError::Statement { doing: "removing our account", error })?;
     drop(client);
     server.stop(|| (watch.is_cancelled)())?;
-    place.end()?;
     let end = files.end;
-    Ok(ReplayReport {
+    let mut report = ReplayReport {
         gtids: end.gtids,
         position: end.reached.unwrap_or_else(|| request.position.clone()),
         transactions: end.transactions,
@@ -98,7 +100,10 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         unconfined,
         applied_in,
         seconds: begin.elapsed(),
-    })
+    };
+    place.end(&(watch.note)(&report))?;
+    report.seconds = begin.elapsed();
+    Ok(report)
 }
 
 /// The last column, which has the whole name.

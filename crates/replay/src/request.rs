@@ -71,6 +71,9 @@ pub struct Watch<'a> {
     pub progress: &'a mut dyn FnMut(Progress),
     /// Whether the replay is to be given up. The server is killed then.
     pub is_cancelled: &'a dyn Fn() -> bool,
+    /// What [`unsettled`](crate::unsettled) returns after a success, until [`settle`](crate::settle). Called
+    /// with all but the time of the whole replay.
+    pub note: &'a dyn Fn(&ReplayReport) -> Vec<u8>,
 }
 
 impl fmt::Debug for Watch<'_> {

@@ -159,7 +159,7 @@ fn stream(
     }
     let stated = segments.len() as u64;
     let covered_until = covered.map(|time| Timestamp::from_second(time).unwrap());
-    Stream { head, segments, stated, floor: None, covered_until }
+    Stream { head, segments, stated, shows_end: true, floor: None, covered_until }
 }
 
 /// Streams, each of which follows some segment of the one before it, the last with everything.

@@ -20,7 +20,7 @@ pub(crate) struct BinlogArgs {
 pub(crate) enum BinlogCommand {
     /// Receive a server's binary log as a replica does, and archive it until a signal ends this
     #[command(after_help = examples::BINLOG_RECEIVE)]
-    Receive(ReceiveArgs),
+    Receive(Box<ReceiveArgs>),
     /// List archives: how far they reach, gaps, and what each backup can be restored to
     #[command(after_help = examples::BINLOG_LIST)]
     List(ArchiveListArgs),
@@ -82,6 +82,9 @@ pub(crate) struct ReceiveArgs {
     /// Post the state to this address every minute, while the log is received and stored
     #[arg(long = "binlog-heartbeat-url", value_name = "URL")]
     pub(crate) heartbeat_url: Option<Secret>,
+    /// Run this program when a gap or a branch begins, with what is known of it on its standard input; repeatable
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) on_gap: Vec<String>,
     /// Name in metrics [default: the name of @REPOSITORY, else ROOT]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,

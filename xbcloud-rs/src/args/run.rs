@@ -87,6 +87,9 @@ pub(crate) struct MonitorArgs {
     /// Maximum age of the end of an archived binary log, such as 15m
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = span)]
     pub(crate) max_binlog_age: Duration,
+    /// Maximum age of the state to which a trial has replayed an archived binary log, such as 8d
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub(crate) max_binlog_proof_age: Option<Duration>,
     /// Level from which a verification counts as a proof
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "checksum")]
     #[arg(hide_possible_values = true)]

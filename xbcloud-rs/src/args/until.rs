@@ -1,5 +1,7 @@
 //! Options of a restore to a stop.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use xb_backup::{Gtid, ReplayOptions};
 use xb_repo::archive::plan::Stop;
@@ -20,6 +22,14 @@ pub(crate) struct UntilOptions {
     /// Leave out also transactions that change definitions, such as DROP TABLE
     #[arg(long, requires = "exclude_gtid", help_heading = "Replay")]
     pub(crate) exclude_ddl: bool,
+    /// Directory in which a receiver on this host records its last segment, compared with the end of
+    /// the archive for --until=latest [default: as for `binlog receive`]
+    #[arg(long, value_name = "DIR", requires = "until", hide_short_help = true)]
+    #[arg(help_heading = "Replay")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// With --until=latest: restore what is left of an archive that may have lost its end
+    #[arg(long, requires = "until", hide_short_help = true, help_heading = "Replay")]
+    pub(crate) accept_lost_end: bool,
     #[command(flatten, next_help_heading = "Private server")]
     pub(crate) replay: ReplayOptions,
 }

@@ -15,11 +15,25 @@ pub(crate) struct FoundArchive {
     pub(crate) silent: Option<Duration>,
     /// Why logs are lost behind the newest backup, if so.
     pub(crate) gap: Option<String>,
+    /// Name of the newest backup, and why the archive does not have its position, if so.
+    pub(crate) uncovered: Option<(String, String)>,
+    /// Age of the newest state to which a trial has replayed it.
+    pub(crate) proven: Option<Duration>,
+}
+
+/// Limits for an archive; a limit that is not set is not checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ArchiveLimits {
+    /// Largest age of its end, and of its last sign of life.
+    pub(crate) age: Option<Duration>,
+    /// Largest age of the state to which a trial has replayed it.
+    pub(crate) proof_age: Option<Duration>,
 }
 
 /// Judges an archive; without a limit, its age is not checked.
-pub(crate) fn judge_archive(found: &FoundArchive, limit: Option<Duration>) -> Remarks {
+pub(crate) fn judge_archive(found: &FoundArchive, limits: ArchiveLimits) -> Remarks {
     let mut remarks = Remarks::default();
+    let limit = limits.age;
     let name = format!("the archived log of {}", found.server);
     let is_late = |age: Option<Duration>| limit.is_some_and(|limit| age.is_none_or(|a| a > limit));
     let limit = limit.map_or_else(String::new, |limit| format!(", the limit is {}", span(limit)));
@@ -42,6 +56,25 @@ pub(crate) fn judge_archive(found: &FoundArchive, limit: Option<Duration>) -> Re
             .critical
             .push(format!("{name} has a gap behind the newest backup ({reason}): take a backup"));
     }
+    match (found.proven, limits.proof_age) {
+        (Some(age), Some(limit)) if age > limit => remarks.critical.push(format!(
+            "{name} is proven up to {} ago, the limit is {}",
+            span(age),
+            span(limit)
+        )),
+        (Some(age), _) => remarks.good.push(format!("{name} is proven up to {} ago", span(age))),
+        (None, Some(_)) => {
+            remarks.critical.push(format!(
+                "{name} was never replayed by a trial: run verify --level=restore --until=latest"
+            ));
+        }
+        (None, None) => {}
+    }
+    if let Some((backup, what)) = &found.uncovered {
+        remarks
+            .critical
+            .push(format!("{name} cannot be replayed onto the newest backup {backup}: {what}"));
+    }
     remarks
 }
 
@@ -58,15 +91,18 @@ mod tests {
             behind: Some(minute),
             silent: Some(minute),
             gap: None,
+            uncovered: None,
+            proven: None,
         };
         let backup = Found {
             last: Some("n".to_owned()),
             newest: Some(("n".to_owned(), minute)),
             ..Found::default()
         };
-        let verdict = |archive: &FoundArchive, limit: Option<Duration>| {
-            let limits = Limits { archive_age: limit, ..Limits::default() };
-            judge("r", std::slice::from_ref(&backup), std::slice::from_ref(archive), limits)
+        let verdict = |found: &FoundArchive, limit: Option<Duration>| {
+            let archive = ArchiveLimits { age: limit, proof_age: None };
+            let limits = Limits { archive, ..Limits::default() };
+            judge("r", std::slice::from_ref(&backup), std::slice::from_ref(found), limits)
         };
         let limit = Some(minute * 15);
         let fine = verdict(&good, limit);
@@ -77,6 +113,14 @@ mod tests {
         let silent = FoundArchive { silent: Some(minute * 16), ..good.clone() };
         assert!(verdict(&silent, limit).line.contains("no receiver for 16m, the limit is 15m"));
         assert_eq!(verdict(&FoundArchive { behind: None, ..good.clone() }, limit).code, 2);
+        let proof = |proven: Option<Duration>| {
+            let limits = ArchiveLimits { age: limit, proof_age: Some(minute * 60) };
+            judge_archive(&FoundArchive { proven, ..good.clone() }, limits).critical.len()
+        };
+        assert_eq!((proof(Some(minute)), proof(Some(minute * 61)), proof(None)), (0, 1, 1));
+        let uncovered = Some(("n".to_owned(), "it ends before".to_owned()));
+        let uncovered = verdict(&FoundArchive { uncovered, ..good.clone() }, limit);
+        assert!(uncovered.code == 2 && uncovered.line.contains("backup n: it ends before"));
         let gap = FoundArchive { gap: Some("purged".to_owned()), ..good };
         let gap = verdict(&gap, limit);
         assert!(gap.code == 2 && gap.line.contains("(purged): take a backup"), "{}", gap.line);

@@ -71,6 +71,13 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
             "Whether the last backup is an increment whose server has written no checkpoint since its base.",
             u8::from(stage.details["stuck_lsn"].is_u64()),
         );
+        if let Some(archived) = stage.details["archived"].as_bool() {
+            text.one(
+                "xbcloud_backup_archived",
+                "Whether the archived binary log can be replayed onto the last backup.",
+                u8::from(archived),
+            );
+        }
     }
     if let Some((stage, finished)) = result.succeeded("verify").zip(result.finished) {
         let level = stage.details["reached"].as_str().unwrap_or("none");
@@ -81,6 +88,14 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
             &format!(",level=\"{}\"", escaped(level)),
             &finished.as_second().to_string(),
         );
+        let until = stage.details["proven_until"].as_str();
+        if let Some(until) = until.and_then(|until| until.parse::<jiff::Timestamp>().ok()) {
+            text.one(
+                "xbcloud_verify_proven_until_timestamp_seconds",
+                "Time up to which the verification has replayed the archived binary log.",
+                until.as_second(),
+            );
+        }
     }
     text.out
 }
@@ -176,6 +191,27 @@ mod tests {
         result.stage("verify", StageStatus::Ok, 1.0, json!({ "reached": "checksum" }));
         result.end("2026-11-22T03:15:20Z".parse().unwrap(), 0, None);
         result
+    }
+
+    #[test]
+    fn what_is_known_of_the_archived_log_is_shown() {
+        let text = metrics(&good(), None);
+        assert!(!text.contains("xbcloud_backup_archived") && !text.contains("proven_until"));
+        let mut result = good();
+        result.stages[0].details["archived"] = json!(false);
+        result.stages[1].details["proven_until"] = json!("2026-11-22T03:00:00Z");
+        let text = metrics(&result, None);
+        check(&text);
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with("xbcloud_backup_archived{") && line.ends_with(" 0"))
+        );
+        let until = format!(
+            "}} {}\n",
+            "2026-11-22T03:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second()
+        );
+        let name = "xbcloud_verify_proven_until_timestamp_seconds{";
+        assert!(text.contains(name) && text.contains(&until), "{text}");
     }
 
     /// The format's rules: HELP and TYPE before the samples of a name, each name in one block,

@@ -18,7 +18,7 @@ mod receiver;
 mod remarks;
 mod result;
 
-pub(crate) use self::archive::FoundArchive;
+pub(crate) use self::archive::{ArchiveLimits, FoundArchive};
 pub(crate) use self::heartbeat::send_heartbeat;
 pub(crate) use self::hook::run_hook;
 pub(crate) use self::metrics::metrics;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::job::archive::{FoundArchive, judge_archive};
+use crate::job::archive::{ArchiveLimits, FoundArchive, judge_archive};
 use crate::job::remarks::{Remarks, span};
 
 /// Facts about the backups of one server in a repository.
@@ -38,8 +38,8 @@ pub(crate) struct Limits {
     pub(crate) age: Option<Duration>,
     /// Largest age of the newest proof.
     pub(crate) proof_age: Option<Duration>,
-    /// Largest age of the end of an archive of binary logs, and of its last sign of life.
-    pub(crate) archive_age: Option<Duration>,
+    /// Of an archive of binary logs.
+    pub(crate) archive: ArchiveLimits,
 }
 
 /// Judgement of a monitor.
@@ -81,7 +81,7 @@ pub(crate) fn judge(
         all.good.extend(remarks.good.into_iter().map(named));
     }
     for archive in archives {
-        let remarks = judge_archive(archive, limits.archive_age);
+        let remarks = judge_archive(archive, limits.archive);
         all.critical.extend(remarks.critical);
         all.good.extend(remarks.good);
     }
@@ -168,7 +168,9 @@ fn data(servers: &[Found], archives: &[FoundArchive], limits: Limits) -> String 
     let proven = servers.iter().filter_map(|found| found.proven.as_ref());
     add("proof_age", proven.map(|(_, _, age)| *age).max(), limits.proof_age);
     let behind = archives.iter().filter_map(|found| found.behind).max();
-    add("binlog_age", behind, limits.archive_age);
+    add("binlog_age", behind, limits.archive.age);
+    let proven = archives.iter().filter_map(|found| found.proven).max();
+    add("binlog_proof_age", proven, limits.archive.proof_age);
     data.join(" ")
 }
 
@@ -206,8 +208,8 @@ mod tests {
 
     #[test]
     fn ages_are_compared_with_their_limits() {
-        let limits =
-            Limits { age: Some(HOUR * 26), proof_age: Some(HOUR * 24 * 8), archive_age: None };
+        let (age, proof_age) = (Some(HOUR * 26), Some(HOUR * 24 * 8));
+        let limits = Limits { age, proof_age, ..Limits::default() };
         let state = |found: &Found| {
             let verdict = judge_all("shop", from_ref(found), limits);
             assert_eq!(verdict.line.lines().count(), 1);

@@ -34,6 +34,8 @@ pub enum Notice {
     Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.
     StoreAway(String),
+    /// A roll-up of heads was not stored, because of this: reading the archive takes more requests.
+    NotRolledUp(String),
     /// The store takes segments again.
     StoreBack,
     /// The connection ended, and another one will be tried.

@@ -5,7 +5,10 @@ use xb_repo::archive::listing::servers;
 use xb_repo::archive::newest::{Outline, outlines};
 use xb_repo::archive::stream::Begins;
 use xb_repo::error::RepoError;
+use xb_repo::names::BackupName;
 use xb_repo::root::Root;
+
+use crate::binlog::coverage::{Coverage, covers_now};
 
 /// The archive of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,24 +22,54 @@ pub struct ArchiveState {
     pub alive: Option<Timestamp>,
     /// When streams began behind a gap, and why.
     pub gaps: Vec<(Timestamp, String)>,
+    /// Why the archive does not have the position of the newest backup, and its name, if so.
+    pub uncovered: Option<(String, String)>,
 }
 
-/// Reads how far the archive of each server reaches. Takes three requests for each stream, and few more for each
-/// server; segments are not listed. What they state is not authenticated.
+/// Reads how far the archive of each server reaches, and whether it has the position of the server's newest
+/// backup, whose name `newest` returns. Takes three requests for each stream, and few more for each server;
+/// segments are not listed. What they state is not authenticated.
 ///
 /// # Errors
 /// [`RepoError::Store`] if the store cannot be listed or reached.
-pub async fn archive_states(root: &Root) -> Result<Vec<ArchiveState>, RepoError> {
+pub async fn archive_states(
+    root: &Root,
+    newest: impl Fn(&str) -> Option<BackupName>,
+) -> Result<Vec<ArchiveState>, RepoError> {
     let mut states = Vec::new();
     for server in servers(root).await? {
         match outlines(root, &server).await {
-            Ok(found) => states.push(state(root, server, &found).await?),
+            Ok(found) => {
+                let mut state = state(root, server, &found).await?;
+                if let Some(name) = newest(&state.server) {
+                    state.uncovered = uncovered(root, &state.server, &name).await?;
+                }
+                states.push(state);
+            }
             // A folder that is no archive.
             Err(RepoError::Name(_)) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(states)
+}
+
+async fn uncovered(
+    root: &Root,
+    server: &str,
+    name: &BackupName,
+) -> Result<Option<(String, String)>, RepoError> {
+    let manifest = match root.manifest(name).await {
+        Ok(manifest) => manifest,
+        // That is for the listing to say.
+        Err(error) if error.is_of_one_object() => None,
+        Err(error) => return Err(error),
+    };
+    let Some(manifest) = manifest else { return Ok(None) };
+    Ok(match covers_now(root, server, &manifest).await? {
+        Some(Coverage::Uncovered(what)) => Some((name.to_string(), what)),
+        Some(Coverage::Covered) | None => None,
+    })
 }
 
 async fn state(root: &Root, server: String, found: &[Outline]) -> Result<ArchiveState, RepoError> {
@@ -59,5 +92,6 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
         }
     });
     let gaps = gaps.collect();
-    Ok(ArchiveState { server, stored_until, alive: records().map(|a| a.written).max(), gaps })
+    let alive = records().map(|alive| alive.written).max();
+    Ok(ArchiveState { server, stored_until, alive, gaps, uncovered: None })
 }

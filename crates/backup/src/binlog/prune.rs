@@ -8,10 +8,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use xb_repo::archive::listing::{Found, servers, streams};
-use xb_repo::archive::names::{floor_name, segment_name, server_folder, stream_folder};
+use xb_repo::archive::listing::{Found, is_stored, servers, streams};
+use xb_repo::archive::names::{
+    floor_name, rollup_name, segment_name, server_folder, stream_folder,
+};
 use xb_repo::archive::plan::{Base, Stream, reach};
 use xb_repo::archive::record::{FORMAT, Record};
+use xb_repo::archive::rollup::Span;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Floor;
 use xb_repo::error::RepoError;
@@ -58,6 +61,8 @@ struct Removal {
     floor: Floor,
     /// Numbers of the segments.
     numbers: Vec<u64>,
+    /// Roll-ups of nothing but such segments.
+    rollups: Vec<Span>,
 }
 
 /// The kept backups of a ROOT: all of `sound` but those that go.
@@ -87,9 +92,28 @@ pub async fn plan_log_prune(
     let mut verdicts = Vec::new();
     for server in session.cancel.or(to_backup(servers(&session.root))).await? {
         let found = session.cancel.or(to_backup(streams(&session.root, &server))).await?;
-        verdicts.push(verdict(server, &found, kept));
+        let mut verdict = verdict(server, &found, kept);
+        session.cancel.or(confirm(session, &mut verdict)).await?;
+        verdicts.push(verdict);
     }
     Ok(verdicts)
+}
+
+/// Reads the own head of the last segment that goes of each stream. It names all before it by digest, so what was
+/// read of them in roll-ups is as true as it is.
+async fn confirm(session: &Session, verdict: &mut LogVerdict) -> Result<(), BackupError> {
+    for removal in &verdict.removals {
+        let Floor { stream, number, head, .. } = &removal.floor;
+        let number = number.saturating_sub(1);
+        if !is_stored(&session.root, &verdict.server, stream, number, head).await? {
+            let why = format!(
+                "stream {stream}, segment {number}: its head is not that of its roll-up; run `binlog verify`"
+            );
+            verdict.keep(why);
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn to_backup<T>(work: impl Future<Output = Result<T, RepoError>>) -> Result<T, BackupError> {
@@ -146,7 +170,8 @@ fn verdict(server: String, found: &[Found], kept: &[KeptBackup]) -> LogVerdict {
         return verdict;
     };
     if let Some(found) = found.iter().find(|found| !found.problems.is_empty()) {
-        let (id, what) = (found.id, found.problems.first().map_or("", String::as_str));
+        let id = found.id;
+        let what = found.problems.first().map(ToString::to_string).unwrap_or_default();
         verdict.keep(format!("stream {id}: {what}; run `binlog verify`"));
         return verdict;
     }
@@ -169,18 +194,23 @@ fn verdict(server: String, found: &[Found], kept: &[KeptBackup]) -> LogVerdict {
         let mut numbers: Vec<u64> = Vec::new();
         let mut last: Option<&Record<SegmentHead>> = None;
         let first = stream.floor.as_ref().map_or(0, |floor| floor.number);
+        let mut before = stream.floor.as_ref().map_or(&stream.head.digest, |floor| &floor.head);
         for (expected, (number, segment)) in (first..).zip(&stream.segments) {
             // A receiver continues behind the last segment of what is not followed yet.
             let is_last = !is_followed && stream.segments.keys().next_back() == Some(number);
-            if expected != *number || is_last || !goes(segment) {
+            let follows = segment.content.previous == *before;
+            if expected != *number || is_last || !follows || !goes(segment) {
                 break;
             }
+            before = &segment.digest;
             numbers.push(*number);
             last = Some(segment);
         }
         let Some(last) = last else { continue };
         let next = stream.segments.get(&last.content.number.saturating_add(1));
         let at = next.map_or_else(|| last.content.to.clone(), |next| next.content.from.clone());
+        let end = last.content.number;
+        let rollups = found.rollups.iter().filter(|(_, last)| *last <= end).copied().collect();
         verdict.segments += numbers.len() as u64;
         verdict.bytes += numbers.iter().filter_map(|number| found.sizes.get(number)).sum::<u64>();
         verdict.removals.push(Removal {
@@ -193,6 +223,7 @@ fn verdict(server: String, found: &[Found], kept: &[KeptBackup]) -> LogVerdict {
                 at,
             },
             numbers,
+            rollups,
         });
     }
     verdict
@@ -214,6 +245,8 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
         .map_err(|error| BackupError::from(crate::archive_error::ArchiveError::from(error)))?;
     let key = root.key(&format!("{folder}/{}", floor_name(removal.floor.number)));
     root.store().put(&key, record.into()).await?;
-    let key = |number: &u64| root.key(&format!("{folder}/{}", segment_name(*number)));
-    Ok(root.store().delete_all(removal.numbers.iter().map(key).collect()).await?)
+    let segments = removal.numbers.iter().map(|number| segment_name(*number));
+    let names = segments.chain(removal.rollups.iter().map(|span| rollup_name(*span)));
+    let keys = names.map(|name| root.key(&format!("{folder}/{name}")));
+    Ok(root.store().delete_all(keys.collect()).await?)
 }

@@ -72,7 +72,17 @@ async fn body(
     let parts = front(&bytes).and_then(|len| bytes.split_at_checked(len));
     let Some((text, body)) = parts else { return Ok(Err("it has no head".to_owned())) };
     if digest(text) != segment.digest {
-        return Ok(Err("its head has changed meanwhile".to_owned()));
+        let own = Record::<SegmentHead>::decode(text).map(|own| own.content);
+        let is_moved = |own: &SegmentHead| own.number != head.number || own.stream != head.stream;
+        return Ok(Err(match own {
+            Ok(own) if is_moved(&own) => {
+                format!("it is segment {} of stream {}: it was moved here", own.number, own.stream)
+            }
+            Ok(_) => {
+                "its head is another one than the archive had before, or a roll-up has".to_owned()
+            }
+            Err(error) => error.to_string(),
+        }));
     }
     let got = digest(body);
     match got == head.body.sha256 {

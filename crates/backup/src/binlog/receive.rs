@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::future::OptionFuture;
 use futures::stream::FuturesOrdered;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
 use xb_mysql::Access;
 use xb_repo::archive::record::Record;
+use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Begins;
 use xb_repo::root::Root;
@@ -136,10 +137,11 @@ enum Fork {
     Cut { log: String, reason: String },
 }
 
-/// A segment, or a sign of life behind it.
+/// A segment, a sign of life behind it, or a roll-up.
 enum Done {
     Stored(Packed),
     Idle(Timestamp),
+    RolledUp,
 }
 
 impl Receiver<'_> {
@@ -262,19 +264,21 @@ impl Receiver<'_> {
                     (self.tell)(Notice::StoreAway(what.to_owned()));
                     break;
                 }
-                Some(done) = flying.next(), if !flying.is_empty() => self.done(writer, done?)?,
+                Some(done) = flying.next(), if !flying.is_empty() => {
+                    for rollup in self.done(writer, done?)? {
+                        let storing = writer.roll_up(rollup);
+                        flying.push_back(async move { storing.await; Ok(Done::RolledUp) }.boxed());
+                    }
+                }
                 message = next(&mut first, receiving), if is_open && flying.len() < IN_FLIGHT => {
                     match message {
                         Some(Message::Segment(cut)) => {
                             let packed = writer.pack(*cut).await?;
                             let storing = writer.store(packed);
-                            flying.push_back(futures::future::Either::Left(async move {
-                                storing.await.map(Done::Stored)
-                            }));
+                            flying.push_back(async move { storing.await.map(Done::Stored) }.boxed());
                         }
                         Some(Message::Idle(at)) => {
-                            let idle = async move { Ok(Done::Idle(at)) };
-                            flying.push_back(futures::future::Either::Right(idle));
+                            flying.push_back(async move { Ok(Done::Idle(at)) }.boxed());
                         }
                         Some(Message::Begun) => {}
                         None => is_open = false,
@@ -293,22 +297,25 @@ impl Receiver<'_> {
         Ok(is_cancelled)
     }
 
-    fn done(&self, writer: &mut StreamWriter, done: Done) -> Result<(), ArchiveError> {
+    /// Notes what is stored. Returns the roll-ups that it completes.
+    fn done(&self, writer: &mut StreamWriter, done: Done) -> Result<Vec<RollUp>, ArchiveError> {
         match done {
             Done::Stored(packed) => {
-                writer.advance(&packed);
+                let rollups = writer.advance(&packed);
                 if let Some(state) = &self.state {
                     state.write(&packed.record)?;
                 }
                 let (position, until) = (packed.to.to_string(), packed.until);
                 (self.tell)(Notice::Stored { position, until });
+                return Ok(rollups);
             }
+            Done::RolledUp => {}
             Done::Idle(at) => {
                 writer.cover(at);
                 (self.tell)(Notice::Idle(at));
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// The segment that a new stream follows.

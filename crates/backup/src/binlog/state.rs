@@ -3,13 +3,13 @@
 //! Whoever can write to the store can change heads there. A receiver that remembers its own cannot be made to
 //! skip anything.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 
 use crate::archive_error::ArchiveError;
+use crate::whole_file::write_whole;
 
 /// The file of one server.
 #[derive(Debug, Clone)]
@@ -31,11 +31,7 @@ impl StateFile {
 
     /// Writes a head, whole or not at all.
     pub(crate) fn write(&self, head: &[u8]) -> Result<(), ArchiveError> {
-        let new = self.0.with_extension("new");
-        std::fs::File::create(&new)
-            .and_then(|mut file| file.write_all(head).and_then(|()| file.sync_all()))
-            .and_then(|()| std::fs::rename(&new, &self.0))
-            .map_err(|source| self.failed(source))
+        write_whole(&self.0, head).map_err(|source| self.failed(source))
     }
 
     fn failed(&self, source: std::io::Error) -> ArchiveError {

@@ -1,15 +1,16 @@
 //! Lists an archive, and verifies it: chain, seal, checksums of every event, and continuity from every backup.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_binlog::{GtidPosition, GtidState, History, SentReader};
+use xb_binlog::{GtidPosition, GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
-use xb_repo::archive::listing::{Found, is_stored, streams};
-use xb_repo::archive::plan::{Base, PlanError, Stop, Stream, plan};
+use xb_repo::archive::listing::{Found, streams};
+use xb_repo::archive::plan::{Base, PlanError, Stop, Stream, holders, plan};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Begins;
 use xb_repo::error::RepoError;
@@ -17,8 +18,9 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::{BackupName, CATALOG};
 use xb_repo::root::Root;
 
+use crate::binlog::open::{Opened, open};
 use crate::binlog::read::read_segment;
-use crate::binlog::state::StateFile;
+use crate::binlog::tail::{Tail, tail};
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -32,8 +34,10 @@ pub struct ArchiveReport {
     pub streams: Vec<StreamReport>,
     /// What can be restored, for each backup that notes its position.
     pub backups: Vec<Window>,
-    /// Places where logs are lost.
+    /// Places where logs are lost, if that limits what a backup can be restored to, or if no backup is newer.
     pub gaps: Vec<String>,
+    /// Places where logs are lost that no backup needs.
+    pub past_gaps: Vec<String>,
     /// What is wrong with the archive itself, beside the streams.
     pub problems: Vec<String>,
     /// Whether the events were read.
@@ -51,7 +55,7 @@ impl ArchiveReport {
     /// the archive is no gap.
     #[must_use]
     pub fn has_gap(&self) -> bool {
-        let is_cut = |window: &Window| window.archived && window.problem.is_some();
+        let is_cut = |window: &Window| window.archived && !window.is_whole;
         !self.gaps.is_empty() || self.backups.iter().any(is_cut)
     }
 }
@@ -88,6 +92,8 @@ pub struct StreamReport {
     pub sealed: bool,
     /// What is wrong with it.
     pub problems: Vec<String>,
+    /// What costs requests, and nothing else.
+    pub remarks: Vec<String>,
 }
 
 /// What can be restored from a backup.
@@ -106,8 +112,11 @@ pub struct Window {
     pub to: Option<String>,
     /// Everything up to this time can be restored.
     pub until: Option<Timestamp>,
-    /// Why it cannot be restored to the end of the archive.
+    /// Why it cannot be restored to the end of the archive, or why that end is not known.
     pub problem: Option<String>,
+    /// It reaches the end of what is stored.
+    #[serde(skip)]
+    is_whole: bool,
 }
 
 /// Lists the archive of a server by its records.
@@ -116,7 +125,8 @@ pub struct Window {
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
-    report(session, server, found, false).await
+    let looked = found.into_iter().map(Looked::unread).collect();
+    report(session, server, looked, (bases(session, server).await?, false, None)).await
 }
 
 /// Verifies the archive of a server: everything that [`list_archive`] shows, the seal, and each event of
@@ -131,68 +141,56 @@ pub async fn verify_archive(
     keys: &Keys,
     state: Option<&Path>,
 ) -> Result<ArchiveReport, BackupError> {
-    let mut found = streams(&session.root, server).await?;
-    for stream in &mut found {
-        verify_stream(session, server, stream, keys).await?;
+    let backups = bases(session, server).await?;
+    let wanted: HashSet<LogPosition> =
+        backups.iter().map(|(_, base)| base.position.clone()).collect();
+    let mut looked = Vec::new();
+    for found in streams(&session.root, server).await? {
+        looked.push(verify_stream(session, server, found, (keys, &wanted)).await?);
     }
-    let mut report = report(session, server, found, true).await?;
-    if let Some(folder) = state
-        && let Some(ours) = StateFile::new(folder, server).read()?
-    {
-        let head = &ours.content;
-        let (stream, number) = (&head.stream, head.number);
-        if !is_stored(&session.root, server, stream, number, &ours.digest).await? {
-            report.problems.push(format!(
-                "the archive ends before what this host remembers: segment {number} of stream {stream}, up to {}, is missing or was changed",
-                head.to
-            ));
-        }
-    }
-    Ok(report)
+    report(session, server, looked, (backups, true, state)).await
+}
+
+/// A stream, and what its events show.
+struct Looked {
+    found: Found,
+    /// What is wrong with it.
+    problems: Vec<String>,
+    /// The positions of backups that are ends of events in it.
+    met: HashMap<LogPosition, Met>,
+}
+
+/// What the events up to the position of a backup show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Met {
+    is_inside: bool,
+    gtids: Option<GtidState>,
 }
 
 async fn verify_stream(
     session: &Session,
     server: &str,
-    found: &mut Found,
-    keys: &Keys,
-) -> Result<(), BackupError> {
-    let is_sealed = found.stream.as_ref().is_some_and(|s| !s.head.content.sealed.is_empty());
-    let key = match &found.keys {
-        Some(slots) => match keys.open(slots, session.resources.memory) {
-            None => {
-                let kept: Vec<_> = slots.slots().map(|slot| slot.to_string()).collect();
-                return Err(BackupError::Keys(format!(
-                    "the archive of {server} is sealed, and no key was given; it opens with: {}",
-                    kept.join(", ")
-                )));
-            }
-            Some(Err(error)) => {
-                found.problems.push(format!("keys: {error}"));
-                return Ok(());
-            }
-            Some(Ok(key)) => Some(key),
-        },
-        None => {
-            if is_sealed {
-                // A receiver that was killed before it wrote them has stored nothing else.
-                if !found.sizes.is_empty() || found.alive.is_some() {
-                    found.problems.push("its key slots are missing".to_owned());
-                }
-                return Ok(());
-            }
+    mut found: Found,
+    (keys, wanted): (&Keys, &HashSet<LogPosition>),
+) -> Result<Looked, BackupError> {
+    let unread = |found, what: String| Ok(Looked { problems: vec![what], ..Looked::unread(found) });
+    let mut problems = Vec::new();
+    let key = match open(&mut found, server, keys, session.resources.memory)? {
+        Opened::Sealed(key) => Some(key),
+        Opened::Plain => {
             if !keys.is_empty() {
-                found.problems.push("it is not sealed, but a key was given".to_owned());
+                problems.push("it is not sealed, but a key was given".to_owned());
             }
             None
         }
+        Opened::Empty => return Ok(Looked::unread(found)),
+        Opened::NoSlots => return unread(found, "its key slots are missing".to_owned()),
+        Opened::Locked(what) => return unread(found, format!("keys: {what}")),
     };
-    if let Some(key) = &key {
-        found.authenticate(key);
-    }
-    let Some(stream) = &found.stream else { return Ok(()) };
+    let Some(stream) = &found.stream else { return Ok(Looked::unread(found)) };
     let (pieces, broken) = stream.chain();
-    let mut problems: Vec<String> = broken.iter().map(ToString::to_string).collect();
+    problems.extend(broken.iter().map(ToString::to_string));
+    let mut met = HashMap::new();
     let mut checker: Option<Checker> = None;
     for piece in pieces {
         let head = &piece.segment.content;
@@ -200,7 +198,7 @@ async fn verify_stream(
         let wrong = |what: String| format!("segment {number}: {what}");
         let begun = match checker.take() {
             Some(checker) => checker.go_on(head),
-            None => Checker::begin(stream, head),
+            None => Checker::begin(stream, head, wanted),
         };
         let current = match begun {
             Ok(checker) => checker,
@@ -218,31 +216,49 @@ async fn verify_stream(
             }
         };
         match current.finish(head, read) {
-            Ok(checked) => checker = Some(checked),
+            Ok(mut checked) => {
+                met.extend(checked.met.drain());
+                checker = Some(checked);
+            }
             Err(what) => problems.push(wrong(what)),
         }
         session.observer.add_stored(head.body.len);
     }
-    if let Some(alive) = &found.alive {
-        let alive = &alive.content;
-        let last = match alive.segments.checked_sub(1) {
-            Some(number) => match &stream.floor {
-                // `prune` has removed it.
-                Some(floor) if number + 1 == floor.number => Some(floor.head.as_str()),
-                Some(floor) if number < floor.number => Some(alive.head.as_str()),
-                _ => stream.segments.get(&number).map(|head| head.digest.as_str()),
-            },
-            None => Some(stream.head.digest.as_str()),
-        };
-        if last != Some(alive.head.as_str()) {
-            problems.push(format!(
-                "it ends before its sign of life of {}, up to {}",
-                alive.written, alive.position
-            ));
-        }
+    if let Some(alive) = found.alive.as_ref().map(|alive| &alive.content)
+        && !has(stream, alive.segments, &alive.head)
+    {
+        problems.push(format!(
+            "it ends before its sign of life of {}, up to {}",
+            alive.written, alive.position
+        ));
     }
-    found.problems.append(&mut problems);
-    Ok(())
+    if let Some(end) = found.end.as_ref().map(|end| &end.content)
+        && !has(stream, end.segments, &end.head)
+    {
+        problems
+            .push(format!("its `end` tells of {} segments with another last head", end.segments));
+    }
+    Ok(Looked { found, problems, met })
+}
+
+/// Whether a stream has this number of segments, and the last of them this head.
+fn has(stream: &Stream, segments: u64, head: &str) -> bool {
+    let last = match segments.checked_sub(1) {
+        Some(number) => match &stream.floor {
+            // `prune` has removed it.
+            Some(floor) if number + 1 == floor.number => Some(floor.head.as_str()),
+            Some(floor) if number < floor.number => Some(head),
+            _ => stream.segments.get(&number).map(|head| head.digest.as_str()),
+        },
+        None => Some(stream.head.digest.as_str()),
+    };
+    last == Some(head)
+}
+
+impl Looked {
+    fn unread(found: Found) -> Self {
+        Self { found, problems: Vec::new(), met: HashMap::new() }
+    }
 }
 
 /// Reads the events of a stream's segments, one segment after the other.
@@ -250,11 +266,18 @@ struct Checker {
     reader: SentReader,
     history: History,
     transactions: u64,
+    /// Positions of backups, and those of them that were met.
+    wanted: HashSet<LogPosition>,
+    met: HashMap<LogPosition, Met>,
     error: Option<String>,
 }
 
 impl Checker {
-    fn begin(stream: &Stream, head: &SegmentHead) -> Result<Self, String> {
+    fn begin(
+        stream: &Stream,
+        head: &SegmentHead,
+        wanted: &HashSet<LogPosition>,
+    ) -> Result<Self, String> {
         let gtids = match head.number {
             0 => stream.head.content.gtids.as_ref(),
             _ => head.gtids_before.as_ref(),
@@ -262,7 +285,16 @@ impl Checker {
         let gtids = gtids.map(|gtids| gtids.parse::<GtidPosition>());
         let gtids = gtids.transpose().map_err(|error| error.to_string())?;
         let history = History::new(&head.from.log, gtids.map(GtidState::MariaDb));
-        Ok(Self { reader: reader(head)?, history, transactions: 0, error: None })
+        let mut this = Self {
+            reader: reader(head)?,
+            history,
+            transactions: 0,
+            wanted: wanted.clone(),
+            met: HashMap::new(),
+            error: None,
+        };
+        this.meet();
+        Ok(this)
     }
 
     /// Continues with the next segment, which may be of the next log.
@@ -302,6 +334,16 @@ impl Checker {
             let Some(sent) = sent else { return Ok(()) };
             let step = self.history.push(sent.entry()).map_err(|error| error.to_string())?;
             self.transactions += u64::from(step.ended.is_some());
+            self.meet();
+        }
+    }
+
+    /// Notes what is known at the position of a backup.
+    fn meet(&mut self) {
+        if let Some(at) = self.reader.position().filter(|at| self.wanted.contains(at)) {
+            let is_inside = self.history.open().is_some();
+            let gtids = self.history.gtids().cloned();
+            self.met.insert(at.clone(), Met { is_inside, gtids });
         }
     }
 }
@@ -332,29 +374,101 @@ impl Write for Checker {
 async fn report(
     session: &Session,
     server: &str,
-    found: Vec<Found>,
-    verified: bool,
+    looked: Vec<Looked>,
+    (backups, verified, state): (Vec<(BackupName, Base)>, bool, Option<&Path>),
 ) -> Result<ArchiveReport, BackupError> {
     let mut report = ArchiveReport {
         server: server.to_owned(),
-        streams: found.iter().map(stream_report).collect(),
+        streams: looked.iter().map(stream_report).collect(),
         backups: Vec::new(),
         gaps: Vec::new(),
+        past_gaps: Vec::new(),
         problems: Vec::new(),
         verified,
     };
-    for stream in &report.streams {
-        if stream.begins.as_deref() == Some("gap") {
-            let reason = stream.reason.as_deref().unwrap_or_default();
-            report.gaps.push(format!("before stream {}: {reason}", stream.stream));
-        }
+    let (mut streams, mut empty, mut met) = (Vec::new(), Vec::new(), HashMap::new());
+    for Looked { found, met: of_stream, .. } in looked {
+        met.insert(found.id.to_string(), of_stream);
+        let into = if found.is_empty() && found.keys.is_none() { &mut empty } else { &mut streams };
+        into.extend(found.stream);
     }
-    let streams: Vec<Stream> = found.into_iter().filter_map(|found| found.stream).collect();
-    for (name, manifest) in manifests(&session.root, server).await? {
-        let Some(base) = Base::of(&manifest) else { continue };
-        report.backups.push(window(&name, &base, &streams));
+    let open = match tail(&session.root, server, (&streams, &empty), state).await? {
+        Tail::Shown => None,
+        Tail::Shorter(what) => {
+            report.problems.push(what);
+            None
+        }
+        Tail::Open { stream, what } => {
+            let id = stream.clone();
+            report.problems.push(format!("stream {stream}: {what}"));
+            Some(id)
+        }
+    };
+    for (name, base) in backups {
+        if verified && let Some(what) = displaced(&base, &streams, &met) {
+            report.problems.push(format!("backup {name}: {what}"));
+        }
+        let mut window = window(&name, &base, &streams);
+        if let (Some(stream), None) = (&open, &window.problem) {
+            let to = window.to.as_deref().unwrap_or(&window.position);
+            window.problem = Some(format!(
+                "to {to}, if nothing was removed behind it: nothing shows how far stream {stream} reaches"
+            ));
+        }
+        report.backups.push(window);
+    }
+    let lost = report.streams.iter().filter(|stream| stream.begins.as_deref() == Some("gap"));
+    let lost = lost.map(|stream| {
+        let reason = stream.reason.as_deref().unwrap_or_default();
+        format!("before stream {}: {reason}", stream.stream)
+    });
+    let lost: Vec<String> = lost.collect();
+    // A backup behind all of them, and none that one of them cuts off.
+    let mut archived = report.backups.iter().filter(|window| window.archived).peekable();
+    match archived.peek().is_some() && archived.all(|window| window.is_whole) {
+        true => report.past_gaps = lost,
+        false => report.gaps = lost,
     }
     Ok(report)
+}
+
+/// What is wrong with the position of a backup, by the events of the streams that have it: it is not between two
+/// transactions, or the GTIDs there are others than those that the backup notes.
+fn displaced(
+    base: &Base,
+    streams: &[Stream],
+    met: &HashMap<String, HashMap<LogPosition, Met>>,
+) -> Option<String> {
+    let mut wrong = None;
+    for segment in holders(streams, base) {
+        let head = &segment.content;
+        let met = met.get(&head.stream).and_then(|met| met.get(&base.position));
+        wrong = Some(match met {
+            None => {
+                format!("its position {} is no boundary of events in the archive", base.position)
+            }
+            Some(met) if met.is_inside => {
+                format!("its position {} lies within a transaction", base.position)
+            }
+            Some(Met { gtids: Some(GtidState::MariaDb(found)), .. })
+                if base.gtids.as_ref().is_some_and(|noted| noted != found) =>
+            {
+                let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
+                format!(
+                    "it notes the GTIDs {noted} at {}, but there the archive has {found}",
+                    base.position
+                )
+            }
+            Some(_) => return None,
+        });
+    }
+    wrong
+}
+
+/// The positions of a server's backups that note one.
+async fn bases(session: &Session, server: &str) -> Result<Vec<(BackupName, Base)>, BackupError> {
+    let all = manifests(&session.root, server).await?.into_iter();
+    Ok(all.filter_map(|(name, manifest)| Some((name, Base::of(&manifest)?))).collect())
 }
 
 fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
@@ -366,9 +480,11 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
         to: None,
         until: None,
         problem: None,
+        is_whole: false,
     };
     match plan(streams, base, &Stop::Latest) {
         Ok(plan) => {
+            window.is_whole = true;
             if let Some(piece) = plan.pieces.last() {
                 window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
                 let stream = streams.iter().find(|stream| stream.id() == piece.stream);
@@ -414,7 +530,8 @@ async fn manifests(root: &Root, server: &str) -> Result<Vec<(BackupName, Manifes
     Ok(found)
 }
 
-fn stream_report(found: &Found) -> StreamReport {
+fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
+    let problems = found.problems.iter().map(ToString::to_string).chain(problems.iter().cloned());
     let mut report = StreamReport {
         stream: found.id.to_string(),
         started: None,
@@ -429,7 +546,8 @@ fn stream_report(found: &Found) -> StreamReport {
         covered_until: found.alive.as_ref().and_then(|alive| alive.content.covered_until),
         alive: found.alive.as_ref().map(|alive| alive.content.written),
         sealed: found.keys.is_some(),
-        problems: found.problems.clone(),
+        problems: problems.collect(),
+        remarks: found.remarks.clone(),
     };
     let Some(stream) = &found.stream else { return report };
     let head = &stream.head.content;

@@ -2,17 +2,21 @@
 //! are stored without a hole.
 
 use std::io::Cursor;
+use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
-use xb_encryptor::{ArchiveKey, KeySlots, KeysObject, MacKey};
+use xb_encryptor::{ArchiveKey, FreshKey, KeySlots, KeysObject, MacKey};
 use xb_pipeline::Observer;
 use xb_pipeline::filter::{SealFile, write_stream};
-use xb_repo::archive::names::{ALIVE, END, HEAD, KEYS, segment_name, server_folder, stream_folder};
+use xb_repo::archive::names::{
+    ALIVE, END, HEAD, KEYS, rollup_name, segment_name, server_folder, stream_folder,
+};
 use xb_repo::archive::record::{Content, FORMAT, Record, digest};
+use xb_repo::archive::rollup::{Collected, RollUp};
 use xb_repo::archive::segment::{Body, SegmentHead};
 use xb_repo::archive::stream::{Alive, At, End, StreamHead};
 use xb_repo::error::RepoError;
@@ -43,8 +47,9 @@ pub(crate) struct StreamWriter {
     /// Number of the next segment, and the digest of the head before it.
     number: u64,
     previous: String,
-    /// What is stored without a hole.
+    /// What is stored without a hole, and the heads of it that no large roll-up has yet.
     stored: Stored,
+    heads: Collected,
 }
 
 /// What is stored without a hole.
@@ -122,6 +127,7 @@ impl StreamWriter {
             number: 0,
             previous,
             stored,
+            heads: Collected::new(),
         };
         writer.create(HEAD, head.into()).await?;
         if let Some(keys) = keys {
@@ -144,15 +150,7 @@ impl StreamWriter {
         let id = seal.as_ref().map(|(id, _)| hex(id));
         let (compress, threads) = (self.compress, self.threads);
         let bytes = cut.bytes;
-        let sealing = tokio::task::spawn_blocking(move || {
-            let slots = KeySlots::default();
-            let settings = SealFile { key_slots: &slots, compress, threads, raw: true };
-            let mut body = Vec::new();
-            write_stream(Cursor::new(bytes), &mut body, seal, &settings, &Observer::default())?;
-            Ok::<_, ArchiveError>(body)
-        });
-        let body =
-            sealing.await.map_err(|_| ArchiveError::Bug("a segment's thread panicked"))??;
+        let body = native(bytes, seal, (compress, threads)).await?;
         let head = SegmentHead {
             format: FORMAT,
             stream: self.id.to_string(),
@@ -198,11 +196,32 @@ impl StreamWriter {
         }
     }
 
-    /// Notes that a segment is stored, as are all before it.
-    pub(crate) fn advance(&mut self, packed: &Packed) {
+    /// Notes that a segment is stored, as are all before it. Returns the roll-ups that it completes.
+    pub(crate) fn advance(&mut self, packed: &Packed) -> Vec<RollUp> {
         self.stored.segments = packed.number + 1;
         self.stored.head.clone_from(&packed.digest);
         self.stored.position = packed.to.clone();
+        self.heads.add(&packed.record)
+    }
+
+    /// Stores a roll-up. One that is missing only costs requests, so it is tried once.
+    pub(crate) fn roll_up(&self, rollup: RollUp) -> impl Future<Output = ()> + Send + use<> {
+        let (root, tell, threads) = (self.root.clone(), Arc::clone(&self.tell), self.threads);
+        let name = rollup_name(rollup.span);
+        let key = root.key(&format!("{}/{name}", self.folder));
+        // Of all codecs this one reads best, whatever the segments have.
+        let codec = Algorithm::from_str("zstd");
+        async move {
+            let stored = async {
+                let codec = codec.map_err(|error| error.to_string())?;
+                let body = native(rollup.text, None, (codec, threads)).await;
+                let body = body.map_err(|error| error.to_string())?;
+                root.store().create(&key, body.into()).await.map_err(|error| error.to_string())
+            };
+            if let Err(what) = stored.await {
+                tell(Notice::NotRolledUp(format!("{name}: {what}")));
+            }
+        }
     }
 
     /// Notes that everything up to this time is stored.
@@ -239,6 +258,9 @@ impl StreamWriter {
 
     /// Ends the stream in order.
     pub(crate) async fn end(&self) -> Result<(), ArchiveError> {
+        if let Some(rest) = self.heads.rest() {
+            self.roll_up(rest).await;
+        }
         let end = End {
             format: FORMAT,
             stream: self.id.to_string(),
@@ -258,6 +280,22 @@ impl StreamWriter {
         let key = self.root.key(&format!("{}/{name}", self.folder));
         patiently(&self.root, &key, &bytes, &self.tell).await
     }
+}
+
+/// A native stream of these bytes.
+async fn native(
+    bytes: Vec<u8>,
+    seal: Option<([u8; 16], FreshKey)>,
+    (compress, threads): (Algorithm, usize),
+) -> Result<Vec<u8>, ArchiveError> {
+    let sealing = tokio::task::spawn_blocking(move || {
+        let slots = KeySlots::default();
+        let settings = SealFile { key_slots: &slots, compress, threads, raw: true };
+        let mut body = Vec::new();
+        write_stream(Cursor::new(bytes), &mut body, seal, &settings, &Observer::default())?;
+        Ok(body)
+    });
+    sealing.await.map_err(|_| ArchiveError::Bug("a segment's thread panicked"))?
 }
 
 /// Writes an object only if it does not exist; tries again as long as the store is away.

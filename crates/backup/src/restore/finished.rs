@@ -21,7 +21,7 @@ const MARK: &str = "user.xbcloud-rs.restored";
 /// Length of the mark in bytes: two digests, hexadecimal.
 const LEN: usize = 128;
 /// Names that a restore uses while it runs.
-const WORK: [&str; 2] = [".xb-partial", ".xb-incremental"];
+const WORK: [&str; 3] = [".xb-partial", ".xb-incremental", "#sql-xb-replay"];
 
 /// Number and total size of the files below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use xb_encryptor::{DataKey, Keys};
-use xb_repo::archive::listing::{servers, streams};
-use xb_repo::archive::plan::Stream;
+use xb_encryptor::DataKey;
+use xb_repo::archive::listing::{Part, Problem, servers, streams};
+use xb_repo::archive::plan::{Stop, Stream};
 
+use crate::binlog::open::{Opened, open};
+use crate::binlog::tail::{Tail, tail};
 use crate::error::BackupError;
-use crate::read::unlock::Accept;
+use crate::read::request::GetRequest;
 use crate::session::Session;
+use crate::until::request::UntilRequest;
 use crate::until_error::UntilError;
 
 /// The streams of a server, with the keys that open their segments.
@@ -26,61 +29,64 @@ impl Archive {
     pub(super) async fn read(
         session: &Session,
         server: String,
-        keys: &Keys,
-        accept: Accept,
+        request: &UntilRequest,
+        get: &GetRequest,
     ) -> Result<Self, BackupError> {
+        let (keys, accept) = (&get.keys, get.accept);
         let mut this = Self { server, streams: Vec::new(), keys: BTreeMap::new() };
+        let mut empty = Vec::new();
         for mut found in streams(&session.root, &this.server).await? {
             let id = found.id.to_string();
             let wrong = |what: &str| {
                 BackupError::from(UntilError::Stream { stream: id.clone(), what: what.to_owned() })
             };
-            let is_empty = found.sizes.is_empty() && found.alive.is_none();
-            let is_sealed = match &found.stream {
-                Some(stream) => !stream.head.content.sealed.is_empty(),
+            if found.stream.is_none() {
                 // A receiver that was killed before it had written the head.
-                None if is_empty => continue,
-                None => {
-                    return Err(wrong(found.problems.first().map_or("no head", String::as_str)));
+                if found.is_empty() {
+                    continue;
                 }
-            };
-            let key = match &found.keys {
-                Some(slots) => match keys.open(slots, session.resources.memory) {
-                    Some(Ok(key)) => Some(key),
-                    Some(Err(error)) => return Err(BackupError::Keys(format!("{id}: {error}"))),
-                    None => {
-                        let slots: Vec<_> = slots.slots().map(|slot| slot.to_string()).collect();
-                        return Err(BackupError::Keys(format!(
-                            "the archive of {} is sealed, and no key was given; it opens with: {}",
-                            this.server,
-                            slots.join(", ")
-                        )));
-                    }
-                },
-                None if is_sealed && is_empty => continue,
-                None if is_sealed => return Err(wrong("its key slots are missing")),
-                None if !keys.is_empty() && !accept.unsealed => {
+                let what = found.problems.first().map(ToString::to_string);
+                return Err(wrong(what.as_deref().unwrap_or("no head")));
+            }
+            match open(&mut found, &this.server, keys, session.resources.memory)? {
+                Opened::Sealed(key) => drop(this.keys.insert(id.clone(), Arc::new(key))),
+                Opened::Plain if keys.is_empty() || accept.unsealed => {}
+                Opened::Plain => {
                     return Err(wrong(
                         "it is not sealed, but a key was given: nothing proves that a holder of the key wrote it",
                     ));
                 }
-                None => None,
-            };
-            if let Some(key) = key {
-                found.authenticate(&key);
-                this.keys.insert(id.clone(), Arc::new(key));
+                Opened::Empty => {
+                    empty.extend(found.stream);
+                    continue;
+                }
+                Opened::NoSlots => return Err(wrong("its key slots are missing")),
+                Opened::Locked(what) => return Err(BackupError::Keys(format!("{id}: {what}"))),
             }
-            // What is wrong with a segment counts if it is on the way, where it is missing then.
-            let is_of_segment = |what: &&String| what.starts_with("segment ");
-            if let Some(what) = found.problems.iter().find(|what| !is_of_segment(what)) {
-                return Err(wrong(what));
+            // What is wrong with a segment counts if it is on the way, where it is missing then; with a record of
+            // the end, if the stop is the end.
+            let is_in_the_way = |problem: &&Problem| problem.part == Part::Stream;
+            if let Some(problem) = found.problems.iter().find(is_in_the_way) {
+                return Err(wrong(&problem.to_string()));
             }
             this.streams.extend(found.stream);
         }
-        match this.streams.is_empty() {
-            true => Err(UntilError::NoArchive { server: this.server }.into()),
-            false => Ok(this),
+        if this.streams.is_empty() {
+            return Err(UntilError::NoArchive { server: this.server }.into());
         }
+        if request.stop == Stop::Latest && !request.accept_lost_end {
+            let known = (&this.streams[..], &empty[..]);
+            let state = request.state.as_deref();
+            match tail(&session.root, &this.server, known, state).await? {
+                Tail::Shown => {}
+                Tail::Shorter(what) => return Err(UntilError::LostEnd { what }.into()),
+                Tail::Open { stream, what } => {
+                    let what = format!("stream {stream} of the archive: {what}");
+                    return Err(UntilError::LostEnd { what }.into());
+                }
+            }
+        }
+        Ok(this)
     }
 
     pub(super) fn key(&self, stream: &str) -> Option<Arc<DataKey>> {

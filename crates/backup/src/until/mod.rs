@@ -11,10 +11,12 @@ mod archive;
 mod pieces;
 mod plan;
 mod replay;
+mod request;
 mod result;
 mod scan;
 
-pub use self::plan::{UntilPlan, UntilRequest, plan_until};
+pub use self::plan::{UntilPlan, plan_until};
 pub(crate) use self::replay::replay_onto;
 pub use self::replay::{ReplayOptions, UntilReport, replaying_program, restore_until};
+pub use self::request::UntilRequest;
 pub use self::scan::Neighbour;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_binlog::{Gtid, LogPosition, RelayPlan};
+use xb_binlog::{LogPosition, RelayPlan};
 use xb_repo::archive::plan::{Base, Plan, PlanError, Stop, plan};
-use xb_repo::list::{ListedRoot, Listing, State, describe, list_by_key};
+use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 
@@ -17,26 +17,12 @@ use crate::restore::restore_and_prepare::{Ready, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::{Archive, which_server};
 use crate::until::pieces::{Needed, fetch};
+use crate::until::request::UntilRequest;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
 use crate::until_error::UntilError;
 
 /// Backups that a message names.
 const NAMED: usize = 5;
-
-/// Where to stop, and what to leave out.
-#[derive(Debug, Clone)]
-pub struct UntilRequest {
-    /// The backup; the newest that fits, if not given.
-    pub name: Option<BackupName>,
-    /// Server whose archive and backups are meant; if not given, that of the backup, or the only one.
-    pub server: Option<String>,
-    /// Where to stop.
-    pub stop: Stop,
-    /// Transactions to leave out. Each must be on the way.
-    pub leave_out: BTreeSet<Gtid>,
-    /// Whether one of them may change the definition of something.
-    pub may_leave_out_ddl: bool,
-}
 
 /// A restore to a stop, every byte of whose logs was read and checked.
 #[derive(Debug, Clone)]
@@ -108,9 +94,22 @@ pub async fn plan_until(
     get: &mut GetRequest,
 ) -> Result<UntilPlan, BackupError> {
     session.observer.begin_phase("logs");
-    let (archive, name) = session.cancel.or(chosen(session, request, get)).await?;
-    get.name = name.clone();
-    let (base, taken_from) = proven(session, get).await?;
+    let (archive, (base, taken_from)) = match &request.name {
+        Some(name) => {
+            get.name = name.clone();
+            let proven = proven(session, get).await?;
+            let of_backup = proven.1.server.as_deref();
+            (session.cancel.or(archive(session, request, of_backup, get)).await?, proven)
+        }
+        None => {
+            let archive = session.cancel.or(archive(session, request, None, get)).await?;
+            let listed = session.cancel.or(listed(session)).await?;
+            get.name = newest_fitting(&listed, &archive, &request.stop)?;
+            let proven = proven(session, get).await?;
+            (archive, proven)
+        }
+    };
+    let name = get.name.clone();
     let gtids = base.gtids.clone();
     let gtids = gtids.ok_or_else(|| UntilError::NoPosition { backup: name.to_string() })?;
     let planned = plan(&archive.streams, &base, &request.stop);
@@ -178,28 +177,22 @@ fn described(server: &str, work: Work, scanned: Scanned, remarks: Vec<String>) -
     }
 }
 
-/// The archive, and the backup of the request, or the newest that can be restored and from which the archive
-/// reaches the stop.
-async fn chosen(
+/// The archive that the request means.
+async fn archive(
     session: &Session,
     request: &UntilRequest,
+    of_backup: Option<&str>,
     get: &GetRequest,
-) -> Result<(Archive, BackupName), BackupError> {
-    let server = request.server.as_deref();
-    if let Some(name) = &request.name {
-        let stored = describe(&session.root, name).await?;
-        let of_backup = stored.manifest.server.as_deref();
-        let server = which_server(session, server, of_backup).await?;
-        let archive = Archive::read(session, server, &get.keys, get.accept).await?;
-        return Ok((archive, name.clone()));
-    }
-    let server = which_server(session, server, None).await?;
-    let archive = Archive::read(session, server, &get.keys, get.accept).await?;
-    let listed = list_by_key(&session.root).await?;
-    let name = newest_fitting(&listed, &archive, &request.stop)?;
-    Ok((archive, name))
+) -> Result<Archive, BackupError> {
+    let server = which_server(session, request.server.as_deref(), of_backup).await?;
+    Archive::read(session, server, request, get).await
 }
 
+async fn listed(session: &Session) -> Result<ListedRoot, BackupError> {
+    Ok(list_by_key(&session.root).await?)
+}
+
+/// The newest backup that can be restored and from which the archive reaches the stop.
 fn newest_fitting(
     listed: &ListedRoot,
     archive: &Archive,
@@ -244,6 +237,7 @@ fn newest_fitting(
 struct TakenFrom {
     run: String,
     version: Option<String>,
+    server: Option<String>,
 }
 
 /// The position of the backup, from a manifest that the keys have authenticated.
@@ -255,7 +249,8 @@ async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, TakenFrom)
     let last = last.filter(|_| tool != Some(PrepareTool::XtraBackup));
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
-        Some((Base::of(manifest)?, TakenFrom { run: manifest.run.clone(), version }))
+        let (run, server) = (manifest.run.clone(), manifest.server.clone());
+        Some((Base::of(manifest)?, TakenFrom { run, version, server }))
     });
     base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
 }

@@ -18,7 +18,7 @@ use crate::server::private::ServerOptions;
 use crate::session::Session;
 use crate::until::pieces::{Fetched, fetch};
 use crate::until::plan::{UntilPlan, Work};
-use crate::until::result::write_result;
+use crate::until::result::{Ended, write_result};
 use crate::until_error::UntilError;
 
 /// How long the private server may do nothing at all.
@@ -84,8 +84,8 @@ fn series(version: &str) -> Option<(u32, u32)> {
 }
 
 /// Restores the backup of a plan into `target`, prepares it, and replays the logs up to the stop. If it is run
-/// again after an interruption, it continues with the restore; after an interrupted replay, the target has to be
-/// removed first.
+/// again after an interruption, it continues with the restore, or finishes what is left to do after the replay;
+/// only after an interrupted replay the target has to be removed first.
 ///
 /// # Errors
 /// Those of [`restore_ready`]; [`UntilError::Replay`], whose text tells whether the target is of any use.
@@ -101,7 +101,31 @@ pub async fn restore_until(
     let owner = ready.owner.or_else(|| Owner::to_keep(target));
     let done = finished(plan);
     if done.as_ref().and_then(|done| done.found(target)).is_some() {
+        xb_replay::settle(target).map_err(UntilError::from)?;
         let remarks = vec!["an earlier run of this command has finished everything".to_owned()];
+        return Ok(UntilReport { restored: None, replayed: None, remarks });
+    }
+    // From here on, an interruption costs nothing but what is done below.
+    let finish = |ended: &Ended| -> Result<(), BackupError> {
+        write_result(target, plan, ended)?;
+        if let Some(owner) = owner {
+            tokio::task::block_in_place(|| owner.give(target))?;
+        }
+        if let Some(done) = &done {
+            done.mark(target);
+        }
+        Ok(xb_replay::settle(target).map_err(UntilError::from)?)
+    };
+    if let Some(note) = xb_replay::unsettled(target).map_err(UntilError::from)? {
+        let other = |at| UntilError::OtherReplay { target: target.to_owned(), at };
+        let ended: Ended = serde_json::from_slice(&note).map_err(|_| other(String::new()))?;
+        if Some(&ended.what) != what(plan).as_ref() {
+            return Err(other(format!(": it is at {}:{}", ended.log, ended.offset)).into());
+        }
+        finish(&ended)?;
+        let earlier =
+            "an earlier run of this command has replayed everything; its end was noted now";
+        let remarks = [vec![earlier.to_owned()], ended.remarks, vec![anew(&ended.gtids)]].concat();
         return Ok(UntilReport { restored: None, replayed: None, remarks });
     }
     let program = replaying_program(session, plan, options).await?;
@@ -111,19 +135,36 @@ pub async fn restore_until(
     let restored = restore_ready(session, get, target, how, ready, talk).await?;
     session.observer.begin_phase("replay");
     let replayed = replay_onto(session, plan, target, (&program, options)).await?;
-    let mut remarks = remarks(&replayed);
-    remarks.extend(write_result(target, plan, &replayed)?);
-    if let Some(owner) = owner {
-        tokio::task::block_in_place(|| owner.give(target))?;
-    }
-    if let Some(done) = done {
-        done.mark(target);
-    }
+    let ended = ended(&what(plan).unwrap_or_default(), &replayed);
+    finish(&ended)?;
+    let remarks = [ended.remarks, vec![anew(&ended.gtids)]].concat();
     Ok(UntilReport { restored: Some(restored), replayed: Some(replayed), remarks })
+}
+
+fn anew(gtids: &str) -> String {
+    format!(
+        "the data begins a new history: start it with a server_id that its origin never had, or its next transactions get GTIDs that the origin has used ({gtids})"
+    )
+}
+
+fn ended(what: &str, replayed: &ReplayReport) -> Ended {
+    Ended {
+        what: what.to_owned(),
+        gtids: replayed.gtids.to_string(),
+        log: replayed.position.log().to_owned(),
+        offset: replayed.position.offset(),
+        transactions: replayed.transactions,
+        remarks: remarks(replayed),
+    }
 }
 
 /// The mark by which a later run knows that everything was done.
 fn finished(plan: &UntilPlan) -> Option<Finished> {
+    Finished::new(&[], &format!("until {}", what(plan)?))
+}
+
+/// What was asked for, by content.
+fn what(plan: &UntilPlan) -> Option<String> {
     #[derive(Serialize)]
     struct What<'a> {
         run: &'a str,
@@ -137,7 +178,7 @@ fn finished(plan: &UntilPlan) -> Option<Finished> {
         gtids: &plan.gtids,
         left_out: plan.work.relay.leave_out.iter().map(ToString::to_string).collect(),
     };
-    Finished::new(&[], &format!("until {}", serde_json::to_string(&what).ok()?))
+    serde_json::to_string(&what).ok()
 }
 
 fn remarks(replayed: &ReplayReport) -> Vec<String> {
@@ -191,6 +232,7 @@ pub(crate) async fn replay_onto(
     let mut fetched = fetch(session, &plan.server, &work.needed);
     let (observer, cancel) = (session.observer.clone(), session.cancel.clone());
     let (work, total) = (work.clone(), plan.log_bytes);
+    let what = what(plan).unwrap_or_default();
     let replaying = tokio::task::spawn_blocking(move || {
         let mut last = 0;
         let mut progress = |progress| {
@@ -201,7 +243,10 @@ pub(crate) async fn replay_onto(
         };
         observer.expect_bytes(total);
         let is_cancelled = || cancel.signal().is_some();
-        let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled };
+        let note = |replayed: &ReplayReport| {
+            serde_json::to_vec(&ended(&what, replayed)).unwrap_or_default()
+        };
+        let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled, note: &note };
         let pieces =
             std::iter::from_fn(|| fetched.blocking_recv()).flat_map(|fetched| {
                 match fetched.and_then(|fetched| pieces(&work, &fetched)) {

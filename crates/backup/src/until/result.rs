@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use xb_replay::ReplayReport;
+use serde::{Deserialize, Serialize};
 
 use crate::error::BackupError;
 use crate::until::plan::UntilPlan;
+use crate::whole_file::write_whole;
 
 /// Name of the result, beside the data.
 const RESULT: &str = "xb_until.json";
@@ -36,30 +36,43 @@ struct Document<'a> {
     server: &'a str,
     from: &'a str,
     to: &'a str,
-    gtids: String,
+    gtids: &'a str,
     transactions: u64,
     left_out: Vec<String>,
     finished: jiff::Timestamp,
 }
 
-/// Writes the result, and the new position where the backup program had noted the old one. Returns remarks.
+/// The end of a replay, from its proof on until everything beside the data says so.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    /// What was asked for.
+    pub(super) what: String,
+    pub(super) gtids: String,
+    pub(super) log: String,
+    pub(super) offset: u64,
+    pub(super) transactions: u64,
+    pub(super) remarks: Vec<String>,
+}
+
+/// Writes the new position where the backup program had noted the old one, and the result. Each file is written
+/// whole or not at all, and all of it can be done again.
 pub(super) fn write_result(
     target: &Path,
     plan: &UntilPlan,
-    replayed: &ReplayReport,
-) -> Result<Vec<String>, BackupError> {
+    ended: &Ended,
+) -> Result<(), BackupError> {
     let failed = |path: PathBuf| {
         move |error: std::io::Error| BackupError::Restore {
             target: path.display().to_string(),
-            what: format!("the logs were replayed, but their end cannot be noted: {error}"),
+            what: format!(
+                "the logs were replayed, but their end cannot be noted: {error}; run the same command again"
+            ),
         }
     };
-    let gtids = replayed.gtids.to_string();
-    let (log, offset) = (replayed.position.log(), replayed.position.offset());
-    let position = format!("{log}\t{offset}\t{gtids}\n");
+    let position = format!("{}\t{}\t{}\n", ended.log, ended.offset, ended.gtids);
     for path in POSITIONS.map(|name| target.join(name)) {
         if path.exists() {
-            std::fs::write(&path, &position).map_err(failed(path))?;
+            write_whole(&path, position.as_bytes()).map_err(failed(path))?;
         }
     }
     for path in STALE.map(|name| target.join(name)) {
@@ -76,16 +89,12 @@ pub(super) fn write_result(
         server: &plan.server,
         from: &plan.from,
         to: &plan.to,
-        gtids,
-        transactions: replayed.transactions,
+        gtids: &ended.gtids,
+        transactions: ended.transactions,
         left_out: plan.work.relay.leave_out.iter().map(ToString::to_string).collect(),
         finished: jiff::Timestamp::now(),
     };
     let path = target.join(RESULT);
     let text = serde_json::to_vec_pretty(&document).map_err(std::io::Error::from);
-    text.and_then(|text| std::fs::write(&path, text)).map_err(failed(path))?;
-    Ok(vec![format!(
-        "the data begins a new history: start it with a server_id that its origin never had, or its next transactions get GTIDs that the origin has used ({})",
-        replayed.gtids
-    )])
+    text.and_then(|text| write_whole(&path, &text)).map_err(failed(path))
 }

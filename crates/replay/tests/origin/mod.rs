@@ -210,6 +210,13 @@ pub(crate) fn replay_pieces(
 ) -> Result<ReplayReport, ReplayError> {
     let cancelled = std::cell::Cell::new(false);
     let mut progress = |now| cancelled.set(cancelled.get() || !goes_on(now));
-    let mut watch = Watch { progress: &mut progress, is_cancelled: &|| cancelled.get() };
-    xb_replay::replay(request, pieces, &mut watch)
+    let note = |report: &ReplayReport| report.gtids.to_string().into_bytes();
+    let is_cancelled = || cancelled.get();
+    let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled, note: &note };
+    let report = xb_replay::replay(request, pieces, &mut watch)?;
+    // Whoever is killed here finds what was done.
+    assert_eq!(xb_replay::unsettled(&request.data)?, Some(note(&report)));
+    xb_replay::settle(&request.data)?;
+    assert_eq!(xb_replay::unsettled(&request.data)?, None);
+    Ok(report)
 }

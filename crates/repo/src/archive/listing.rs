@@ -8,11 +8,12 @@ use xb_encryptor::{DataKey, KeysObject, MacKey};
 use xb_uploader::{StoreError, StoreErrorKind};
 
 use crate::archive::names::{
-    ALIVE, ARCHIVES, END, HEAD, KEYS, floor_name, parse_floor, parse_segment, segment_name,
-    server_folder, stream_folder,
+    ALIVE, ARCHIVES, END, HEAD, KEYS, floor_name, parse_floor, parse_rollup, parse_segment,
+    segment_name, server_folder, stream_folder,
 };
 use crate::archive::plan::Stream;
 use crate::archive::record::{Content, MAX_LEN, Record, RecordError, front};
+use crate::archive::rollup::{Span, rolled};
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{Alive, End, Floor, StreamHead};
 use crate::error::RepoError;
@@ -33,12 +34,50 @@ pub struct Found {
     pub stream: Option<Stream>,
     /// How far it says that it reaches.
     pub alive: Option<Record<Alive>>,
+    /// Its end, if its receiver was stopped in order.
+    pub end: Option<Record<End>>,
     /// Sizes of its segments by number, as they are listed.
     pub sizes: BTreeMap<u64, u64>,
+    /// Its roll-ups.
+    pub rollups: Vec<Span>,
     /// Bytes of its key slots.
     pub keys: Option<KeysObject>,
     /// What is wrong with its records.
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
+    /// What costs requests, and nothing else.
+    pub remarks: Vec<String>,
+}
+
+/// Something that is wrong with a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub part: Part,
+    /// What.
+    pub what: String,
+}
+
+/// A part of a stream that may be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A record without which nothing of the stream can be used.
+    Stream,
+    /// A segment: it counts if it is on the way.
+    Segment,
+    /// A record that shows how far the stream reaches.
+    End,
+}
+
+impl Problem {
+    fn new(part: Part, what: impl Into<String>) -> Self {
+        Self { part, what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
 }
 
 /// The names of the servers that have an archive.
@@ -51,7 +90,7 @@ pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
 
 /// Reads the records of all streams of a server, in the order in which they began. What cannot be read is a
 /// problem of its stream. A record or a segment counts as missing only if the store says so when it is asked
-/// for it by name, too.
+/// for it by name, too. Roll-ups save most of the requests for heads.
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
@@ -80,18 +119,23 @@ async fn read(
     objects: &BTreeMap<String, u64>,
 ) -> Result<Found, RepoError> {
     let folder = stream_folder(folder, id);
-    let mut problems = Vec::new();
-    let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut problems).await?;
-    if head.is_none() && problems.is_empty() {
-        problems.push("its head is missing".to_owned());
+    let (mut unusable, mut of_end) = (Vec::new(), Vec::new());
+    let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut unusable).await?;
+    if head.is_none() && unusable.is_empty() {
+        unusable.push("its head is missing".to_owned());
     }
-    let alive = record::<Alive>(root, &format!("{folder}/{ALIVE}"), &mut problems).await?;
-    let end = record::<End>(root, &format!("{folder}/{END}"), &mut problems).await?;
+    let mut problems: Vec<Problem> = of(Part::Stream, unusable).collect();
+    let alive = record::<Alive>(root, &format!("{folder}/{ALIVE}"), &mut of_end).await?;
+    let end = record::<End>(root, &format!("{folder}/{END}"), &mut of_end).await?;
+    let is_own = |stream: &str| stream == id.to_string();
+    let alive = alive.filter(|alive| is_own(&alive.content.stream));
+    let end = end.filter(|end| is_own(&end.content.stream));
+    problems.extend(of(Part::End, of_end));
     let keys = match small(root, &format!("{folder}/{KEYS}")).await? {
         Some(bytes) => match KeysObject::parse(&bytes) {
             Ok(keys) => Some(keys),
             Err(error) => {
-                problems.push(format!("{KEYS}: {error}"));
+                problems.push(Problem::new(Part::Stream, format!("{KEYS}: {error}")));
                 None
             }
         },
@@ -101,11 +145,14 @@ async fn read(
     let floor = match floor {
         Some(number) => {
             let name = floor_name(number);
-            let floor = record::<Floor>(root, &format!("{folder}/{name}"), &mut problems).await?;
+            let mut wrong = Vec::new();
+            let floor = record::<Floor>(root, &format!("{folder}/{name}"), &mut wrong).await?;
+            problems.extend(of(Part::Stream, wrong));
             floor.map(|floor| floor.content).filter(|floor| {
                 let is_own = floor.stream == id.to_string() && floor.number == number;
                 if !is_own {
-                    problems.push(format!("{name} is that of another stream"));
+                    let what = format!("{name} is that of another stream");
+                    problems.push(Problem::new(Part::Stream, what));
                 }
                 is_own
             })
@@ -117,11 +164,7 @@ async fn read(
         objects.iter().filter_map(|(name, size)| Some((parse_segment(name)?, *size))).collect();
     sizes.retain(|number, _| *number >= first);
     // What a receiver had on its way when it was killed may have holes; what its records state may not.
-    let stated = [
-        alive.as_ref().map(|alive| alive.content.segments),
-        end.as_ref().map(|end| end.content.segments),
-    ];
-    let stated = stated.into_iter().flatten().max().unwrap_or(0);
+    let stated = stated(alive.as_ref(), end.as_ref());
     let known = sizes.keys().next_back().map_or(0, |last| last + 1);
     let mut missing = 0_u64;
     // No more questions than a few for each segment that is there: the count is only a claim.
@@ -138,42 +181,62 @@ async fn read(
                 None => {
                     missing += 1;
                     if number < stated && missing <= 8 {
-                        problems.push(format!("segment {number} is missing"));
+                        let what = format!("segment {number} is missing");
+                        problems.push(Problem::new(Part::Segment, what));
                     }
                 }
             }
         }
     }
-    let reading = sizes.iter().map(|(number, size)| {
+    let rollups: Vec<Span> = objects.keys().filter_map(|name| parse_rollup(name)).collect();
+    let (mut segments, remarks) =
+        rolled(root, (&folder, &id.to_string()), &sizes, &rollups).await?;
+    let others = sizes.iter().filter(|(number, _)| !segments.contains_key(number));
+    let reading = others.map(|(number, size)| {
         let key = format!("{folder}/{}", segment_name(*number));
         async move { Ok::<_, RepoError>((*number, segment_head(root, &key, *size).await?)) }
     });
     let reading: Vec<_> = reading.collect();
     let heads: Vec<(u64, Result<Record<SegmentHead>, String>)> =
         futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
-    let mut segments = BTreeMap::new();
     for (number, head) in heads {
         match head {
             Ok(head) if head.content.number != number || head.content.stream != id.to_string() => {
-                problems.push(format!(
+                let what = format!(
                     "segment {number} is segment {} of stream {}: it was moved here",
                     head.content.number, head.content.stream
-                ));
+                );
+                problems.push(Problem::new(Part::Segment, what));
             }
             Ok(head) => drop(segments.insert(number, head)),
-            Err(what) => problems.push(format!("segment {number}: {what}")),
+            Err(what) => {
+                problems.push(Problem::new(Part::Segment, format!("segment {number}: {what}")));
+            }
         }
     }
     let covered_until = alive.as_ref().and_then(|alive| alive.content.covered_until);
     let head = head.filter(|head| {
         let is_own = head.content.stream == id.to_string();
         if !is_own {
-            problems.push(format!("its head is that of stream {}", head.content.stream));
+            let what = format!("its head is that of stream {}", head.content.stream);
+            problems.push(Problem::new(Part::Stream, what));
         }
         is_own
     });
-    let stream = head.map(|head| Stream { head, segments, stated, floor, covered_until });
-    Ok(Found { id, stream, alive, sizes, keys, problems })
+    let shows_end = alive.is_some() || end.is_some();
+    let stream =
+        head.map(|head| Stream { head, segments, stated, shows_end, floor, covered_until });
+    Ok(Found { id, stream, alive, end, sizes, rollups, keys, problems, remarks })
+}
+
+fn of(part: Part, problems: Vec<String>) -> impl Iterator<Item = Problem> {
+    problems.into_iter().map(move |what| Problem::new(part, what))
+}
+
+/// Number of segments that the records of a stream's end say are stored.
+fn stated(alive: Option<&Record<Alive>>, end: Option<&Record<End>>) -> u64 {
+    let stated = [alive.map(|alive| alive.content.segments), end.map(|end| end.content.segments)];
+    stated.into_iter().flatten().max().unwrap_or(0)
 }
 
 /// Reads a record of at most [`MAX_LEN`] bytes; `None` if it is missing, or unreadable, which is a problem.
@@ -271,26 +334,41 @@ fn is_of_object(error: &StoreError) -> bool {
 }
 
 impl Found {
+    /// Whether nothing is stored of it but its head and its keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty() && self.alive.is_none() && self.end.is_none()
+    }
+
     /// Checks that holders of the stream's key wrote all its records; adds a problem for each that they did
-    /// not.
+    /// not, and ignores it.
     pub fn authenticate(&mut self, key: &DataKey) {
         let mac: MacKey = key.archive_mac(&self.id.0);
-        let forged = |what: String| format!("{what}: {}", RecordError::NotAuthentic);
+        let forged =
+            |part, what: &str| Problem::new(part, format!("{what}: {}", RecordError::NotAuthentic));
         let mut problems = Vec::new();
+        if self.alive.take_if(|alive| alive.authenticate(&mac).is_err()).is_some() {
+            problems.push(forged(Part::End, ALIVE));
+        }
+        if self.end.take_if(|end| end.authenticate(&mac).is_err()).is_some() {
+            problems.push(forged(Part::End, END));
+        }
+        let stated = stated(self.alive.as_ref(), self.end.as_ref());
         if let Some(stream) = &mut self.stream {
             if stream.head.authenticate(&mac).is_err() {
-                problems.push(forged(HEAD.to_owned()));
+                problems.push(forged(Part::Stream, HEAD));
             }
+            stream.stated = stated;
+            stream.shows_end = self.alive.is_some() || self.end.is_some();
+            stream.covered_until =
+                self.alive.as_ref().and_then(|alive| alive.content.covered_until);
             stream.segments.retain(|number, head| {
                 let is_fine = head.authenticate(&mac).is_ok();
                 if !is_fine {
-                    problems.push(forged(format!("segment {number}")));
+                    problems.push(forged(Part::Segment, &format!("segment {number}")));
                 }
                 is_fine
             });
-        }
-        if self.alive.as_ref().is_some_and(|alive| alive.authenticate(&mac).is_err()) {
-            problems.push(forged(ALIVE.to_owned()));
         }
         self.problems.append(&mut problems);
     }

@@ -5,6 +5,7 @@
 //! | `ROOT/.xb-binlog/SERVER/STREAM/head` | how the stream begins, and what it follows | first, once |
 //! | `…/STREAM/keys` | key slots, if it is sealed | second, once |
 //! | `…/STREAM/NNNNNNNNNNNN` | segments from 0: a head, then a native stream of the raw events | then, once each |
+//! | `…/STREAM/.heads-FIRST-LAST` | copies of the heads of these segments | once each |
 //! | `…/STREAM/alive` | how far the archive reaches; never a source of data | again and again |
 //! | `…/STREAM/end` | number of segments; missing after a crash | last, once |
 //!
@@ -15,5 +16,6 @@ pub mod names;
 pub mod newest;
 pub mod plan;
 pub mod record;
+pub mod rollup;
 pub mod segment;
 pub mod stream;

@@ -14,6 +14,9 @@ pub const ALIVE: &str = "alive";
 pub const END: &str = "end";
 /// The beginning of what is left of a stream, with the number of its first segment.
 const FLOOR: &str = "floor-";
+/// A roll-up of heads, with the numbers of its first and last segment. In the order of names before all segments,
+/// so that a listing of the last segments does not have them.
+const ROLL_UP: &str = ".heads-";
 /// Digits of a segment's number.
 const DIGITS: usize = 12;
 
@@ -56,6 +59,20 @@ pub fn parse_floor(name: &str) -> Option<u64> {
     parse_segment(name.strip_prefix(FLOOR)?)
 }
 
+/// Name of the roll-up of the heads of these segments.
+#[must_use]
+pub fn rollup_name((first, last): (u64, u64)) -> String {
+    format!("{ROLL_UP}{}-{}", segment_name(first), segment_name(last))
+}
+
+/// The numbers of the first and the last segment of the roll-up with this name.
+#[must_use]
+pub fn parse_rollup(name: &str) -> Option<(u64, u64)> {
+    let (first, last) = name.strip_prefix(ROLL_UP)?.split_once('-')?;
+    let span = (parse_segment(first)?, parse_segment(last)?);
+    (span.0 <= span.1).then_some(span)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,9 +83,15 @@ mod tests {
             assert_eq!(parse_segment(&segment_name(number)), Some(number));
             assert_eq!(parse_floor(&floor_name(number)), Some(number));
             assert_eq!(parse_segment(&floor_name(number)), None);
+            let name = rollup_name((number / 2, number));
+            assert_eq!(parse_rollup(&name), Some((number / 2, number)));
+            assert!(name < segment_name(0) && parse_segment(&name).is_none());
         }
         for bad in ["", "head", "00000000000", "0000000000000", "00000000000x", "+00000000001"] {
             assert_eq!(parse_segment(bad), None, "{bad}");
+        }
+        for bad in [".heads-", ".heads-000000000001", ".heads-000000000001-000000000000"] {
+            assert_eq!(parse_rollup(bad), None, "{bad}");
         }
         assert_eq!(server_folder("shop").unwrap(), ".xb-binlog/shop");
         assert!(server_folder("a/b").is_err() && server_folder("").is_err());

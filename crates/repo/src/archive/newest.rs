@@ -1,7 +1,10 @@
 //! Finds the end of an archive without reading all of it: its streams by their heads, and the last segment of
 //! one of them.
 
+use std::cmp::Ordering;
+
 use futures::{StreamExt as _, TryStreamExt as _};
+use xb_binlog::LogPosition;
 
 use crate::archive::listing::{PARALLEL, record, segment_head};
 use crate::archive::names::{
@@ -79,6 +82,39 @@ impl Outline {
         let key = format!("{}/{}", self.folder, segment_name(number));
         let head = segment_head(root, &key, size).await?;
         Ok(head.ok().filter(|head| head.content.number == number))
+    }
+
+    /// The first segment up to number `last` that has a position, or the beginning of what follows it; `None` if
+    /// it is removed, or cannot be read. Takes two requests for each halving.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`] if the store cannot be reached.
+    pub async fn segment_at(
+        &self,
+        root: &Root,
+        at: &LogPosition,
+        last: u64,
+    ) -> Result<Option<Record<SegmentHead>>, RepoError> {
+        // The first whose end is not before the position.
+        let (mut low, mut high, mut found) = (0, last.saturating_add(1), None);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let key = format!("{}/{}", self.folder, segment_name(middle));
+            let head = match root.store().size(&root.key(&key)).await? {
+                Some(size) => segment_head(root, &key, size).await?.ok(),
+                // Those at the beginning may be removed.
+                None => None,
+            };
+            let end = head.as_ref().and_then(|head| head.content.end());
+            match end.and_then(|end| end.partial_cmp(at)) {
+                Some(Ordering::Equal | Ordering::Greater) => {
+                    high = middle;
+                    found = head;
+                }
+                _ => low = middle + 1,
+            }
+        }
+        Ok(found)
     }
 
     /// Number and size of the last segment before a hole, from this number on.

@@ -25,6 +25,9 @@ pub struct Stream {
     /// Number of segments that its records say are stored. Behind a later hole lies what a receiver had on its
     /// way when it was killed.
     pub stated: u64,
+    /// A record of it shows how far it reaches. Without one, its last segments may have been removed together
+    /// with it.
+    pub shows_end: bool,
     /// Where what is left of it begins, if `prune` has removed segments.
     pub floor: Option<Floor>,
     /// Everything up to this time is in it, if it says so.
@@ -250,6 +253,82 @@ pub fn plan<'a>(streams: &'a [Stream], base: &Base, stop: &Stop) -> Result<Plan<
         Some(line) => line.plan(base, stop),
         None => Err(PlanError::NoStart { position: base.position.clone() }),
     }
+}
+
+/// The segments that have the position of a backup, one in each stream that has it: with the same GTIDs, or in a
+/// stream that had begun before the backup ended.
+pub fn holders<'a>(
+    streams: &'a [Stream],
+    base: &Base,
+) -> impl Iterator<Item = &'a Record<SegmentHead>> {
+    streams.iter().filter_map(|stream| {
+        stream.segments.values().rfind(|segment| {
+            let until = segment.content.to.offset;
+            let piece = Piece { stream: stream.id(), segment, until };
+            let is_later = stream.head.content.started <= base.taken;
+            piece.has(base) || (is_later && piece.has_position(&base.position))
+        })
+    })
+}
+
+/// Why a segment does not have the position of a backup between two of its transactions, as far as its head shows
+/// it; `None` if nothing speaks against it.
+#[must_use]
+pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
+    let at = &base.position;
+    let is_in =
+        head.from.log == at.log() && (head.from.offset..=head.to.offset).contains(&at.offset());
+    if !is_in {
+        return Some(format!("the archive does not have the position {at}"));
+    }
+    if !fits(head, base) {
+        let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
+        return Some(format!(
+            "the archive has other transactions at {at} than the GTIDs {noted} that the backup notes"
+        ));
+    }
+    let (begin, end) = (head.begin(), head.end());
+    let is_inside = (head.starts_inside && begin.as_ref() == Some(at))
+        || (head.ends_inside && end.as_ref() == Some(at));
+    let last = head.last.as_ref();
+    let is_in_last = last.is_some_and(|last| {
+        last.to.log == at.log() && last.from.offset < at.offset() && at.offset() < last.to.offset
+    });
+    if is_inside || is_in_last {
+        return Some(format!("the position {at} lies within a transaction of the archive"));
+    }
+    let exact = match end.as_ref() == Some(at) {
+        true => head.after(),
+        false if begin.as_ref() == Some(at) => head.before(),
+        false => None,
+    };
+    match (exact, &base.gtids) {
+        (Some(found), Some(noted)) if found != *noted => {
+            Some(format!("the archive has the GTIDs {found} at {at}, but the backup notes {noted}"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the GTIDs of a backup lie between those before and after a segment.
+fn fits(head: &SegmentHead, base: &Base) -> bool {
+    let order = |one: &GtidPosition, two: &GtidPosition| {
+        one.iter()
+            .all(|gtid| two.get(gtid.domain).is_some_and(|last| last.sequence >= gtid.sequence))
+    };
+    base.gtids.as_ref().is_none_or(|gtids| {
+        head.before().is_none_or(|before| order(&before, gtids))
+            && head.after().is_none_or(|after| order(gtids, &after))
+    })
+}
+
+/// The stream at whose end the archive ends, by [`plan`], and its newest sign of life.
+#[must_use]
+pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
+    let lines = streams.iter().map(|stream| Line::ending_with(streams, stream));
+    let line = lines.max_by_key(Line::newest)?;
+    let (last, _) = line.parts.last()?;
+    Some((last, line.newest()))
 }
 
 /// All pieces from the position of a backup on, in every history that has it: what a restore from that backup to
@@ -551,16 +630,7 @@ impl Piece<'_> {
             && (at.offset() < self.until
                 // At its end, if nothing follows it here.
                 || at.offset() == self.until);
-        let fits = base.gtids.as_ref().is_none_or(|gtids| {
-            let order = |one: &GtidPosition, two: &GtidPosition| {
-                one.iter().all(|gtid| {
-                    two.get(gtid.domain).is_some_and(|last| last.sequence >= gtid.sequence)
-                })
-            };
-            head.before().is_none_or(|before| order(&before, gtids))
-                && head.after().is_none_or(|after| order(gtids, &after))
-        });
-        lies && fits
+        lies && fits(head, base)
     }
 
     /// Whether it has a transaction with a later time.

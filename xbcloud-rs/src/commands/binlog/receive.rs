@@ -12,7 +12,7 @@ use crate::args::binlog::ReceiveArgs;
 use crate::commands::binlog::watched::Watched;
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::producer::state_dir;
-use crate::commands::unattended::run::is_collected;
+use crate::commands::unattended::run::{commands, is_collected};
 use crate::place::root_place;
 use crate::report;
 
@@ -63,6 +63,7 @@ impl Context {
             &self.log,
             (repository.unwrap_or("repository"), &server),
             args.metrics_file.clone(),
+            commands("--on-gap", &args.on_gap)?,
         );
         let watched = Arc::new(watched);
         let (told, shown) = (Arc::clone(&watched), Arc::clone(&watched));

@@ -52,6 +52,10 @@ fn one(out: &mut String, report: &ArchiveReport, long: bool, now: Timestamp) {
         line(out, format!("  problem: {}", printable(problem)));
     }
     windows(out, &report.backups);
+    if !report.past_gaps.is_empty() {
+        let number = format_count(report.past_gaps.len() as u64, "gap");
+        line(out, format!("  {number} above: history that no backup needs"));
+    }
 }
 
 fn streams(out: &mut String, streams: &[StreamReport], long: bool) {
@@ -90,6 +94,9 @@ fn streams(out: &mut String, streams: &[StreamReport], long: bool) {
         for problem in &stream.problems {
             line(out, format!("    problem: {}", printable(problem)));
         }
+        for remark in &stream.remarks {
+            line(out, format!("    note: {}", printable(remark)));
+        }
     }
 }
 
@@ -110,7 +117,8 @@ fn windows(out: &mut String, windows: &[Window]) {
             (Some(_), _) if !window.archived => {
                 format!("{:23}  only itself: its log is not archived", time(window.from))
             }
-            (Some(problem), _) => format!("not to the end: {}", printable(problem)),
+            (Some(problem), Some(_)) => format!("{:23}  {}", time(window.from), printable(problem)),
+            (Some(problem), None) => format!("not to the end: {}", printable(problem)),
         };
         line(out, format!("  {backup:width$}  {text}"));
     }

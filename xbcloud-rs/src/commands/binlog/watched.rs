@@ -1,9 +1,11 @@
 //! What a receiver shows: messages, metrics, and the status of its unit.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::job::{ReceiverState, receiver_metrics};
+use crate::job::{ReceiverState, receiver_metrics, run_hook};
 use jiff::Timestamp;
 use serde_json::json;
 use xb_backup::Notice;
@@ -15,11 +17,16 @@ use crate::commands::context::TOOL;
 /// Seconds between two writes of the metrics, and two of the status.
 const PAUSE: i64 = 5;
 
+/// How long a hook may run.
+const HOOK_LIMIT: Duration = Duration::from_secs(600);
+
 /// A receiver as others see it.
 #[derive(Debug)]
 pub(super) struct Watched {
     log: Log,
     metrics_file: Option<PathBuf>,
+    /// Programs that run when a gap or a branch begins.
+    on_gap: Vec<Vec<OsString>>,
     seen: Mutex<Seen>,
 }
 
@@ -42,6 +49,7 @@ impl Watched {
         log: &Log,
         (repository, server): (&str, &str),
         metrics_file: Option<PathBuf>,
+        on_gap: Vec<Vec<OsString>>,
     ) -> Self {
         let state = ReceiverState {
             repository: repository.to_owned(),
@@ -51,7 +59,7 @@ impl Watched {
             ..ReceiverState::default()
         };
         let seen = Seen { state, is_new: true, ..Seen::default() };
-        Self { log: log.clone(), metrics_file, seen: Mutex::new(seen) }
+        Self { log: log.clone(), metrics_file, on_gap, seen: Mutex::new(seen) }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -107,9 +115,13 @@ impl Watched {
                     )),
                     _ => self.log.info(format!("receiving the log of {server} from {at}")),
                 }
-                self.event(&json!({
+                let event = json!({
                     "what": kind, "server": server, "stream": stream, "position": at, "reason": reason,
-                }));
+                });
+                self.event(&event);
+                if reason.is_some() {
+                    self.run_hooks(&seen.state.repository, event);
+                }
             }
             Notice::Stored { position, until } => {
                 seen.state.segments += 1;
@@ -141,6 +153,9 @@ impl Watched {
                 self.trouble(&mut seen, "disconnected", text);
                 seen.state.receiving = false;
             }
+            Notice::NotRolledUp(what) => self.log.verbose(format!(
+                "a roll-up was not stored, so that reading the archive takes more requests: {what}"
+            )),
             Notice::Lost(what) => {
                 seen.state.lost += 1;
                 self.log.warn(format!(
@@ -160,6 +175,27 @@ impl Watched {
         self.log.warn(&text);
         self.event(&json!({ "what": what, "server": seen.state.server, "reason": text }));
         seen.trouble = Some(text);
+    }
+
+    /// Runs the hooks beside the receiver, which continues meanwhile.
+    fn run_hooks(&self, repository: &str, mut event: serde_json::Value) {
+        if self.on_gap.is_empty() {
+            return;
+        }
+        event["repository"] = json!(repository);
+        let (log, hooks, input) = (self.log.clone(), self.on_gap.clone(), event.to_string());
+        let run = move || {
+            for argv in &hooks {
+                let passed_on = log.clone();
+                let on_line = move |line: &str| passed_on.pass_on(line);
+                if let Err(error) = run_hook(argv, &input, HOOK_LIMIT, on_line, || None) {
+                    log.warn(format!("hook --on-gap: {error}"));
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("hook".into()).spawn(run) {
+            self.log.warn(format!("hook --on-gap: no thread can be started: {error}"));
+        }
     }
 
     fn event(&self, fields: &serde_json::Value) {

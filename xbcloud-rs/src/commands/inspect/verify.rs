@@ -11,6 +11,7 @@ use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, resources};
 use crate::commands::program_output::ProgramOutput;
+use crate::commands::transfer::producer::state_dir;
 use crate::report;
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -47,6 +48,7 @@ impl Context {
             return Err(Failure::usage("--until replays the log in a trial restore")
                 .hint("ask for level restore, or leave --until out"));
         }
+        let trial = &Trial { state: state_dir(None), ..trial.clone() };
         let output = ProgramOutput::new(&self.log);
         self.with_session("verify", run, (root, resources(run)), |session| async move {
             if request.level < Level::Restore {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, CancelToken, Checkpoint, IncrementalBase, Keys, LocalRunLog, LockGuard, Producer,
-    PutLayout, PutReport, PutRequest, Resources, ServerWatch, Session, SinceRequest,
+    BackupError, CancelToken, Checkpoint, Coverage, IncrementalBase, Keys, LocalRunLog, LockGuard,
+    Producer, PutLayout, PutReport, PutRequest, Resources, ServerWatch, Session, SinceRequest,
 };
 use xb_cli::{Failure, Log, OrFail as _, format_duration, format_size, host_name};
 use xb_compressor::{AlgorithmError, Compression};
@@ -118,17 +118,22 @@ impl Context {
         // Before the place is opened: a wrong producer creates no directory.
         let producer = installed_producer(&args.backup)?;
         let place = new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
-        self.back_up(place, producer, &args.backup, &args.common.run).map(drop)
+        let (report, archived) = self.back_up(place, producer, &args.backup, &args.common.run)?;
+        if let Some(warning) = unarchived(&report, &archived) {
+            self.unusual(&warning);
+        }
+        Ok(())
     }
 
-    /// Runs the producer, stores its output, and reports it.
+    /// Runs the producer, stores its output, and reports it. Also returns whether the server's archive has the
+    /// position of the backup; `None` if there is none, or this is not known.
     pub(crate) fn back_up(
         &self,
         NewPlace { root, name, generated }: NewPlace,
         command: Vec<OsString>,
         args: &BackupOptions,
         run: &RunOptions,
-    ) -> Result<PutReport, Failure> {
+    ) -> Result<(PutReport, Option<Coverage>), Failure> {
         self.reporting.name(&name);
         let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.classic.take_over);
@@ -173,19 +178,34 @@ impl Context {
                 self.log.verbose(format!("cannot record this backup on this host: {error}"));
             }
             lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
-            Ok(report)
+            let archived = self.archived(&session, &report).await;
+            Ok((report, archived))
         });
         if let Some(messages) = &messages {
             self.show_tail(messages, outcome.is_err());
         }
-        let (report, end) = outcome?;
+        let ((report, archived), end) = outcome?;
         self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref(), None);
         if let Some(warning) = stuck(&report) {
             self.unusual(&warning);
         }
-        Ok(report)
+        Ok((report, archived))
+    }
+
+    /// Whether the server's archive has the position of a new backup. The backup is complete, whatever this shows.
+    async fn archived(&self, session: &Session, report: &PutReport) -> Option<Coverage> {
+        let server = report.manifest.server.as_deref()?;
+        match xb_backup::coverage(session, server, &report.manifest).await {
+            Ok(coverage) => coverage,
+            Err(error) => {
+                self.log.info(format!(
+                    "not known whether the log of {server} can be replayed onto this backup: {error}"
+                ));
+                None
+            }
+        }
     }
 
     fn say_checkpoint(&self, checkpoint: &Checkpoint) {
@@ -247,7 +267,7 @@ impl Context {
     }
 
     /// Warns in the log and in the report.
-    fn unusual(&self, text: &str) {
+    pub(crate) fn unusual(&self, text: &str) {
         self.log.warn(text);
         self.reporting.warning(text);
     }
@@ -371,6 +391,17 @@ pub(crate) fn stuck(report: &PutReport) -> Option<String> {
     Some(format!(
         "{} begins at LSN {lsn} like its base, because the server has written no checkpoint since: it carries all changes since then, and so will the next increment; let backups begin with a checkpoint (--checkpoint=auto, SUPER for the login)",
         report.manifest.name
+    ))
+}
+
+/// Warns about a backup onto which the archived log of its server cannot be replayed.
+pub(crate) fn unarchived(report: &PutReport, archived: &Option<Coverage>) -> Option<String> {
+    let Some(Coverage::Uncovered(what)) = archived else { return None };
+    let manifest = &report.manifest;
+    let server = manifest.server.as_deref().unwrap_or_default();
+    Some(format!(
+        "the archived log of {server} cannot be replayed onto {}: {what}; see whether its receiver runs, and run `xbcloud-rs binlog list`",
+        manifest.name
     ))
 }
 

@@ -11,6 +11,7 @@ use xb_repo::resolve::Wanted;
 use crate::args::{RestoreArgs, Source};
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::get_request;
+use crate::commands::transfer::producer::state_dir;
 use crate::commands::transfer::restore::{ready, target};
 use crate::place::wanted_place;
 use crate::report;
@@ -38,6 +39,8 @@ impl Context {
             stop: stop.clone(),
             leave_out: options.exclude_gtid.iter().copied().collect(),
             may_leave_out_ddl: options.exclude_ddl,
+            state: state_dir(options.state_dir.as_deref()),
+            accept_lost_end: options.accept_lost_end,
         };
         let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
         let mut get = get_request(any, keys);

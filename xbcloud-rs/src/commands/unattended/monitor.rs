@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use xb_backup::ArchiveState;
 use xb_cli::Failure;
 use xb_repo::list::{Listing, State};
+use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
 use crate::args::run::MonitorArgs;
 use crate::cache;
 use crate::commands::context::Context;
-use crate::job::{Found, FoundArchive, Limits, Verdict, judge};
+use crate::job::{ArchiveLimits, Found, FoundArchive, Limits, Verdict, judge};
 use crate::place::root_place;
 
 impl Context {
@@ -23,7 +24,8 @@ impl Context {
             let cache = cache::of_root(args.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
                 let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
-                let archives = cancel.or(xb_backup::archive_states(&root)).await?;
+                let newest = |server: &str| newest_of(&listings, server);
+                let archives = cancel.or(xb_backup::archive_states(&root, newest)).await?;
                 Ok((listings, archives))
             })
         });
@@ -35,7 +37,10 @@ impl Context {
                 let limits = Limits {
                     age: args.max_age,
                     proof_age: args.max_proof_age,
-                    archive_age: Some(args.max_binlog_age),
+                    archive: ArchiveLimits {
+                        age: Some(args.max_binlog_age),
+                        proof_age: args.max_binlog_proof_age,
+                    },
                 };
                 let found = by_server(listings, args);
                 let archives: Vec<FoundArchive> = archives
@@ -85,12 +90,25 @@ fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -
     };
     let newest = listings.iter().filter(own).filter_map(|line| line.finished).max();
     let gap = archive.gaps.iter().rev().find(|(at, _)| newest.is_none_or(|newest| newest < *at));
+    let restorable = listings.iter().filter(own).filter(|line| line.restorable);
+    let proven = restorable.filter_map(|line| line.verified?.proven_until);
     FoundArchive {
         server: archive.server.clone(),
         behind: archive.stored_until.map(age),
         silent: archive.alive.map(age),
         gap: gap.map(|(_, reason)| reason.clone()),
+        uncovered: archive.uncovered.clone(),
+        proven: proven.max().map(age),
     }
+}
+
+/// The newest backup of a server that can be restored.
+fn newest_of(listings: &[Listing], server: &str) -> Option<BackupName> {
+    let own = listings.iter().filter(|line| {
+        is_backup(line) && line.restorable && line.server.as_deref().is_none_or(|of| of == server)
+    });
+    let (_, name) = own.filter_map(|line| Some((line.finished?, &line.name))).max()?;
+    BackupName::new(name).ok()
 }
 
 /// A complete backup. What was stored with `--raw` is none of a server.

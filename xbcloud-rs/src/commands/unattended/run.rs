@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use xb_backup::{BackupError, CopyOptions, CopyRequest, Keep, VerifyRequest};
+use xb_backup::{BackupError, CopyOptions, CopyRequest, Coverage, Keep, VerifyRequest};
 use xb_cli::{
     Failure, OrFail as _, Personality, Readers, Secret, Signals, check_writable, host_name,
     write_whole,
@@ -23,7 +23,7 @@ use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
 use crate::commands::transfer::producer::installed_producer;
-use crate::commands::transfer::put::stuck;
+use crate::commands::transfer::put::{stuck, unarchived};
 use crate::place::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
@@ -110,13 +110,15 @@ impl Job<'_> {
         }
         let hooks = std::mem::take(&mut self.hooks.before);
         self.hooks("before", &hooks)?;
-        let mut stuck_warning = None;
+        let mut unusual = Vec::new();
         self.stage("backup", || {
             let producer = installed_producer(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
             let new = NewPlace { root, name: asked, generated };
-            let report = context.back_up(new, producer, &args.backup, &common.run)?;
-            stuck_warning = stuck(&report);
+            let (report, archived) = context.back_up(new, producer, &args.backup, &common.run)?;
+            unusual.extend(stuck(&report));
+            let unarchived = unarchived(&report, &archived);
+            unusual.extend(unarchived.inspect(|text| context.unusual(text)));
             let manifest = &report.manifest;
             name =
                 BackupName::new(&manifest.name).map_err(|error| Failure::new(error.to_string()))?;
@@ -126,10 +128,11 @@ impl Job<'_> {
                 "base": manifest.base.as_ref().map(|base| &base.name),
                 "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
                 "shrunk": null, "stuck_lsn": manifest.source.stuck_lsn(),
+                "archived": archived.map(|archived| archived == Coverage::Covered),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
-        self.result.warnings.extend(stuck_warning);
+        self.result.warnings.extend(unusual);
         if self.generated {
             place = match folder(&place).0 {
                 Some(folder) => format!("{folder}/{name}"),
@@ -384,8 +387,11 @@ fn self_verify(
     }
     judged(&found)?;
     let phases = crate::report::phases(&end);
+    let replayed = found.restore.as_ref().and_then(|test| test.replayed.as_ref());
+    let proven_until = replayed.map(|replayed| replayed.proven_until);
     Ok(json!({
         "level": found.level, "reached": reached, "objects": found.objects, "phases": phases,
+        "proven_until": proven_until,
     }))
 }
 
@@ -465,7 +471,7 @@ fn folder(place: &str) -> (Option<&str>, &str) {
 }
 
 /// Splits the texts of hooks into words.
-pub(super) fn commands(option: &str, texts: &[String]) -> Result<Vec<Vec<OsString>>, Failure> {
+pub(crate) fn commands(option: &str, texts: &[String]) -> Result<Vec<Vec<OsString>>, Failure> {
     let words = texts.iter().map(|text| {
         let words = shlex::split(text).filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| {

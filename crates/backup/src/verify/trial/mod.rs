@@ -59,6 +59,12 @@ pub struct Trial {
     /// At level `restore`: replay the archived binary log first, up to a stop as in `restore --until`
     #[cfg_attr(feature = "clap", arg(long, value_name = "STOP", help_heading = "Private server"))]
     pub until: Option<Stop>,
+    /// With --until=latest: replay what is left of an archive that may have lost its end
+    #[cfg_attr(feature = "clap", arg(long, requires = "until", help_heading = "Private server"))]
+    pub accept_lost_end: bool,
+    /// Folder in which a receiver on this host records its last segment.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub state: Option<PathBuf>,
 }
 
 /// Verifies a backup up to [`Level::Restore`]. After all checks of [`verify`](super::verify), the
@@ -159,6 +165,8 @@ async fn replay_of(
         stop: stop.clone(),
         leave_out: BTreeSet::new(),
         may_leave_out_ddl: false,
+        state: trial.state.clone(),
+        accept_lost_end: trial.accept_lost_end,
     };
     let mut get = GetRequest {
         name: request.name.clone(),

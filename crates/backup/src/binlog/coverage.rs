@@ -1,0 +1,141 @@
+//! Whether the archive of a server has the position of a backup, by few requests.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use xb_repo::archive::newest::{Outline, outlines};
+use xb_repo::archive::plan::{Base, misplaced};
+use xb_repo::error::RepoError;
+use xb_repo::manifest::Manifest;
+use xb_repo::root::Root;
+
+use crate::error::BackupError;
+use crate::session::Session;
+
+/// Streams that are looked at, the newest first.
+const STREAMS: usize = 8;
+/// A receiver whose last sign of life is not older is at work.
+const LIFE: SignedDuration = SignedDuration::from_secs(120);
+/// Looks at an archive whose receiver is at work and behind the backup.
+const LOOKS: u32 = 10;
+/// Seconds between two of them.
+const PAUSE: u64 = 3;
+
+/// Whether the log can be replayed onto a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Coverage {
+    /// The archive has its position, between two transactions.
+    Covered,
+    /// It has not, because of this.
+    Uncovered(String),
+}
+
+/// What one look shows.
+enum Look {
+    Found(Coverage),
+    /// The position lies behind the end of the archive.
+    Behind {
+        ends: String,
+        is_alive: bool,
+    },
+}
+
+/// Whether the archive of `server` has the position of a backup; `None` if it has no archive. Only heads are read,
+/// without a key: `binlog verify` proves it. A receiver at work gets 30 s to store what the backup has seen.
+///
+/// # Errors
+/// [`BackupError::Repo`] if the store cannot be read.
+pub async fn coverage(
+    session: &Session,
+    server: &str,
+    manifest: &Manifest,
+) -> Result<Option<Coverage>, BackupError> {
+    for left in (0..LOOKS).rev() {
+        let looking = look(&session.root, server, manifest);
+        let looking = async { Ok::<_, BackupError>(looking.await?) };
+        match session.cancel.or(looking).await? {
+            None => return Ok(None),
+            Some(Look::Found(coverage)) => return Ok(Some(coverage)),
+            Some(Look::Behind { is_alive: true, .. }) if left > 0 => {
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_secs(PAUSE)) => {}
+                    _ = session.cancel.asked() => {}
+                }
+            }
+            Some(Look::Behind { ends, .. }) => {
+                return Ok(Some(Coverage::Uncovered(ends)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// As [`coverage`], without waiting for anything.
+pub(crate) async fn covers_now(
+    root: &Root,
+    server: &str,
+    manifest: &Manifest,
+) -> Result<Option<Coverage>, RepoError> {
+    Ok(look(root, server, manifest).await?.map(|look| match look {
+        Look::Found(coverage) => coverage,
+        Look::Behind { ends, .. } => Coverage::Uncovered(ends),
+    }))
+}
+
+async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<Look>, RepoError> {
+    let streams = outlines(root, server).await?;
+    let (Some(oldest), false) = (streams.first(), streams.is_empty()) else { return Ok(None) };
+    let uncovered = |what: String| Ok(Some(Look::Found(Coverage::Uncovered(what))));
+    let Some(base) = Base::of(manifest) else {
+        return uncovered("it notes no position in the binary log".to_owned());
+    };
+    let at = &base.position;
+    let (mut ends, mut differs) = (None, None);
+    for stream in streams.iter().rev().take(STREAMS) {
+        let start = stream.head.content.start.position();
+        if start.is_none_or(|start| start.partial_cmp(at) == Some(Ordering::Greater)) {
+            continue;
+        }
+        let Some(last) = stream.last_segment(root).await? else { continue };
+        let end = last.content.end();
+        if end.is_none_or(|end| end.partial_cmp(at) == Some(Ordering::Less)) {
+            ends.get_or_insert_with(|| last.content.to.clone());
+            continue;
+        }
+        let Some(segment) = stream.segment_at(root, at, last.content.number).await? else {
+            continue;
+        };
+        match misplaced(&segment.content, &base) {
+            None => return Ok(Some(Look::Found(Coverage::Covered))),
+            Some(what) => differs = differs.or(Some(what)),
+        }
+    }
+    if let Some(what) = differs {
+        return uncovered(what);
+    }
+    if ends.is_none() && streams.iter().all(|stream| stream.alive.is_none()) {
+        return uncovered("nothing of the log is archived yet".to_owned());
+    }
+    Ok(Some(match ends {
+        Some(ends) => Look::Behind {
+            ends: format!("the archive ends at {ends}, before the position {at} of the backup"),
+            is_alive: is_alive(&streams),
+        },
+        None => Look::Behind {
+            ends: format!(
+                "the archive, which begins at {}, does not have the position {at} of the backup",
+                oldest.head.content.start
+            ),
+            is_alive: is_alive(&streams),
+        },
+    }))
+}
+
+/// Whether a receiver gave a sign of life a short time ago, and did not end since.
+fn is_alive(streams: &[Outline]) -> bool {
+    let now = Timestamp::now();
+    let alive = streams.iter().filter(|stream| !stream.has_ended);
+    let mut written = alive.filter_map(|stream| Some(stream.alive.as_ref()?.content.written));
+    written.any(|written| now.duration_since(written) < LIFE)
+}

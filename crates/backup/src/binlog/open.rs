@@ -1,0 +1,56 @@
+//! Opens a stream of an archive: finds its key, and checks that a holder of it wrote the stream's records.
+
+use xb_encryptor::{DataKey, Keys};
+use xb_repo::archive::listing::Found;
+
+use crate::error::BackupError;
+
+/// What the keys make of a stream.
+pub(crate) enum Opened {
+    /// It is sealed, and this is its key. What the key did not authenticate is a problem of the stream, and is
+    /// ignored.
+    Sealed(DataKey),
+    /// It is not sealed.
+    Plain,
+    /// Its receiver was killed before it wrote the key slots, so that nothing else was stored.
+    Empty,
+    /// Its key slots are missing, although something else was stored.
+    NoSlots,
+    /// The keys do not open it, because of this.
+    Locked(String),
+}
+
+/// Opens a stream of the archive of `server`.
+///
+/// # Errors
+/// [`BackupError::Keys`] if it is sealed, and `keys` has none for any of its slots.
+pub(crate) fn open(
+    found: &mut Found,
+    server: &str,
+    keys: &Keys,
+    memory: u64,
+) -> Result<Opened, BackupError> {
+    let Some(slots) = &found.keys else {
+        let is_sealed =
+            found.stream.as_ref().is_some_and(|stream| !stream.head.content.sealed.is_empty());
+        return Ok(match is_sealed {
+            false => Opened::Plain,
+            true if found.is_empty() => Opened::Empty,
+            true => Opened::NoSlots,
+        });
+    };
+    match keys.open(slots, memory) {
+        None => {
+            let slots: Vec<_> = slots.slots().map(|slot| slot.to_string()).collect();
+            Err(BackupError::Keys(format!(
+                "the archive of {server} is sealed, and no key was given; it opens with: {}",
+                slots.join(", ")
+            )))
+        }
+        Some(Err(error)) => Ok(Opened::Locked(error.to_string())),
+        Some(Ok(key)) => {
+            found.authenticate(&key);
+            Ok(Opened::Sealed(key))
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Roll-ups of heads: one that another program made, and what is done to it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use xb_encryptor::{DataKey, KeyBytes, Keys, KeysObject, MacKey};
+use xb_repo::archive::rollup::{LARGE, Span, decode, heads};
+
+const STREAM: &str = "000102030405060708090a0b0c0d0e0f";
+const SPAN: Span = (64, 66);
+
+fn fixture(name: &str) -> Vec<u8> {
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    std::fs::read(fixtures.join(name)).unwrap()
+}
+
+fn object() -> Vec<u8> {
+    fixture("archive/roll-up-64-66")
+}
+
+/// The bytes 0 to 31.
+fn key() -> DataKey {
+    let slots = KeysObject::parse(&fixture("seal/keys")).unwrap();
+    let key_file = KeyBytes::new(b"0123456789abcdefghijklmnopqrstuv").unwrap();
+    Keys::default().with_key(key_file).open(&slots, 1 << 30).unwrap().unwrap()
+}
+
+fn mac() -> MacKey {
+    key().archive_mac(&std::array::from_fn(|n| u8::try_from(n).unwrap()))
+}
+
+/// The text in it: its one frame is not compressed.
+fn text() -> Vec<u8> {
+    let object = object();
+    let length = u32::from_le_bytes(object[136..140].try_into().unwrap()) as usize;
+    object[160..160 + length].to_vec()
+}
+
+#[test]
+fn a_roll_up_of_another_program_is_read() {
+    let found = decode(object(), STREAM, SPAN).unwrap();
+    let (mac, other) = (mac(), key().archive_mac(&[7; 16]));
+    assert_eq!(found.len(), 3);
+    for (number, (head, _)) in (64..).zip(&found) {
+        assert!(head.authenticate(&mac).is_ok() && head.authenticate(&other).is_err());
+        let content = &head.content;
+        assert_eq!((content.number, content.body.len), (number, 1000 + number));
+        assert_eq!(content.gtids_after.as_deref(), Some(&*format!("0-1-{}", number + 1)));
+    }
+    let lengths: u64 = found.iter().map(|(_, len)| *len).sum();
+    assert_eq!(lengths, text().len() as u64);
+}
+
+#[test]
+fn what_is_not_exactly_these_heads_is_refused() {
+    let (object, text) = (object(), text());
+    assert!(heads(&text, STREAM, SPAN).is_ok());
+    let other = "ff".repeat(16);
+    for (stream, span) in [
+        (STREAM, (64, 65)),
+        (STREAM, (64, 67)),
+        (STREAM, (65, 67)),
+        (STREAM, (63, 65)),
+        (STREAM, (66, 64)),
+        (STREAM, (0, u64::MAX)),
+        (STREAM, (64, 64 + LARGE)),
+        (&*other, SPAN),
+    ] {
+        assert!(heads(&text, stream, span).is_err(), "{stream} {span:?}");
+        assert!(decode(object.clone(), stream, span).is_err(), "{stream} {span:?}");
+    }
+    let ends: Vec<usize> =
+        text.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1).collect();
+    let each = [&text[..ends[2]], &text[ends[2]..ends[5]], &text[ends[5]..]];
+    for (wrong, what) in [
+        ([each[1], each[0], each[2]].concat(), "another segment"),
+        ([each[0], each[2]].concat(), "another segment"),
+        ([&text[..], each[2]].concat(), "behind its heads"),
+        ([&text[..], b"\n"].concat(), "behind its heads"),
+        (Vec::new(), "cut"),
+    ] {
+        let error = heads(&wrong, STREAM, SPAN).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_flipped_bit_and_no_cut_goes_unnoticed(at in any::<prop::sample::Index>(), bit in 0..8) {
+        let (mut object, mut text) = (object(), text());
+        let end = at.index(object.len());
+        prop_assert!(decode(object[..end].to_vec(), STREAM, SPAN).is_err());
+        object[end] ^= 1_u8 << bit;
+        prop_assert!(decode(object, STREAM, SPAN).is_err());
+        let end = at.index(text.len());
+        // A head without its last line is one without a key, which only who has the key can miss.
+        let cut = heads(&text[..end], STREAM, SPAN);
+        prop_assert!(cut.is_err() || cut.unwrap().iter().any(|(head, _)| !head.is_signed()));
+        text[end] ^= 1_u8 << bit;
+        let mac = mac();
+        let altered = heads(&text, STREAM, SPAN);
+        let is_noticed = altered
+            .map_or(true, |heads| heads.iter().any(|(head, _)| head.authenticate(&mac).is_err()));
+        prop_assert!(is_noticed);
+    }
+}
