@@ -49,16 +49,15 @@ fn manifest(store: &Store, name: &str) -> serde_json::Value {
     serde_json::from_str(&text[..text.rfind("\nsha256:").unwrap()]).unwrap()
 }
 
-/// Every kind of change to the files of tables that DDL makes. Some of it fails, depending on what ran before. No two
-/// tables swap their names here: if they do while it runs, mariadb-backup 10.11.19 cannot apply the increment.
-const DDL: [&str; 11] = [
+/// Every kind of change to the files of tables that DDL makes. Some of it fails, depending on what ran before. No table is
+/// renamed here: if two swap their names while it runs, mariadb-backup 10.11.19 cannot apply the increment.
+const DDL: [&str; 10] = [
     "CREATE TABLE shop.made (id INT PRIMARY KEY, v TEXT); INSERT INTO shop.made SELECT seq, MD5(RAND()) FROM seq_1_to_3000",
     "UPDATE shop.a SET v = MD5(RAND()) WHERE id % 7 = 1",
     "TRUNCATE TABLE shop.cut; INSERT INTO shop.cut SELECT seq, MD5(seq) FROM seq_1_to_500",
     "ALTER TABLE shop.b FORCE",
-    "RENAME TABLE shop.made TO other.moved",
     "ALTER TABLE shop.zip ADD COLUMN extra INT DEFAULT 7, ALGORITHM=INSTANT",
-    "DROP TABLE other.moved",
+    "DROP TABLE shop.made",
     "DELETE FROM shop.parts WHERE id % 3 = 1",
     "ALTER TABLE shop.parts REORGANIZE PARTITION",
     "UPDATE shop.zip SET v = MD5(RAND()) WHERE id % 5 = 1",
@@ -104,7 +103,7 @@ fn a_chain_under_ddl_is_the_server_again_in_one_pass() {
         assert!(ddl.join().unwrap() > 0);
     });
     server.sql(
-        "USE shop; RENAME TABLE a TO swap, b TO a, swap TO b; UPDATE a SET v = 'x' WHERE id % 50 = 1;
+        "USE shop; CREATE OR REPLACE TABLE made LIKE b; RENAME TABLE a TO swap, b TO a, swap TO b, made TO other.moved; UPDATE a SET v = 'x' WHERE id % 50 = 1;
          INSERT INTO loose VALUES (1), (2); SELECT NEXTVAL(numbers)",
     );
     let last = ["--incremental-from=latest"];
@@ -124,7 +123,7 @@ fn a_chain_under_ddl_is_the_server_again_in_one_pass() {
     assert_eq!(merged, expected);
     let (_, by_one) = restored(&store, "three", &scratch.join("stock3"), &stock, &options);
     assert_eq!(by_one, expected);
-    assert!(!scratch.join("three/other/moved.ibd").exists());
+    assert!(scratch.join("three/other/moved.ibd").exists() && !scratch.join("three/shop/made.ibd").exists());
 }
 
 /// The program that takes a backup, stopped once it has copied `aa.t`: meanwhile, a statement runs.

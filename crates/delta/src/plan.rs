@@ -194,6 +194,10 @@ fn copies(
             let path = link.dir.join(file);
             let mut head = Vec::new();
             let read = File::open(&path).and_then(|f| f.take(FIRST).read_to_end(&mut head));
+            // One that was being made. Recovery makes it, and the next delta has all of it.
+            if !head.is_empty() && head.iter().all(|byte| *byte == 0) {
+                continue;
+            }
             let Some(first) = read.ok().and_then(|_| FirstPage::of_head(&head)) else {
                 let shown = file.display();
                 return Err(Unfit(format!("the first page of {shown} is of no known kind")));

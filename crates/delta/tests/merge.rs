@@ -305,7 +305,7 @@ fn what_is_not_known_to_be_right_is_not_merged() {
         ("redo log", &|full, _| fs::write(full.join("ib_logfile0"), "redo").unwrap()),
         ("outside the data directory", &|full, _| write(&full.join("shop/o.isl"), b"/else/o.ibd")),
         ("compressed or encrypted", &|full, _| write(&full.join("shop/o.ibd.qp"), b"")),
-        ("the first page of shop/n.ibd", &|full, _| write(&full.join("shop/n.ibd"), &[0; PAGE])),
+        ("the first page of shop/n.ibd", &|full, _| write(&full.join("shop/n.ibd"), &[7; PAGE])),
         ("second file of tablespace 4", &|full, _| {
             let _ = fs::copy(full.join("shop/t4.ibd"), full.join("shop/n.ibd")).unwrap();
         }),
