@@ -32,8 +32,8 @@ impl Site {
     }
 
     fn put(&self, name: &str, options: &[&str], stream: Vec<u8>) -> Ran {
-        let args = [&["put", &self.url(name)], options].concat();
-        self.run(&args).stdin_bytes(stream).run()
+        let url = self.url(name);
+        self.run(&[&["put", &url], options].concat()).stdin_bytes(stream).run()
     }
 
     fn list(&self) -> Value {
@@ -74,8 +74,7 @@ fn a_piped_clone_is_a_backup_that_says_what_it_is() {
         assert!(facts["gtids_to"].as_str().unwrap().ends_with(":1-7"));
         assert_eq!(facts["empty_tables"]["first"][0], "shop.old (MyISAM)");
     }
-    let long =
-        site.run(&["list", "--long", &site.url("")]).run().expect(0).stdout_text().into_owned();
+    let long = site.run(&["list", "--long", &site.url("")]).run().expect(0).stdout_text();
     for expected in
         ["full, MySQL 9.7.4-2 clone", "gtids, at least", ":1-7", "1 table: shop.old (MyISAM)"]
     {
@@ -115,7 +114,7 @@ fn nothing_is_based_on_a_clone() {
     let site = Site::new();
     let _ = site.put("a-clone", &[], clone()).expect(0);
     let refused = site.run(&["backup", &site.url("b"), "--incremental-from=a-clone", "--", "true"]);
-    let text = refused.run().expect_failure().stderr_text().into_owned();
+    let text = refused.run().expect_failure().stderr_text();
     assert!(text.contains("a-clone is a clone of MySQL"), "{text}");
     // An increment whose start is unknown may be based on any backup but on this one.
     let _ = site.put("c-full", &[], backup(0, 100)).expect(0);
