@@ -35,7 +35,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     let short = manifest.classic.as_ref().map(|classic| classic.short_objects);
     log.event("done", &serde_json::json!({
         "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
-        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "short_objects": short, "requests": report.requests, "retries": report.retries,
+        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "mysql_clone": manifest.mysql_clone, "short_objects": short, "requests": report.requests, "retries": report.retries,
         "protection": report.protection, "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
     if let Some(short) = short.filter(|short| *short > 0) {
@@ -61,6 +61,10 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
         pace(manifest.stream_bytes, end),
         extras(report.requests, report.retries),
     ));
+    if let Some(empty) = manifest.mysql_clone.as_ref().and_then(|clone| clone.empty_tables.as_ref())
+    {
+        log.warn(format!("without rows, because only InnoDB's are cloned: {empty}"));
+    }
     if let Some(lone) = &manifest.without_tablespace {
         log.info(format!(
             "note: InnoDB has no .ibd file in the stream for {lone}. Such a table is in the system tablespace, was discarded, or was lost by the producer: `verify --level=restore` decides"
