@@ -148,8 +148,9 @@ fn what_a_clone_loses_or_shows_is_refused() {
     let url = site.url("c");
     let args = ["backup", &url, &ca, &key, "--limit-rate=1M", "--chunk-size=1M"];
     let mut running = site.command(&args).spawn();
-    let objects = || std::fs::read_dir(site.scratch.join("root/c")).into_iter().flatten().count();
-    running.until("the first objects are stored", || objects() > 0);
+    let runs = || std::fs::read_dir(site.scratch.join("root/c")).into_iter().flatten().flatten();
+    let objects = || runs().filter_map(|run| std::fs::read_dir(run.path()).ok()).flatten().count();
+    running.until("the first objects are stored", || objects() > 2);
     running.signal(Signal::TERM);
     let _ = running.wait().expect(128 + 15);
     assert_eq!(site.list().as_array().unwrap().len(), 2);
