@@ -190,9 +190,9 @@ fn a_run_clones_the_server_of_its_repository() {
     let defaults = group(&site, "keep-last=3\nserver=db1");
     std::fs::create_dir(site.path("root")).unwrap();
     let checked = site.run(&[&defaults, "check", "@shop"]).run().expect(0).stdout_text();
-    for line in ["server  ok", "tls     ok", "grants  ok", "plugin  ok", "packet  ok", "clone   ok"]
-    {
-        assert!(checked.contains(line), "{line}: {checked}");
+    let checked = checked.split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in ["server", "tls", "grants", "plugin", "packet", "clone"] {
+        assert!(checked.contains(&format!("{line} ok")), "{line}: {checked}");
     }
     assert!(!checked.contains("spool") && !checked.contains("program"), "{checked}");
     let _ = site.run(&[&defaults, "run", "@shop/first"]).run().expect(0);

@@ -29,8 +29,12 @@ impl Site {
     fn new() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let network = [format!("--port={port}"), "--bind-address=127.0.0.1".to_owned()];
-        let mut options =
-            vec!["--skip-networking=OFF", "--gtid-mode=ON", "--enforce-gtid-consistency=ON"];
+        let mut options = vec![
+            "--skip-networking=OFF",
+            "--log-bin=binlog",
+            "--gtid-mode=ON",
+            "--enforce-gtid-consistency=ON",
+        ];
         options.extend(network.iter().map(String::as_str));
         let server = MySql::start_with(&options);
         server.sql(

@@ -64,7 +64,10 @@ fn changes(messages: &[Message], at: usize) -> Vec<(&'static str, Vec<Message>)>
     let (before, one, after) = (&messages[..at], &messages[at..=at], &messages[at + 1..]);
     // A file of the redo log is described again before its blocks, wherever that is.
     let is_again = one[0].descriptor() == Some((4, 4));
-    let is_last = after.iter().all(|other| other.from != one[0].from);
+    let is_last = after.iter().all(|other| {
+        // Behind the completion comes only the same answer to leaving.
+        other.from != one[0].from || other == &one[0]
+    });
     let mut all = vec![("lost", [before, after].concat())];
     // An answer that nothing asks for is read as that to the next question, and after the last there is none.
     if one[0].from == Side::Donor && !is_last && !is_again {

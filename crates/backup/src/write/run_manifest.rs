@@ -10,9 +10,10 @@ use xb_repo::history::{Verdict, judge};
 use xb_repo::lineage::{find_base, same_server};
 use xb_repo::manifest::clone_facts::CloneFacts;
 use xb_repo::manifest::source_info::{SourceInfo, made_at};
+use xb_repo::manifest::tables::Tables;
 use xb_repo::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
-    Sealed, Tables,
+    Sealed,
 };
 use xb_repo::names::BackupName;
 use xb_repo::resolve::manifests;

@@ -6,8 +6,8 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use xb_pipeline::{CLONE_INFO, EndProof, Scanned};
 
-use crate::manifest::Tables;
 use crate::manifest::source_info::SourceInfo;
+use crate::manifest::tables::Tables;
 
 /// The version of a stored clone that we know.
 const FORMAT: u32 = 1;

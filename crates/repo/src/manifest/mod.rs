@@ -9,6 +9,7 @@ pub mod galera_position;
 pub mod history;
 pub mod signed_text;
 pub mod source_info;
+pub mod tables;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -19,6 +20,7 @@ use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::history::History;
 use crate::manifest::signed_text::{Flaw, SignedText, attest};
 use crate::manifest::source_info::SourceInfo;
+use crate::manifest::tables::Tables;
 use crate::names::RunId;
 
 /// Largest manifest, in bytes.
@@ -107,36 +109,6 @@ pub struct Manifest {
     /// Evidence of the server's history; earlier versions did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
-}
-
-/// Tables that something is said about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tables {
-    /// Number of tables.
-    pub tables: u64,
-    /// The first of them by name.
-    pub first: Vec<String>,
-}
-
-impl Tables {
-    /// Tables without a tablespace that a scan found; `None` if there are no such tables.
-    #[must_use]
-    pub fn found(found: &xb_pipeline::WithoutTablespace) -> Option<Self> {
-        let first = found.first.clone();
-        (found.tables > 0).then_some(Self { tables: found.tables, first })
-    }
-}
-
-/// Number and first names: `2 tables: shop/a, shop/b`.
-impl std::fmt::Display for Tables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let plural = if self.tables == 1 { "" } else { "s" };
-        write!(f, "{} table{plural}: {}", self.tables, self.first.join(", "))?;
-        match self.tables > self.first.len() as u64 {
-            true => f.write_str(", …"),
-            false => Ok(()),
-        }
-    }
 }
 
 /// Base of an incremental backup.
