@@ -13,7 +13,7 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
         E::Repo(error) => of_repo(error),
         E::Unlocked { source, .. } => of_store(source),
         E::Put(PackError::Read { .. } | PackError::Stream(_)) | E::Input(_) => Exit::Input,
-        E::NotStarted { .. } | E::Producer { .. } => Exit::Input,
+        E::NotStarted { .. } | E::Producer { .. } | E::Clone(_) => Exit::Input,
         E::System { .. } if error.fifo().is_some() => Exit::Input,
         E::LockStall { .. } => Exit::Unreachable,
         E::Put(PackError::Plan(_)) | E::Plan(_) => Exit::Usage,

@@ -35,7 +35,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     let short = manifest.classic.as_ref().map(|classic| classic.short_objects);
     log.event("done", &serde_json::json!({
         "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
-        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "short_objects": short, "requests": report.requests, "retries": report.retries,
+        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "mysql_clone": manifest.mysql_clone, "short_objects": short, "requests": report.requests, "retries": report.retries,
         "protection": report.protection, "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
     if let Some(short) = short.filter(|short| *short > 0) {
@@ -61,6 +61,10 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
         pace(manifest.stream_bytes, end),
         extras(report.requests, report.retries),
     ));
+    if let Some(empty) = manifest.mysql_clone.as_ref().and_then(|clone| clone.empty_tables.as_ref())
+    {
+        log.warn(format!("without rows, because only InnoDB's are cloned: {empty}"));
+    }
     if let Some(lone) = &manifest.without_tablespace {
         log.info(format!(
             "note: InnoDB has no .ibd file in the stream for {lone}. Such a table is in the system tablespace, was discarded, or was lost by the producer: `verify --level=restore` decides"
@@ -387,12 +391,19 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     };
     add(
         "kind",
-        l.kind.map(|kind| match (kind, &l.base) {
-            (BackupKind::Full, _) => "full".to_owned(),
-            (BackupKind::Incremental, Some(base)) => format!("incremental, on {}", base.name),
-            (BackupKind::Incremental, None) => "incremental".to_owned(),
+        l.kind.map(|kind| match (kind, &l.base, &l.mysql_clone) {
+            (BackupKind::Full, _, Some(clone)) => format!("full, {clone}"),
+            (BackupKind::Full, ..) => "full".to_owned(),
+            (BackupKind::Incremental, Some(base), _) => format!("incremental, on {}", base.name),
+            (BackupKind::Incremental, None, _) => "incremental".to_owned(),
         }),
     );
+    if let Some(clone) = &l.mysql_clone {
+        // The data is of one moment between both, which only a server that starts on it knows.
+        add("gtids, at least", clone.gtids_from.clone());
+        add("gtids, at most", clone.gtids_to.clone());
+        add("come back empty", clone.empty_tables.as_ref().map(ToString::to_string));
+    }
     add("started", l.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()));
     add("stream", l.stream_bytes.map(format_size));
     add("no .ibd file", l.without_tablespace.as_ref().map(ToString::to_string));

@@ -123,7 +123,10 @@ fn a_chain_under_ddl_is_the_server_again_in_one_pass() {
     assert_eq!(merged, expected);
     let (_, by_one) = restored(&store, "three", &scratch.join("stock3"), &stock, &options);
     assert_eq!(by_one, expected);
-    assert!(scratch.join("three/other/moved.ibd").exists() && !scratch.join("three/shop/made.ibd").exists());
+    assert!(
+        scratch.join("three/other/moved.ibd").exists()
+            && !scratch.join("three/shop/made.ibd").exists()
+    );
 }
 
 /// The program that takes a backup, stopped once it has copied `aa.t`: meanwhile, a statement runs.

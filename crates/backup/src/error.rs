@@ -160,6 +160,9 @@ pub enum BackupError {
         /// Description of the producer's failure.
         what: String,
     },
+    /// The server could not be cloned.
+    #[error("cannot clone the server: {0}")]
+    Clone(#[from] xb_clone::Error),
     /// A program that runs on the restored files failed.
     #[error("{program} {what}")]
     Program {
@@ -314,6 +317,7 @@ impl BackupError {
             Self::Until(_) => "until",
             Self::NotStarted { .. }
             | Self::Producer { .. }
+            | Self::Clone(_)
             | Self::LockStall { .. }
             | Self::SpoolDisk { .. } => "producer",
             Self::Output { .. } => "output",
@@ -383,6 +387,9 @@ impl BackupError {
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
+            Self::Clone(_) => Some(
+                "no backup was made: run `xbcloud-rs check` with the same --from, which says what the server lacks",
+            ),
             Self::Program { .. } => {
                 Some("read its messages above; do not start a server on these files")
             }

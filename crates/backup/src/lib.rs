@@ -58,6 +58,7 @@ pub use binlog::receive::{ReceiveRequest, receive};
 pub use binlog::verify::{ArchiveReport, StreamReport, Window, list_archive, verify_archive};
 pub use cancel::{CancelToken, Canceller, cancellation};
 pub use check::binlog::check_binlog;
+pub use check::clone::check_clone;
 pub use check::keys::check_keys;
 pub use check::producer::check_producer;
 pub use check::store::check_store;
@@ -79,9 +80,10 @@ pub use restore::prepare::{
 pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};
-pub use server::address::source_access;
+pub use server::address::{CloneServer, clone_access, source_access};
 pub use server::checkpoint::{Checkpoint, checkpoint};
 pub use server::private::ServerOptions;
+pub use server::proof::{Unproven, pinned};
 pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
 pub use until::{
@@ -90,16 +92,19 @@ pub use until::{
 };
 pub use until_error::UntilError;
 pub use verify::{Trial, VerifyRequest, verify, verify_by_restore};
+pub use write::clone_source::{CloneRequest, CloneSource};
 pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::name_template::{DEFAULT_NAME_TEMPLATE, TemplateError, fill_in, is_name_template};
 pub use write::producer::{LockGuard, Producer, ProducerOutput};
 pub use write::producer_log::ProducerLog;
+pub use write::writer::Writer;
 pub use write::{
     FIXED_SIZE, IncrementalBase, PutLayout, PutReport, PutRequest, PutSizing, backup, limits, plan,
     put, put_plan, refuse_without_base,
 };
 pub use xb_binlog::Gtid;
 pub use xb_encryptor::{KeySlots, Keys};
+pub use xb_mysql::Access;
 pub use xb_pipeline::GlobError;
 
 /// Parser of a store's contents, for property tests and fuzzing. Not a stable interface.

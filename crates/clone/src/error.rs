@@ -12,9 +12,14 @@ pub enum Error {
     #[error("{source}{}", hint(.source))]
     Server {
         /// What failed.
-        #[from]
         source: xb_mysql::Error,
     },
+    /// Another clone of this server is running, or the server still waits for the recipient of one.
+    #[error("another clone of this server is running (error 3634): wait until it has ended")]
+    Busy,
+    /// The clone was ended by [`Stop`](crate::Stop).
+    #[error("the clone was ended")]
+    Stopped,
     /// Something that a clone would lose, or that must not be stored so.
     #[error("{0}")]
     Refused(String),
@@ -28,21 +33,47 @@ pub enum Error {
 
 impl From<CloneError> for Error {
     fn from(error: CloneError) -> Self {
-        Self::Server { source: error.into() }
+        xb_mysql::Error::from(error).into()
+    }
+}
+
+impl From<xb_mysql::Error> for Error {
+    fn from(source: xb_mysql::Error) -> Self {
+        match code(&source) {
+            Some(BUSY) => Self::Busy,
+            _ => Self::Server { source },
+        }
+    }
+}
+
+impl Error {
+    /// Number of the server's error, as in MySQL's list of errors.
+    #[must_use]
+    pub fn code(&self) -> Option<i32> {
+        match self {
+            Self::Server { source } => code(source),
+            Self::Busy => Some(BUSY),
+            _ => None,
+        }
+    }
+}
+
+/// Number of the error of [`Error::Busy`].
+const BUSY: i32 = 3634;
+
+fn code(error: &xb_mysql::Error) -> Option<i32> {
+    match error {
+        xb_mysql::Error::Server(error) => Some(error.code.into()),
+        xb_mysql::Error::Clone(CloneError::Donor { code, .. }) => Some(*code),
+        _ => None,
     }
 }
 
 /// What to do about an error of the server.
 fn hint(error: &xb_mysql::Error) -> &'static str {
-    let code = match error {
-        xb_mysql::Error::Server(error) => error.code.into(),
-        xb_mysql::Error::Clone(CloneError::Donor { code, .. }) => *code,
-        _ => 0,
-    };
-    match code {
+    match code(error).unwrap_or(0) {
         1227 => ": run GRANT BACKUP_ADMIN ON *.* TO the account",
         1524 => ": run INSTALL PLUGIN clone SONAME 'mysql_clone.so' on the server",
-        3634 => ": wait until the other clone of this server has ended",
         3872 => ": connect over TCP with TLS, because keys of encrypted tables are sent",
         3957 => ": set max_allowed_packet to 2M or more on the server",
         _ => "",

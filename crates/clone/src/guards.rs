@@ -20,15 +20,7 @@ pub(crate) fn connection(target: &Target) -> Result<(), Error> {
 
 /// Checks the server, and returns the tables that come back empty.
 pub(crate) fn server(client: &mut Client, settings: &Settings) -> Result<Vec<String>, Error> {
-    let version = client.greeting().version.clone();
-    if client.greeting().is_mariadb() {
-        return refused(&format!("the server is {version}: only MySQL can be cloned"));
-    }
-    if parse(&version).is_none_or(|found| found < OLDEST) {
-        return refused(&format!(
-            "the server is MySQL {version}: only 8.0.30 and later can be received"
-        ));
-    }
+    version(client)?;
     if !settings.is_sealed && encrypts_logs(client)? {
         return refused(
             "the server encrypts its redo or undo log, and a clone has the keys in clear: seal the backup, such as with --recipient",
@@ -49,13 +41,27 @@ pub(crate) fn server(client: &mut Client, settings: &Settings) -> Result<Vec<Str
     Ok(empty)
 }
 
+/// Checks whether clones of this server can be received.
+pub(crate) fn version(client: &Client) -> Result<(), Error> {
+    let version = &client.greeting().version;
+    if client.greeting().is_mariadb() {
+        return refused(&format!("the server is {version}: only MySQL can be cloned"));
+    }
+    match parse(version).is_none_or(|found| found < OLDEST) {
+        true => refused(&format!(
+            "the server is MySQL {version}: only 8.0.30 and later can be received"
+        )),
+        false => Ok(()),
+    }
+}
+
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
     let mut parts = version.get(..end)?.split('.').map(str::parse);
     Some((parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?))
 }
 
-fn encrypts_logs(client: &mut Client) -> Result<bool, Error> {
+pub(crate) fn encrypts_logs(client: &mut Client) -> Result<bool, Error> {
     let rows = client
         .rows("SELECT @@GLOBAL.innodb_redo_log_encrypt + @@GLOBAL.innodb_undo_log_encrypt")?;
     let [sum] = one(&rows)?;
@@ -63,23 +69,32 @@ fn encrypts_logs(client: &mut Client) -> Result<bool, Error> {
 }
 
 /// Whether no table is hidden from the account: it has a right on all of them, and none is revoked in part.
-fn sees_all_tables(client: &mut Client) -> Result<bool, Error> {
-    let grants = client.rows("SHOW GRANTS")?;
-    let texts: Vec<[String; 1]> =
-        grants.iter().map(xb_mysql::Row::texts).collect::<Result<_, _>>()?;
-    let is_revoked = texts.iter().any(|[text]| text.starts_with("REVOKE"));
-    Ok(!is_revoked && texts.iter().any(|[text]| shows_tables(text)))
+pub(crate) fn sees_all_tables(client: &mut Client) -> Result<bool, Error> {
+    let grants = grants(client)?;
+    let is_revoked = grants.iter().any(|text| text.starts_with("REVOKE"));
+    Ok(!is_revoked && grants.iter().any(|text| has_right(text, &["SELECT", "REFERENCES"])))
 }
 
-/// Whether a line of `SHOW GRANTS` has a right on every table.
-fn shows_tables(grant: &str) -> bool {
+/// Whether the account itself has the right to clone; a role may give it one, too.
+pub(crate) fn may_back_up(client: &mut Client) -> Result<bool, Error> {
+    Ok(grants(client)?.iter().any(|text| has_right(text, &["BACKUP_ADMIN"])))
+}
+
+fn grants(client: &mut Client) -> Result<Vec<String>, Error> {
+    let rows = client.rows("SHOW GRANTS")?;
+    let texts = rows.iter().map(|row| row.texts().map(|[text]| text));
+    Ok(texts.collect::<Result<_, _>>()?)
+}
+
+/// Whether a line of `SHOW GRANTS` has one of these rights on everything.
+fn has_right(grant: &str, wanted: &[&str]) -> bool {
     let rights = grant.strip_prefix("GRANT ").and_then(|rest| rest.split_once(" ON *.* TO "));
-    let has = |right: &str| matches!(right.trim(), "SELECT" | "REFERENCES" | "ALL PRIVILEGES");
-    rights.is_some_and(|(rights, _)| rights.split(',').any(has))
+    let has = |right: &str| right == "ALL PRIVILEGES" || wanted.contains(&right);
+    rights.is_some_and(|(rights, _)| rights.split(',').map(str::trim).any(has))
 }
 
 /// The tables whose rows a clone does not have. MEMORY and BLACKHOLE keep none.
-fn empty_tables(client: &mut Client) -> Result<Vec<String>, Error> {
+pub(crate) fn empty_tables(client: &mut Client) -> Result<Vec<String>, Error> {
     let rows = client.rows(
         "SELECT table_schema, table_name, engine FROM information_schema.tables
          WHERE table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'MEMORY', 'BLACKHOLE', 'PERFORMANCE_SCHEMA')
@@ -99,7 +114,7 @@ pub(crate) fn gtids(client: &mut Client) -> Result<String, Error> {
     Ok(gtids.replace('\n', ""))
 }
 
-fn one<const N: usize>(rows: &[xb_mysql::Row]) -> Result<[String; N], Error> {
+pub(crate) fn one<const N: usize>(rows: &[xb_mysql::Row]) -> Result<[String; N], Error> {
     let row = rows.first().ok_or(xb_mysql::Error::Unexpected)?;
     Ok(row.texts()?)
 }
@@ -133,7 +148,7 @@ mod tests {
             ("GRANT SELECT ON `shop`.* TO `b`@`%`", false),
             ("GRANT `SELECT`@`%` TO `b`@`%`", false),
         ] {
-            assert_eq!(shows_tables(grant), shows, "{grant}");
+            assert_eq!(has_right(grant, &["SELECT", "REFERENCES"]), shows, "{grant}");
         }
     }
 }

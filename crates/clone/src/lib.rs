@@ -13,15 +13,19 @@
 //! in `docs/spec/clone.md`.
 
 mod error;
+mod findings;
 mod guards;
 mod patches;
 mod receive;
 mod settings;
 mod sink;
+mod stop;
 mod stored;
 
 pub use error::Error;
+pub use findings::{Findings, look, try_clone};
 pub use patches::{Patch, PatchReader, Patched};
 pub use receive::receive;
 pub use settings::Settings;
+pub use stop::Stop;
 pub use stored::{CloneInfo, INFO, OUTSIDE, PATCHES, StoredFile, StoredRedo};

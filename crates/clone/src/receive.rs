@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::guards;
 use crate::settings::Settings;
 use crate::sink::Sink;
+use crate::stop::Watched;
 use crate::stored::{CloneInfo, StoredFile, StoredRedo};
 
 /// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does.
@@ -18,21 +19,32 @@ use crate::stored::{CloneInfo, StoredFile, StoredRedo};
 /// has said that everything was sent and everything was counted.
 ///
 /// # Errors
-/// [`Error::Refused`] before a byte is written, if something would be lost or be stored in clear; any other
-/// error after that. The stream is then useless.
+/// [`Error::Refused`] and [`Error::Busy`] before a byte is written, if something would be lost or be stored in
+/// clear, or another clone runs; [`Error::Stopped`]; any other error after that. The stream is then useless.
 pub fn receive<W: Write>(
     target: &Target,
     account: &Account,
     settings: &Settings,
     output: W,
 ) -> Result<(CloneInfo, W), Error> {
+    receive_into(target, account, settings, output).map_err(|error| {
+        // What fails because its connection was closed is a consequence.
+        if settings.stop.is_asked() { Error::Stopped } else { error }
+    })
+}
+
+fn receive_into<W: Write>(
+    target: &Target,
+    account: &Account,
+    settings: &Settings,
+    output: W,
+) -> Result<(CloneInfo, W), Error> {
     guards::connection(target)?;
-    let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
-    let connect = || Client::connect(target, account, timeouts);
+    let connect = || connect(target, account, settings);
     // Not kept: the server ends a connection that is idle for hours.
-    let empty_tables = guards::server(&mut connect()?, settings)?;
-    let mut data = connect()?.into_clone(settings.silence)?;
-    let mut auxiliary = connect()?.into_clone(settings.silence)?;
+    let empty_tables = guards::server(&mut connect()?.client, settings)?;
+    let (mut data, _data) = connect()?.into_clone(settings)?;
+    let (mut auxiliary, _auxiliary) = connect()?.into_clone(settings)?;
     let (mut recipient, init) = Recipient::new(settings.ddl_timeout);
     data.send(&init)?;
     let mut sink = Sink::new(output);
@@ -61,7 +73,7 @@ pub fn receive<W: Write>(
             CloneEvent::Acknowledge(message) => {
                 // The data is of a point behind the acknowledgement of the page stage.
                 if current == Stage::Page {
-                    gtids_from = guards::gtids(&mut connect()?)?;
+                    gtids_from = guards::gtids(&mut connect()?.client)?;
                 }
                 exchange(&mut recipient, &mut auxiliary, &message)?;
             }
@@ -76,10 +88,32 @@ pub fn receive<W: Write>(
     if left != CloneEvent::Left || !recipient.is_whole() {
         return Err(Error::Refused("the server did not end the clone".to_owned()));
     }
-    let gtids_to = guards::gtids(&mut connect()?)?;
+    let gtids_to = guards::gtids(&mut connect()?.client)?;
     let mut info = info(&recipient)?;
     (info.empty_tables, info.gtids_from, info.gtids_to) = (empty_tables, gtids_from, gtids_to);
     sink.finish(info)
+}
+
+/// A connection that ends when the clone is to end.
+struct Connection {
+    client: Client,
+    watched: Watched,
+}
+
+impl Connection {
+    fn into_clone(self, settings: &Settings) -> Result<(CloneLink, Watched), Error> {
+        Ok((self.client.into_clone(settings.silence)?, self.watched))
+    }
+}
+
+fn connect(target: &Target, account: &Account, settings: &Settings) -> Result<Connection, Error> {
+    let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
+    if settings.stop.is_asked() {
+        return Err(Error::Stopped);
+    }
+    let client = Client::connect(target, account, timeouts)?;
+    let watched = settings.stop.watch(client.hang_up()?)?;
+    Ok(Connection { client, watched })
 }
 
 /// Sends a message on the auxiliary connection, and waits for the answer.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::stop::Stop;
+
 /// What is asked of a clone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
     /// How long the server waits for DDL that runs when the clone begins.
@@ -15,6 +17,8 @@ pub struct Settings {
     pub is_sealed: bool,
     /// Whether tables of other engines than InnoDB may come back empty.
     pub allow_empty_tables: bool,
+    /// Ends the clone from another thread.
+    pub stop: Stop,
 }
 
 impl Default for Settings {
@@ -24,6 +28,7 @@ impl Default for Settings {
             silence: Duration::from_secs(600),
             is_sealed: false,
             allow_empty_tables: false,
+            stop: Stop::default(),
         }
     }
 }

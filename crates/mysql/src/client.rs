@@ -19,7 +19,7 @@ use crate::login::{Login, Step};
 use crate::packet::{MAX_PACKET, Packets};
 use crate::reply::{Command, Event, Reply};
 use crate::response::{Column, Completion, Row};
-use crate::tls::{self, ClientCertificate, Trust};
+use crate::tls::{self, ClientCertificate, Fingerprint, Trust};
 
 const LOGIN: &str = "logging in";
 const QUERY: &str = "running a statement";
@@ -476,6 +476,20 @@ fn limit(stream: &impl Stream, timeouts: Timeouts) -> Result<(), Error> {
 
 fn connecting(source: io::Error) -> Error {
     Error::io("connecting", source)
+}
+
+/// Asks a server for its certificate, without logging in; `limit` for each step.
+///
+/// # Errors
+/// [`Error::NoTls`]; errors of the connection and of TLS.
+pub fn fingerprint(host: &str, port: u16, limit: Duration) -> Result<Fingerprint, Error> {
+    let stream = dial(host, port, limit).map_err(connecting)?;
+    stream.set_timeouts(Some(limit)).map_err(connecting)?;
+    let mut link = Link::new(stream, Packets::new(MAX_PACKET));
+    let greeting = Greeting::parse(&link.receive(LOGIN)?)?;
+    link.send(&greeting.tls_request(&Account::default())?, LOGIN)?;
+    let (stream, _) = link.into_parts()?;
+    tls::fingerprint(&tls::connect(stream, host, &Trust::Unproven, None)?)
 }
 
 /// Connects to the first address of a host that accepts.

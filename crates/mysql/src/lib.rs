@@ -37,7 +37,7 @@ mod response;
 mod tls;
 
 pub use auth::{Account, Channel};
-pub use client::{Client, CloneLink, Dump, HangUp, Results, Rows, Target, Timeouts};
+pub use client::{Client, CloneLink, Dump, HangUp, Results, Rows, Target, Timeouts, fingerprint};
 pub use client_options::{Access, ClientOptions, GROUPS};
 pub use dump::{DumpReply, Dumped, Replica, Start};
 pub use error::{Error, ServerError};

@@ -106,6 +106,14 @@ pub(crate) fn connect(
     Ok(StreamOwned::new(connection, stream))
 }
 
+/// The fingerprint of the server's certificate.
+pub(crate) fn fingerprint(
+    stream: &StreamOwned<ClientConnection, TcpStream>,
+) -> Result<Fingerprint, Error> {
+    let first = stream.conn.peer_certificates().and_then(<[_]>::first);
+    first.map(|certificate| Fingerprint::of(certificate)).ok_or(Error::NoTls)
+}
+
 fn config(trust: &Trust, own: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
     let crypto = Arc::new(provider::default_provider());
     let algorithms = crypto.signature_verification_algorithms;

@@ -421,6 +421,56 @@ fn a_name_that_leads_elsewhere_is_refused() {
     }
 }
 
+/// The recorded clone with the redo log of a server that writes nothing: a head and a last block, `bytes`
+/// announced.
+fn idle(bytes: u32, first_chunk: u32) -> Result<Outcome, CloneError> {
+    let (messages, _) = recorded();
+    let of_redo = |kind: u8| {
+        messages.iter().position(|message| {
+            descriptor(message).is_some_and(|(found, head)| found == kind && head[15] == 4)
+        })
+    };
+    let (begin, file, block) = (of_redo(3).unwrap(), of_redo(4).unwrap(), of_redo(5).unwrap());
+    let end = messages.iter().rposition(|message| {
+        descriptor(message).is_some_and(|(kind, head)| kind == 3 && head[15] == 4)
+    });
+    let changed = |at: usize, fields: &[(usize, u32)]| {
+        let mut message = messages[at].clone();
+        let Content::Bytes(bytes) = &mut message.content else { panic!("a descriptor") };
+        for (at, value) in fields {
+            bytes[3 + at..7 + at].copy_from_slice(&value.to_be_bytes());
+        }
+        message
+    };
+    let data = |len| Message {
+        is_auxiliary: false,
+        content: Content::Data(usize::try_from(len).unwrap()),
+    };
+    // Offsets of chunk, block, file, length and offset.
+    let piece = |chunk, offset, len| {
+        let fields = [(20, chunk), (24, 1), (28, 0), (32, len), (36, 0), (40, offset)];
+        [changed(block, &fields), data(len)]
+    };
+    let stage = [(20, 3), (24, 1), (28, 0), (32, bytes)];
+    let mut all = messages[..begin].to_vec();
+    all.push(changed(begin, &stage));
+    all.push(messages[file].clone());
+    all.extend(piece(first_chunk, 0, 2048));
+    all.extend(piece(first_chunk + 1, 2048, 512));
+    all.push(changed(end.unwrap(), &stage[..2]));
+    all.extend_from_slice(&messages[end.unwrap() + 1..]);
+    run(&all)
+}
+
+#[test]
+fn the_redo_log_of_a_server_that_writes_nothing_has_no_body() {
+    let outcome = idle(2560, 2).unwrap();
+    assert_eq!(outcome.redo.len(), 1);
+    // A body that was announced and lost is missed, and no other chunk may be empty.
+    assert!(idle(2560 + 512, 2).is_err());
+    assert!(idle(2560, 3).is_err());
+}
+
 proptest! {
     #[test]
     fn any_messages_are_read_or_refused(changes: Vec<(prop::sample::Index, prop::sample::Index, u8)>, cut: Option<prop::sample::Index>) {

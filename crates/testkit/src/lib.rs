@@ -5,7 +5,7 @@
 //! - [`vectors`] finds the golden files.
 //! - [`command`] runs a built program and records its output, time and memory.
 //! - [`mariadb`], [`mysql`], [`galera`] and [`s3`] start *real* servers on this machine; only what they say
-//!   in a cluster is played by [`scripted`]. [`store`] handles a
+//!   in a cluster is played by [`scripted`], and a recorded clone by [`donor`]. [`store`] handles a
 //!   bucket and a folder alike, [`files`] compares results, and [`fault`] puts a proxy with
 //!   scripted failures in front of a server; [`flood`] plays strangers at a joiner's port, and
 //!   [`short_disk`] is a disk that fails. [`daemon`] ensures that no server and no scratch
@@ -39,6 +39,6 @@ mod stores;
 pub use contents::{data, files, stream, vectors};
 pub use http::{fault, reply};
 pub use process::{command, daemon, flood, short_disk, tools};
-pub use servers::{galera, mariadb, mysql, scripted};
+pub use servers::{donor, galera, mariadb, mysql, scripted};
 pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

@@ -8,6 +8,7 @@ use xb_cli::Size;
 use xb_keyring::{KeyOptions, RecipientOptions};
 use xb_reader::Dialect;
 
+use crate::args::binlog::LoginFile;
 use crate::args::catalogue::RetainOptions;
 use crate::args::shared::LayoutArg;
 
@@ -27,6 +28,10 @@ pub(crate) struct BackupOptions {
     /// With --incremental-from and a key: accept a base that is not sealed
     #[arg(long, help_heading = "Keys")]
     pub(crate) accept_unsealed: bool,
+    /// Clone this MySQL server instead of running a PRODUCER: mysql://[USER@]HOST[:PORT], or
+    /// mysql:///SOCKET
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: Option<String>,
     /// Backup program and its arguments, started without a shell
     #[arg(last = true, value_name = "PRODUCER")]
     pub(crate) producer: Vec<OsString>,
@@ -38,6 +43,25 @@ pub(crate) struct BackupOptions {
     pub(crate) keys: KeyOptions,
     #[command(flatten)]
     pub(crate) producer_options: ProducerOptions,
+    #[command(flatten)]
+    pub(crate) clone: CloneOptions,
+}
+
+/// A MySQL server that is cloned, instead of a program that reads it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Clone of MySQL")]
+pub(crate) struct CloneOptions {
+    #[command(flatten)]
+    pub(crate) login: LoginFile,
+    /// PEM file of the authority that has signed the server's certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ssl_ca: Option<PathBuf>,
+    /// Fingerprint of the server's certificate: 64 hexadecimal digits
+    #[arg(long, value_name = "SHA256")]
+    pub(crate) ssl_fp: Option<String>,
+    /// Back up although tables of other engines than InnoDB come back empty
+    #[arg(long)]
+    pub(crate) allow_empty_tables: bool,
 }
 
 /// The program that writes the backup.

@@ -46,8 +46,13 @@ pub(crate) struct SourceServer {
     /// clients find it]
     #[arg(long, value_name = "SERVER")]
     pub(crate) source: Option<String>,
-    /// Option file with the login in its group [client] or [xbcloud-binlog]: user, password, host,
-    /// ssl-ca, ...; read after those of the stock clients
+}
+
+/// The file with the login to a server.
+#[derive(Debug, Args)]
+pub(crate) struct LoginFile {
+    /// Option file with the login in its group [client], [xbcloud-binlog] or [xbcloud-clone]: user,
+    /// password, host, ssl-ca, ...; read after those of the stock clients
     #[arg(long, value_name = "FILE")]
     pub(crate) login_file: Option<PathBuf>,
 }
@@ -62,6 +67,8 @@ pub(crate) struct ReceiveArgs {
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) source: SourceServer,
+    #[command(flatten)]
+    pub(crate) login: LoginFile,
     /// Longest time that a transaction waits before it is sent to the store, such as 1s or 1m
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
     pub(crate) rpo: Duration,

@@ -32,7 +32,8 @@ Examples:
   xbcloud-rs backup s3://bucket/shop/mon --incremental-from=latest -- \\
       mariadb-backup --backup --stream=xbstream
   xbcloud-rs backup s3://bucket/shop/tue --recipient=age1... -- \\
-      mariadb-backup --backup --stream=xbstream";
+      mariadb-backup --backup --stream=xbstream
+  xbcloud-rs backup s3://bucket/shop/wed --from=mysql://backup@db1";
 
 pub(crate) const GET: &str = "\
 Examples:

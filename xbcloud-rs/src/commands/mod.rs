@@ -19,7 +19,7 @@ use crate::args::{Command, Line};
 use crate::settings::fallbacks;
 
 /// Options that the help of a command shows only on request.
-const TOPICS: [HelpTopic; 7] = [
+const TOPICS: [HelpTopic; 8] = [
     HelpTopic {
         name: "backup",
         headings: &["Backup", "Keys of the run"],
@@ -29,6 +29,11 @@ const TOPICS: [HelpTopic; 7] = [
         name: "producer",
         headings: &["Producer"],
         about: "messages of the backup program, its locks, spool",
+    },
+    HelpTopic {
+        name: "clone",
+        headings: &["Clone of MySQL"],
+        about: "a MySQL server that is cloned, instead of a backup program",
     },
     HelpTopic {
         name: "input",

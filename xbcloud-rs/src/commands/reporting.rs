@@ -251,6 +251,9 @@ impl Reporting {
                 report.setting("object size", format_size(plan.object_size.get()));
             }
         }
+        if let Some(clone) = &manifest.mysql_clone {
+            report.setting("source", clone.to_string());
+        }
         report.setting("sealed", if manifest.is_sealed() { "yes" } else { "no" });
         planned(report, plan);
         report.setting("protection in transit", put.protection);

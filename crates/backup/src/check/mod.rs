@@ -1,6 +1,7 @@
 //! `check`: everything that a backup needs, tried before the first night.
 
 pub(crate) mod binlog;
+pub(crate) mod clone;
 mod galera;
 pub(crate) mod keys;
 pub(crate) mod producer;

@@ -7,9 +7,9 @@ use xb_mysql::{Access, ClientOptions};
 use xb_option_files::Wanted;
 
 use crate::error::BackupError;
-use crate::server::login::{RECEIVER, access_of};
+use crate::server::login::{CLONE, RECEIVER, access_of};
 
-/// The path of a socket, `HOST[:PORT]` or `mysql://[USER@]HOST[:PORT]`.
+/// The path of a socket, `HOST[:PORT]`, `mysql://[USER@]HOST[:PORT]` or `mysql://[USER@]/SOCKET`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     user: Option<String>,
@@ -23,7 +23,7 @@ impl Address {
         let Some(rest) = url else { return Some(Self { user: None, host: text.to_owned() }) };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(u, h)| (Some(u), h));
-        let is_plain = !host.is_empty() && !host.contains(['/', '?']);
+        let is_plain = host.starts_with('/') || !host.is_empty() && !host.contains(['/', '?']);
         let is_plain = is_plain && !user.is_some_and(|user| user.contains(':'));
         let (user, host) = (user.map(str::to_owned), host.to_owned());
         is_plain.then_some(Self { user, host })
@@ -68,6 +68,54 @@ pub fn source_access(
     access.map_err(|error| BackupError::Selection(format!("login to the server: {error}")))
 }
 
+/// A server to clone, and how it proves who it is, as options say it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CloneServer<'a> {
+    /// `mysql://[USER@]HOST[:PORT]`, or `mysql://[USER@]/SOCKET`.
+    pub from: &'a str,
+    /// Option file with the login in its group `[client]` or `[xbcloud-clone]`.
+    pub login_file: Option<&'a Path>,
+    /// PEM file of the authorities.
+    pub ca: Option<&'a Path>,
+    /// Fingerprint of its certificate.
+    pub fingerprint: Option<&'a str>,
+}
+
+impl CloneServer<'_> {
+    /// The host, if it is another one than this.
+    #[must_use]
+    pub fn other_host(&self) -> Option<String> {
+        let host = Address::parse(self.from)?.host;
+        let (_, name) = place(&host).into_iter().find(|(option, _)| *option == "host")?;
+        let is_here = name == "localhost"
+            || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        (!is_here).then_some(name)
+    }
+}
+
+/// Where a server to clone is, as whom to log in, and what it must prove: by the option files of the stock
+/// clients, then by the groups `[client]`, `[xbcloud-clone]` and so on of the login file, then by the rest.
+///
+/// # Errors
+/// [`BackupError::Selection`] if they do not say how to log in.
+pub fn clone_access(server: CloneServer<'_>) -> Result<Access, BackupError> {
+    let address = Some(server.from).filter(|from| from.starts_with("mysql://"));
+    let address = address.and_then(Address::parse).ok_or_else(|| {
+        BackupError::Selection("--from takes mysql://[USER@]HOST[:PORT] or mysql://[USER@]/SOCKET, without a password; put the password into the group [client] of --login-file".to_owned())
+    })?;
+    let wanted = Wanted { extra: server.login_file.map(Path::to_owned), ..Wanted::default() };
+    let access = access_of(&wanted, &[CLONE], |options| {
+        address.set(options);
+        if let Some(ca) = server.ca {
+            options.take("ssl-ca", Some(ca.as_os_str()));
+        }
+        if let Some(fingerprint) = server.fingerprint {
+            options.take("ssl-fp", Some(OsStr::new(fingerprint)));
+        }
+    });
+    access.map_err(|error| BackupError::Selection(format!("login to the server: {error}")))
+}
+
 /// The options of a client for this address.
 pub(crate) fn place(address: &str) -> Vec<(&'static str, String)> {
     let tcp = |host: &str| {
@@ -90,7 +138,7 @@ pub(crate) fn place(address: &str) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use xb_mysql::Target;
+    use xb_mysql::{Target, Trust};
 
     use super::*;
 
@@ -105,11 +153,56 @@ mod tests {
         assert_eq!((&found.account.user[..], &found.account.password[..]), (&b"r"[..], &b"x"[..]));
         let found = source_access(None, Some(&file)).unwrap();
         assert!(matches!(found.target, Target::Tcp { host, .. } if host == "db9"));
+        let found = source_access(Some("mysql://u@/run/x.sock"), None).unwrap();
+        assert_eq!(
+            (&found.account.user[..], found.target),
+            (&b"u"[..], Target::Socket("/run/x.sock".into()))
+        );
         for bad in ["mysql://u:secret@db", "mysql://db/shop", "mysql://"] {
             let error = source_access(Some(bad), None).unwrap_err().to_string();
             assert!(error.contains("without a password") && !error.contains("secret"), "{error}");
         }
         let missing = source_access(None, Some(&folder.path().join("none"))).unwrap_err();
         assert!(missing.to_string().contains("none"), "{missing}");
+    }
+
+    #[test]
+    fn a_server_to_clone_is_named_by_a_url_and_proves_who_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("login");
+        std::fs::write(&file, "[client]\nuser=c\npassword=x\n[xbcloud-clone]\nuser=b\n").unwrap();
+        let (pin, from) = ("ab".repeat(32), "mysql://db1:3307");
+        let server = |from| CloneServer { from, login_file: Some(&file), ..CloneServer::default() };
+        let found = clone_access(CloneServer { fingerprint: Some(&pin), ..server(from) }).unwrap();
+        assert_eq!((&found.account.user[..], &found.account.password[..]), (&b"b"[..], &b"x"[..]));
+        let Target::Tcp { host, port: 3307, trust: Trust::Fingerprint(found), .. } = found.target
+        else {
+            panic!("{found:?}")
+        };
+        assert_eq!((host.as_str(), found.to_string()), ("db1", pin));
+        let trust = |ca| match clone_access(CloneServer { ca, ..server(from) }).unwrap().target {
+            Target::Tcp { trust, .. } => trust,
+            Target::Socket(path) => panic!("{path:?}"),
+        };
+        assert_eq!(trust(None), Trust::Unproven);
+        assert_eq!(trust(Some(Path::new("/ca"))), Trust::AnyName("/ca".into()));
+        let other = |from| CloneServer { from, ..CloneServer::default() }.other_host();
+        assert_eq!(other("mysql://u@db1:3307").as_deref(), Some("db1"));
+        assert_eq!(other("mysql://u@[fe80::1]:3307").as_deref(), Some("fe80::1"));
+        for here in [
+            "mysql:///run/s",
+            "mysql://localhost",
+            "mysql://localhost:1",
+            "mysql://127.0.0.1",
+            "mysql://[::1]:3306",
+        ] {
+            assert_eq!(other(here), None, "{here}");
+        }
+        for bad in
+            ["db1", "/run/s", "mariadb://db1", "mysql://u:secret@db1", "mysql:///", "mysql://"]
+        {
+            let error = clone_access(server(bad)).unwrap_err().to_string();
+            assert!(error.contains("without a password") && !error.contains("secret"), "{error}");
+        }
     }
 }

@@ -17,6 +17,8 @@ use crate::server::session::{Session, SessionError};
 pub(crate) const GROUPS: [&str; 3] = ["mariadb-backup", "mariabackup", "xtrabackup"];
 /// Group of a receiver of binary logs.
 pub(crate) const RECEIVER: &str = "xbcloud-binlog";
+/// Group of a clone.
+pub(crate) const CLONE: &str = "xbcloud-clone";
 /// Program that prints the options in a group. Of MySQL, it also reads the login file, which is
 /// encrypted.
 const PRINT_DEFAULTS: &str = "my_print_defaults";

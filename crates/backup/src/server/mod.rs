@@ -5,5 +5,6 @@ pub(crate) mod address;
 pub(crate) mod checkpoint;
 pub(crate) mod login;
 pub(crate) mod private;
+pub(crate) mod proof;
 pub(crate) mod session;
 pub(crate) mod watch;

@@ -1,6 +1,7 @@
 //! `put` and `backup`: store a stream, and write the manifest once all of the stream is proven
 //! complete.
 
+pub(crate) mod clone_source;
 pub(crate) mod detect_input;
 pub(crate) mod incremental;
 pub(crate) mod md5_list;
@@ -13,6 +14,7 @@ pub(crate) mod run_folder;
 mod run_manifest;
 mod upload;
 mod vacant;
+pub(crate) mod writer;
 
 use std::io::Read;
 use std::time::Duration;
@@ -38,7 +40,7 @@ use self::vacant::is_vacant;
 use crate::error::BackupError;
 use crate::session::Session;
 use crate::write::detect_input::{Input, Kind, recognise};
-use crate::write::producer::{Producer, ProducerOutput};
+use crate::write::writer::Writer;
 
 /// Number of names that are tried before the last one, if the name is generated.
 const GENERATED_NAMES: u32 = 5;
@@ -75,15 +77,16 @@ pub async fn put(
     outcome
 }
 
-/// Stores the output of the producer that `start` starts, and which must exit with status 0. It is
-/// started once the name is claimed: a server is not put under load for a store that does not work.
+/// Stores what the writer that `start` starts writes, and which must end well: a program with status 0, a
+/// clone whole. It is started once the name is claimed: a server is not put under load for a store that
+/// does not work.
 ///
 /// # Errors
-/// As [`put`]; the producer has ended in any case.
-pub async fn backup(
+/// As [`put`]; the writer has ended in any case, but the thread of a clone may still notice it.
+pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
     session: &Session,
     request: &PutRequest,
-    start: impl FnOnce() -> Result<(Producer, ProducerOutput), BackupError>,
+    start: impl FnOnce() -> Result<(W, R), BackupError>,
 ) -> Result<PutReport, BackupError> {
     let started = Timestamp::now();
     let Session { root, resources, cancel, .. } = session;
@@ -96,8 +99,8 @@ pub async fn backup(
         .await?;
     let mut running = None;
     let outcome = async {
-        let (producer, output) = start()?;
-        let producer = running.insert(producer);
+        let (writer, output) = start()?;
+        let producer: &mut Writer = running.insert(writer.into());
         // From here on the producer may hold locks.
         let input = tokio::select! {
             input = recognise_for(request, output) => input?,
@@ -114,21 +117,13 @@ pub async fn backup(
                 if error.fifo().is_some_and(FifoError::may_be_of_the_writer) {
                     error = producer.failure_behind_its_output().await.unwrap_or(error);
                 }
-                tokio::task::block_in_place(|| end(producer, &error));
+                tokio::task::block_in_place(|| producer.end(&error));
             }
             give_up(&folder, request, &error).await;
             Err(error)
         }
         stored => stored,
     }
-}
-
-/// Ends a producer after a failure.
-fn end(producer: &mut Producer, error: &BackupError) {
-    producer.end(match error {
-        BackupError::Interrupted(signal) => *signal,
-        _ => rustix::process::Signal::TERM.as_raw(),
-    });
 }
 
 /// Refuses a name that has a backup, before the input is read; not one that was generated, because
@@ -223,7 +218,7 @@ async fn recognise_for<R: Read + Send + 'static>(
 }
 
 /// Waits until the producer, if there is one, reports a lock stall.
-async fn stalled(producer: Option<&mut Producer>) -> BackupError {
+async fn stalled(producer: Option<&mut Writer>) -> BackupError {
     match producer {
         Some(producer) => producer.stalled().await,
         None => std::future::pending().await,

@@ -167,12 +167,6 @@ impl Producer {
         if status.success() { Ok(()) } else { Err(self.failed(how_it_ended(status))) }
     }
 
-    /// Returns the producer's failure if it has failed by itself: then an incomplete output is only
-    /// the consequence. A producer that still runs has no failure.
-    pub(crate) async fn failure_behind_its_output(&mut self) -> Option<BackupError> {
-        tokio::time::timeout(Duration::from_secs(1), self.ended()).await.ok()?.err()
-    }
-
     /// Sends `signal` to the producer and makes sure that it ends.
     pub fn end(&mut self, signal: i32) {
         if self.ended {

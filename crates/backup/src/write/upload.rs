@@ -15,14 +15,14 @@ use xb_pipeline::{
 use xb_repo::claim::commit::{commit, recheck_base};
 use xb_repo::claim::mark::settled;
 use xb_repo::keys::RunKeys;
-use xb_repo::manifest::Producer as ProducerFacts;
+use xb_repo::manifest::clone_facts::CloneFacts;
 use xb_repo::names::RunId;
 use xb_uploader::{PartData, PartSender, Uploaded};
 
 use super::plan::classic_layout;
 use super::run_folder::{Beside, RunFolder};
 use super::run_manifest::find_its_base;
-use super::{PutLayout, PutReport, PutRequest, end, stalled};
+use super::{PutLayout, PutReport, PutRequest, stalled};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums;
@@ -30,7 +30,7 @@ use crate::objects::ledger::Ledger;
 use crate::session::Session;
 use crate::write::detect_input::{Input, Kind};
 use crate::write::md5_list::Md5List;
-use crate::write::producer::Producer;
+use crate::write::writer::Writer;
 
 impl RunFolder {
     /// Sends the stream to the store: seal, pack, send, conclude.
@@ -40,7 +40,7 @@ impl RunFolder {
         request: &PutRequest,
         plan: PackPlan,
         input: Input<impl Read + Send + 'static>,
-        mut producer: Option<&mut Producer>,
+        mut producer: Option<&mut Writer>,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
         let Session { observer, cancel, .. } = session;
@@ -97,7 +97,7 @@ impl RunFolder {
                     {
                         cause = failed;
                     }
-                    tokio::task::block_in_place(|| end(producer, &cause));
+                    tokio::task::block_in_place(|| producer.end(&cause));
                 }
                 sender.abort().await;
                 return Err(cause);
@@ -142,7 +142,7 @@ impl RunFolder {
         &self,
         request: &PutRequest,
         sent: Sent,
-        producer: Option<&mut Producer>,
+        producer: Option<&mut Writer>,
         cancel: &CancelToken,
     ) -> Result<PutReport, BackupError> {
         let (root, put, books) = (&self.root, sent.put, sent.books);
@@ -162,6 +162,7 @@ impl RunFolder {
             }
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
+        let mysql_clone = CloneFacts::of(&put.scanned).map_err(BackupError::Input)?;
         let producer = match producer {
             None => None,
             Some(producer) => {
@@ -170,7 +171,7 @@ impl RunFolder {
                     ended = producer.ended() => ended?,
                     signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
                 }
-                Some(ProducerFacts { program: producer.program().to_owned(), exit: 0 })
+                producer.facts()
             }
         };
         let compression = sent.auto.map(|codec| codec.report());
@@ -182,6 +183,7 @@ impl RunFolder {
             sent.started,
             sent.keys_object.as_ref(),
             compression.as_ref(),
+            mysql_clone,
         );
         cancel
             .or(async {

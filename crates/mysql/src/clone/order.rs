@@ -1,6 +1,6 @@
 //! The order of blocks: chunks count from 1 in a stage, and blocks from 1 in a chunk.
 
-use super::descriptor::DataHead;
+use super::descriptor::{DataHead, Stage};
 use super::error::{CloneError, broken};
 
 /// The last block that came.
@@ -11,13 +11,16 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Accepts the block after the last one, or the first of the next chunk.
+    /// Accepts the block after the last one, or the first of the next chunk. The body of a redo log, its first
+    /// chunk, is empty if the server wrote nothing but its last block.
     pub(super) fn accept(&mut self, data: &DataHead, chunks: u32) -> Result<(), CloneError> {
         let is_next_block = self.chunk > 0
             && data.chunk == self.chunk
             && self.block.checked_add(1) == Some(data.block);
         let is_next_chunk = self.chunk.checked_add(1) == Some(data.chunk) && data.block == 1;
-        if data.chunk > chunks || !(is_next_block || is_next_chunk) {
+        let is_without_body =
+            data.stage == Stage::Redo && self.chunk == 0 && (data.chunk, data.block) == (2, 1);
+        if data.chunk > chunks || !(is_next_block || is_next_chunk || is_without_body) {
             return broken(format!(
                 "{} stage: block {} of chunk {} came after block {} of chunk {}, of {chunks} chunks",
                 data.stage.name(),

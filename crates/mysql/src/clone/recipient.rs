@@ -160,6 +160,16 @@ impl Recipient {
         Ok(command::exit())
     }
 
+    /// Returns the message that leaves a clone before its data, on the data connection alone. The donor answers
+    /// with [`DECLINED`](Self::DECLINED).
+    #[must_use]
+    pub fn decline(self) -> Vec<u8> {
+        command::exit()
+    }
+
+    /// The donor's answer to [`decline`](Self::decline).
+    pub const DECLINED: &'static [u8] = &[99];
+
     fn advance(&mut self, from: Phase, to: Phase) -> Result<(), CloneError> {
         if self.phase == from {
             self.phase = to;

@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 pub type Rows = Vec<Vec<String>>;
 
 type Script = dyn Fn(&str) -> Result<Rows, String> + Send + Sync;
+/// Answers the request to turn a connection into one for a clone, and serves that.
+pub(super) type Clones = Arc<dyn Fn(&UnixStream) + Send + Sync>;
 
 /// A running server; it ends when dropped.
 #[derive(Debug)]
@@ -33,6 +35,16 @@ impl Scripted {
         version: &str,
         script: impl Fn(&str) -> Result<Rows, String> + Send + Sync + 'static,
     ) -> Self {
+        Self::with_clones(socket, version, script, Arc::new(|_| ()))
+    }
+
+    /// Like [`start`](Self::start), for a server that can be cloned.
+    pub(super) fn with_clones(
+        socket: &Path,
+        version: &str,
+        script: impl Fn(&str) -> Result<Rows, String> + Send + Sync + 'static,
+        clones: Clones,
+    ) -> Self {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -43,8 +55,9 @@ impl Scripted {
                     return;
                 }
                 let (version, script) = (version.clone(), Arc::clone(&script));
+                let clones = Arc::clone(&clones);
                 // It ends when the client closes the connection.
-                std::thread::spawn(move || serve(&stream, &version, &*script));
+                std::thread::spawn(move || serve(&stream, &version, &*script, &*clones));
             }
         };
         let thread = Some(std::thread::spawn(accept));
@@ -63,20 +76,14 @@ impl Drop for Scripted {
 }
 
 /// Serves one client; `None` when it has left.
-fn serve(stream: &UnixStream, version: &str, script: &Script) -> Option<()> {
+fn serve(
+    stream: &UnixStream,
+    version: &str,
+    script: &Script,
+    clones: &dyn Fn(&UnixStream),
+) -> Option<()> {
     let (mut input, mut output) = (BufReader::new(stream), stream);
-    let mut send = |packets: &[Vec<u8>], first: u8| {
-        let numbered = packets.iter().zip(first..);
-        let all: Vec<u8> = numbered
-            .flat_map(|(packet, number)| {
-                let mut framed = packet.len().to_le_bytes()[..3].to_vec();
-                framed.push(number);
-                framed.extend(packet);
-                framed
-            })
-            .collect();
-        output.write_all(&all).ok()
-    };
+    let mut send = |packets: &[Vec<u8>], first: u8| output.write_all(&framed(packets, first)).ok();
     send(&[greeting(version)], 0)?;
     receive(&mut input)?;
     send(&[done()], 2)?;
@@ -88,13 +95,30 @@ fn serve(stream: &UnixStream, version: &str, script: &Script) -> Option<()> {
                 Err(text) => vec![[b"\xff\x15\x04#HY000", text.as_bytes()].concat()],
             },
             (1, _) => return None,
+            (0x20, _) => {
+                // Nothing is in the buffer: a client waits for the answer.
+                clones(stream);
+                return None;
+            }
             _ => vec![done()],
         };
         send(&packets, 1)?;
     }
 }
 
-fn receive(input: &mut impl Read) -> Option<Vec<u8>> {
+/// Packets with their heads, numbered from `first`.
+pub(super) fn framed(packets: &[Vec<u8>], first: u8) -> Vec<u8> {
+    let numbered = packets.iter().zip(first..);
+    let framed = numbered.flat_map(|(packet, number)| {
+        let mut framed = packet.len().to_le_bytes()[..3].to_vec();
+        framed.push(number);
+        framed.extend(packet);
+        framed
+    });
+    framed.collect()
+}
+
+pub(super) fn receive(input: &mut impl Read) -> Option<Vec<u8>> {
     let mut header = [0; 4];
     input.read_exact(&mut header).ok()?;
     let [a, b, c, _] = header.map(usize::from);
@@ -118,7 +142,7 @@ fn greeting(version: &str) -> Vec<u8> {
     .concat()
 }
 
-fn done() -> Vec<u8> {
+pub(super) fn done() -> Vec<u8> {
     vec![0, 0, 0, 2, 0, 0, 0]
 }
 

@@ -42,7 +42,7 @@ impl Context {
             Failure::usage("this host has no name").hint("name the server with --server")
         })?;
         let source = &args.source;
-        let access = source_access(source.source.as_deref(), source.login_file.as_deref());
+        let access = source_access(source.source.as_deref(), args.login.login_file.as_deref());
         let mut request = ReceiveRequest {
             server: server.clone(),
             access: access.map_err(report::failure)?,

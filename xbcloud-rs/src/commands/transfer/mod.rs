@@ -1,6 +1,7 @@
 //! Commands that move data: into the store, and back.
 
 pub(crate) mod get;
+pub(crate) mod origin;
 pub(crate) mod producer;
 pub(crate) mod put;
 pub(crate) mod rescue;

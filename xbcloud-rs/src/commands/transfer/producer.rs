@@ -3,12 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use xb_backup::{Producer, ProducerLog};
+use xb_backup::ProducerLog;
 use xb_cli::{Failure, Level, Log, OrFail as _, env_first};
 
 use crate::args::{BackupOptions, ProducerOptions};
 use crate::commands::context::Context;
-use crate::report;
 
 impl Context {
     /// The file for the producer's messages, unless they are passed on.
@@ -84,17 +83,10 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
     })?;
     match words.is_empty() {
         true => Err(Failure::usage("no producer is named").hint(
-            "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or set `producer` in an option file",
+            "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or set `producer` in an option file; to clone a MySQL server, set `from`",
         )),
         false => Ok(words.into_iter().map(Into::into).collect()),
     }
-}
-
-/// Like [`producer_command`], and checks that the program exists.
-pub(crate) fn installed_producer(args: &BackupOptions) -> Result<Vec<OsString>, Failure> {
-    let command = producer_command(args)?;
-    Producer::look_for(&command).map_err(report::failure)?;
-    Ok(command)
 }
 
 /// Directory for this host's records of its own backups.

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, CancelToken, Checkpoint, Coverage, IncrementalBase, Keys, LocalRunLog, LockGuard,
-    Producer, PutLayout, PutReport, PutRequest, Resources, ServerWatch, Session, SinceRequest,
+    BackupError, CancelToken, Checkpoint, CloneSource, Coverage, IncrementalBase, Keys,
+    LocalRunLog, LockGuard, Producer, PutLayout, PutReport, PutRequest, Resources, ServerWatch,
+    Session, SinceRequest,
 };
-use xb_cli::{Failure, Log, OrFail as _, format_duration, format_size, host_name};
+use xb_cli::{Failure, Log, OrFail as _, format_duration, format_size};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{
@@ -28,7 +29,8 @@ use crate::args::{
     RunOptions, StreamOptions,
 };
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
-use crate::commands::transfer::producer::{installed_producer, state_dir, talk};
+use crate::commands::transfer::origin::{Origin, clone_request, server_name};
+use crate::commands::transfer::producer::{state_dir, talk};
 use crate::limits::default_threads;
 use crate::place::{NewPlace, new_backup_place};
 use crate::report;
@@ -116,21 +118,21 @@ impl Context {
 
     pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
         // Before the place is opened: a wrong producer creates no directory.
-        let producer = installed_producer(&args.backup)?;
+        let origin = Origin::installed(&args.backup)?;
         let place = new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
-        let (report, archived) = self.back_up(place, producer, &args.backup, &args.common.run)?;
+        let (report, archived) = self.back_up(place, origin, &args.backup, &args.common.run)?;
         if let Some(warning) = unarchived(&report, &archived) {
             self.unusual(&warning);
         }
         Ok(())
     }
 
-    /// Runs the producer, stores its output, and reports it. Also returns whether the server's archive has the
+    /// Runs the producer or receives the clone, stores its stream, and reports it. Also returns whether the server's archive has the
     /// position of the backup; `None` if there is none, or this is not known.
     pub(crate) fn back_up(
         &self,
         NewPlace { root, name, generated }: NewPlace,
-        command: Vec<OsString>,
+        origin: Origin,
         args: &BackupOptions,
         run: &RunOptions,
     ) -> Result<(PutReport, Option<Coverage>), Failure> {
@@ -139,37 +141,47 @@ impl Context {
         let root = self.taking_over(root, args.put.classic.take_over);
         let (mut request, resources) = self.put_request(name, &args.put, &args.keys, run)?;
         request.generated = generated;
-        request.server = request.server.or_else(host_name);
-        let guard = lock_guard(&args.producer_options);
+        request.server = server_name(args);
         // Refused before any request.
         xb_backup::plan(&root, resources, &request).map_err(report::failure)?;
         self.reporting.putting(&root, resources, &request);
         let lock = args.retain.lock()?;
-        let since = self.incremental_base(args, &command)?;
         let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
-        let messages = self.producer_log(&args.producer_options, request.name.as_str())?;
+        let origin = match origin {
+            Origin::Server(_) if fifos.is_some() => {
+                return Err(Failure::usage("--from and --fifo-streams cannot be combined")
+                    .hint("remove --fifo-streams and --fifo-dir"));
+            }
+            Origin::Server(access) => Origin::Server(self.proven(access)?),
+            program => program,
+        };
+        let (since, messages) = match &origin {
+            Origin::Server(_) => (None, None),
+            Origin::Program(command) => (
+                self.incremental_base(args, command)?,
+                self.producer_log(&args.producer_options, request.name.as_str())?,
+            ),
+        };
         let heard = messages.clone();
         let outcome = self.with_session("backup", run, (root, resources), |session| async move {
             let Session { root, cancel, .. } = &session;
             can_lock(root, lock.as_ref(), cancel).await?;
-            let talk = talk(&self.log, heard);
-            let mut producer = command;
-            if let (Some(lsn), false) = (lsn_by_hand(&producer), request.base_elsewhere) {
-                cancel.or(xb_backup::refuse_without_base(root, &request, lsn)).await?;
-            }
-            request.watch = Some(ServerWatch::begin(&producer, cancel).await);
-            if let Some((wanted, keys)) = &since {
-                request.since =
-                    self.find_base(&session, &request, (wanted, keys), args, own.as_ref()).await?;
-            }
-            if let Some(since) = &request.since {
-                producer.push(format!("--incremental-lsn={}", since.lsn).into());
-            }
-            if args.producer_options.checkpoint == CheckpointArg::Auto {
-                self.say_checkpoint(&xb_backup::checkpoint(&producer, cancel).await?);
-            }
-            let start = || Producer::start(&producer, fifos, &guard, talk);
-            let report = xb_backup::backup(&session, &request, start).await?;
+            let report = match origin {
+                Origin::Server(access) => {
+                    let log = self.log.clone();
+                    let clone = clone_request(args, access, request.layout.is_encrypted());
+                    let start = || CloneSource::start(clone, move |text| log.info(text));
+                    xb_backup::backup(&session, &request, start).await?
+                }
+                Origin::Program(mut producer) => {
+                    let asked = (since.as_ref(), own.as_ref());
+                    self.before(&session, &mut request, &mut producer, args, asked).await?;
+                    let (guard, talk) =
+                        (lock_guard(&args.producer_options), talk(&self.log, heard));
+                    let start = || Producer::start(&producer, fifos, &guard, talk);
+                    xb_backup::backup(&session, &request, start).await?
+                }
+            };
             // The backup is complete; without this note, only `--incremental-from` may need a
             // key.
             if let Some(own) = own
@@ -206,6 +218,33 @@ impl Context {
                 None
             }
         }
+    }
+
+    /// Finds the base of an increment, if one is asked for, and completes the arguments of the producer; has the
+    /// server write a checkpoint.
+    async fn before(
+        &self,
+        session: &Session,
+        request: &mut PutRequest,
+        producer: &mut Vec<OsString>,
+        args: &BackupOptions,
+        (since, own): (Option<&(Wanted, Keys)>, Option<&LocalRunLog>),
+    ) -> Result<(), BackupError> {
+        let Session { root, cancel, .. } = session;
+        if let (Some(lsn), false) = (lsn_by_hand(producer), request.base_elsewhere) {
+            cancel.or(xb_backup::refuse_without_base(root, request, lsn)).await?;
+        }
+        request.watch = Some(ServerWatch::begin(producer, cancel).await);
+        if let Some((wanted, keys)) = since {
+            request.since = self.find_base(session, request, (wanted, keys), args, own).await?;
+        }
+        if let Some(since) = &request.since {
+            producer.push(format!("--incremental-lsn={}", since.lsn).into());
+        }
+        if args.producer_options.checkpoint == CheckpointArg::Auto {
+            self.say_checkpoint(&xb_backup::checkpoint(producer, cancel).await?);
+        }
+        Ok(())
     }
 
     fn say_checkpoint(&self, checkpoint: &Checkpoint) {

@@ -4,14 +4,15 @@ use std::io::Write as _;
 use std::path::Path;
 
 use xb_backup::{
-    CancelToken, CheckLine, CheckState, check_binlog, check_keys, check_producer, check_store,
-    source_access,
+    Access, CancelToken, CheckLine, CheckState, Unproven, check_binlog, check_clone, check_keys,
+    check_producer, check_store, source_access,
 };
-use xb_cli::{Exit, Failure, format_size, host_name};
+use xb_cli::{Exit, Failure, format_size};
 
 use crate::args::{BackupOptions, CheckArgs, CheckpointArg, ProducerOptions, RunOptions};
 use crate::commands::context::Context;
-use crate::commands::transfer::producer::{producer_command, state_dir};
+use crate::commands::transfer::origin::{Origin, clone_request, server_name, unproven};
+use crate::commands::transfer::producer::state_dir;
 use crate::commands::transfer::put::lock_guard;
 use crate::place::root_place;
 use crate::report;
@@ -29,6 +30,8 @@ impl Context {
         let run = &args.common.run;
         let mut lines = self.check_the_store(args)?;
         let slots = crate::keys::key_slots(&args.backup.put, &args.backup.keys, &self.log);
+        let is_sealed =
+            args.backup.put.encrypt.is_some() || slots.as_ref().is_ok_and(|s| !s.is_empty());
         let keys = crate::keys::keys(true, &args.identities, &args.backup.keys, &self.log);
         match (slots, keys) {
             (Ok(slots), Ok(keys)) => {
@@ -41,8 +44,8 @@ impl Context {
                 }));
             }
         }
-        lines.extend(self.check_the_producer(&args.backup, run)?);
-        lines.extend(folders(&args.backup.producer_options));
+        lines.extend(self.check_the_origin(&args.backup, is_sealed, run)?);
+        lines.extend(folders(&args.backup));
         lines.extend(self.check_the_binlog(args)?);
         report::printed(print(&lines, run.json))?;
         let failed = lines.iter().filter(|line| line.state == CheckState::Failed).count();
@@ -72,9 +75,12 @@ impl Context {
 
     /// Only who archives the log is told of its settings.
     fn check_the_binlog(&self, args: &CheckArgs) -> Result<Vec<CheckLine>, Failure> {
-        let server = args.backup.put.server.clone().or_else(host_name);
-        let source = &args.source;
-        let is_asked = args.binlog || source.source.is_some() || source.login_file.is_some();
+        let server = server_name(&args.backup);
+        let source = args.source.source.as_deref();
+        let login_file = args.backup.clone.login.login_file.as_deref();
+        // Both a clone and a receiver have their login in this file.
+        let has_login = login_file.is_some() && args.backup.from.is_none();
+        let is_asked = args.binlog || source.is_some() || has_login;
         // A store that cannot be read has its own line.
         let root = root_place(args.place.as_deref(), &args.common).ok();
         let find = |_, cancel: CancelToken| async move {
@@ -88,21 +94,28 @@ impl Context {
                 return Ok(Vec::new());
             }
         }
-        let access = source_access(source.source.as_deref(), source.login_file.as_deref());
+        let access = source_access(source, login_file);
         let access = access.map_err(report::failure)?;
         let check = |_, cancel: CancelToken| async move { cancel.or(check_binlog(access)).await };
         Ok(self.with_progress("check", &args.common.run, None, check)?.0)
     }
 
-    fn check_the_producer(
+    fn check_the_origin(
         &self,
         args: &BackupOptions,
+        is_sealed: bool,
         run: &RunOptions,
     ) -> Result<Vec<CheckLine>, Failure> {
-        let argv = match producer_command(args) {
-            Ok(argv) => argv,
+        let argv = match Origin::of(args) {
+            Ok(Origin::Program(argv)) => argv,
+            Ok(Origin::Server(access)) => {
+                return self.check_the_server(args, access, is_sealed, run);
+            }
+            Err(failure) if args.from.is_some() => {
+                return Ok(vec![line_of("server", &failure, "correct --from")]);
+            }
             Err(failure) => {
-                let fix = "set `producer` in the option file, or add it after --";
+                let fix = "set `producer` in the option file, or add it after --; to clone a MySQL server, set `from`";
                 return Ok(vec![CheckLine::warning("program", failure.line(), fix)]);
             }
         };
@@ -114,15 +127,53 @@ impl Context {
     }
 }
 
+impl Context {
+    fn check_the_server(
+        &self,
+        args: &BackupOptions,
+        access: Access,
+        is_sealed: bool,
+        run: &RunOptions,
+    ) -> Result<Vec<CheckLine>, Failure> {
+        if let Some(server) = Unproven::of(&access) {
+            let failure = match server.fingerprint() {
+                Ok(found) => unproven(&server, &found),
+                Err(error) => report::failure(error),
+            };
+            return Ok(vec![line_of("tls", &failure, "give --ssl-fp or --ssl-ca")]);
+        }
+        let request = clone_request(args, access, is_sealed);
+        let check = |_, cancel: CancelToken| async move { cancel.or(check_clone(request)).await };
+        Ok(self.with_progress("check", run, None, check)?.0)
+    }
+}
+
 fn line_of(what: &'static str, failure: &Failure, fix: &str) -> CheckLine {
     CheckLine::failed(what, failure.line(), failure.hint_text().unwrap_or(fix))
 }
 
-/// Room for the spool, and a place for notes and the producer's messages.
-fn folders(args: &ProducerOptions) -> Vec<CheckLine> {
-    let guard = lock_guard(args);
+/// Room for the spool of a producer, and a place for notes and the producer's messages.
+fn folders(args: &BackupOptions) -> Vec<CheckLine> {
     let mut lines = Vec::new();
-    lines.push(match &guard.spool_dir {
+    if args.from.is_none() {
+        lines.push(spool(&args.producer_options));
+    }
+    if let Some(dir) = state_dir(args.producer_options.state_dir.as_deref()) {
+        lines.push(match std::fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir)) {
+            Ok(_) => CheckLine::ok("state", format!("{} is writable", dir.display())),
+            Err(error) => {
+                let found = format!("cannot write to {}: {error}", dir.display());
+                let fix = "set --state-dir to another directory; without one, the producer's messages are not kept";
+                CheckLine::warning("state", found, fix)
+            }
+        });
+    }
+    lines
+}
+
+fn spool(args: &ProducerOptions) -> CheckLine {
+    let guard = lock_guard(args);
+    match &guard.spool_dir {
         None => CheckLine::warning(
             "spool",
             "there is no spool: a slow store holds up a locked server",
@@ -144,18 +195,7 @@ fn folders(args: &ProducerOptions) -> Vec<CheckLine> {
             (Err(error), _) => unwritable("spool", dir, &error, "--spool-dir"),
             (_, Err(error)) => unwritable("spool", dir, &error.into(), "--spool-dir"),
         },
-    });
-    if let Some(dir) = state_dir(args.state_dir.as_deref()) {
-        lines.push(match std::fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir)) {
-            Ok(_) => CheckLine::ok("state", format!("{} is writable", dir.display())),
-            Err(error) => {
-                let found = format!("cannot write to {}: {error}", dir.display());
-                let fix = "set --state-dir to another directory; without one, the producer's messages are not kept";
-                CheckLine::warning("state", found, fix)
-            }
-        });
     }
-    lines
 }
 
 fn unwritable(what: &'static str, dir: &Path, error: &std::io::Error, option: &str) -> CheckLine {

@@ -22,7 +22,7 @@ use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::reporting::exit_of;
-use crate::commands::transfer::producer::installed_producer;
+use crate::commands::transfer::origin::{Origin, server_name};
 use crate::commands::transfer::put::{stuck, unarchived};
 use crate::place::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
@@ -58,7 +58,7 @@ impl Context {
         let host = host_name().unwrap_or_default();
         let mut result =
             RunResult::begin(TOOL, repository.unwrap_or(place), &host, Timestamp::now());
-        result.server = args.backup.put.server.clone().or_else(host_name);
+        result.server = server_name(&args.backup);
         let hooks = Hooks::default();
         let mut job =
             Job { context: self, args, place: String::new(), generated: false, hooks, result };
@@ -93,7 +93,7 @@ impl Job<'_> {
         (self.place, self.generated) =
             new_name(args.name.as_deref(), &args.name_template, &args.common)?;
         rules(&args.keep)?;
-        installed_producer(&args.backup)?;
+        Origin::installed(&args.backup)?;
         lock(args.to_retain, args.to_retain_mode)?;
         crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log).map(drop)
     }
@@ -112,10 +112,10 @@ impl Job<'_> {
         self.hooks("before", &hooks)?;
         let mut unusual = Vec::new();
         self.stage("backup", || {
-            let producer = installed_producer(&args.backup)?;
+            let origin = Origin::installed(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
             let new = NewPlace { root, name: asked, generated };
-            let (report, archived) = context.back_up(new, producer, &args.backup, &common.run)?;
+            let (report, archived) = context.back_up(new, origin, &args.backup, &common.run)?;
             unusual.extend(stuck(&report));
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
@@ -126,7 +126,7 @@ impl Job<'_> {
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
-                "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
+                "mysql_clone": manifest.mysql_clone, "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
                 "shrunk": null, "stuck_lsn": manifest.source.stuck_lsn(),
                 "archived": archived.map(|archived| archived == Coverage::Covered),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,

@@ -13,6 +13,7 @@ fn candidate(name: &str, at: i64) -> Candidate {
         server: None,
         finished: Timestamp::from_second(at).unwrap(),
         base: None,
+        is_clone: false,
         is_incremental: false,
         from_lsn: Some(0),
         to_lsn: Some(1),

@@ -1,0 +1,162 @@
+//! `backup --from`: a real MySQL is cloned into a store.
+//!
+//! Few systems have MySQL: `scripts/on-release sid mysql` runs these tests in a chroot. Elsewhere they
+//! do nothing, and say so.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::net::TcpListener;
+
+use serde_json::Value;
+use xb_testkit::command::{Cmd, Ran, Signal};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::mysql::{MySql, is_installed};
+
+fn skipped() -> bool {
+    let missing = !is_installed();
+    if missing {
+        xb_testkit::skipped("this system has no MySQL; see scripts/on-release");
+    }
+    missing
+}
+
+struct Site {
+    server: MySql,
+    port: u16,
+    scratch: Scratch,
+}
+
+impl Site {
+    fn new() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let network = [format!("--port={port}"), "--bind-address=127.0.0.1".to_owned()];
+        let mut options = vec![
+            "--skip-networking=OFF",
+            "--log-bin=binlog",
+            "--gtid-mode=ON",
+            "--enforce-gtid-consistency=ON",
+        ];
+        options.extend(network.iter().map(String::as_str));
+        let server = MySql::start_with(&options);
+        server.sql(
+            "CREATE USER backup@'%' IDENTIFIED BY 'secret' REQUIRE SSL; CREATE DATABASE t; USE t;
+             CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(100)); INSERT INTO a VALUES (1, 'one');",
+        );
+        let scratch = Scratch::new();
+        std::fs::write(scratch.join("login"), "[client]\nuser=backup\npassword=secret\n").unwrap();
+        Self { server, port, scratch }
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("file://{}", self.scratch.join("root").join(name).display())
+    }
+
+    fn command(&self, args: &[&str]) -> Cmd {
+        let login = format!("--login-file={}", self.scratch.join("login").display());
+        let from = format!("--from=mysql://127.0.0.1:{}", self.port);
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(args)
+            .args([from, login])
+            .env("HOME", self.scratch.path())
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).run()
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        self.server.sql(sql)
+    }
+
+    fn list(&self) -> Value {
+        let args = ["list", "--json", &self.url("")];
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).run().expect(0);
+        serde_json::from_slice(&ran.stdout).unwrap()
+    }
+}
+
+/// The statements that `check` prints for the server.
+fn statements(text: &str) -> Vec<String> {
+    let fixes = text.lines().filter_map(|line| line.split_once("fix: on the server: "));
+    fixes.map(|(_, sql)| sql.to_owned()).collect()
+}
+
+#[test]
+fn a_newcomer_is_led_to_a_backup() {
+    if skipped() {
+        return;
+    }
+    let site = Site::new();
+    let root = site.url("");
+    std::fs::create_dir(site.scratch.join("root")).unwrap();
+
+    // Nothing proves who the server is: the fingerprint is printed, nothing is sent.
+    let ran = site.run(&["backup", &site.url("a")]).expect(2);
+    let text = ran.stderr_text();
+    let (_, found) = text.split_once("set ssl-fp = ").unwrap_or_else(|| panic!("{text}"));
+    let pin = format!("--ssl-fp={}", &found[..64]);
+    let other = format!("--ssl-fp={}", "00".repeat(32));
+    let text = site.run(&["backup", &site.url("a"), &other]).expect(6).stderr_text();
+    assert!(text.contains("has the fingerprint"), "{text}");
+    let checked = site.run(&["check", &root]).expect(1).stdout_text();
+    assert!(checked.contains("tls") && checked.contains(&found[..64]), "{checked}");
+
+    // The check prints the statements that are missing, and they suffice.
+    let checked = site.run(&["check", &root, &pin]).expect(1).stdout_text();
+    let sql = statements(&checked);
+    assert_eq!(sql.len(), 2, "{checked}");
+    sql.iter().for_each(|sql| drop(site.sql(sql)));
+    let checked = site.run(&["check", &root, &pin]).expect(0).stdout_text();
+    assert!(checked.contains("a clone can begin now"), "{checked}");
+
+    let text = site.run(&["backup", &site.url("a"), &pin]).expect(0).stderr_text();
+    assert!(text.contains("a: complete"), "{text}");
+    let line = &site.list()[0];
+    assert_eq!((&line["kind"], &line["restorable"]), (&"full".into(), &true.into()), "{line}");
+    assert_eq!(line["mysql_clone"]["page_size"], 16384);
+    let uuid = site.sql("SELECT @@server_uuid");
+    let to = line["mysql_clone"]["gtids_to"].as_str().unwrap();
+    assert!(to.starts_with(uuid.trim()), "{to}");
+    // By an authority that signed the server's certificate, too.
+    let ca = format!("--ssl-ca={}", site.server.datadir().join("ca.pem").display());
+    let _ = site.run(&["backup", &site.url("b"), &ca]).expect(0);
+}
+
+#[test]
+fn what_a_clone_loses_or_shows_is_refused() {
+    if skipped() {
+        return;
+    }
+    let site = Site::new();
+    std::fs::create_dir(site.scratch.join("root")).unwrap();
+    site.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'; GRANT BACKUP_ADMIN, REFERENCES ON *.* TO backup@'%';
+              CREATE TABLE t.old (id INT) ENGINE=MyISAM;");
+    let ca = format!("--ssl-ca={}", site.server.datadir().join("ca.pem").display());
+    let backup = |name: &str, more: &[&str]| {
+        let url = site.url(name);
+        site.run(&[&["backup", &url, &ca], more].concat())
+    };
+    let text = backup("a", &[]).expect(6).stderr_text();
+    assert!(text.contains("t.old (MyISAM)"), "{text}");
+    let text = backup("a", &["--allow-empty-tables"]).expect(0).stderr_text();
+    assert!(text.contains("t.old (MyISAM)"), "{text}");
+    assert_eq!(site.list()[0]["mysql_clone"]["empty_tables"]["tables"], 1);
+    site.sql("DROP TABLE t.old; CREATE TABLE t.secret (id INT PRIMARY KEY) ENCRYPTION='Y'");
+    let text = backup("b", &[]).expect(6).stderr_text();
+    assert!(text.contains("t/secret.ibd is encrypted"), "{text}");
+    let key = site.scratch.join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let key = format!("--encrypt-key-file={}", key.display());
+    let _ = backup("b", &[&key]).expect(0);
+
+    // A clone that a signal ends leaves nothing, and the server takes the next one.
+    let url = site.url("c");
+    let args = ["backup", &url, &ca, &key, "--limit-rate=1M", "--chunk-size=1M"];
+    let mut running = site.command(&args).spawn();
+    let runs = || std::fs::read_dir(site.scratch.join("root/c")).into_iter().flatten().flatten();
+    let objects = || runs().filter_map(|run| std::fs::read_dir(run.path()).ok()).flatten().count();
+    running.until("the first objects are stored", || objects() > 2);
+    running.signal(Signal::TERM);
+    let _ = running.wait().expect(128 + 15);
+    assert_eq!(site.list().as_array().unwrap().len(), 2);
+    let _ = backup("c", &[&key]).expect(0);
+}
