@@ -11,15 +11,25 @@
 //!
 //! Without the patches there is no redo log, so that no server starts on the files alone. The form is described
 //! in `docs/spec/clone.md`.
+//!
+//! [`assemble`] puts the files of such a stream together in the directory to which they were extracted. The redo
+//! log comes last, so that a server can start on all of it, or not at all.
 
+mod assemble;
 mod error;
 mod guards;
+mod heads;
+mod keys;
+mod layout;
 mod patches;
 mod receive;
 mod settings;
 mod sink;
 mod stored;
 
+pub use assemble::{
+    Assembled, assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
+};
 pub use error::Error;
 pub use patches::{Patch, PatchReader, Patched};
 pub use receive::receive;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use xb_mysql::clone::{CloneFile, FileName};
 
 use crate::error::Error;
+use crate::layout::Layout;
 
 /// The file with the changed pages and the redo log. No database has a folder of such a name: the server writes
 /// a dot as `@002e`.
@@ -80,6 +81,26 @@ pub struct StoredRedo {
     pub index: u32,
     /// Its size in bytes; what no patch has is zeros.
     pub size: u64,
+}
+
+impl CloneInfo {
+    /// Reads the content of [`INFO`], and checks that every file has a place.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Refused`].
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let info: Self = serde_json::from_slice(text)
+            .map_err(|error| Error::Damaged(format!("{INFO} cannot be read: {error}")))?;
+        Layout::new(&info)?;
+        Ok(info)
+    }
+
+    /// Whether any of its files is encrypted: then the keys in the files are protected by nothing but
+    /// a constant until a server with a keyring has started on them.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.files.iter().any(|file| file.is_encrypted)
+    }
 }
 
 impl StoredFile {
