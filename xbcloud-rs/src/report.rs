@@ -387,12 +387,19 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     };
     add(
         "kind",
-        l.kind.map(|kind| match (kind, &l.base) {
-            (BackupKind::Full, _) => "full".to_owned(),
-            (BackupKind::Incremental, Some(base)) => format!("incremental, on {}", base.name),
-            (BackupKind::Incremental, None) => "incremental".to_owned(),
+        l.kind.map(|kind| match (kind, &l.base, &l.mysql_clone) {
+            (BackupKind::Full, _, Some(clone)) => format!("full, {clone}"),
+            (BackupKind::Full, ..) => "full".to_owned(),
+            (BackupKind::Incremental, Some(base), _) => format!("incremental, on {}", base.name),
+            (BackupKind::Incremental, None, _) => "incremental".to_owned(),
         }),
     );
+    if let Some(clone) = &l.mysql_clone {
+        // The data is of one moment between both, which only a server that starts on it knows.
+        add("gtids, at least", clone.gtids_from.clone());
+        add("gtids, at most", clone.gtids_to.clone());
+        add("come back empty", clone.empty_tables.as_ref().map(ToString::to_string));
+    }
     add("started", l.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()));
     add("stream", l.stream_bytes.map(format_size));
     add("no .ibd file", l.without_tablespace.as_ref().map(ToString::to_string));

@@ -22,33 +22,34 @@ pub(crate) const README_TEXT: &[u8] =
 They are useless alone: the changed pages and the redo log are in xb_clone.patches.\n\
 docs/spec/clone.md of xbcloud-rs says how to put them together.\n";
 
-/// What a stored clone is.
+/// What a stored clone is. The manifest of a backup is made from the first MiB of it, so the long lists come
+/// last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneInfo {
     /// Version of this form: 1.
     pub format: u32,
     /// Version of the server.
     pub version: String,
-    /// Its other settings, as it names them.
-    pub settings: BTreeMap<String, String>,
-    /// Plugins that it loads: name and library.
-    pub plugins: Vec<(String, String)>,
     /// Bytes of a page of most of its tables.
     pub page_size: u32,
     /// Version of the protocol of the clone.
     pub protocol: u32,
-    /// All files, by index.
-    pub files: Vec<StoredFile>,
-    /// The files of the redo log, by index.
-    pub redo: Vec<StoredRedo>,
     /// Number of records in the patches.
     pub patches: u64,
-    /// Tables that come back empty.
-    pub empty_tables: Vec<String>,
     /// Transactions that are surely in the data: `gtid_executed` before the redo stage.
     pub gtids_from: String,
     /// Transactions that may be in the data: `gtid_executed` after the clone.
     pub gtids_to: String,
+    /// The server's other settings, as it names them.
+    pub settings: BTreeMap<String, String>,
+    /// Plugins that it loads: name and library.
+    pub plugins: Vec<(String, String)>,
+    /// Tables that come back empty.
+    pub empty_tables: Vec<String>,
+    /// All files, by index.
+    pub files: Vec<StoredFile>,
+    /// The files of the redo log, by index.
+    pub redo: Vec<StoredRedo>,
 }
 
 /// A file of a stored clone.

@@ -106,6 +106,7 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         base: None,
         producer: None,
         source: SourceInfo::default(),
+        mysql_clone: None,
         history: None,
     }
 }

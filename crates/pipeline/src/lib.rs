@@ -130,7 +130,9 @@ pub use pack::native_input::start_pack_native;
 pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
 pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
 pub use scan::definitions::WithoutTablespace;
-pub use scan::end_rule::{EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name};
+pub use scan::end_rule::{
+    CLONE_INFO, EndProof, EndRule, EndWatch, LastFile, NotWhole, logical_name,
+};
 pub use scan::passthrough::{PassthroughError, relay};
 pub use scan::scanner::{REDO_LOGS, Scanned, StreamError};
 pub use start_pack::{PackSettings, start_pack};

@@ -20,6 +20,8 @@ pub struct Lineage<'a> {
     pub base: Option<&'a Base>,
     /// Whether it needs a base.
     pub is_incremental: bool,
+    /// Whether increments may be based on it.
+    pub can_be_base: bool,
     /// Log sequence numbers between which the backup holds changes.
     pub from_lsn: Option<u64>,
     /// Log sequence number up to which it holds changes.
@@ -35,6 +37,7 @@ impl<'a> Lineage<'a> {
             server: manifest.server.as_deref(),
             base: manifest.base.as_ref(),
             is_incremental: manifest.is_incremental(),
+            can_be_base: !manifest.is_clone(),
             from_lsn: manifest.source.from_lsn,
             to_lsn: manifest.source.to_lsn,
         }
@@ -47,6 +50,7 @@ impl<'a> Lineage<'a> {
             Some(base) => base.name == other.name && base.run == other.run,
             None => {
                 self.is_incremental
+                    && other.can_be_base
                     && self.run != other.run
                     && self.from_lsn == other.to_lsn
                     && same_server(self.server, other.server)
@@ -87,6 +91,9 @@ pub fn misfit(
     }
     if !same_server(found.server.as_deref(), increment.server.as_deref()) {
         return Some(format!("its base {name} comes from another server"));
+    }
+    if found.is_clone() {
+        return Some(format!("its base {name} is a clone of MySQL, on which nothing can be based"));
     }
     match (increment.source.from_lsn, found.source.to_lsn) {
         (Some(from), Some(to)) if from != to => {

@@ -13,7 +13,8 @@ use crate::claim::{DEAD, claims, is_of_dead_process, standing};
 use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
-use crate::manifest::{Base, End, Layout, Manifest, StoredManifest, WithoutTablespace};
+use crate::manifest::clone_facts::CloneFacts;
+use crate::manifest::{Base, End, Layout, Manifest, StoredManifest, Tables};
 use crate::names::{BackupName, CATALOG, CLAIM};
 use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
@@ -87,7 +88,9 @@ pub struct Listing {
     /// Tables of users in the stream.
     pub tables: Option<u64>,
     /// Tables of InnoDB whose definition is in the stream, and whose tablespace is not.
-    pub without_tablespace: Option<WithoutTablespace>,
+    pub without_tablespace: Option<Tables>,
+    /// Facts about a clone.
+    pub mysql_clone: Option<CloneFacts>,
     /// Full or incremental, if the producer reported it.
     pub kind: Option<BackupKind>,
     /// Base of an incremental backup.
@@ -608,11 +611,12 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
         listing.problem = Some("content not inspected".to_owned());
     }
     let facts = manifest.source;
-    listing.kind = match (incremental, facts.from_lsn) {
-        (true, _) => Some(BackupKind::Incremental),
-        (false, Some(_)) => Some(BackupKind::Full),
-        (false, None) => None,
+    listing.kind = match (incremental, facts.from_lsn, &manifest.mysql_clone) {
+        (true, ..) => Some(BackupKind::Incremental),
+        (false, Some(_), _) | (false, _, Some(_)) => Some(BackupKind::Full),
+        (false, None, None) => None,
     };
+    listing.mysql_clone = manifest.mysql_clone;
     listing.base = manifest.base;
     listing.server = manifest.server;
     listing.server_version = facts.server_version;
@@ -637,6 +641,7 @@ fn empty(name: &str, state: State) -> Listing {
         files: None,
         tables: None,
         without_tablespace: None,
+        mysql_clone: None,
         kind: None,
         base: None,
         server: None,

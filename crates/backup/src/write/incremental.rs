@@ -143,6 +143,11 @@ pub async fn since(
             "its base {name} comes from server {theirs}, but this is {ours}"
         )));
     }
+    if manifest.is_clone() {
+        return Err(refused(format!(
+            "{name} is a clone of MySQL, and nothing can be based on one: take a full backup with a producer"
+        )));
+    }
     let Some(lsn) = manifest.source.to_lsn else {
         return Err(refused(format!(
             "the last LSN of its base {name} is unknown, because the producer compressed or encrypted the file that records it"

@@ -8,10 +8,11 @@ use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
 use xb_repo::history::{Verdict, judge};
 use xb_repo::lineage::{find_base, same_server};
+use xb_repo::manifest::clone_facts::CloneFacts;
 use xb_repo::manifest::source_info::{SourceInfo, made_at};
 use xb_repo::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
-    Sealed, WithoutTablespace,
+    Sealed, Tables,
 };
 use xb_repo::names::BackupName;
 use xb_repo::resolve::manifests;
@@ -34,6 +35,7 @@ impl RunFolder {
         started: Timestamp,
         keys_object: Option<&KeysObject>,
         compressed: Option<&AutoReport>,
+        mysql_clone: Option<CloneFacts>,
     ) -> Manifest {
         let (packed, last_index, stream, codecs) = match &put.output {
             PackOutput::Classic(_) => (None, None, None, Vec::new()),
@@ -91,7 +93,7 @@ impl RunFolder {
             files: put.scanned.files,
             tables: inspected.then_some(put.scanned.tables),
             compressed_files: Some(put.scanned.compressed_files).filter(|files| *files > 0),
-            without_tablespace: WithoutTablespace::found(&put.scanned.without_tablespace),
+            without_tablespace: Tables::found(&put.scanned.without_tablespace),
             packed,
             classic,
             object_digest: None,
@@ -109,7 +111,11 @@ impl RunFolder {
             server: request.server.clone(),
             base: None,
             producer,
-            source: SourceInfo::from_files(&put.scanned.described),
+            source: match &mysql_clone {
+                Some(clone) => clone.source(),
+                None => SourceInfo::from_files(&put.scanned.described),
+            },
+            mysql_clone,
             history: None,
         }
     }

@@ -16,6 +16,7 @@ use xb_repo::claim::commit::{commit, recheck_base};
 use xb_repo::claim::mark::settled;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Producer as ProducerFacts;
+use xb_repo::manifest::clone_facts::CloneFacts;
 use xb_repo::names::RunId;
 use xb_uploader::{PartData, PartSender, Uploaded};
 
@@ -161,6 +162,7 @@ impl RunFolder {
             }
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
+        let mysql_clone = CloneFacts::of(&put.scanned).map_err(BackupError::Input)?;
         let producer = match producer {
             None => None,
             Some(producer) => {
@@ -181,6 +183,7 @@ impl RunFolder {
             sent.started,
             sent.keys_object.as_ref(),
             compression.as_ref(),
+            mysql_clone,
         );
         cancel
             .or(async {

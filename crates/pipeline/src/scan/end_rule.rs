@@ -9,7 +9,8 @@ use globset::{Glob, GlobMatcher};
 /// Rule by which a stream counts as complete.
 #[derive(Debug, Clone)]
 pub enum EndRule {
-    /// The file that xtrabackup or mariadb-backup writes last must be the last one.
+    /// The file that xtrabackup or mariadb-backup writes last must be the last one; of a clone, the file
+    /// that says what the others are.
     KnownProducer,
     /// A file that matches this pattern must be the last one.
     LastFile(LastFile),
@@ -61,6 +62,12 @@ const DESCRIBES: &str = "xtrabackup_";
 /// Data dictionary, or its changed pages. It is in every backup of MySQL 8 and later, which only
 /// xtrabackup 8 and later can make.
 const DICTIONARY: [&str; 2] = ["mysql.ibd", "mysql.ibd.delta"];
+/// File that a clone of MySQL ends with (`docs/spec/clone.md`): it is written when everything came.
+pub const CLONE_INFO: &str = "xb_clone.json";
+/// Changed pages and redo log of a clone, in front of [`CLONE_INFO`].
+const CLONE_PATCHES: &str = "xb_clone.patches";
+/// Prefix of the files that only a clone has.
+const CLONE: &str = "xb_clone.";
 /// Suffixes that compression or encryption in the producer adds to a name.
 const SUFFIXES: [&str; 4] = [".qp", ".lz4", ".zst", ".xbcrypt"];
 
@@ -92,7 +99,7 @@ pub(crate) fn is_unprepared(checkpoints: &str) -> bool {
 /// higher rank comes later.
 pub(crate) fn last_file_rank(path: &[u8]) -> u8 {
     let name = logical_name(path);
-    let is_info = INFO.iter().any(|info| info.as_bytes() == name);
+    let is_info = INFO.iter().chain([&CLONE_INFO]).any(|info| info.as_bytes() == name);
     if name == TABLESPACES.as_bytes() { 2 } else { u8::from(is_info) }
 }
 
@@ -102,12 +109,21 @@ pub struct EndWatch {
     rule: EndRule,
     info: Seen,
     tablespaces: Seen,
+    clone: CloneSeen,
     keys: bool,
     matched: Seen,
     dictionary: bool,
     redo: bool,
     /// The file that ended last.
     last: Vec<u8>,
+}
+
+/// Tracks the files of a clone.
+#[derive(Debug, Clone, Copy, Default)]
+struct CloneSeen {
+    any: bool,
+    patches: bool,
+    info: Seen,
 }
 
 /// Tracks a file that may be the last one.
@@ -146,9 +162,9 @@ pub enum EndProof {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotWhole {
-    /// The last file of neither xtrabackup nor mariadb-backup was present.
+    /// The last file of neither xtrabackup nor mariadb-backup was present, nor that of a clone.
     #[error(
-        "the stream ends without the file that xtrabackup and mariadb-backup write last (xtrabackup_info, mariadb_backup_info or xtrabackup_tablespaces): it was cut between two files, or made by another program"
+        "the stream ends without the file that xtrabackup, mariadb-backup and a clone write last (xtrabackup_info, mariadb_backup_info, xtrabackup_tablespaces or xb_clone.json): it was cut between two files, or made by another program"
     )]
     UnknownEnd,
     /// This version of xtrabackup writes another file after its info file.
@@ -169,6 +185,14 @@ pub enum NotWhole {
         "the stream has no redo log (ib_logfile0 or xtrabackup_logfile), so the backup cannot be prepared: a file was left out after the backup was made"
     )]
     Redo,
+    /// A clone lacks a file that every clone has.
+    #[error(
+        "the stream is a clone of MySQL, and has no {name}: it ended before the server had sent everything, or a file was left out"
+    )]
+    Clone {
+        /// Name of the missing file.
+        name: &'static str,
+    },
     /// The file is present, but another one came after it.
     #[error(
         "{then} follows {name}, which should be the last file of the stream: the files are in another order, so a truncated stream cannot be detected"
@@ -195,6 +219,7 @@ impl EndWatch {
             rule,
             info: Seen::default(),
             tablespaces: Seen::default(),
+            clone: CloneSeen::default(),
             keys: false,
             matched: Seen::default(),
             dictionary: false,
@@ -209,6 +234,9 @@ impl EndWatch {
         let is = |known: &[&str]| known.iter().any(|known| known.as_bytes() == name);
         self.info.next(is(&INFO), false);
         self.tablespaces.next(is(&[TABLESPACES]), name.starts_with(DESCRIBES.as_bytes()));
+        self.clone.any |= name.starts_with(CLONE.as_bytes());
+        self.clone.patches |= is(&[CLONE_PATCHES]);
+        self.clone.info.next(is(&[CLONE_INFO]), false);
         self.keys |= is(&[KEYS]);
         self.dictionary |= is(&DICTIONARY);
         self.redo |= is_redo_log(name);
@@ -223,7 +251,7 @@ impl EndWatch {
     /// Whether a file that some producer writes last was present, at any position.
     #[must_use]
     pub fn has_last_file(&self) -> bool {
-        self.info.there || self.tablespaces.there
+        self.info.there || self.tablespaces.there || self.clone.info.there
     }
 
     /// Decides at the end of input. `info` and `checkpoints` are the texts of these files, if they
@@ -251,6 +279,14 @@ impl EndWatch {
             EndRule::LastFile(last) | EndRule::WithFile(last) => {
                 Err(NotWhole::NoMatch { pattern: last.pattern.clone() })
             }
+            // Its redo log is in the patches.
+            EndRule::KnownProducer if self.clone.any => match self.clone {
+                CloneSeen { info: Seen { there: false, .. }, .. } => {
+                    Err(NotWhole::Clone { name: CLONE_INFO })
+                }
+                CloneSeen { patches: false, .. } => Err(NotWhole::Clone { name: CLONE_PATCHES }),
+                CloneSeen { info, .. } => self.is_last(info, CLONE_INFO),
+            },
             EndRule::KnownProducer if !self.redo && checkpoints.is_some_and(is_unprepared) => {
                 Err(NotWhole::Redo)
             }
@@ -421,6 +457,28 @@ mod tests {
         assert!(seen(rule(EndRule::LastFile), &["a", "zz"], None).is_ok());
         assert!(seen(rule(EndRule::WithFile), &["zz", "a"], None).is_ok());
         assert!(seen(rule(EndRule::WithFile), &["a"], None).is_err());
+    }
+
+    #[test]
+    fn a_clone_ends_with_the_file_that_says_what_it_is() {
+        let whole =
+            ["xb_clone.README", "ibdata1", "mysql.ibd", "xb_clone.patches", "xb_clone.json"];
+        let verdict = |names: &[&str]| seen(EndRule::KnownProducer, names, None);
+        assert_eq!(verdict(&whole), Ok(EndProof::LastFile("xb_clone.json".into())));
+        for (names, missing) in [
+            (&whole[..4], "xb_clone.json"),
+            (&whole[..1], "xb_clone.json"),
+            (&["ibdata1", "xb_clone.json"], "xb_clone.patches"),
+            // Another producer's last file proves nothing about a clone.
+            (&["xb_clone.patches", "xtrabackup_info"], "xb_clone.json"),
+        ] {
+            assert_eq!(verdict(names), Err(NotWhole::Clone { name: missing }), "{names:?}");
+        }
+        for late in ["ibdata2", "xtrabackup_info", "xb_clone.patches"] {
+            let names = [&whole[..], &[late]].concat();
+            assert!(matches!(verdict(&names), Err(NotWhole::NotLast { .. })), "{late}");
+        }
+        assert_eq!(verdict(&["ibdata1"]), Err(NotWhole::UnknownEnd), "a clone without a mark");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use xb_reader::{
 use crate::extract::decode::{CodecChain, FileDecodeError, Flow, Names, Plan};
 use crate::scan::definitions::{Definitions, WithoutTablespace};
 use crate::scan::end_rule::{
-    CHECKPOINTS, EndProof, EndRule, EndWatch, INFO, NotWhole, logical_name,
+    CHECKPOINTS, CLONE_INFO, EndProof, EndRule, EndWatch, INFO, NotWhole, logical_name,
 };
 
 /// A stream from outside is damaged or incomplete.
@@ -93,8 +93,9 @@ pub struct Scanned {
     pub without_tablespace: WithoutTablespace,
     /// Reason why the stream counts as complete.
     pub proof: EndProof,
-    /// Content of the small files that describe the backup, and the head of the redo log
-    /// ([`REDO_LOGS`], at most [`xb_pages::REDO_HEAD`] bytes), if they were readable.
+    /// Content of the small files that describe the backup, the head of the redo log
+    /// ([`REDO_LOGS`], at most [`xb_pages::REDO_HEAD`] bytes), and the first MiB of
+    /// [`CLONE_INFO`], if they were readable.
     pub described: BTreeMap<String, Vec<u8>>,
 }
 
@@ -119,6 +120,9 @@ pub const REDO_LOGS: [&str; 2] = ["ib_logfile0", "xtrabackup_logfile"];
 const DESCRIBING: [&str; 4] = ["info", "checkpoints", "binlog_info", "galera_info"];
 /// Maximum length of the content kept per file, in bytes.
 const MAX_DESCRIBING: usize = 64 << 10;
+/// Maximum length that is kept of what a clone says about itself, in bytes. The list of its files, which may
+/// be longer, is the end of it.
+const MAX_CLONE_INFO: usize = 1 << 20;
 /// Memory for decompressing one of these files, in bytes: producers need less.
 const UNPACKING: u64 = 16 << 20;
 
@@ -130,13 +134,20 @@ fn describes(path: &RelPath) -> Option<String> {
         return Some(name.to_owned());
     }
     let bare = std::str::from_utf8(logical_name(path.as_bytes())).ok()?;
+    if bare == CLONE_INFO {
+        return Some(name.to_owned());
+    }
     let rest = bare.strip_prefix("xtrabackup_").or_else(|| bare.strip_prefix("mariadb_backup_"))?;
     DESCRIBING.contains(&rest).then(|| name.to_owned())
 }
 
 /// Maximum length that is kept of a file, in bytes.
 fn most(name: &str) -> usize {
-    if REDO_LOGS.contains(&name) { REDO_HEAD } else { MAX_DESCRIBING }
+    match name {
+        _ if REDO_LOGS.contains(&name) => REDO_HEAD,
+        _ if logical_name(name.as_bytes()) == CLONE_INFO.as_bytes() => MAX_CLONE_INFO,
+        _ => MAX_DESCRIBING,
+    }
 }
 
 /// Returns such a file without its suffixes; `None` if it is encrypted or cannot be decompressed.
@@ -152,7 +163,7 @@ fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
         let (len, flow) = chain.run(&mut input, &mut buffer).ok()?;
         plain.extend_from_slice(buffer.get(..len)?);
         match flow {
-            _ if plain.len() > MAX_DESCRIBING => return None,
+            _ if plain.len() > most(&name) => return None,
             Flow::Full => {}
             Flow::Hungry => break,
             Flow::Wants(want) if chain.cost(want).0 > UNPACKING => return None,

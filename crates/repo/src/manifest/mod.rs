@@ -4,6 +4,7 @@
 //! which detects accidental damage. The manifest of a sealed backup has a second line,
 //! `hmac-sha256:HEX` over everything before it, with a key that only holders of the data key have.
 
+pub mod clone_facts;
 pub mod galera_position;
 pub mod history;
 pub mod signed_text;
@@ -14,6 +15,7 @@ use sha2::{Digest, Sha256};
 use xb_encryptor::MacKey;
 
 use crate::hex::hex;
+use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::history::History;
 use crate::manifest::signed_text::{Flaw, SignedText, attest};
 use crate::manifest::source_info::SourceInfo;
@@ -68,10 +70,10 @@ pub struct Manifest {
     /// of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compressed_files: Option<u64>,
-    /// Tables of InnoDB whose definition is in the stream, and whose tablespace is not; absent if there
-    /// are none, and from manifests of earlier versions.
+    /// Tables of InnoDB whose definition is in the stream, and whose tablespace is not, as `schema/table`,
+    /// encoded as in file names; absent if there are none, and from manifests of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without_tablespace: Option<WithoutTablespace>,
+    pub without_tablespace: Option<Tables>,
     /// Packed only: how to read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedFacts>,
@@ -99,22 +101,25 @@ pub struct Manifest {
     /// Facts about the server from the small text files in the stream.
     #[serde(default)]
     pub source: SourceInfo,
+    /// Facts about a clone; absent if the stream is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mysql_clone: Option<CloneFacts>,
     /// Evidence of the server's history; earlier versions did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
 }
 
-/// Tables of InnoDB that have a `.frm` file in the stream, and no `.ibd` file.
+/// Tables that something is said about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WithoutTablespace {
+pub struct Tables {
     /// Number of tables.
     pub tables: u64,
-    /// The first of them by name, as `schema/table`, encoded as in file names.
+    /// The first of them by name.
     pub first: Vec<String>,
 }
 
-impl WithoutTablespace {
-    /// What a scan found; `None` if there are no such tables.
+impl Tables {
+    /// Tables without a tablespace that a scan found; `None` if there are no such tables.
     #[must_use]
     pub fn found(found: &xb_pipeline::WithoutTablespace) -> Option<Self> {
         let first = found.first.clone();
@@ -123,7 +128,7 @@ impl WithoutTablespace {
 }
 
 /// Number and first names: `2 tables: shop/a, shop/b`.
-impl std::fmt::Display for WithoutTablespace {
+impl std::fmt::Display for Tables {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let plural = if self.tables == 1 { "" } else { "s" };
         write!(f, "{} table{plural}: {}", self.tables, self.first.join(", "))?;
@@ -388,6 +393,12 @@ impl Manifest {
             || self.source.backup_type.as_deref() == Some("incremental")
     }
 
+    /// Whether the backup is a clone of a MySQL server, which is always full.
+    #[must_use]
+    pub fn is_clone(&self) -> bool {
+        self.mysql_clone.is_some()
+    }
+
     /// The run, as a [`RunId`].
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
@@ -401,6 +412,9 @@ impl Manifest {
         }
         if self.object_digest.as_ref().is_some_and(|digest| digest.len() != 64) {
             return inconsistent("the digest of the objects is not a SHA-256 digest");
+        }
+        if self.is_clone() && self.is_incremental() {
+            return inconsistent("a clone cannot be incremental");
         }
         match (&self.packed, self.layout) {
             (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {
@@ -468,6 +482,7 @@ pub fn sample() -> Manifest {
         base: None,
         producer: Some(Producer { program: "mariadb-backup".into(), exit: 0 }),
         source: SourceInfo::default(),
+        mysql_clone: None,
         history: None,
     }
 }

@@ -22,6 +22,8 @@ pub struct Candidate {
     pub base: Option<Base>,
     /// Whether it is incremental.
     pub is_incremental: bool,
+    /// Whether it is a clone, on which nothing can be based.
+    pub is_clone: bool,
     /// Log sequence number from which the backup holds changes.
     pub from_lsn: Option<u64>,
     /// Log sequence number up to which the backup holds changes.
@@ -84,6 +86,7 @@ impl Candidate {
             finished: listing.finished?,
             base: listing.base.clone(),
             is_incremental: listing.kind == Some(BackupKind::Incremental),
+            is_clone: listing.mysql_clone.is_some(),
             from_lsn: listing.from_lsn,
             to_lsn: listing.to_lsn,
             proven: listing
@@ -127,6 +130,7 @@ impl Candidate {
             server: self.server.as_deref(),
             base: self.base.as_ref(),
             is_incremental: self.is_incremental,
+            can_be_base: !self.is_clone,
             from_lsn: self.from_lsn,
             to_lsn: self.to_lsn,
         }
