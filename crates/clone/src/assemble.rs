@@ -37,16 +37,6 @@ const NO_HEADS: &str = "the file with its keys is gone";
 /// The folder without which no server starts.
 const SYSTEM_SCHEMA: &str = "mysql";
 
-/// A clone that was put together.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Assembled {
-    /// What it says about itself.
-    pub info: CloneInfo,
-    /// Files that lay outside of the server's data directory: where they were, and where they are now.
-    pub moved: Vec<(String, String)>,
-}
-
 /// Reads and checks what the clone in `target` says about itself.
 ///
 /// # Errors
@@ -72,16 +62,14 @@ pub fn assemble(
     target: &TargetDir,
     durable: bool,
     is_cancelled: &dyn Fn() -> bool,
-) -> Result<Assembled, Error> {
+) -> Result<CloneInfo, Error> {
     let info = read_info(target)?;
     let layout = Layout::new(&info)?;
     if !target.has(&own(REDO)?)? {
         let job = Job { target, layout: &layout, is_cancelled };
         job.run(info.patches, durable)?;
     }
-    let moved = info.files.iter().zip(&layout.files).filter(|(_, place)| place.is_moved());
-    let moved = moved.map(|(file, place)| (file.name.clone(), place.target.to_string()));
-    Ok(Assembled { moved: moved.collect(), info })
+    Ok(info)
 }
 
 /// Removes the files of the clone itself from a directory in which it was put together.

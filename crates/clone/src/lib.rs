@@ -28,7 +28,7 @@ mod sink;
 mod stored;
 
 pub use assemble::{
-    Assembled, assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
+    assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
 };
 pub use error::Error;
 pub use patches::{Patch, PatchReader, Patched};

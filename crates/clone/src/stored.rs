@@ -96,6 +96,22 @@ impl CloneInfo {
         Ok(info)
     }
 
+    /// The files that lay outside of the server's data directory: where they were, and where in it they go.
+    ///
+    /// # Errors
+    /// As [`CloneInfo::parse`].
+    pub fn moved(&self) -> Result<Vec<(String, String)>, Error> {
+        let layout = Layout::new(self)?;
+        let moved = self.files.iter().zip(&layout.files).filter(|(_, place)| place.is_moved());
+        Ok(moved.map(|(file, place)| (file.name.clone(), place.target.to_string())).collect())
+    }
+
+    /// Bytes of the redo log.
+    #[must_use]
+    pub fn redo_bytes(&self) -> u64 {
+        self.redo.iter().fold(0, |sum, file| sum.saturating_add(file.size))
+    }
+
     /// Whether any of its files is encrypted: then the keys in the files are protected by nothing but
     /// a constant until a server with a keyring has started on them.
     #[must_use]

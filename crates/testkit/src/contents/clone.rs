@@ -212,6 +212,74 @@ impl MadeClone {
     }
 }
 
+/// Names and contents of all files below a directory, but those of a restore that is not finished.
+#[must_use]
+pub fn content(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let (mut all, mut folders) = (BTreeMap::new(), vec![String::new()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(dir.join(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{folder}{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                true if name != ".xb-partial" => folders.push(format!("{name}/")),
+                true => {}
+                false => drop(all.insert(name.clone(), std::fs::read(dir.join(name)).unwrap())),
+            }
+        }
+    }
+    all
+}
+
+/// Keys in what the clone becomes, if it is encrypted: file and offset.
+const KEYS: [(&str, usize); 3] =
+    [("shop/first.ibd", KEY), ("shop/second.ibd", KEY), ("#innodb_redo/#ib_redo0", 1040)];
+
+/// Bytes of a key.
+const KEY_LEN: usize = 111;
+
+impl MadeClone {
+    /// Checks that a directory has what the clone becomes, and nothing else.
+    ///
+    /// # Panics
+    /// If it differs.
+    pub fn assert_is_in(&self, dir: &Path) {
+        let mut found = content(dir);
+        assert!(dir.join("mysql").is_dir());
+        for name in ["#clone/#status_fix", "#clone/#replace_files"] {
+            assert_eq!(found.remove(name), Some(Vec::new()), "{name}");
+        }
+        let settings = String::from_utf8(found.remove("backup-my.cnf").unwrap()).unwrap();
+        assert_eq!(
+            settings,
+            "[mysqld]\ninnodb_page_size=16384\ninnodb_data_file_path=ibdata1:1M:autoextend\n"
+        );
+        let mut wanted = self.result.clone();
+        let mut keys = KEYS.to_vec();
+        keys.retain(|(name, at)| wanted[*name][*at] == b'l');
+        for (name, at) in keys {
+            let key = &found[name][at..at + KEY_LEN];
+            assert_eq!(&key[..7], b"lCC\0\0\0\0", "{name}");
+            assert_ne!(key[43..107], wanted[name][at + 43..at + 107], "{name} has a key in clear");
+            for all in [&mut found, &mut wanted] {
+                let content = all.get_mut(name).unwrap();
+                content[at..at + KEY_LEN].fill(0);
+                if name.ends_with(".ibd") {
+                    content[..4].fill(0);
+                    content[PAGE - 8..PAGE - 4].fill(0);
+                }
+            }
+        }
+        assert_eq!(found.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
+        for (name, wanted) in wanted {
+            // Where they differ, for a message that can be read.
+            let found = &found[&name];
+            assert_eq!(found.len(), wanted.len(), "{name}");
+            let differ = found.iter().zip(&wanted).position(|(one, other)| one != other);
+            assert_eq!(differ, None, "{name}");
+        }
+    }
+}
+
 /// A page with its number, tablespace and checksum; the first one of an encrypted tablespace has a key in clear.
 fn page(space: u32, number: u32, flags: u32, version: u8) -> Vec<u8> {
     let mut page = vec![0; PAGE];

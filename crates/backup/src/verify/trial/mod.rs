@@ -293,7 +293,9 @@ async fn try_out(
         room_beside: replay.map_or(0, |replay| replay.plan.log_bytes),
         ..RestoreOptions::default()
     };
-    let ready = Ready::prepared(trial.private.preparing_in(scratch));
+    let mut ready = Ready::prepared(trial.private.preparing_in(scratch));
+    // The scratch directory is removed, whatever its keys are protected by.
+    (ready.server, ready.allow_exposed_keys) = (trial.private.server.clone(), true);
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
     restored.map_err(|error| with_keys(error, key_plugin))?;
