@@ -49,7 +49,7 @@ mod table_file;
 mod table_head;
 mod tablespace;
 
-pub use first_page::FirstPage;
+pub use first_page::{FirstPage, is_intact_page};
 pub use format::{Format, Kind, MAX_PAGE};
 pub use page::{BadPage, Fault};
 pub use redo::{REDO_HEAD, RedoHeader, RedoStart};
