@@ -6,7 +6,7 @@ use xb_reader::RelPath;
 
 use crate::error::Error;
 use crate::patches::{Patch, Patched};
-use crate::stored::{CloneInfo, OUTSIDE, StoredFile};
+use crate::stored::{CloneInfo, INFO, OUTSIDE, StoredFile};
 
 /// Version of the stored form.
 const FORMAT: u32 = 1;
@@ -23,6 +23,29 @@ const SHARED: u32 = 1 << 11;
 /// The tablespace of the server itself, and the first number that only undo tablespaces have.
 const SYSTEM: u32 = 0;
 const FIRST_UNDO: u32 = 0xfcf8_da70;
+
+impl CloneInfo {
+    /// Reads the content of [`INFO`], and checks that every file has a place.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Refused`].
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let info: Self = serde_json::from_slice(text)
+            .map_err(|error| Error::Damaged(format!("{INFO} cannot be read: {error}")))?;
+        Layout::new(&info)?;
+        Ok(info)
+    }
+
+    /// The files that lay outside of the server's data directory: where they were, and where in it they go.
+    ///
+    /// # Errors
+    /// As [`CloneInfo::parse`].
+    pub fn moved(&self) -> Result<Vec<(String, String)>, Error> {
+        let layout = Layout::new(self)?;
+        let moved = self.files.iter().zip(&layout.files).filter(|(_, place)| place.is_moved());
+        Ok(moved.map(|(file, place)| (file.name.clone(), place.target.to_string())).collect())
+    }
+}
 
 /// Where every file of a clone is in the stream, and where it goes.
 #[derive(Debug)]

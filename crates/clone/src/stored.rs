@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use xb_mysql::clone::{CloneFile, FileName};
 
 use crate::error::Error;
-use crate::layout::Layout;
 
 /// The file with the changed pages and the redo log. No database has a folder of such a name: the server writes
 /// a dot as `@002e`.
@@ -85,27 +84,6 @@ pub struct StoredRedo {
 }
 
 impl CloneInfo {
-    /// Reads the content of [`INFO`], and checks that every file has a place.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`], [`Error::Refused`].
-    pub fn parse(text: &[u8]) -> Result<Self, Error> {
-        let info: Self = serde_json::from_slice(text)
-            .map_err(|error| Error::Damaged(format!("{INFO} cannot be read: {error}")))?;
-        Layout::new(&info)?;
-        Ok(info)
-    }
-
-    /// The files that lay outside of the server's data directory: where they were, and where in it they go.
-    ///
-    /// # Errors
-    /// As [`CloneInfo::parse`].
-    pub fn moved(&self) -> Result<Vec<(String, String)>, Error> {
-        let layout = Layout::new(self)?;
-        let moved = self.files.iter().zip(&layout.files).filter(|(_, place)| place.is_moved());
-        Ok(moved.map(|(file, place)| (file.name.clone(), place.target.to_string())).collect())
-    }
-
     /// Bytes of the redo log.
     #[must_use]
     pub fn redo_bytes(&self) -> u64 {

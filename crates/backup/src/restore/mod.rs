@@ -242,6 +242,7 @@ async fn attempt(
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
+const HALF_RECOVERED: &str = "the server that prepared it was killed or failed, and MySQL cannot always recover a clone twice; empty the directory, and restore it again";
 const OTHER_TARGET: &str = "name a directory that this user can create or write to";
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
@@ -305,6 +306,9 @@ async fn fetched_clone(
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     let state = State::read(&folder, target, &about).map_err(failed)?;
     let state = state.ok_or(BackupError::Bug("the state of a restore went away"))?;
+    if state.is_started {
+        return Err(failed(HALF_RECOVERED.into()));
+    }
     Ok(RestoreReport {
         get: GetReport::nothing(Some(manifest)),
         files: state.files,

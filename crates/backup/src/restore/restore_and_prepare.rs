@@ -19,7 +19,7 @@ use crate::error::BackupError;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::clone::info::{Asked, clone_to_restore};
-use crate::restore::clone::place::put_together;
+use crate::restore::clone::place::{note_start, put_together};
 use crate::restore::clone::report::CloneReport;
 use crate::restore::clone::start::{find_server, noted, refuse_exposed, start_once};
 use crate::restore::export_log::EXPORT_LOG;
@@ -170,8 +170,8 @@ pub async fn restore_ready(
         (Some(info), Some(about), Some((_, report))) => {
             observer.begin_phase("patch");
             let counts = (report.files, report.get.stream_bytes);
-            put_together(session, target, about, counts, durable).await?;
-            Some(started(session, target, info, (ready, server)).await?)
+            put_together(session, target, about.clone(), counts, durable).await?;
+            Some(started(session, (target, &about), info, (ready, server)).await?)
         }
         _ => None,
     };
@@ -237,7 +237,7 @@ fn reported(info: CloneInfo) -> CloneReport {
 /// Starts a server on a clone that was put together, if it is to be prepared.
 async fn started(
     session: &Session,
-    target: &Path,
+    (target, about): (&Path, &About),
     info: CloneInfo,
     (ready, server): (&Ready, Option<PathBuf>),
 ) -> Result<CloneReport, BackupError> {
@@ -246,12 +246,14 @@ async fn started(
     };
     session.observer.begin_phase("prepare");
     let server = ServerOptions { program: Some(program), ..ready.server.clone() };
+    note_start(target, about, true)?;
     let started = start_once(session, target, &info, &server, options.use_memory).await?;
+    note_start(target, about, false)?;
     if !ready.allow_exposed_keys {
         refuse_exposed(target, &info)?;
     }
     let (position, unconfined) = (Some(started.position), started.unconfined);
-    Ok(CloneReport { position, unconfined, ..reported(info) })
+    Ok(CloneReport { position, unconfined, server: server.program, ..reported(info) })
 }
 
 /// Closes a directory to other users, because keys will lie in it in clear.

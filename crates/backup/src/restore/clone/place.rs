@@ -10,6 +10,27 @@ use crate::restore::clone::state::State;
 use crate::restore::journal::head::About;
 use crate::session::Session;
 
+/// Notes whether a server may be at work on the clone in `target`: if it is killed, it cannot always recover the same
+/// redo log again (seen with MySQL 9.7: `corrupt log record`).
+///
+/// # Errors
+/// [`BackupError::Restore`].
+pub(crate) fn note_start(
+    target: &Path,
+    about: &About,
+    is_started: bool,
+) -> Result<(), BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
+    match State::read(&folder, target, about).map_err(failed)? {
+        None => Err(BackupError::Bug("the state of a restore went away")),
+        Some(mut state) => {
+            state.is_started = is_started;
+            state.write(&folder).map_err(|error| failed(error.to_string()))
+        }
+    }
+}
+
 /// Puts the clone together whose files are in `target`: `counts` of files and bytes were fetched. Run again after an
 /// end at any point, it continues there. Until it is done, no server starts on the directory.
 ///

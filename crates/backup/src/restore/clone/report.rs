@@ -1,5 +1,7 @@
 //! What is known of a clone that was restored.
 
+use std::path::PathBuf;
+
 /// What is known of a clone that was restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,6 +14,8 @@ pub struct CloneReport {
     pub moved: Vec<(String, String)>,
     /// Where its data is in its server's history; known once a server has started on it.
     pub position: Option<ClonePosition>,
+    /// The server that prepared it.
+    pub server: Option<PathBuf>,
     /// Why the server that prepared it could write anywhere; `None` if it could not.
     pub unconfined: Option<&'static str>,
 }

@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) bytes: u64,
     /// Whether the clone was put together: a server may have started on it.
     pub(crate) is_assembled: bool,
+    /// Whether a server has started on it, and was not seen to stop cleanly.
+    pub(crate) is_started: bool,
 }
 
 /// Whether `target` holds a clone whose files were fetched.
@@ -52,7 +54,7 @@ impl State {
         (files, bytes): (u64, u64),
     ) -> Self {
         let place = if durable { None } else { Some(place_of(target).unwrap_or_default()) };
-        Self { about, place, files, bytes, is_assembled: false }
+        Self { about, place, files, bytes, is_assembled: false, is_started: false }
     }
 
     /// Reads the state of a restore of this backup.
