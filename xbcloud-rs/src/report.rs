@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, CopyReport, DeletionPlan, GetReport, Leftovers, PutReport, ReadyReport, Resumed,
+    BackupError, CloneReport, CopyReport, DeletionPlan, GetReport, Leftovers, PutReport,
+    ReadyReport, Resumed,
 };
 use xb_cli::{
     Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
@@ -157,6 +158,9 @@ pub(crate) fn restore_done(
     if args.ready.prepare().is_some() {
         log.info(format!("prepared: a server can start on these files{}", phases_text(end)));
     }
+    if let Some(clone) = &report.clone {
+        clone_done(log, clone);
+    }
     if let (Some(position), true) = (&report.position, args.ready.galera) {
         log.info(format!("wrote grastate.dat with position {position}"));
     }
@@ -165,6 +169,44 @@ pub(crate) fn restore_done(
             "the donor still has the {} after the backup: the node will catch up with IST",
             format_count(behind, "write set")
         ));
+    }
+}
+
+/// Reports what is known of a clone: where its data is, and what its server had elsewhere or not in InnoDB.
+fn clone_done(log: &Log, clone: &CloneReport) {
+    let position = clone.position.as_ref();
+    let binlog = position.and_then(|position| position.binlog.as_ref());
+    log.event(
+        "clone",
+        &serde_json::json!({
+            "version": clone.version, "empty_tables": clone.empty_tables,
+            "moved": clone.moved.iter().map(|(from, to)| serde_json::json!({"from": from, "to": to})).collect::<Vec<_>>(),
+            "binlog": binlog.map(|(file, offset)| serde_json::json!({"file": file, "position": offset})),
+            "gtids": position.map(|position| &position.gtids),
+        }),
+    );
+    if let Some(position) = position {
+        let at = binlog.map_or(String::new(), |(file, offset)| format!("{file}:{offset}, "));
+        log.info(format!("the data is at {at}GTIDs {:?}", position.gtids));
+    } else {
+        log.info(format!(
+            "a server of MySQL {} or a later release of its series can start on these files, and recovers them then",
+            clone.version
+        ));
+    }
+    for (from, to) in &clone.moved {
+        log.warn(format!(
+            "{from} was outside of the server's data directory, and is {to} in it now"
+        ));
+    }
+    if !clone.empty_tables.is_empty() {
+        log.warn(format!(
+            "these tables are empty, because a clone has only the rows of InnoDB: {}",
+            clone.empty_tables.join(", ")
+        ));
+    }
+    if let Some(why) = clone.unconfined {
+        log.warn(format!("the server that prepared the files could write anywhere: {why}"));
     }
 }
 

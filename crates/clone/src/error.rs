@@ -3,6 +3,7 @@
 use std::io;
 
 use xb_mysql::clone::CloneError;
+use xb_reader::TargetError;
 
 /// An error of a clone.
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +24,15 @@ pub enum Error {
     /// Something that a clone would lose, or that must not be stored so.
     #[error("{0}")]
     Refused(String),
-    /// What was received could not be written.
-    #[error("cannot write what the clone sends: {0}")]
+    /// Bytes of it could not be written, or read back.
+    #[error("cannot write the clone: {0}")]
     Output(#[from] io::Error),
+    /// A file of a clone that is put together cannot be used.
+    #[error("cannot put the clone together: {0}")]
+    Target(#[from] TargetError),
+    /// The caller has cancelled it.
+    #[error("putting the clone together was interrupted")]
+    Cancelled,
     /// A stored clone is damaged.
     #[error("the stored clone is damaged: {0}: verify the backup, and restore another one")]
     Damaged(String),

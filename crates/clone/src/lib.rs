@@ -11,10 +11,17 @@
 //!
 //! Without the patches there is no redo log, so that no server starts on the files alone. The form is described
 //! in `docs/spec/clone.md`.
+//!
+//! [`assemble`] puts the files of such a stream together in the directory to which they were extracted. The redo
+//! log comes last, so that a server can start on all of it, or not at all.
 
+mod assemble;
 mod error;
 mod findings;
 mod guards;
+mod heads;
+mod keys;
+mod layout;
 mod patches;
 mod receive;
 mod settings;
@@ -22,6 +29,9 @@ mod sink;
 mod stop;
 mod stored;
 
+pub use assemble::{
+    assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
+};
 pub use error::Error;
 pub use findings::{Findings, look, try_clone};
 pub use patches::{Patch, PatchReader, Patched};

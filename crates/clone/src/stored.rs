@@ -83,6 +83,21 @@ pub struct StoredRedo {
     pub size: u64,
 }
 
+impl CloneInfo {
+    /// Bytes of the redo log.
+    #[must_use]
+    pub fn redo_bytes(&self) -> u64 {
+        self.redo.iter().fold(0, |sum, file| sum.saturating_add(file.size))
+    }
+
+    /// Whether any of its files is encrypted: then the keys in the files are protected by nothing but
+    /// a constant until a server with a keyring has started on them.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.files.iter().any(|file| file.is_encrypted)
+    }
+}
+
 impl StoredFile {
     pub(crate) fn new(file: &CloneFile) -> Result<Self, Error> {
         let (name, path) = match &file.name {

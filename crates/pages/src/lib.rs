@@ -39,6 +39,7 @@
 
 mod checksums;
 mod doublewrite;
+mod first_page;
 mod format;
 mod page;
 mod recognise;
@@ -48,6 +49,7 @@ mod table_file;
 mod table_head;
 mod tablespace;
 
+pub use first_page::{FirstPage, is_intact_page};
 pub use format::{Format, Kind, MAX_PAGE};
 pub use page::{BadPage, Fault};
 pub use redo::{REDO_HEAD, RedoHeader, RedoStart};

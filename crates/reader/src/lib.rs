@@ -82,6 +82,7 @@ pub use path::{PathError, Printable, RelPath};
 pub use read::{ChunkReader, Item, ReadError};
 pub use target::TargetDir;
 pub use target::error::TargetError;
+pub use target::existing::IfMissing;
 pub use target::partial_dir::reserved;
 pub use target::partial_file::PartialFile;
 pub use write::ChunkWriter;

@@ -17,6 +17,8 @@ const IN_BATCHES: u64 = 512 * MIB;
 const MOST_WORKING: u64 = 16 << 30;
 /// Memory on a machine that has almost none left: the programs need about as much to start.
 const BARE: u64 = 64 * MIB;
+/// Where a server of MySQL has its redo log, from 8.0.30 on.
+const REDO_FOLDER: &str = "#innodb_redo";
 /// The redo log of a backup: of MariaDB, and of MySQL.
 const REDO_LOGS: [&str; 2] = ["ib_logfile0", "xtrabackup_logfile"];
 /// Magic numbers of file systems in memory, as `statfs` returns them: tmpfs, ramfs.
@@ -30,12 +32,13 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 #[must_use]
 pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
     let log = REDO_LOGS.iter().find_map(|name| std::fs::metadata(redo.join(name)).ok());
+    let log = log.map_or_else(|| Sizes::below(&redo.join(REDO_FOLDER)).bytes, |log| log.len());
     let files = Sizes::below(data);
     let available = Available::read(Path::new("/")).map(|available| {
         // Filling a hole takes memory from the recovery itself.
         available.saturating_sub(if is_in_memory(data) { files.holes } else { 0 })
     });
-    memory(log.map_or(0, |log| log.len()), files.bytes, available)
+    memory(log, files.bytes, available)
 }
 
 /// Returns the memory, in bytes, with which a private server should work on the files in `data`: what they

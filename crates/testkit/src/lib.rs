@@ -2,7 +2,7 @@
 //!
 //! - [`stream`] writes and scans xbstreams with code of its own, so that the reader crate is not
 //!   tested with itself, and [`data`] creates repeatable contents for them.
-//! - [`vectors`] finds the golden files.
+//! - [`clone`] makes up a clone of MySQL, and [`vectors`] finds the golden files.
 //! - [`command`] runs a built program and records its output, time and memory.
 //! - [`mariadb`], [`mysql`], [`galera`] and [`s3`] start *real* servers on this machine; only what they say
 //!   in a cluster is played by [`scripted`], and a recorded clone by [`donor`]. [`store`] handles a
@@ -36,7 +36,7 @@ mod servers;
 mod skip;
 mod stores;
 
-pub use contents::{data, files, stream, vectors};
+pub use contents::{clone, data, files, stream, vectors};
 pub use http::{fault, reply};
 pub use process::{command, daemon, flood, short_disk, tools};
 pub use servers::{donor, galera, mariadb, mysql, scripted};

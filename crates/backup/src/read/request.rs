@@ -44,6 +44,21 @@ pub struct GetReport {
     pub chosen: Option<Chosen>,
 }
 
+impl GetReport {
+    /// The report of a run that had nothing left to read.
+    pub(crate) fn nothing(manifest: Option<Manifest>) -> Self {
+        Self {
+            stream_bytes: 0,
+            objects: 0,
+            stored_bytes: 0,
+            requests: 0,
+            retries: 0,
+            manifest,
+            chosen: None,
+        }
+    }
+}
+
 impl GetRequest {
     /// The keys of this request.
     pub(crate) fn given(&self, memory: u64) -> Given<'_> {

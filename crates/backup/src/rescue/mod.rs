@@ -33,6 +33,7 @@ use crate::error::BackupError;
 use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
+use crate::restore::clone::info::refuse_parts;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::restore_and_prepare::{Ready, Wanted, fetch, links, look_for_program};
 use crate::restore::same_space::is_covered;
@@ -132,6 +133,9 @@ pub async fn rescue(
     };
     let mut ready = Ready::prepared(wanted.private.prepare.clone());
     let links = cancel.or(links(session, &get, &ready)).await?;
+    if links.iter().any(Wanted::is_clone) {
+        refuse_parts(name.as_str(), false, false)?;
+    }
     refuse_mysql(links.iter().find_map(Wanted::tool))?;
     look_for_program(&ready, &links)?;
     let last = links.last().ok_or(BackupError::Bug("a chain without a backup"))?;

@@ -1,6 +1,7 @@
 //! `restore`: writes a backup from the store directly into files, in one pass.
 
 mod chain;
+pub(crate) mod clone;
 mod export_log;
 pub(crate) mod finished;
 pub(crate) mod galera;
@@ -28,6 +29,7 @@ use xb_repo::error::RepoError;
 use xb_repo::root::Root;
 use xb_uploader::{StoreError, StoreErrorKind};
 
+use self::clone::state::State;
 use self::journal::head::{About, is_unfinished};
 use self::journal::left::Left;
 use self::journal::load::load;
@@ -122,7 +124,8 @@ pub async fn restore(
 
 /// Removes what a finished restore keeps for another run.
 pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
-    Journal::remove(target).map_err(|error| BackupError::Restore {
+    let removed = Journal::remove(target).and_then(|()| State::remove(target));
+    removed.map_err(|error| BackupError::Restore {
         target: target.display().to_string(),
         what: format!("cannot remove the journal: {error}"),
     })
@@ -158,6 +161,9 @@ async fn attempt(
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the directory is created: a wrong name leaves nothing behind.
     let (plan, undo) = plan(*resources, request, how)?;
+    if clone::state::is_fetched(target) {
+        return cancel.or(fetched_clone(root, request, target, how)).await;
+    }
     let found = cancel.or(what_is_left(root, request, target, how)).await?;
     let proven = found.as_ref().map(|(_, left)| left.proven());
     let objects = cancel.or(find(session, request, unlocked, proven.as_ref())).await?;
@@ -237,6 +243,7 @@ async fn attempt(
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
+const HALF_RECOVERED: &str = "the server that prepared it was killed or failed, and MySQL cannot always recover a clone twice; empty the directory, and restore it again";
 const OTHER_TARGET: &str = "name a directory that this user can create or write to";
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
@@ -285,6 +292,30 @@ async fn what_is_left(
         }
     }
     Ok(Some((folder, left)))
+}
+
+/// The result of a restore whose files an earlier run has fetched, and which are changed in place since.
+async fn fetched_clone(
+    root: &Root,
+    request: &GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+) -> Result<RestoreReport, BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
+    let about = About::new(&manifest, !how.no_decompress, &request.files.text());
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
+    let state = State::read(&folder, target, &about).map_err(failed)?;
+    let state = state.ok_or(BackupError::Bug("the state of a restore went away"))?;
+    if state.is_started {
+        return Err(failed(HALF_RECOVERED.into()));
+    }
+    Ok(RestoreReport {
+        get: GetReport::nothing(Some(manifest)),
+        files: state.files,
+        decrypted: 0,
+        resumed: Some(Resumed { files: state.files, bytes: state.bytes, distrusted: 0 }),
+    })
 }
 
 /// Cancels work in another thread when it is dropped.

@@ -1,8 +1,11 @@
 //! Complete restore: a backup with its chain, prepared, with the right owner, and as a cluster
 //! node.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use xb_clone::CloneInfo;
 use xb_encryptor::DataKey;
 use xb_pipeline::Durability;
 use xb_repo::chain::{Link, chain_of};
@@ -16,6 +19,10 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
+use crate::restore::clone::info::{Asked, clone_to_restore};
+use crate::restore::clone::place::{note_start, put_together};
+use crate::restore::clone::report::CloneReport;
+use crate::restore::clone::start::{find_server, noted, refuse_exposed, start_once};
 use crate::restore::export_log::EXPORT_LOG;
 use crate::restore::finished::{Finished, Totals};
 use crate::restore::galera::{Donor, Ist, read_position, write_position};
@@ -25,6 +32,7 @@ use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareProgram, PrepareTool, prepare};
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
+use crate::server::private::ServerOptions;
 use crate::session::Session;
 
 /// Directory below the target that holds the increments until they are applied. They are two levels
@@ -50,6 +58,12 @@ pub struct Ready {
     /// Write grastate.dat, so that a Galera node catches up with IST
     #[cfg_attr(feature = "clap", arg(long, requires = "prepare", conflicts_with_all = ["files", "alone"]))]
     pub galera: bool,
+    /// Leave keys of encrypted tables of a clone under a public constant, until a server with a keyring starts
+    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true))]
+    pub allow_exposed_keys: bool,
+    /// How the server is started that prepares a clone.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub server: ServerOptions,
     /// Fail if this donor's gcache no longer covers the backup
     #[cfg_attr(feature = "clap", arg(long = "check-donor", value_name = "HOST|SOCKET"))]
     pub donor: Option<String>,
@@ -61,6 +75,17 @@ impl Ready {
     pub fn prepared(by: PrepareProgram) -> Self {
         let preparing = PrepareOptions { by, ..PrepareOptions::default() };
         Self { prepare: true, preparing, ..Self::default() }
+    }
+
+    /// What is asked, if the backup is a clone.
+    fn asked(&self) -> Asked {
+        let by = &self.preparing.by;
+        Asked {
+            prepares: self.prepare().is_some(),
+            exports: self.preparing.export,
+            has_program: by.program.is_some() || !by.options.is_empty(),
+            allow_exposed_keys: self.allow_exposed_keys,
+        }
     }
 
     /// How the files are prepared, if they are.
@@ -79,6 +104,8 @@ pub struct ReadyReport {
     pub position: Option<GaleraPosition>,
     /// Number of write sets that the donor has to send.
     pub behind: Option<u64>,
+    /// What is known of a clone that was restored.
+    pub clone: Option<CloneReport>,
 }
 
 /// Restores a backup with its chain into `target`, and makes it ready for use.
@@ -96,6 +123,10 @@ pub async fn restore_ready(
     let Session { observer, cancel, .. } = session;
     let owner = ready.owner.or_else(|| Owner::to_keep(target));
     let links = cancel.or(links(session, &request, ready)).await?;
+    let clone = match links.iter().any(Wanted::is_clone) {
+        true => Some(clone_to_restore(session, &mut request, ready.asked()).await?),
+        false => None,
+    };
     let mut position = stated_position(ready, &links)?;
     let mut behind = None;
     // Checked before a restore that may take hours.
@@ -109,18 +140,42 @@ pub async fn restore_ready(
             tokio::task::block_in_place(|| owner.give(target))?;
         }
         let position = position.or_else(|| read_position(target));
-        return Ok(ReadyReport { restored: done_before(&links, totals), position, behind });
+        let clone = clone.map(|info| CloneReport { position: noted(target), ..reported(info) });
+        return Ok(ReadyReport { restored: done_before(&links, totals), position, behind, clone });
     }
-    look_for_program(ready, &links)?;
-    observer.expect_phases(if ready.prepare().is_some() { 2 } else { 1 });
+    let server = match (&clone, ready.prepare()) {
+        (Some(info), Some(_)) => Some(find_server(&ready.server, &info.version, cancel).await?),
+        (Some(_), None) => None,
+        (None, _) => {
+            look_for_program(ready, &links)?;
+            None
+        }
+    };
+    let phases = if ready.prepare().is_some() { 2 } else { 1 };
+    observer.expect_phases(phases + u32::from(clone.is_some()));
     let is_export = ready.preparing.export;
-    let room_beside = how.room_beside + if is_export { EXPORT_LOG } else { 0 };
+    // A clone has its redo log in its patches, and beside them.
+    let redo = clone.as_ref().map_or(0, CloneInfo::redo_bytes);
+    let room_beside = how.room_beside.saturating_add(redo) + if is_export { EXPORT_LOG } else { 0 };
     let how = RestoreOptions { room_beside, ..how };
+    if clone.as_ref().is_some_and(CloneInfo::is_encrypted) {
+        close(target)?;
+    }
     let (restored, mut folders) = fetch(session, &mut request, &links, target, how).await?;
     if ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }
     let durable = how.sync != Durability::None;
+    let about = links.first().and_then(|link| link.about(&request, how));
+    let clone = match (clone, about, restored.first()) {
+        (Some(info), Some(about), Some((_, report))) => {
+            observer.begin_phase("patch");
+            let counts = (report.files, report.get.stream_bytes);
+            put_together(session, target, about.clone(), counts, durable).await?;
+            Some(started(session, (target, &about), info, (ready, server)).await?)
+        }
+        _ => None,
+    };
     let wants_position = ready.galera || ready.donor.is_some();
     if wants_position {
         // The last directory's position is where the chain ends.
@@ -143,7 +198,7 @@ pub async fn restore_ready(
     }
     // Up to here another run can resume; after this point files are changed.
     folders.iter().try_for_each(|folder| forget(folder))?;
-    if let Some(options) = ready.prepare() {
+    if let Some(options) = ready.prepare().filter(|_| clone.is_none()) {
         observer.begin_phase("prepare");
         let increments = folders.split_off(1);
         prepare(session, (target, &increments), options, durable, talk).await?;
@@ -170,7 +225,46 @@ pub async fn restore_ready(
     if let Some(finished) = &finished {
         finished.mark(target);
     }
-    Ok(ReadyReport { restored, position, behind })
+    Ok(ReadyReport { restored, position, behind, clone })
+}
+
+/// What is known of a clone before a server has started on it.
+fn reported(info: CloneInfo) -> CloneReport {
+    let moved = info.moved().unwrap_or_default();
+    let CloneInfo { version, empty_tables, .. } = info;
+    CloneReport { version, empty_tables, moved, ..CloneReport::default() }
+}
+
+/// Starts a server on a clone that was put together, if it is to be prepared.
+async fn started(
+    session: &Session,
+    (target, about): (&Path, &About),
+    info: CloneInfo,
+    (ready, server): (&Ready, Option<PathBuf>),
+) -> Result<CloneReport, BackupError> {
+    let (Some(options), Some(program)) = (ready.prepare(), server) else {
+        return Ok(reported(info));
+    };
+    session.observer.begin_phase("prepare");
+    let server = ServerOptions { program: Some(program), ..ready.server.clone() };
+    note_start(target, about, true)?;
+    let started = start_once(session, target, &info, &server, options.use_memory).await?;
+    note_start(target, about, false)?;
+    if !ready.allow_exposed_keys {
+        refuse_exposed(target, &info)?;
+    }
+    let (position, unconfined) = (Some(started.position), started.unconfined);
+    Ok(CloneReport { position, unconfined, server: server.program, ..reported(info) })
+}
+
+/// Closes a directory to other users, because keys will lie in it in clear.
+fn close(target: &Path) -> Result<(), BackupError> {
+    let closed = std::fs::create_dir_all(target)
+        .and_then(|()| std::fs::set_permissions(target, Permissions::from_mode(0o700)));
+    closed.map_err(|error| BackupError::Restore {
+        target: target.display().to_string(),
+        what: format!("cannot close it to other users: {error}"),
+    })
 }
 
 /// Fetches the backups of a chain, the full one first. Returns their reports and directories. A
@@ -213,11 +307,7 @@ fn finished(
     how: RestoreOptions,
     ready: &Ready,
 ) -> Option<Finished> {
-    let about = |link: &Wanted| {
-        let manifest = link.manifest.as_deref()?;
-        Some(About::new(manifest, !how.no_decompress, &request.files.text()))
-    };
-    let chain: Option<Vec<About>> = links.iter().map(about).collect();
+    let chain: Option<Vec<About>> = links.iter().map(|link| link.about(request, how)).collect();
     let steps = format!("{:?} alone {} galera {}", ready.prepare(), ready.alone, ready.galera);
     Finished::new(&chain?, &steps)
 }
@@ -227,15 +317,7 @@ fn done_before(links: &[Wanted], Totals { files, bytes }: Totals) -> Vec<(String
     let report = |(number, link): (usize, &Wanted)| {
         // The files of the whole chain are one directory now.
         let (files, bytes) = if number == 0 { (files, bytes) } else { (0, 0) };
-        let get = GetReport {
-            stream_bytes: 0,
-            objects: 0,
-            stored_bytes: 0,
-            requests: 0,
-            retries: 0,
-            manifest: link.manifest.as_deref().cloned(),
-            chosen: None,
-        };
+        let get = GetReport::nothing(link.manifest.as_deref().cloned());
         let resumed = Some(Resumed { files, bytes, distrusted: 0 });
         (link.name.to_string(), RestoreReport { get, files, decrypted: 0, resumed })
     };
@@ -259,6 +341,17 @@ impl Wanted {
     /// The program that took the backup, if the manifest names it.
     pub(crate) fn tool(&self) -> Option<&str> {
         self.manifest.as_ref()?.source.tool_name.as_deref()
+    }
+
+    /// Whether it is a clone of MySQL.
+    pub(crate) fn is_clone(&self) -> bool {
+        self.manifest.as_ref().is_some_and(|manifest| manifest.is_clone())
+    }
+
+    /// What the journal of its restore is about.
+    fn about(&self, request: &GetRequest, how: RestoreOptions) -> Option<About> {
+        let manifest = self.manifest.as_deref()?;
+        Some(About::new(manifest, !how.no_decompress, &request.files.text()))
     }
 
     /// The manifest, if there is one.

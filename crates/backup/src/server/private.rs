@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xb_mysql::{Access, Row};
-use xb_server::{Login, ServerError, Setup, socket_in};
+use xb_server::{BinlogPosition, Login, ServerError, Setup, socket_in};
 
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
@@ -15,6 +15,8 @@ use crate::server::session::{Session, SessionError};
 
 /// Time limit for a server to answer. A prepared backup needs no recovery, but a cold disk is slow.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The same for one that recovers: a limit of what is sensible, and no measure.
+const RECOVERY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time limit of each step of a login.
 const LOGIN: Duration = Duration::from_secs(60);
 /// Time for a server that has closed a connection to end.
@@ -58,6 +60,9 @@ pub struct ServerOptions {
         arg(id = "mysqld", long, value_name = "FILE", hide_short_help = true)
     )]
     pub program: Option<PathBuf>,
+    /// Whether it has to recover first, which may take hours.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub recovers: bool,
 }
 
 impl ServerOptions {
@@ -132,6 +137,7 @@ pub(crate) struct Server {
     server: xb_server::Server,
     session: Option<Session>,
     version: String,
+    patience: Duration,
 }
 
 impl Server {
@@ -159,7 +165,8 @@ impl Server {
             writable: options.writable.clone(),
         });
         let server = server.map_err(failed)?;
-        let mut this = Self { server, session: None, version: String::new() };
+        let patience = if options.recovers { RECOVERY } else { PATIENCE };
+        let mut this = Self { server, session: None, version: String::new(), patience };
         this.wait(cancel).await?;
         Ok(this)
     }
@@ -185,6 +192,11 @@ impl Server {
     /// Why the server could write anywhere; `None` if it could not.
     pub(crate) fn unconfined(&self) -> Option<&'static str> {
         self.server.unconfined()
+    }
+
+    /// The position in the binary log at which its recovery ended, if it says so.
+    pub(crate) fn recovered(&self) -> Option<BinlogPosition> {
+        self.server.recovered()
     }
 
     /// Whether the server has ended by itself.
@@ -213,7 +225,7 @@ impl Server {
                 self.session = Some(Session::of(client).map_err(|error| unanswered(&error))?);
                 return Ok(());
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > self.patience {
                 return Err(unanswered(&self.cause()));
             }
             tokio::select! {

@@ -11,6 +11,7 @@ use xb_pages::{BadPage, Fault, PageCounts, SystemFile};
 use xb_reader::RelPath;
 
 use super::bad_page::BadPageOf;
+use super::clone_patches::ClonePatches;
 use super::layer_state::Content;
 use super::redo::{BadRedo, RedoFound, bad_redo};
 use super::tables::{BadTable, Concluded, Tables, engine_of};
@@ -25,6 +26,9 @@ const IDLE: u64 = 512;
 /// A redo log with fewer bytes than this after its checkpoint creates no tablespace: a table without
 /// columns of note takes 1560 (MariaDB 10.11).
 const CREATES_NOTHING: u64 = 1024;
+
+/// Maximum number of bad pages of a clone that are kept until its patches.
+const MAX_UNPATCHED: usize = 1_000_000;
 
 /// Findings about the pages of a stream.
 #[derive(Debug, Clone, Default)]
@@ -102,6 +106,8 @@ pub(super) struct Evidence {
     system: Vec<(RelPath, SystemFile)>,
     /// Tables of MyISAM and Aria of which one file was seen so far.
     tables: Tables,
+    /// Of a clone: bad pages of its files, until its patches are known.
+    unpatched: Option<Vec<BadPageOf>>,
 }
 
 impl Evidence {
@@ -112,9 +118,43 @@ impl Evidence {
 
     /// Takes the bad pages of a file.
     pub(super) fn of_file<'e>(&'e mut self, path: &'e RelPath) -> impl FnMut(BadPage) + 'e {
-        |page| match page.missing_since {
-            None => self.found.add(path, page),
-            Some(_) => self.miss(path, page),
+        |page| match (page.missing_since, &mut self.unpatched) {
+            (None, Some(unpatched)) if unpatched.len() < MAX_UNPATCHED => {
+                unpatched.push(BadPageOf { path: path.clone(), page });
+            }
+            (None, _) => self.found.add(path, page),
+            (Some(_), _) => self.miss(path, page),
+        }
+    }
+
+    /// The stream is a clone: its patches may replace bad pages.
+    pub(super) fn is_clone(&mut self) {
+        let _ = self.unpatched.get_or_insert_default();
+    }
+
+    /// The pages that patches may replace.
+    pub(super) fn unpatched(&self) -> impl Iterator<Item = &BadPageOf> {
+        self.unpatched.iter().flatten().chain(&self.missing)
+    }
+
+    /// Takes the patches of a clone: pages that they replace are not damaged. `is_first`: no earlier pass has taken
+    /// them.
+    pub(super) fn patched(&mut self, patches: &mut ClonePatches, is_first: bool) {
+        let (replaced, rest): (Vec<_>, Vec<_>) = self
+            .unpatched
+            .take()
+            .unwrap_or_default()
+            .into_iter()
+            .partition(|bad| patches.has_replaced(bad));
+        let replaced = replaced.len() as u64;
+        self.found.counts.damaged -= replaced.min(self.found.counts.damaged);
+        self.found.counts.good += replaced;
+        self.missing.retain(|bad| !patches.has_replaced(bad));
+        self.unpatched = Some(Vec::new());
+        rest.into_iter().for_each(|BadPageOf { path, page }| self.found.add(&path, page));
+        for BadPageOf { path, page } in patches.finish().into_iter().filter(|_| is_first) {
+            self.found.counts.damaged += 1;
+            self.found.add(&path, page);
         }
     }
 
@@ -182,7 +222,8 @@ impl Evidence {
         let starts = self.redo.iter().filter_map(|(_, file)| file.start);
         let Some(start) = starts.max_by_key(|start| start.checkpoint) else {
             // Without a redo log, nothing can write the page.
-            return if self.redo.is_empty() { Verdict::Lost } else { Verdict::Doubtful };
+            let has_redo = !self.redo.is_empty() || self.unpatched.is_some();
+            return if has_redo { Verdict::Doubtful } else { Verdict::Lost };
         };
         if page.missing_since.is_some_and(|since| since > start.checkpoint) {
             return Verdict::Recovered;

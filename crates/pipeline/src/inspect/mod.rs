@@ -5,6 +5,7 @@
 //! Only open files use memory: each as much as its decoders hold.
 
 mod bad_page;
+mod clone_patches;
 mod evidence;
 mod index_check;
 mod layer_state;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use xb_reader::{ChunkHead, ChunkKind, DecodeError, Dialect, OrderError, Placement, RelPath};
 
 pub use bad_page::BadPageOf;
+use clone_patches::ClonePatches;
 use evidence::Evidence;
 pub use evidence::{MAX_BAD_PAGES, PagesFound};
 use index_check::Records;
@@ -119,6 +121,8 @@ pub struct Inspector {
     unpacked: u64,
     unopened: u64,
     evidence: Evidence,
+    /// Of a clone: its patches.
+    patches: Option<ClonePatches>,
     postponed: BTreeSet<RelPath>,
     /// If set, only these files are inspected: they were postponed by an earlier pass.
     only: Option<BTreeSet<RelPath>>,
@@ -151,6 +155,7 @@ impl Inspector {
             unpacked: 0,
             unopened: 0,
             evidence: Evidence::default(),
+            patches: None,
             postponed: BTreeSet::new(),
             only: None,
         }
@@ -182,8 +187,11 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`] if the stream is incomplete.
     pub fn finish(self) -> Result<Inspected, InspectError> {
-        let Self { scanner, mut records, undone, unpacked, unopened, evidence, postponed, .. } =
-            self;
+        let Self { scanner, mut records, undone, unpacked, unopened, postponed, .. } = self;
+        let mut evidence = self.evidence;
+        if let Some(mut patches) = self.patches {
+            evidence.patched(&mut patches, self.only.is_none());
+        }
         let (notes, scanned) = scanner.finish()?;
         notes.entries.iter().for_each(|entry| records.entry(entry));
         let (records, pages) = (records.finish(), evidence.judge(&scanned.described));
@@ -266,6 +274,15 @@ impl Inspector {
                 Some(only) if !only.contains(path) => Look::default(),
                 _ => Look::new(path, &self.options).map_err(cannot_undo(path, position))?,
             };
+            if self.options.pages && self.patches.is_none() {
+                self.patches = ClonePatches::of_first(path);
+                if self.patches.is_some() {
+                    self.evidence.is_clone();
+                }
+            }
+            if let Some(patches) = &mut self.patches {
+                patches.file(path);
+            }
             self.open.insert(path.clone(), look);
         }
         // Inserted above if it was missing.
@@ -275,6 +292,11 @@ impl Inspector {
     fn piece(&mut self, mut bytes: &[u8]) -> Result<(), InspectError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let Some(look) = self.open.get_mut(&current.path) else { return Ok(()) };
+        if let Some(patches) =
+            self.patches.as_mut().filter(|_| ClonePatches::is_patches(&current.path))
+        {
+            patches.feed(bytes, self.evidence.unpatched());
+        }
         let before = look.held();
         while let Some((offset, len)) = current.place.take(bytes.len() as u64) {
             // At most as long as requested, so the conversion cannot fail.

@@ -3,6 +3,7 @@
 mod descriptors;
 mod dirs;
 pub(crate) mod error;
+pub(crate) mod existing;
 mod into_place;
 mod nameless;
 mod parents;

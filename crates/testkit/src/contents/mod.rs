@@ -1,5 +1,6 @@
 //! Contents of tests: data, streams, golden files, comparison.
 
+pub mod clone;
 pub mod data;
 pub mod files;
 pub mod stream;

@@ -75,6 +75,12 @@ impl MySql {
         self.scratch.join("data")
     }
 
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Runs statements; returns the rows as lines with tabs between columns.
     ///
     /// # Panics

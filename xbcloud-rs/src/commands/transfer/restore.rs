@@ -61,6 +61,7 @@ pub(super) fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
 pub(super) fn ready(args: &RestoreArgs, target: &Path) -> Ready {
     let mut ready = args.ready.clone();
     ready.prepare |= args.until.until.is_some();
+    ready.server = args.until.replay.server.clone();
     // Only root may change owners.
     if ready.owner.is_none() && rustix::process::geteuid().is_root() {
         ready.owner = Owner::of_parent(target);

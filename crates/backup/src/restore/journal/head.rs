@@ -98,3 +98,11 @@ pub(super) fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
 }
+
+/// For tests of what lies beside a journal.
+#[cfg(test)]
+pub(crate) fn tests_about(name: &str) -> About {
+    let text = String::new;
+    let (run, manifest, files) = (text(), text(), text());
+    About { format: FORMAT, name: name.to_owned(), run, manifest, decompress: true, files }
+}

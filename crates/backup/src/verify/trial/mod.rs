@@ -301,10 +301,15 @@ async fn try_out(
         room_beside: replay.map_or(0, |replay| replay.plan.log_bytes),
         ..RestoreOptions::default()
     };
-    let ready = Ready::prepared(trial.private.preparing_in(scratch));
+    let mut ready = Ready::prepared(trial.private.preparing_in(scratch));
+    // The scratch directory is removed, whatever its keys are protected by.
+    (ready.server, ready.allow_exposed_keys) = (trial.private.server.clone(), true);
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
-    restored.map_err(|error| with_keys(error, key_plugin))?;
+    let restored = restored.map_err(|error| with_keys(error, key_plugin))?;
+    let mut options = trial.private.server.clone();
+    // The one that may start on a clone, which need not be the first that is installed.
+    options.program = restored.clone.and_then(|clone| clone.server).or(options.program);
     remove_links(&data).map_err(|error| BackupError::Restore {
         target: data.display().to_string(),
         what: format!("cannot remove a link to a tablespace: {error}"),
@@ -329,7 +334,7 @@ async fn try_out(
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
-    let started = Server::start(&data, scratch, &trial.private.server, cancel).await;
+    let started = Server::start(&data, scratch, &options, cancel).await;
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     found.key_plugin = key_plugin;
     check(&mut server, &mut found, holdings, trial, cancel).await?;

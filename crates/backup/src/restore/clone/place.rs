@@ -1,0 +1,85 @@
+//! Puts a fetched clone together, under the restore's own state.
+
+use std::path::Path;
+
+use xb_clone::{assemble, check_extracted, remove_parts};
+use xb_reader::TargetDir;
+
+use crate::error::BackupError;
+use crate::restore::clone::state::State;
+use crate::restore::journal::head::About;
+use crate::session::Session;
+
+/// Notes whether a server may be at work on the clone in `target`: if it is killed, it cannot always recover the same
+/// redo log again (seen with MySQL 9.7: `corrupt log record`).
+///
+/// # Errors
+/// [`BackupError::Restore`].
+pub(crate) fn note_start(
+    target: &Path,
+    about: &About,
+    is_started: bool,
+) -> Result<(), BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
+    match State::read(&folder, target, about).map_err(failed)? {
+        None => Err(BackupError::Bug("the state of a restore went away")),
+        Some(mut state) => {
+            state.is_started = is_started;
+            state.write(&folder).map_err(|error| failed(error.to_string()))
+        }
+    }
+}
+
+/// Puts the clone together whose files are in `target`: `counts` of files and bytes were fetched. Run again after an
+/// end at any point, it continues there. Until it is done, no server starts on the directory.
+///
+/// # Errors
+/// [`BackupError::Damaged`] before anything is changed; [`BackupError::Interrupted`]; [`BackupError::Restore`].
+pub(crate) async fn put_together(
+    session: &Session,
+    target: &Path,
+    about: About,
+    counts: (u64, u64),
+    durable: bool,
+) -> Result<(), BackupError> {
+    let (cancel, target) = (session.cancel.clone(), target.to_owned());
+    let name = about.name.clone();
+    let work = move || {
+        let failed = |what: &dyn std::fmt::Display| BackupError::Restore {
+            target: target.display().to_string(),
+            what: what.to_string(),
+        };
+        let of_clone = |error: xb_clone::Error| match (&error, cancel.signal()) {
+            (xb_clone::Error::Cancelled, Some(signal)) => BackupError::Interrupted(signal),
+            (xb_clone::Error::Damaged(_) | xb_clone::Error::Refused(_), _) => {
+                BackupError::Damaged { name: name.clone(), what: error.to_string() }
+            }
+            _ => failed(&error),
+        };
+        let folder = TargetDir::open_kept(&target).map_err(|error| failed(&error))?;
+        let left = State::read(&folder, &target, &about).map_err(|what| failed(&what))?;
+        let mut state = match left {
+            Some(state) => state,
+            None => {
+                check_extracted(&folder).map_err(of_clone)?;
+                if durable {
+                    folder.sync().map_err(|error| failed(&error))?;
+                }
+                let state = State::fetched(about, &target, durable, counts);
+                state.write(&folder).map_err(|error| failed(&error))?;
+                state
+            }
+        };
+        if !state.is_assembled {
+            let is_cancelled = || cancel.signal().is_some();
+            assemble(&folder, durable, &is_cancelled).map_err(of_clone)?;
+            state.is_assembled = true;
+            state.write(&folder).map_err(|error| failed(&error))?;
+        }
+        remove_parts(&folder).map_err(of_clone)
+    };
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| BackupError::Bug("the thread that puts a clone together panicked"))?
+}

@@ -1,0 +1,271 @@
+//! The private start of a server on a clone: it recovers, wraps keys by its own master key, and says where the data is.
+//!
+//! A start that was killed is not repeated on the same files: MySQL 9.7 was seen to find a corrupt record in the redo
+//! log then. What the server says is held against the bounds that were noted when the clone was taken.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use xb_clone::{CloneInfo, exposed_keys};
+use xb_reader::TargetDir;
+use xb_server::recovery_memory;
+
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+use crate::restore::clone::report::ClonePosition;
+use crate::scratch::Scratch;
+use crate::server::private::{Server, ServerOptions};
+use crate::session::Session;
+use crate::small_file::read_small;
+
+/// Names and paths of MySQL's server.
+const SERVERS: [&str; 3] = ["mysqld", "/usr/sbin/mysqld", "/usr/libexec/mysqld"];
+/// Before this version, the server must be exactly that of the donor.
+const LENIENT_FROM: [u32; 3] = [8, 0, 37];
+/// The file in which backup programs note the position in the binary log.
+const POSITION: &str = "xtrabackup_binlog_info";
+const NEW_POSITION: &str = ".xb-position";
+/// Options with which a server leaves nothing of its own behind, and says where its recovery ended.
+const QUIET: [&str; 7] = [
+    "--loose-auto-generate-certs=OFF",
+    "--loose-sha256-password-auto-generate-rsa-keys=OFF",
+    "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
+    "--loose-innodb-buffer-pool-load-at-startup=OFF",
+    "--loose-innodb-buffer-pool-dump-at-shutdown=OFF",
+    "--loose-group-replication-start-on-boot=OFF",
+    "--log-error-verbosity=3",
+];
+/// Identity of a server, which it makes when there is none: every restored server must get its own.
+const IDENTITY: &str = "auto.cnf";
+
+/// What a private start has shown.
+#[derive(Debug, Default)]
+pub(crate) struct Started {
+    pub(crate) position: ClonePosition,
+    /// Why the server could write anywhere; `None` if it could not.
+    pub(crate) unconfined: Option<&'static str>,
+}
+
+/// Finds the server to start, and checks that it may start on data of the donor's version: a server that may not
+/// could already have changed it.
+///
+/// # Errors
+/// [`BackupError::NotStarted`]; [`BackupError::Selection`] for another series, an older release, or another fork.
+pub(crate) async fn find_server(
+    options: &ServerOptions,
+    donor: &str,
+    cancel: &CancelToken,
+) -> Result<PathBuf, BackupError> {
+    let programs = match &options.program {
+        Some(program) => vec![program.clone()],
+        None => SERVERS.map(PathBuf::from).to_vec(),
+    };
+    let mut outcome = Err(BackupError::Bug("found no server program"));
+    for program in programs {
+        let one = ServerOptions { program: Some(program.clone()), ..ServerOptions::default() };
+        let found = one.version(cancel).await;
+        outcome = found.and_then(|(_, version)| match may_start(&version, donor) {
+            Ok(()) => Ok(program),
+            Err(why) => Err(BackupError::Selection(why)),
+        });
+        if !matches!(outcome, Err(BackupError::NotStarted { .. })) {
+            break;
+        }
+    }
+    outcome
+}
+
+fn may_start(here: &str, donor: &str) -> Result<(), String> {
+    let refused = |why: &str| {
+        Err(format!(
+            "the clone is of MySQL {donor}, and the server here is {here}: {why}; name another one with --mysqld, or restore without --prepare where there is one"
+        ))
+    };
+    if here.contains("MariaDB") {
+        return refused("MariaDB cannot read its files");
+    }
+    let (Some(found), Some(wanted)) = (numbers(here), numbers(donor)) else {
+        return refused("it is unknown whether it can read its files");
+    };
+    if found.first_chunk::<2>() != wanted.first_chunk::<2>() {
+        return refused("it is of another series");
+    }
+    if found < wanted {
+        return refused("it is older");
+    }
+    if wanted < LENIENT_FROM && found != wanted {
+        return refused("before 8.0.37 it must be the same release");
+    }
+    Ok(())
+}
+
+/// The three numbers of a version.
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    let numbers: Vec<u32> =
+        version.get(..end)?.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
+    numbers.try_into().ok()
+}
+
+/// Starts a server on the clone in `target`, asks where its data is, and stops it: then the data needs no recovery.
+/// The server can write below `target` and its scratch directory only. The position is noted in the form of backup
+/// programs.
+///
+/// # Errors
+/// [`BackupError::Program`] if the server fails, or does not stop cleanly; [`BackupError::Damaged`] if its data is not
+/// where the clone says; [`BackupError::Restore`].
+pub(crate) async fn start_once(
+    session: &Session,
+    target: &Path,
+    info: &CloneInfo,
+    options: &ServerOptions,
+    memory: Option<u64>,
+) -> Result<Started, BackupError> {
+    let cancel = &session.cancel;
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let target = std::path::absolute(target).map_err(|error| failed(error.to_string()))?;
+    let scratch = Scratch::new(None, "xb-start-")?;
+    let memory = memory.unwrap_or_else(|| recovery_memory(&target, &target));
+    let mut own: Vec<String> = QUIET.map(str::to_owned).into();
+    own.push(format!("--innodb-buffer-pool-size={memory}"));
+    own.extend(options.options.iter().cloned());
+    let mut writable = options.writable.clone();
+    writable.push(target.clone());
+    let options = ServerOptions { options: own, writable, recovers: true, ..options.clone() };
+    let mut server = Server::start(&target, scratch.path(), &options, cancel).await?;
+    let asked = ask(&mut server, info, cancel).await;
+    let (position, unconfined) = (asked?, server.unconfined());
+    tokio::task::block_in_place(|| server.end(cancel)).map_err(|what| BackupError::Program {
+        program: "the server on the restored clone".to_owned(),
+        what,
+    })?;
+    remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
+    note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
+    Ok(Started { position, unconfined })
+}
+
+async fn ask(
+    server: &mut Server,
+    info: &CloneInfo,
+    cancel: &CancelToken,
+) -> Result<ClonePosition, BackupError> {
+    let of_server = |what: String| BackupError::Program {
+        program: "the server on the restored clone".to_owned(),
+        what,
+    };
+    let (from, to) = (set(&info.gtids_from)?, set(&info.gtids_to)?);
+    let statement = format!(
+        "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', ''), GTID_SUBSET('{from}', @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_executed, '{to}')"
+    );
+    let rows = server.rows::<3>(&statement, cancel).await?.map_err(of_server)?;
+    let Some([gtids, has_all, has_no_more]) = rows.into_iter().next() else {
+        return Err(of_server("does not say which transactions it has".to_owned()));
+    };
+    if (&*has_all, &*has_no_more) != ("1", "1") {
+        return Err(of_server(format!(
+            "has the transactions {gtids:?}, but the clone has all of {from:?} and none beyond {to:?}: restore it again to an empty directory, on which no other server was started"
+        )));
+    }
+    let binlog = server.recovered().map(|at| (at.file, at.offset));
+    Ok(ClonePosition { binlog, gtids })
+}
+
+/// A set of GTIDs that may stand in a statement.
+fn set(text: &str) -> Result<&str, BackupError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:,. ".contains(&byte);
+    match text.bytes().all(is_plain) {
+        true => Ok(text),
+        false => Err(BackupError::Input(format!("the clone has the transactions {text:?}"))),
+    }
+}
+
+/// Writes the position as backup programs do: file, offset, GTIDs.
+fn note(target: &Path, position: &ClonePosition) -> std::io::Result<()> {
+    let (file, offset) = match &position.binlog {
+        Some((file, offset)) => (file.as_str(), *offset),
+        None => return remove(&target.join(POSITION)),
+    };
+    let new = target.join(NEW_POSITION);
+    let mut out = File::create(&new)?;
+    out.write_all(format!("{file}\t{offset}\t{}\n", position.gtids).as_bytes())?;
+    out.sync_all()?;
+    std::fs::rename(new, target.join(POSITION))
+}
+
+/// The position that a finished restore has noted.
+pub(crate) fn noted(target: &Path) -> Option<ClonePosition> {
+    let text = read_small(&target.join(POSITION))?;
+    let mut words = text.trim_end().splitn(3, '\t');
+    let (file, offset) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+    let gtids = words.next().unwrap_or_default().to_owned();
+    Some(ClonePosition { binlog: Some((file, offset)), gtids })
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Refuses data whose keys are still protected by a constant alone, although a server has started on it.
+///
+/// # Errors
+/// [`BackupError::Restore`] with the first of the files.
+pub(crate) fn refuse_exposed(target: &Path, info: &CloneInfo) -> Result<(), BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
+    match exposed_keys(&folder, info).map_err(|error| failed(error.to_string()))?.as_slice() {
+        [] => Ok(()),
+        [first, ..] => Err(failed(format!(
+            "the key of {first} is protected by nothing but a constant that everybody knows, because the server was started without a keyring: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_server_of_the_series_and_not_an_older_one_may_start() {
+        for (here, donor, may) in [
+            ("9.7.4-2", "9.7.4-2", true),
+            ("9.7.5", "9.7.4-2", true),
+            ("9.7.3", "9.7.4-2", false),
+            ("9.8.0", "9.7.4", false),
+            ("8.4.6", "8.0.44", false),
+            ("8.0.44-35", "8.0.37", true),
+            ("8.0.36", "8.0.35", false),
+            ("8.0.35-27.1", "8.0.35", true),
+            ("10.11.6-MariaDB", "10.11.6", false),
+            ("9.7", "9.7.4", false),
+            ("", "9.7.4", false),
+        ] {
+            assert_eq!(may_start(here, donor).is_ok(), may, "{here} on {donor}");
+        }
+    }
+
+    #[test]
+    fn a_position_is_noted_in_the_form_of_backup_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(noted(dir.path()), None);
+        let gtids = "3f2e:1-5,aa:tag:1-2".to_owned();
+        let position = ClonePosition { binlog: Some(("b.000002".into(), 157)), gtids };
+        note(dir.path(), &position).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(POSITION)).unwrap();
+        assert_eq!(text, "b.000002\t157\t3f2e:1-5,aa:tag:1-2\n");
+        assert_eq!(noted(dir.path()), Some(position));
+        note(dir.path(), &ClonePosition::default()).unwrap();
+        assert_eq!(noted(dir.path()), None);
+    }
+
+    #[test]
+    fn what_a_clone_says_cannot_end_a_statement() {
+        assert!(set("3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5:11-18,aa:tag_1:3").is_ok());
+        for bad in ["'", "a'; DROP", "\\", "\n"] {
+            assert!(set(bad).is_err(), "{bad:?}");
+        }
+    }
+}

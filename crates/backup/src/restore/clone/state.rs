@@ -1,0 +1,164 @@
+//! How far the restore of a clone has come, once its files are fetched.
+//!
+//! From then on they are changed in place, and no longer what the journal says of them. So a file beside the journal
+//! says that nothing is compared and fetched again. It is written when everything that was fetched is on disk, unless
+//! the restore syncs nothing: then it counts only as long as the system and the mount are the same.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use xb_reader::TargetDir;
+
+use crate::restore::journal::head::{About, place_of};
+
+/// Name of the file beside the journal, and of one that is being written.
+const STATE: &str = "clone";
+const NEW_STATE: &str = "clone.new";
+/// Longest one, in bytes.
+const MAX: u64 = 1 << 20;
+
+/// How far the restore of a clone has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    about: About,
+    /// The place where it counts; `None` if everything was synced.
+    place: Option<String>,
+    /// Number of files that were fetched, and their bytes.
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    /// Whether the clone was put together: a server may have started on it.
+    pub(crate) is_assembled: bool,
+    /// Whether a server has started on it, and was not seen to stop cleanly.
+    pub(crate) is_started: bool,
+}
+
+/// Whether `target` holds a clone whose files were fetched.
+pub(crate) fn is_fetched(target: &Path) -> bool {
+    path(target).exists()
+}
+
+fn path(target: &Path) -> PathBuf {
+    TargetDir::kept_folder(target).join(STATE)
+}
+
+impl State {
+    /// The files of a clone were fetched. With `durable`, they are on disk.
+    pub(crate) fn fetched(
+        about: About,
+        target: &Path,
+        durable: bool,
+        (files, bytes): (u64, u64),
+    ) -> Self {
+        let place = if durable { None } else { Some(place_of(target).unwrap_or_default()) };
+        Self { about, place, files, bytes, is_assembled: false, is_started: false }
+    }
+
+    /// Reads the state of a restore of this backup.
+    ///
+    /// # Errors
+    /// A text that explains why the restore cannot be resumed.
+    pub(crate) fn read(
+        folder: &TargetDir,
+        target: &Path,
+        about: &About,
+    ) -> Result<Option<Self>, String> {
+        let failed = |error: std::io::Error| {
+            format!("cannot read the state of an unfinished restore: {error}")
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(folder.unfinished(), STATE, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => File::from(file.map_err(|error| failed(error.into()))?),
+        };
+        let mut text = Vec::new();
+        file.take(MAX).read_to_end(&mut text).map_err(failed)?;
+        let state: Self = serde_json::from_slice(&text).map_err(|_| {
+            "it holds an unfinished restore of another release of this program; empty the directory"
+                .to_owned()
+        })?;
+        if state.about != *about {
+            return Err(format!(
+                "it holds an unfinished restore of {}; finish that restore, or empty the directory",
+                state.about.name
+            ));
+        }
+        let is_held = state.place.is_none() || (state.place == place_of(target));
+        match is_held {
+            true => Ok(Some(state)),
+            false => Err(
+                "it holds an unfinished restore that was not synced before the system was started again; empty the directory"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Writes it beside the journal; it replaces an earlier one at once.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn write(&self, folder: &TargetDir) -> std::io::Result<()> {
+        let folder = folder.unfinished();
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut file = File::from(openat(folder, NEW_STATE, flags, mode)?);
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()?;
+        renameat(folder, NEW_STATE, folder, STATE)?;
+        Ok(rustix::fs::fsync(folder)?)
+    }
+
+    /// Removes it; no error if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub(crate) fn remove(target: &Path) -> std::io::Result<()> {
+        if !is_fetched(target) {
+            return Ok(());
+        }
+        let folder = TargetDir::open_kept(target)
+            .map_err(|error| std::io::Error::other(error.to_string()))?;
+        for name in [NEW_STATE, STATE] {
+            match unlinkat(folder.unfinished(), name, AtFlags::empty()) {
+                Err(Errno::NOENT) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::journal::head::tests_about;
+
+    #[test]
+    fn only_the_state_of_the_same_restore_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = TargetDir::open_kept(dir.path()).unwrap();
+        let (about, other) = (tests_about("one"), tests_about("other"));
+        assert_eq!(State::read(&folder, dir.path(), &about), Ok(None));
+        for durable in [true, false] {
+            let mut state = State::fetched(about.clone(), dir.path(), durable, (3, 4));
+            state.write(&folder).unwrap();
+            assert!(is_fetched(dir.path()));
+            assert_eq!(State::read(&folder, dir.path(), &about), Ok(Some(state.clone())));
+            assert!(State::read(&folder, dir.path(), &other).unwrap_err().contains("one"));
+            // As after another start of the system.
+            state.place = state.place.map(|_| "elsewhere".to_owned());
+            state.write(&folder).unwrap();
+            assert_eq!(State::read(&folder, dir.path(), &about).is_ok(), durable);
+        }
+        std::fs::write(path(dir.path()), "{").unwrap();
+        assert!(State::read(&folder, dir.path(), &about).unwrap_err().contains("empty"));
+        drop(folder);
+        State::remove(dir.path()).unwrap();
+        State::remove(dir.path()).unwrap();
+        assert!(!is_fetched(dir.path()));
+    }
+}

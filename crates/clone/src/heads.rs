@@ -1,0 +1,194 @@
+//! The first pages and the head of the redo log that have keys, with these wrapped.
+//!
+//! They are written to a file of their own before any other file is changed: a page of which only a part was
+//! written, when a run was killed, is then written again, and not read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write as _};
+use std::os::unix::fs::FileExt as _;
+
+use xb_pages::FirstPage;
+use xb_reader::{IfMissing, RelPath, TargetDir};
+
+use crate::error::Error;
+use crate::keys::{self, Found};
+use crate::layout::{Layout, Place};
+use crate::patches::{MAGIC, Patch, PatchReader, Patched, end, head};
+
+/// Bytes at the beginning of the redo log among which its key is.
+const REDO_HEAD: usize = 2048;
+
+/// Name of the file, and of the one that becomes it.
+const HEADS: &str = "xb_clone.heads";
+const NEW_HEADS: &str = "xb_clone.heads.new";
+
+/// What the patches have of the beginnings of files.
+#[derive(Debug, Default)]
+pub(crate) struct Beginnings {
+    /// First pages, by the index of their file.
+    pages: BTreeMap<u32, Vec<u8>>,
+    /// The head of the first file of the redo log, as far as it came.
+    redo: Vec<u8>,
+}
+
+impl Beginnings {
+    /// Takes the next patch.
+    pub(crate) fn add(&mut self, patch: &Patch) {
+        match patch.to {
+            Patched::File(index) if patch.offset == 0 => {
+                let page = FirstPage::of(&patch.bytes);
+                let has_key = page.is_some_and(|page| has_key(page, &patch.bytes));
+                // Those without a key are replaced by nothing, too.
+                let bytes = if has_key { patch.bytes.clone() } else { Vec::new() };
+                self.pages.insert(index, bytes);
+            }
+            Patched::Redo(0) => {
+                let Some(begin) = usize::try_from(patch.offset).ok().filter(|at| *at < REDO_HEAD)
+                else {
+                    return;
+                };
+                let bytes = patch.bytes.get(..REDO_HEAD - begin).unwrap_or(&patch.bytes);
+                let end = begin + bytes.len();
+                self.redo.resize(self.redo.len().max(end), 0);
+                if let Some(there) = self.redo.get_mut(begin..end) {
+                    there.copy_from_slice(bytes);
+                }
+            }
+            Patched::File(_) | Patched::Redo(_) => {}
+        }
+    }
+
+    /// Writes the beginnings with wrapped keys, as patches, to the file of their own. It has its name only when it
+    /// is whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a first page or a key that is damaged, or of an unknown form; [`Error::Target`],
+    /// [`Error::Output`].
+    pub(crate) fn write(self, layout: &Layout, target: &TargetDir) -> Result<(), Error> {
+        let (new, name) = (own(NEW_HEADS)?, own(HEADS)?);
+        if target.has(&new)? {
+            target.remove(&new)?;
+        }
+        if let Err(error) = self.fill(&new, layout, target) {
+            // What is refused leaves the directory as it was.
+            let _ = target.remove(&new);
+            return Err(error);
+        }
+        Ok(target.rename(&new, &name)?)
+    }
+
+    fn fill(self, new: &RelPath, layout: &Layout, target: &TargetDir) -> Result<(), Error> {
+        let file = target.open_in_place(new, IfMissing::Create)?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        out.write_all(MAGIC)?;
+        let mut count = 0;
+        let mut add = |to, bytes: &[u8]| -> Result<(), Error> {
+            count += 1;
+            out.write_all(&head(to, 0, bytes.len())?)?;
+            Ok(out.write_all(bytes)?)
+        };
+        for (file, index) in layout.files.iter().zip(0..).filter(|(file, _)| file.page_size > 0) {
+            let page = match self.pages.get(&index) {
+                Some(page) if page.is_empty() => continue,
+                Some(page) => page.clone(),
+                None => first_page(file, target)?,
+            };
+            if let Some(page) = wrap_page(file, page)? {
+                add(Patched::File(index), &page)?;
+            }
+        }
+        let mut redo = self.redo;
+        if redo.len() < REDO_HEAD {
+            return damaged("the head of the redo log is missing".to_owned());
+        }
+        if let Some(at) = keys::offset_in_redo(&redo) {
+            let key = redo.get_mut(at..).unwrap_or_default();
+            wrap_key(key).map_err(|()| unknown_key(&"the redo log"))?;
+            add(Patched::Redo(0), &redo)?;
+        }
+        out.write_all(&end(count))?;
+        out.into_inner().map_err(|error| Error::Output(error.into_error()))?.sync_all()?;
+        Ok(())
+    }
+}
+
+/// Whether there is something where the key belongs, or must be.
+fn has_key(first: FirstPage, page: &[u8]) -> bool {
+    let key = page.get(first.key_offset()..).unwrap_or_default();
+    first.is_encrypted() || keys::find(key) != Found::Nothing
+}
+
+fn first_page(file: &Place, target: &TargetDir) -> Result<Vec<u8>, Error> {
+    let handle = target.open_in_place(file.now(target)?, IfMissing::Fail)?;
+    let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
+    let read = handle.read_exact_at(&mut page, 0);
+    read.map_err(|error| Error::Damaged(format!("the first page of {}: {error}", file.stored)))?;
+    Ok(page)
+}
+
+/// Wraps the key in a first page; `None` if it has none.
+fn wrap_page(file: &Place, mut page: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
+    // Of a tablespace that was never written to, or of one that is damaged: then the server says so.
+    let Some(first) = FirstPage::of(&page).filter(|first| has_key(*first, &page)) else {
+        return Ok(None);
+    };
+    // The new checksum would hide it.
+    if !first.is_intact(&page) {
+        return damaged(format!("the first page of {}, which has a key", file.stored));
+    }
+    let key = page.get_mut(first.key_offset()..).unwrap_or_default();
+    wrap_key(key).map_err(|()| unknown_key(&file.stored))?;
+    first.set_checksum(&mut page);
+    Ok(Some(page))
+}
+
+/// Whether the key in the first page of a file is in clear, or wrapped by the constant.
+pub(crate) fn is_exposed(handle: &File, file: &Place) -> Result<bool, Error> {
+    let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
+    if handle.metadata()?.len() < u64::from(file.page_size) {
+        return Ok(false);
+    }
+    handle.read_exact_at(&mut page, 0)?;
+    let key = FirstPage::of(&page).and_then(|first| page.get(first.key_offset()..));
+    Ok(matches!(keys::find(key.unwrap_or_default()), Found::Clear | Found::Wrapped))
+}
+
+fn wrap_key(key: &mut [u8]) -> Result<(), ()> {
+    match keys::find(key) {
+        Found::Clear => keys::wrap(key),
+        Found::Wrapped => {}
+        Found::Nothing | Found::Unknown => return Err(()),
+    }
+    Ok(())
+}
+
+fn unknown_key(file: &dyn std::fmt::Display) -> Error {
+    Error::Damaged(format!("the key of {file} is missing, or of an unknown form"))
+}
+
+/// Opens the file, if there is one.
+///
+/// # Errors
+/// [`Error::Target`], [`Error::Damaged`].
+pub(crate) fn open(target: &TargetDir) -> Result<Option<PatchReader<BufReader<File>>>, Error> {
+    let name = own(HEADS)?;
+    if !target.has(&name)? {
+        return Ok(None);
+    }
+    let file = target.open_in_place(&name, IfMissing::Fail)?;
+    PatchReader::new(BufReader::with_capacity(1 << 20, file)).map(Some)
+}
+
+/// The names that these files have.
+pub(crate) fn names() -> [&'static str; 2] {
+    [NEW_HEADS, HEADS]
+}
+
+pub(crate) fn own(name: &str) -> Result<RelPath, Error> {
+    RelPath::new(name.as_bytes()).map_err(|error| Error::Output(std::io::Error::other(error)))
+}
+
+fn damaged<T>(what: String) -> Result<T, Error> {
+    Err(Error::Damaged(what))
+}

@@ -1,0 +1,136 @@
+//! The keys of encrypted tables, which a donor sends in clear.
+//!
+//! A server has them wrapped by the master key of its keyring, of which a restore knows nothing. It also accepts
+//! keys that are wrapped by the constant with which InnoDB creates its first files, and wraps them anew by its
+//! own master key when it starts.
+
+use aes::Aes256;
+use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use crc_fast::{CrcAlgorithm, checksum};
+
+/// InnoDB's constant: 32 bytes, the rest of them zeros.
+const CONSTANT: &[u8; 16] = b"DefaultMasterKey";
+/// What a key begins with, in the third version of its form; the earlier ones are those of MySQL 5.7.
+const MARK: &[u8; 3] = b"lCC";
+const OLD_MARKS: [&[u8; 3]; 2] = [b"lCA", b"lCB"];
+/// Offsets from the mark: number of the master key, key and IV, their CRC-32C.
+const NUMBER: std::ops::Range<usize> = 3..7;
+const KEY: std::ops::Range<usize> = 43..107;
+const SUM: std::ops::Range<usize> = 107..111;
+/// Bytes of all of it.
+pub(crate) const LEN: usize = SUM.end;
+
+/// What is found where a key may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// No key.
+    Nothing,
+    /// A key in clear.
+    Clear,
+    /// A key that is wrapped by the constant.
+    Wrapped,
+    /// Something that begins as a key, but is none that is known.
+    Unknown,
+}
+
+/// Says what these bytes begin with.
+pub(crate) fn find(bytes: &[u8]) -> Found {
+    let mark = bytes.get(..MARK.len()).unwrap_or_default();
+    if OLD_MARKS.iter().any(|old| mark == *old) {
+        return Found::Unknown;
+    }
+    if mark != MARK {
+        return Found::Nothing;
+    }
+    let (Some(key), Some(sum)) = (bytes.get(KEY), bytes.get(SUM)) else { return Found::Unknown };
+    let is_key = |key: &[u8]| crc32c(key).to_be_bytes() == *sum;
+    if is_key(key) {
+        return Found::Clear;
+    }
+    let mut plain = key.to_vec();
+    let cipher = cipher();
+    for block in plain.chunks_exact_mut(16) {
+        if let Ok(block) = <&mut Array<u8, _>>::try_from(block) {
+            cipher.decrypt_block(block);
+        }
+    }
+    if is_key(&plain) { Found::Wrapped } else { Found::Unknown }
+}
+
+/// Wraps a key in clear, with which these bytes begin.
+pub(crate) fn wrap(bytes: &mut [u8]) {
+    if let Some(number) = bytes.get_mut(NUMBER) {
+        number.fill(0);
+    }
+    let cipher = cipher();
+    for block in bytes.get_mut(KEY).unwrap_or_default().chunks_exact_mut(16) {
+        if let Ok(block) = <&mut Array<u8, _>>::try_from(block) {
+            cipher.encrypt_block(block);
+        }
+    }
+}
+
+/// Offset of a key in the head of the redo log; `None` if there is none.
+pub(crate) fn offset_in_redo(head: &[u8]) -> Option<usize> {
+    head.windows(LEN).position(|bytes| find(bytes) != Found::Nothing)
+}
+
+fn cipher() -> Aes256 {
+    let mut key = [0; 32];
+    key[..CONSTANT.len()].copy_from_slice(CONSTANT);
+    Aes256::new(&key.into())
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let [a, b, c, d, ..] = checksum(CrcAlgorithm::Crc32Iscsi, bytes).to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key as a donor sends it.
+    fn clear() -> Vec<u8> {
+        let key: Vec<u8> = (0..64).collect();
+        let mut bytes = MARK.to_vec();
+        bytes.extend([0, 0, 0, 7]);
+        bytes.extend([b'u'; 36]);
+        bytes.extend(&key);
+        bytes.extend(crc32c(&key).to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_key_is_wrapped_by_the_constant() {
+        let mut bytes = clear();
+        assert_eq!(find(&bytes), Found::Clear);
+        wrap(&mut bytes);
+        assert_eq!(find(&bytes), Found::Wrapped);
+        assert_eq!((&bytes[..7], &bytes[107..]), (&b"lCC\0\0\0\0"[..], &clear()[107..]));
+        // As `openssl enc -aes-256-ecb -nopad -K 44656661756c744d61737465724b6579 (and 16 zero bytes)` has it.
+        assert_eq!(bytes[43..47], OPENSSL, "{:x?}", &bytes[43..59]);
+    }
+
+    const OPENSSL: [u8; 4] = [0xb3, 0x1c, 0xef, 0xb4];
+
+    #[test]
+    fn what_is_no_key_is_told_from_one_that_is_unknown() {
+        let mut other = clear();
+        other[50] ^= 1;
+        for (bytes, found) in [
+            (&other[..], Found::Unknown),
+            (&clear()[..110], Found::Unknown),
+            (b"lCA", Found::Unknown),
+            (b"lCB and more", Found::Unknown),
+            (b"lC", Found::Nothing),
+            (&[0; 200], Found::Nothing),
+            (&[], Found::Nothing),
+        ] {
+            assert_eq!(find(bytes), found, "{bytes:?}");
+        }
+        let head = [&[0; 1040][..], &clear(), &[0; 100]].concat();
+        assert_eq!(offset_in_redo(&head), Some(1040));
+        assert_eq!(offset_in_redo(&head[..1040]), None);
+    }
+}

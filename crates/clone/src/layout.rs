@@ -1,0 +1,401 @@
+//! Where the files of a stored clone go. Nothing of what the clone says about itself is believed unchecked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xb_reader::RelPath;
+
+use crate::error::Error;
+use crate::patches::{Patch, Patched};
+use crate::stored::{CloneInfo, INFO, OUTSIDE, StoredFile};
+
+/// Version of the stored form.
+const FORMAT: u32 = 1;
+/// Bytes behind the end of a full redo log, which a server does not need.
+const LAST_BLOCK: u64 = 512;
+/// Names at which the clone's own files begin, and those of a restore.
+const RESERVED: [&str; 3] = ["xb_clone.", ".xb-", "backup-my.cnf"];
+/// Offsets in a page of its number and its tablespace's.
+const PAGE_NUMBER: usize = 4;
+const PAGE_SPACE: usize = 34;
+/// Flags of a tablespace: it is that of one table and lies elsewhere; many tables share it.
+const DATA_DIRECTORY: u32 = 1 << 10;
+const SHARED: u32 = 1 << 11;
+/// The tablespace of the server itself, and the first number that only undo tablespaces have.
+const SYSTEM: u32 = 0;
+const FIRST_UNDO: u32 = 0xfcf8_da70;
+
+impl CloneInfo {
+    /// Reads the content of [`INFO`], and checks that every file has a place.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Refused`].
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let info: Self = serde_json::from_slice(text)
+            .map_err(|error| Error::Damaged(format!("{INFO} cannot be read: {error}")))?;
+        Layout::new(&info)?;
+        Ok(info)
+    }
+
+    /// The files that lay outside of the server's data directory: where they were, and where in it they go.
+    ///
+    /// # Errors
+    /// As [`CloneInfo::parse`].
+    pub fn moved(&self) -> Result<Vec<(String, String)>, Error> {
+        let layout = Layout::new(self)?;
+        let moved = self.files.iter().zip(&layout.files).filter(|(_, place)| place.is_moved());
+        Ok(moved.map(|(file, place)| (file.name.clone(), place.target.to_string())).collect())
+    }
+}
+
+/// Where every file of a clone is in the stream, and where it goes.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) files: Vec<Place>,
+    /// Sizes of the files of the redo log, by index.
+    pub(crate) redo: Vec<u64>,
+    pub(crate) page_size: u32,
+}
+
+/// A file, and where it goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Its name in the stream.
+    pub(crate) stored: RelPath,
+    /// Its name in the directory that is made: another one if it lay outside.
+    pub(crate) target: RelPath,
+    /// Its size in bytes, at the end.
+    pub(crate) size: u64,
+    /// Bytes of one of its pages; 0 if it has none.
+    pub(crate) page_size: u32,
+    space: Option<u32>,
+}
+
+impl Place {
+    /// Whether it lay outside of the data directory.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.stored != self.target
+    }
+}
+
+impl Layout {
+    /// Checks what a clone says about itself.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and [`Error::Refused`] for a file for which there is no place.
+    pub(crate) fn new(info: &CloneInfo) -> Result<Self, Error> {
+        if info.format != FORMAT {
+            return Err(Error::Refused(format!(
+                "the clone has the form {}, and only {FORMAT} is known: use a newer release of this program",
+                info.format
+            )));
+        }
+        if !info.page_size.is_power_of_two() || !(4096..=65536).contains(&info.page_size) {
+            return damaged(format!("pages of {} bytes", info.page_size));
+        }
+        let files = info.files.iter().zip(0..).map(|(file, index)| place(file, index, info));
+        let files: Vec<Place> = files.collect::<Result<_, _>>()?;
+        distinct(&files)?;
+        if info.redo.is_empty() {
+            return damaged("there is no redo log".to_owned());
+        }
+        let redo = info.redo.iter().zip(0..).map(|(file, index)| {
+            let is_sound = file.index == index && (LAST_BLOCK..=MAX_SIZE).contains(&file.size);
+            match is_sound {
+                true => Ok(file.size),
+                false => damaged(format!("redo log {} of {} bytes", file.index, file.size)),
+            }
+        });
+        Ok(Self { files, redo: redo.collect::<Result<_, _>>()?, page_size: info.page_size })
+    }
+
+    /// The file with this index.
+    pub(crate) fn file(&self, index: u32) -> Option<&Place> {
+        self.files.get(usize::try_from(index).ok()?)
+    }
+
+    /// The files of the system tablespace, in their order: names and sizes in bytes.
+    pub(crate) fn system(&self) -> impl Iterator<Item = (&RelPath, u64)> {
+        let system = self.files.iter().filter(|file| file.space == Some(SYSTEM));
+        system.map(|file| (&file.target, file.size))
+    }
+
+    /// Checks that a patch lies where something belongs. A page must say itself which one it is.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub(crate) fn check(&self, patch: &Patch) -> Result<(), Error> {
+        let len = patch.bytes.len() as u64;
+        let Some(end) = patch.offset.checked_add(len) else {
+            return damaged(format!("a patch of {len} bytes at {}", patch.offset));
+        };
+        let refused = |what: &str, index: u32, size: u64| {
+            damaged(format!(
+                "a patch of {len} bytes at {} of {what} {index}, which has {size}",
+                patch.offset
+            ))
+        };
+        match patch.to {
+            Patched::Redo(index) => {
+                let size = usize::try_from(index).ok().and_then(|index| self.redo.get(index));
+                match size {
+                    Some(size) if end <= size.saturating_add(LAST_BLOCK) => Ok(()),
+                    size => refused("redo log", index, size.copied().unwrap_or(0)),
+                }
+            }
+            Patched::File(index) => {
+                let Some(file) = self.file(index) else { return refused("file", index, 0) };
+                let page = u64::from(file.page_size);
+                if len != page || end > file.size || !patch.offset.is_multiple_of(page) {
+                    return refused("file", index, file.size);
+                }
+                let field = |at: usize| {
+                    let bytes = patch.bytes.get(at..)?.first_chunk::<4>()?;
+                    Some(u32::from_be_bytes(*bytes))
+                };
+                let number = u32::try_from(patch.offset / page).ok();
+                let found = (field(PAGE_NUMBER), field(PAGE_SPACE));
+                match number.is_some() && found == (number, file.space) {
+                    true => Ok(()),
+                    false => damaged(format!(
+                        "the patch at {} of {} says that it is page {:?} of tablespace {:?}",
+                        patch.offset, file.stored, found.0, found.1
+                    )),
+                }
+            }
+        }
+    }
+}
+
+/// Largest size of a file, in bytes.
+const MAX_SIZE: u64 = i64::MAX as u64;
+
+fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<Place, Error> {
+    let bad = |what: &str| damaged(format!("file {index}, {:?}, {what}", file.name));
+    if file.index != index {
+        return bad(&format!("has the index {}", file.index));
+    }
+    if file.size > MAX_SIZE {
+        return bad(&format!("has {} bytes", file.size));
+    }
+    let page_size = match (file.space, file.space_flags >> 1 & 15) {
+        (None, _) => 0,
+        (Some(_), 0) => info.page_size,
+        (Some(_), zip @ 1..=5) if 512 << zip <= info.page_size => 512 << zip,
+        (Some(_), zip) => return bad(&format!("has pages of the unknown size {zip}")),
+    };
+    if file.page_size != page_size {
+        return bad(&format!("has pages of {} bytes instead of {page_size}", file.page_size));
+    }
+    let path = |name: &str| RelPath::new(name.as_bytes());
+    let (Ok(stored), target) = (path(&file.path), target_name(file)?) else {
+        return bad(&format!("has the path {:?}", file.path));
+    };
+    let is_stored_so = match file.name.starts_with('/') {
+        true => file.path == format!("{OUTSIDE}/{index}"),
+        false => file.path == file.name,
+    };
+    // A name that begins with `./` is another one than its path says.
+    let is_plain = |name: &str, path: &RelPath| path.as_bytes() == name.as_bytes();
+    let Some(target) = path(&target).ok().filter(|path| is_plain(&target, path)) else {
+        return bad("has a name that leads elsewhere");
+    };
+    let is_reserved = |name: &&str| target.as_bytes().starts_with(name.as_bytes());
+    // The server's own folders, such as `#innodb_redo`, come with no clone.
+    if target.as_bytes().starts_with(b"#") || RESERVED.iter().any(|name| is_reserved(&name)) {
+        return bad("has a name that is not a table's");
+    }
+    if !is_stored_so || !is_plain(&file.path, &stored) {
+        return bad(&format!("has the path {:?}", file.path));
+    }
+    Ok(Place { stored, target, size: file.size, page_size, space: file.space })
+}
+
+/// Where a server finds a file: one from outside of the data directory, in the folder of its schema, or at the
+/// top if many tables share it.
+fn target_name(file: &StoredFile) -> Result<String, Error> {
+    let Some(path) = file.name.strip_prefix('/') else { return Ok(file.name.clone()) };
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let schema = folder.rsplit('/').next().unwrap_or_default();
+    let is_of_one = file.space_flags & (DATA_DIRECTORY | SHARED) == DATA_DIRECTORY;
+    let is_at_top = match file.space {
+        None => true,
+        Some(space) => space == SYSTEM || space >= FIRST_UNDO || file.space_flags & SHARED != 0,
+    };
+    match (is_of_one && !schema.is_empty() && name.ends_with(".ibd"), is_at_top) {
+        (true, _) => Ok(format!("{schema}/{name}")),
+        (false, true) => Ok(name.to_owned()),
+        (false, false) => Err(Error::Refused(format!(
+            "{} was outside of the server's data directory, and there is no place in it where a server would find it: move the table there with ALTER TABLE, and take another backup",
+            file.name
+        ))),
+    }
+}
+
+/// Refuses two files for one place, and a file where another one needs a folder.
+fn distinct(files: &[Place]) -> Result<(), Error> {
+    let mut names = BTreeMap::new();
+    for file in files {
+        if let Some(other) = names.insert(file.target.as_bytes(), file) {
+            return Err(Error::Refused(format!(
+                "two files of the clone have one place, {}: {} and {}",
+                file.target, other.stored, file.stored
+            )));
+        }
+    }
+    let folders: BTreeSet<&[u8]> =
+        files.iter().filter_map(|file| file.target.split_last().0).collect();
+    let mut all: BTreeSet<&[u8]> = BTreeSet::from([&b"mysql"[..]]);
+    for folder in folders {
+        let ends = folder.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        all.extend(ends.filter_map(|(end, _)| folder.get(..end)));
+        all.insert(folder);
+    }
+    match files.iter().find(|file| all.contains(file.target.as_bytes())) {
+        None => Ok(()),
+        Some(file) => damaged(format!("{} is a file and a folder", file.target)),
+    }
+}
+
+fn damaged<T>(what: String) -> Result<T, Error> {
+    Err(Error::Damaged(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stored::StoredRedo;
+
+    fn file(index: u32, name: &str, space: Option<u32>, space_flags: u32) -> StoredFile {
+        let path = match name.starts_with('/') {
+            true => format!("{OUTSIDE}/{index}"),
+            false => name.to_owned(),
+        };
+        let page_size = if space.is_some() { 16384 } else { 0 };
+        StoredFile {
+            index,
+            path,
+            name: name.to_owned(),
+            size: 65536,
+            space,
+            space_flags,
+            page_size,
+            is_encrypted: false,
+            has_compressed_pages: false,
+        }
+    }
+
+    fn info(files: Vec<StoredFile>) -> CloneInfo {
+        CloneInfo {
+            format: 1,
+            version: "9.7.4".to_owned(),
+            settings: BTreeMap::new(),
+            plugins: Vec::new(),
+            page_size: 16384,
+            protocol: 0x103,
+            files,
+            redo: vec![StoredRedo { index: 0, size: 4096 }],
+            patches: 0,
+            empty_tables: Vec::new(),
+            gtids_from: String::new(),
+            gtids_to: String::new(),
+        }
+    }
+
+    fn sound() -> CloneInfo {
+        info(vec![
+            file(0, "ib_buffer_pool", None, u32::MAX),
+            file(1, "ibdata1", Some(0), 0x4800),
+            file(2, "t/a.ibd", Some(2), 0x4021),
+            file(3, "/far/t/b.ibd", Some(3), 0x4421),
+        ])
+    }
+
+    #[test]
+    fn files_from_outside_go_where_a_server_finds_them() {
+        for (name, space, flags, target) in [
+            ("/far/shop/b.ibd", Some(3), 0x4421, Some("shop/b.ibd")),
+            ("/far/g1.ibd", Some(4), 0x4821, Some("g1.ibd")),
+            ("/far/u1.ibu", Some(FIRST_UNDO + 9), 0, Some("u1.ibu")),
+            ("/far/undo_001", Some(0xffff_ffef), 0, Some("undo_001")),
+            ("/ibdata1", Some(0), 0, Some("ibdata1")),
+            ("/far/pool", None, u32::MAX, Some("pool")),
+            // Nothing tells where it belongs.
+            ("/far/t/x.ibd", Some(5), 0x4021, None),
+            ("/x.ibd", Some(5), 0x4421, None),
+        ] {
+            let layout = Layout::new(&info(vec![file(0, name, space, flags)]));
+            let found = layout.ok().map(|layout| layout.files[0].target.to_string());
+            assert_eq!(found.as_deref(), target, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_clone_says_about_itself_is_checked() {
+        assert!(Layout::new(&sound()).is_ok());
+        let changes: [fn(&mut CloneInfo); 24] = [
+            |info| info.format = 2,
+            |info| info.page_size = 1000,
+            |info| info.page_size = 2048,
+            |info| info.redo.clear(),
+            |info| info.redo[0].index = 1,
+            |info| info.redo[0].size = u64::MAX,
+            |info| info.redo[0].size = 0,
+            |info| info.files[1].index = 2,
+            |info| drop(info.files.remove(1)),
+            |info| info.files[2].size = u64::MAX,
+            |info| info.files[2].page_size = 8192,
+            |info| info.files[2].page_size = 0,
+            |info| info.files[2].space_flags = 0x2f,
+            |info| info.files[0].page_size = 16384,
+            |info| info.files[2].path = "t/b.ibd".to_owned(),
+            |info| info.files[3].path = "xb_clone.outside/4".to_owned(),
+            |info| (info.files[2].name, info.files[2].path) = ("../a".into(), "../a".into()),
+            |info| (info.files[2].name, info.files[2].path) = ("./a".into(), "./a".into()),
+            |info| {
+                (info.files[2].name, info.files[2].path) = ("#ib_redo0".into(), "#ib_redo0".into())
+            },
+            |info| (info.files[2].name, info.files[2].path) = ("ibdata1".into(), "ibdata1".into()),
+            |info| (info.files[2].name, info.files[2].path) = ("mysql".into(), "mysql".into()),
+            |info| (info.files[0].name, info.files[0].path) = ("t".into(), "t".into()),
+            |info| {
+                (info.files[2].name, info.files[2].path) =
+                    ("xb_clone.json".into(), "xb_clone.json".into())
+            },
+            |info| info.files[3].name = "/far/../b.ibd".to_owned(),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut info = sound();
+            change(&mut info);
+            assert!(Layout::new(&info).is_err(), "change {number}");
+        }
+        // The other one of two places for one file.
+        let mut info = sound();
+        info.files[3].name = "/far/t/a.ibd".to_owned();
+        let error = Layout::new(&info).unwrap_err().to_string();
+        assert!(error.contains("t/a.ibd"), "{error}");
+    }
+
+    #[test]
+    fn a_patch_must_lie_where_something_belongs() {
+        let layout = Layout::new(&sound()).unwrap();
+        let page = |number: u32, space: u32| {
+            let mut page = vec![0; 16384];
+            page[4..8].copy_from_slice(&number.to_be_bytes());
+            page[34..38].copy_from_slice(&space.to_be_bytes());
+            page
+        };
+        let check = |to, offset, bytes| layout.check(&Patch { to, offset, bytes }).is_ok();
+        assert!(check(Patched::File(2), 16384, page(1, 2)));
+        assert!(!check(Patched::File(2), 16384, page(2, 2)), "another number");
+        assert!(!check(Patched::File(2), 16384, page(1, 3)), "another tablespace");
+        assert!(!check(Patched::File(2), 65536, page(4, 2)), "behind the end");
+        assert!(!check(Patched::File(2), 100, page(0, 2)), "between pages");
+        assert!(!check(Patched::File(2), 0, page(0, 2)[..512].to_vec()), "no whole page");
+        assert!(!check(Patched::File(0), 0, page(0, 0)), "a file without pages");
+        assert!(!check(Patched::File(4), 0, page(0, 2)), "no such file");
+        assert!(check(Patched::Redo(0), 2048, vec![1; 2048 + 512]));
+        assert!(!check(Patched::Redo(0), 2048, vec![1; 2048 + 513]), "behind the end");
+        assert!(!check(Patched::Redo(1), 0, vec![1]), "no such redo log");
+        assert!(!check(Patched::Redo(0), u64::MAX, vec![1]));
+    }
+}

@@ -1,0 +1,235 @@
+//! Made-up clones put together: whole, interrupted at every step, and refused when anything about them is wrong.
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+use std::cell::Cell;
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use xb_clone::{CloneInfo, Error, assemble, is_assembled, remove_parts};
+use xb_reader::TargetDir;
+use xb_testkit::clone::{MadeClone, PAGE, content};
+use xb_testkit::daemon::Scratch;
+
+/// Puts a clone together, and ends it before the change of this number.
+fn run(dir: &Path, changes: usize) -> Result<CloneInfo, Error> {
+    let target = TargetDir::open_kept(dir).unwrap();
+    let left = Cell::new(changes);
+    assemble(&target, false, &|| match left.get().checked_sub(1) {
+        Some(less) => {
+            left.set(less);
+            false
+        }
+        None => true,
+    })
+}
+
+fn finished(dir: &Path, clone: &MadeClone) {
+    let target = TargetDir::open_kept(dir).unwrap();
+    assert!(is_assembled(&target).unwrap());
+    remove_parts(&target).unwrap();
+    remove_parts(&target).unwrap();
+    clone.assert_is_in(dir);
+}
+
+#[test]
+fn a_clone_is_put_together() {
+    for is_encrypted in [false, true] {
+        let (clone, scratch) = (MadeClone::new(is_encrypted), Scratch::new());
+        clone.extract(scratch.path());
+        let done = run(scratch.path(), usize::MAX).unwrap();
+        assert_eq!(
+            done.moved().unwrap(),
+            [
+                ("/far/away/shop/moved.ibd".to_owned(), "shop/moved.ibd".to_owned()),
+                ("/far/away/general.ibd".to_owned(), "general.ibd".to_owned()),
+            ]
+        );
+        assert_eq!(done.empty_tables, ["shop.gone (MyISAM)"]);
+        assert_eq!(done.is_encrypted(), is_encrypted);
+        finished(scratch.path(), &clone);
+    }
+}
+
+/// Ended before each change in turn, and each time continued from where it ended.
+#[test]
+fn one_that_was_ended_at_any_step_is_continued() {
+    let clone = MadeClone::new(true);
+    let mut steps = 0;
+    loop {
+        let scratch = Scratch::new();
+        clone.extract(scratch.path());
+        match run(scratch.path(), steps) {
+            Ok(_) => break,
+            Err(error) => assert!(matches!(error, Error::Cancelled), "{error}"),
+        }
+        // No server would find a redo log.
+        assert!(!scratch.path().join("#innodb_redo").exists(), "step {steps}");
+        // A page of which only a part was written.
+        for name in ["shop/plain.ibd", "shop/first.ibd", "shop/second.ibd"] {
+            let path = scratch.path().join(name);
+            let mut bytes = std::fs::read(&path).unwrap();
+            let is_begun = scratch.path().join("xb_clone.redo").exists();
+            if is_begun && name != "shop/plain.ibd" {
+                bytes[PAGE / 2..PAGE].fill(0xee);
+                std::fs::write(path, bytes).unwrap();
+            }
+        }
+        let again = run(scratch.path(), steps / 2);
+        assert!(again.is_err_and(|error| matches!(error, Error::Cancelled)));
+        run(scratch.path(), usize::MAX).unwrap();
+        finished(scratch.path(), &clone);
+        steps += 1;
+    }
+    assert!(steps > 25, "{steps}");
+}
+
+#[test]
+fn a_clone_that_was_put_together_is_not_changed() {
+    let (clone, scratch) = (MadeClone::new(true), Scratch::new());
+    clone.extract(scratch.path());
+    run(scratch.path(), usize::MAX).unwrap();
+    // As a server that has started on it.
+    std::fs::write(scratch.path().join("shop/plain.ibd"), "newer").unwrap();
+    let before = content(scratch.path());
+    run(scratch.path(), 0).unwrap();
+    assert!(content(scratch.path()) == before);
+}
+
+/// A directory below a scratch directory.
+fn inner(scratch: &Scratch) -> std::path::PathBuf {
+    let dir = scratch.join("in/dir");
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Refused, and not one byte is changed.
+fn refused(clone: &MadeClone, what: &str) -> String {
+    let scratch = Scratch::new();
+    let dir = inner(&scratch);
+    clone.extract(&dir);
+    let before = content(scratch.path());
+    let error = run(&dir, usize::MAX).expect_err(what);
+    assert!(matches!(error, Error::Damaged(_) | Error::Refused(_) | Error::Target(_)), "{error}");
+    assert!(content(scratch.path()) == before, "{what}: {error}");
+    error.to_string()
+}
+
+#[test]
+fn damage_is_refused_before_a_byte_is_written() {
+    let sound = MadeClone::new(true);
+    let mut clone = sound.clone();
+    clone.info["patches"] = json!(sound.patches.len() + 1);
+    assert!(refused(&clone, "a patch is missing").contains("8 of 9 patches"), "count");
+    let mut clone = sound.clone();
+    drop(clone.patches.remove(0));
+    let _ = refused(&clone, "another patch is missing");
+    let mut clone = sound.clone();
+    clone.files[4].1.truncate(100);
+    clone.patches.retain(|(is_redo, index, ..)| *is_redo || *index != 4);
+    clone.info["patches"] = json!(clone.patches.len());
+    let _ = refused(&clone, "a first page is cut");
+    // The second table's first page is in no patch.
+    let mut clone = sound.clone();
+    clone.files[5].1[9000] ^= 1;
+    assert!(refused(&clone, "a first page is damaged").contains("first page"));
+    let mut clone = sound.clone();
+    clone.files[5].1.extend([0; PAGE]);
+    let _ = refused(&clone, "a file is too long");
+    // Longer by what a redo log may have behind its end, and by one byte more.
+    let mut clone = sound.clone();
+    clone.patches[5].2 = 65536 - 6000 + 513;
+    let _ = refused(&clone, "the redo log is too long");
+    let mut clone = sound.clone();
+    clone.patches.retain(|(is_redo, index, offset, _)| !(*is_redo && *index == 0 && *offset == 0));
+    clone.info["patches"] = json!(clone.patches.len());
+    assert!(refused(&clone, "the redo log has no head").contains("head of the redo log"));
+}
+
+#[test]
+fn no_link_is_followed() {
+    let clone = MadeClone::new(false);
+    for (name, is_dir) in [
+        ("ibdata1", false),
+        ("shop/plain.ibd", false),
+        ("shop", true),
+        ("xb_clone.patches", false),
+        ("xb_clone.json", false),
+        ("xb_clone.outside", true),
+        ("xb_clone.redo", true),
+        ("xb_clone.heads", false),
+        ("xb_clone.heads.new", false),
+        ("#clone", true),
+        ("mysql", true),
+        ("backup-my.cnf", false),
+        ("general.ibd", false),
+    ] {
+        let (scratch, outside) = (Scratch::new(), Scratch::new());
+        clone.extract(scratch.path());
+        let (place, other) = (scratch.path().join(name), outside.path().join("theirs"));
+        match (place.exists(), is_dir) {
+            (true, _) => std::fs::rename(&place, &other).unwrap(),
+            (false, true) => std::fs::create_dir(&other).unwrap(),
+            (false, false) => std::fs::write(&other, "theirs").unwrap(),
+        }
+        std::os::unix::fs::symlink(&other, &place).unwrap();
+        let before = content(outside.path());
+        let done = run(scratch.path(), usize::MAX);
+        // A link where only a new file goes is replaced, never followed.
+        assert!(done.is_err() || name == "xb_clone.heads.new", "{name}");
+        assert!(content(outside.path()) == before, "{name}");
+    }
+}
+
+/// Every value in the description, by its path.
+fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            map.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), all))
+        }
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(n, value)| places(value, &format!("{at}/{n}"), all));
+        }
+        _ => all.push(at.to_owned()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    /// Whatever is said and sent: nothing outside of the directory is touched, and what is not refused is within what
+    /// was said.
+    #[test]
+    fn nothing_is_written_outside(
+        at: prop::sample::Index,
+        value in prop_oneof![
+            Just(json!("../x")), Just(json!("/x")), Just(json!("")), Just(json!("a//b")),
+            Just(json!("shop/plain.ibd")), Just(json!("xb_clone.json")), Just(json!("mysql")),
+            Just(json!("#innodb_redo/#ib_redo0")), Just(json!(u64::MAX)), Just(json!(0)),
+            Just(json!(1)), Just(json!(1 << 24)), Just(json!(-1)), Just(Value::Null),
+        ],
+        patch: Option<(prop::sample::Index, u32, u64)>,
+    ) {
+        let mut clone = MadeClone::new(true);
+        let mut all = Vec::new();
+        places(&clone.info, "", &mut all);
+        let place: &String = at.get(&all);
+        *clone.info.pointer_mut(place).unwrap() = value;
+        if let Some((which, index, offset)) = patch {
+            let number = which.index(clone.patches.len());
+            (clone.patches[number].1, clone.patches[number].2) = (index % 20, offset);
+        }
+        let scratch = Scratch::new();
+        let dir = inner(&scratch);
+        clone.extract(&dir);
+        std::fs::write(scratch.path().join("in/x"), "theirs").unwrap();
+        let before = content(scratch.path());
+        let outcome = run(&dir, usize::MAX);
+        let after = content(scratch.path());
+        let is_inside = |name: &&String| name.starts_with("in/dir/");
+        prop_assert!(after.keys().filter(|name| !is_inside(name)).eq(["in/x"]));
+        if outcome.is_err() {
+            prop_assert!(after == before);
+        }
+    }
+}

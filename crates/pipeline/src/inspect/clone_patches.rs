@@ -1,0 +1,197 @@
+//! The patches of a clone of MySQL: which pages of its files they replace, and whether they are intact themselves.
+//!
+//! A server wrote to the files while they were read, so that a page of them may be torn: it is damaged only if no
+//! patch replaces it. Patches name a file by its index, which is its place in the stream.
+
+use std::collections::HashSet;
+
+use xb_pages::{BadPage, Fault, is_intact_page};
+use xb_reader::RelPath;
+
+use super::bad_page::BadPageOf;
+
+/// Names of the files that only a clone has (`docs/spec/clone.md`). The first of them begins the stream.
+const README: &[u8] = b"xb_clone.README";
+const PATCHES: &[u8] = b"xb_clone.patches";
+const INFO: &[u8] = b"xb_clone.json";
+/// Length of the first bytes, and of the head of a record.
+const MAGIC: usize = 8;
+const HEAD: usize = 17;
+const PAGE: u8 = 1;
+const REDO: u8 = 2;
+const END: u8 = 3;
+/// Longest page, in bytes.
+const MAX_PAGE: u64 = 64 << 10;
+/// Most faults of the patches that are kept.
+const MAX_BAD: usize = 1000;
+
+/// The patches of a clone, while its stream arrives.
+#[derive(Debug)]
+pub(super) struct ClonePatches {
+    /// Files in the order in which they came.
+    files: Vec<RelPath>,
+    /// Places of bad pages that no patch has replaced so far: index of the file and offset.
+    pending: Option<HashSet<(usize, u64)>>,
+    /// Places that one did.
+    replaced: HashSet<(usize, u64)>,
+    /// Patches that are not intact.
+    bad: Vec<BadPageOf>,
+    /// Bytes of the current head or page.
+    held: Vec<u8>,
+    /// Bytes of the file before them.
+    before: u64,
+    part: Part,
+}
+
+/// What comes next in the file of patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Magic,
+    Head,
+    Page {
+        file: usize,
+        offset: u64,
+        len: u64,
+    },
+    /// Bytes that are not looked at.
+    Rest(u64),
+    Over,
+}
+
+impl ClonePatches {
+    /// Begins if this is the first file of a clone.
+    pub(super) fn of_first(path: &RelPath) -> Option<Self> {
+        (path.as_bytes() == README).then(|| Self {
+            files: Vec::new(),
+            pending: None,
+            replaced: HashSet::new(),
+            bad: Vec::new(),
+            held: Vec::new(),
+            before: 0,
+            part: Part::Magic,
+        })
+    }
+
+    /// Takes the name of the next file of the stream.
+    pub(super) fn file(&mut self, path: &RelPath) {
+        if ![README, PATCHES, INFO].contains(&path.as_bytes()) {
+            self.files.push(path.clone());
+        }
+    }
+
+    /// Whether this is the file of patches.
+    pub(super) fn is_patches(path: &RelPath) -> bool {
+        path.as_bytes() == PATCHES
+    }
+
+    /// Takes the next bytes of the file of patches. `bad`: the bad pages of the files before it.
+    pub(super) fn feed<'b>(&mut self, mut bytes: &[u8], bad: impl Iterator<Item = &'b BadPageOf>) {
+        if self.pending.is_none() {
+            self.pending = Some(bad.filter_map(|bad| self.place(bad)).collect());
+        }
+        while !bytes.is_empty() {
+            let want = match self.part {
+                Part::Magic => MAGIC as u64,
+                Part::Head => HEAD as u64,
+                Part::Page { len, .. } => len,
+                Part::Rest(len) => {
+                    let len = len.min(bytes.len() as u64);
+                    bytes = self.skip(bytes, len);
+                    continue;
+                }
+                Part::Over => return self.broken(Fault::Cut { len: 0 }),
+            };
+            let missing = usize::try_from(want).unwrap_or(usize::MAX) - self.held.len();
+            let (now, later) = bytes.split_at(missing.min(bytes.len()));
+            self.held.extend_from_slice(now);
+            bytes = later;
+            if self.held.len() as u64 == want {
+                let held = std::mem::take(&mut self.held);
+                self.part = self.next(&held);
+                self.before += want;
+            }
+        }
+    }
+
+    fn skip<'b>(&mut self, bytes: &'b [u8], len: u64) -> &'b [u8] {
+        if let Part::Rest(left) = self.part {
+            self.part = if left == len { Part::Head } else { Part::Rest(left - len) };
+        }
+        self.before += len;
+        bytes.get(usize::try_from(len).unwrap_or(usize::MAX)..).unwrap_or_default()
+    }
+
+    /// Takes a whole part, and says what follows it.
+    fn next(&mut self, held: &[u8]) -> Part {
+        match self.part {
+            Part::Page { file, offset, len } => {
+                self.page(file, offset, len, held);
+                return Part::Head;
+            }
+            Part::Head => {}
+            _ => return Part::Head,
+        }
+        let u32_at = |at: usize| {
+            let bytes = held.get(at..).and_then(<[u8]>::first_chunk::<4>);
+            u32::from_le_bytes(bytes.copied().unwrap_or_default())
+        };
+        let (low, high) = (u64::from(u32_at(5)), u64::from(u32_at(9)));
+        let (file, offset, len) = (u32_at(1), high << 32 | low, u64::from(u32_at(13)));
+        match held.first() {
+            Some(&PAGE) if (1..=MAX_PAGE).contains(&len) => {
+                Part::Page { file: usize::try_from(file).unwrap_or(usize::MAX), offset, len }
+            }
+            Some(&REDO) if len > 0 => Part::Rest(len),
+            Some(&END) => Part::Over,
+            _ => {
+                self.broken(Fault::Length { len: usize::try_from(len).unwrap_or(usize::MAX) });
+                Part::Over
+            }
+        }
+    }
+
+    fn page(&mut self, file: usize, offset: u64, len: u64, page: &[u8]) {
+        if self.pending.as_mut().is_some_and(|pending| pending.remove(&(file, offset))) {
+            self.replaced.insert((file, offset));
+        }
+        if let (false, Some(path)) = (is_intact_page(page), self.files.get(file))
+            && self.bad.len() < MAX_BAD
+        {
+            let fault = Fault::Checksum {
+                stored: page.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum)),
+                computed: 0,
+            };
+            let page = BadPage { page: offset / len, offset, fault, missing_since: None };
+            self.bad.push(BadPageOf { path: path.clone(), page });
+        }
+    }
+
+    fn broken(&mut self, fault: Fault) {
+        let path = RelPath::new(PATCHES).ok().filter(|_| self.bad.len() < MAX_BAD);
+        self.bad.extend(path.map(|path| BadPageOf {
+            path,
+            page: BadPage { page: 0, offset: self.before, fault, missing_since: None },
+        }));
+    }
+
+    /// The place of the patch that replaces a bad page.
+    fn place(&self, bad: &BadPageOf) -> Option<(usize, u64)> {
+        let file = self.files.iter().position(|path| *path == bad.path)?;
+        // How long a file is stands in its first page.
+        let is_length = matches!(bad.page.fault, Fault::Short { .. });
+        Some((file, if is_length { 0 } else { bad.page.offset }))
+    }
+
+    /// Whether a patch has replaced this page.
+    pub(super) fn has_replaced(&self, bad: &BadPageOf) -> bool {
+        self.place(bad).is_some_and(|place| self.replaced.contains(&place))
+    }
+
+    /// The patches that are not intact, and whether the file of patches came to its end.
+    pub(super) fn finish(&mut self) -> Vec<BadPageOf> {
+        if self.part != Part::Over {
+            self.broken(Fault::Cut { len: self.held.len() });
+        }
+        std::mem::take(&mut self.bad)
+    }
+}

@@ -1,0 +1,332 @@
+//! Clones of a real MySQL, stored, verified and restored: with every kind of table and page size, with files
+//! outside of the data directory while their owner runs, with keys, and with kills of the private server.
+//!
+//! Few systems have MySQL: `scripts/on-release sid mysql` runs these tests in a chroot. Elsewhere they
+//! do nothing, and say so.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use xb_clone::Settings;
+use xb_mysql::{Account, Client, Fingerprint, Target, Timeouts, Trust};
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::mysql::{MySql, is_installed};
+
+fn skipped() -> bool {
+    let missing = !is_installed();
+    if missing {
+        xb_testkit::skipped("this system has no MySQL; see scripts/on-release");
+    }
+    missing
+}
+
+const BASICS: &str = "INSTALL PLUGIN clone SONAME 'mysql_clone.so';
+    CREATE USER backup@'%' IDENTIFIED BY 'secret'; GRANT BACKUP_ADMIN, REFERENCES ON *.* TO backup@'%';
+    SET SESSION cte_max_recursion_depth=100000; CREATE DATABASE t; USE t;
+    CREATE TABLE plain (id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB, KEY(v(50)));
+    INSERT INTO plain WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n+1 FROM s WHERE n<3000) SELECT n, REPEAT(SHA2(n,256),2), REPEAT('b', 900) FROM s;
+    CREATE TABLE secret (id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB, KEY(v(50))) ENCRYPTION='Y'; INSERT INTO secret SELECT * FROM plain;
+    CREATE TABLESPACE g2 ADD DATAFILE 'g2.ibd' ENCRYPTION='Y'; CREATE TABLE secret2 (id INT PRIMARY KEY, v TEXT) TABLESPACE g2 ENCRYPTION='Y'; INSERT INTO secret2 SELECT id, v FROM plain;
+    CREATE TABLE moved (id INT AUTO_INCREMENT PRIMARY KEY, v INT);";
+
+const LOAD: &str = "INSERT INTO t.moved (v) VALUES (3); UPDATE t.plain SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1;
+    UPDATE t.secret SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1; UPDATE t.secret2 SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1;";
+
+struct Donor {
+    server: MySql,
+    port: u16,
+}
+
+impl Donor {
+    fn start(options: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port_option = format!("--port={port}");
+        let all = [
+            "--skip-networking=OFF",
+            "--bind-address=127.0.0.1",
+            &port_option,
+            "--log-bin=binlog",
+            "--gtid-mode=ON",
+            "--enforce-gtid-consistency=ON",
+        ];
+        let server = MySql::start_with(&[&all[..], options].concat());
+        server.sql(BASICS);
+        Self { server, port }
+    }
+
+    /// A clone, taken while a client writes.
+    fn clone_under_load(&self) -> Vec<u8> {
+        let tcp = |trust| Target::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: self.port,
+            trust,
+            certificate: None,
+        };
+        let account = Account {
+            user: b"backup".to_vec(),
+            password: b"secret".to_vec().into(),
+            database: Vec::new(),
+        };
+        // The fingerprint, as a first connection to another one is told it.
+        let timeouts = Timeouts { login: std::time::Duration::from_secs(30), reply: None };
+        let wrong = tcp(Trust::Fingerprint(Fingerprint([7; 32])));
+        let told = Client::connect(&wrong, &account, timeouts).unwrap_err().to_string();
+        let hex: String = told
+            .split(|c: char| !c.is_ascii_hexdigit())
+            .find(|word| word.len() == 64 && !word.starts_with("0707"))
+            .unwrap()
+            .to_owned();
+        let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let print = std::array::from_fn(|n| digit(2 * n));
+        let target = tcp(Trust::Fingerprint(Fingerprint(print)));
+        let mut settings = Settings::default();
+        (settings.is_sealed, settings.allow_empty_tables) = (true, true);
+        let stop = Scratch::new();
+        let flag = stop.join("stop");
+        std::thread::scope(|threads| {
+            let load = threads.spawn(|| {
+                while !flag.exists() {
+                    self.server.sql(LOAD);
+                }
+            });
+            let received = xb_clone::receive(&target, &account, &settings, Vec::new());
+            std::fs::write(&flag, "").unwrap();
+            load.join().unwrap();
+            received.unwrap().1
+        })
+    }
+}
+
+struct Site {
+    folder: Scratch,
+}
+
+impl Site {
+    fn of(stream: Vec<u8>) -> Self {
+        let site = Self { folder: Scratch::new() };
+        let _ = site.run(&["put", &site.url()]).stdin_bytes(stream).run().expect(0);
+        site
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}/a", self.folder.join("root").display())
+    }
+
+    fn run(&self, args: &[&str]) -> Cmd {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).env("HOME", self.folder.join("home"))
+    }
+
+    fn command(&self, target: &Path, options: &[&str]) -> Cmd {
+        let target = format!("--target-dir={}", target.display());
+        self.run(&[&["restore", &self.url(), &target], options].concat())
+    }
+
+    fn restore(&self, target: &Path, options: &[&str]) -> Ran {
+        self.command(target, options).run()
+    }
+
+    /// Options that give the private server a keyring of its own.
+    fn keyring(&self) -> Vec<String> {
+        let place = self.folder.join("keyring");
+        std::fs::create_dir_all(&place).unwrap();
+        let [manifest, settings] =
+            ["mysqld.my", "component_keyring_file.cnf"].map(|name| self.folder.join(name));
+        std::fs::write(&manifest, "{\"components\": \"file://component_keyring_file\"}").unwrap();
+        let text = format!("{{\"path\": \"{}/keys\", \"read_only\": false}}", place.display());
+        std::fs::write(&settings, text).unwrap();
+        vec![
+            format!("--datadir-file={}", manifest.display()),
+            format!("--datadir-file={}", settings.display()),
+            format!("--mysqld-writes={}", place.display()),
+        ]
+    }
+}
+
+fn gtids(server: &MySql) -> String {
+    server.sql("SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')").trim().to_owned()
+}
+
+/// Compares every table with those of the donor, once the donor's later transactions are applied.
+fn same_as_donor(copy: &MySql, donor: &Donor, tables: &str) {
+    let from = gtids(copy);
+    let logs = donor.server.sql("SHOW BINARY LOGS");
+    let logs = logs.lines().map(|line| {
+        donor.server.datadir().join(line.split('\t').next().unwrap()).display().to_string()
+    });
+    let sql = Command::new("/usr/bin/mysqlbinlog")
+        .args(["--no-defaults", &format!("--exclude-gtids={from}")])
+        .args(logs)
+        .output()
+        .unwrap();
+    assert!(sql.status.success());
+    let scratch = Scratch::new();
+    let file = scratch.join("replay.sql");
+    std::fs::write(&file, sql.stdout).unwrap();
+    let replayed = Command::new("/usr/bin/mysql")
+        .args(["--no-defaults", "--user=root"])
+        .arg(format!("--socket={}", copy.socket().display()))
+        .stdin(std::fs::File::open(&file).unwrap())
+        .output()
+        .unwrap();
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    let checked = copy.sql(&format!("CHECK TABLE {tables}"));
+    assert!(checked.lines().all(|line| line.ends_with("OK")), "{checked}");
+    let sums = format!("CHECKSUM TABLE {tables}");
+    assert_eq!(copy.sql(&sums), donor.server.sql(&sums));
+}
+
+const OWN: [&str; 3] = ["--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON"];
+const ENCRYPTED: &str = "t.plain, t.secret, t.secret2, t.moved";
+
+#[test]
+fn clones_with_keys_are_prepared_for_another_keyring_in_every_page_size() {
+    if skipped() {
+        return;
+    }
+    for page in ["4k", "8k", "16k", "32k", "64k"] {
+        let size = format!("--innodb-page-size={page}");
+        let donor = Donor::start(&[&size]);
+        donor.server.sql(
+            "SET GLOBAL innodb_redo_log_encrypt = ON; SET GLOBAL innodb_undo_log_encrypt = ON",
+        );
+        let site = Site::of(donor.clone_under_load());
+        let verified = site.run(&["verify", &site.url(), "--level=pages"]).run().expect(0);
+        assert!(verified.stdout_text().contains("0 damaged"), "{}", verified.stdout_text());
+        let (target, keyring) = (site.folder.join("t"), site.keyring());
+        let options: Vec<&str> =
+            keyring.iter().map(String::as_str).chain(["--prepare", "--json"]).collect();
+        let ran = site.restore(&target, &options).expect(0);
+        let event = ran.stderr_text();
+        let event = event.lines().find(|line| line.contains("\"event\":\"clone\"")).unwrap();
+        let event: serde_json::Value = serde_json::from_str(event).unwrap();
+        let noted = std::fs::read_to_string(target.join("xtrabackup_binlog_info")).unwrap();
+        let words: Vec<&str> = noted.trim_end().split('\t').collect();
+        assert_eq!(event["binlog"]["file"], words[0], "{noted}");
+        assert_eq!(event["gtids"], words[2], "{noted}");
+        assert!(
+            words[0].starts_with("binlog.0") && words[1].parse::<u64>().unwrap() > 150,
+            "{noted}"
+        );
+        // The position is that of the transaction after the last one in the data.
+        let show = format!("SHOW BINLOG EVENTS IN '{}' FROM {} LIMIT 1", words[0], words[1]);
+        assert!(donor.server.sql(&show).lines().count() <= 1);
+        assert!(!target.join("auto.cnf").exists() && !target.join("ca.pem").exists());
+        let copy = MySql::start_on(&target, &[&OWN[..], &[&size]].concat());
+        assert_eq!(gtids(&copy), words[2]);
+        same_as_donor(&copy, &donor, ENCRYPTED);
+    }
+}
+
+#[test]
+fn keys_under_the_constant_are_refused_without_a_word() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let site = Site::of(donor.clone_under_load());
+    // A server without a keyring.
+    let ran = site.restore(&site.folder.join("t"), &["--prepare"]).expect_failure();
+    assert!(ran.stderr_text().contains("keyring"), "{}", ran.stderr_text());
+    let target = site.folder.join("u");
+    let _ = site.restore(&target, &["--allow-exposed-keys"]).expect(0);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&target.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o700);
+    for file in ["mysqld.my", "component_keyring_file.cnf"] {
+        let _ = site.keyring();
+        std::fs::copy(site.folder.join(file), target.join(file)).unwrap();
+    }
+    let copy = MySql::start_on(&target, &OWN);
+    same_as_donor(&copy, &donor, ENCRYPTED);
+}
+
+/// What a process has open below a folder.
+fn open_files(below: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(files) = std::fs::read_dir(process.path().join("fd")) else { continue };
+        let links = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        found.extend(links.filter(|link| link.starts_with(below)));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn tables_from_outside_come_inside_and_the_donors_files_are_left_alone() {
+    if skipped() {
+        return;
+    }
+    let outside = Scratch::new();
+    let far = outside.dir("far");
+    let donor = Donor::start(&[&format!("--innodb-directories={}", far.display())]);
+    let dir = far.display();
+    donor.server.sql(&format!(
+        "DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2;
+         CREATE TABLE t.secret (id INT PRIMARY KEY, v VARCHAR(600)) DATA DIRECTORY='{dir}'; INSERT INTO t.secret SELECT id, v FROM t.plain;
+         CREATE TABLESPACE g3 ADD DATAFILE '{dir}/g3.ibd'; CREATE TABLE t.secret2 (id INT PRIMARY KEY, v TEXT) TABLESPACE g3; INSERT INTO t.secret2 SELECT id, v FROM t.plain;
+         CREATE TABLE t.parts (id INT PRIMARY KEY, v TEXT) PARTITION BY HASH(id) (PARTITION a DATA DIRECTORY='{dir}', PARTITION b); INSERT INTO t.parts SELECT id, v FROM t.plain;
+         CREATE UNDO TABLESPACE u3 ADD DATAFILE '{dir}/u3.ibu';
+         CREATE TABLE t.gone (id INT) ENGINE=MyISAM; INSERT INTO t.gone VALUES (1);"
+    ));
+    let tables = "t.plain, t.secret, t.secret2, t.parts, t.moved";
+    let site = Site::of(donor.clone_under_load());
+    let before = open_files(&far);
+    let verified = site.run(&["verify", &site.url(), "--level=restore"]).run().expect(0);
+    assert!(verified.stdout_text().contains("restore"), "{}", verified.stdout_text());
+    let target = site.folder.join("t");
+    let ran = site.restore(&target, &["--prepare"]).expect(0);
+    for words in ["g3.ibd in it now", "t/secret.ibd in it now", "t.gone (MyISAM)"] {
+        assert!(ran.stderr_text().contains(words), "{words}: {}", ran.stderr_text());
+    }
+    let copy = MySql::start_on(&target, &OWN);
+    let sums = |server: &MySql| server.sql(&format!("CHECKSUM TABLE {tables}"));
+    let _ = (sums(&copy), sums(&donor.server));
+    // All tables are open in both: those outside only once, by their owner.
+    let after = open_files(&far);
+    let twice = after.windows(2).any(|pair| pair[0] == pair[1]);
+    assert!(!after.is_empty() && !twice, "{before:?} {after:?}");
+    assert!(open_files(&target).iter().any(|file| file.ends_with("t/secret.ibd")));
+    same_as_donor(&copy, &donor, tables);
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM t.gone"), "0\n");
+    assert_eq!(donor.server.sql("SELECT COUNT(*) FROM t.gone"), "1\n");
+}
+
+#[test]
+fn what_a_killed_private_start_leaves_is_not_used() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    donor.server.sql("DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2; CREATE TABLE t.secret LIKE t.plain; CREATE TABLE t.secret2 LIKE t.plain");
+    let site = Site::of(donor.clone_under_load());
+    let target = site.folder.join("t");
+    let mut running = site.command(&target, &["--prepare"]).spawn();
+    running.until("the private server works", || target.join("#innodb_temp").exists());
+    running.kill_9();
+    drop(running.wait());
+    let ran = site.restore(&target, &["--prepare"]).expect_failure();
+    assert!(
+        ran.stderr_text().contains("cannot always recover a clone twice"),
+        "{}",
+        ran.stderr_text()
+    );
+    std::fs::remove_dir_all(&target).unwrap();
+    // As soon as the redo log is there, before the server starts or soon after.
+    let mut running = site.command(&target, &["--prepare"]).spawn();
+    running.until("the clone is put together", || target.join("#innodb_redo").exists());
+    running.kill_9();
+    drop(running.wait());
+    let mut ran = site.restore(&target, &["--prepare"]);
+    if ran.code() != 0 {
+        assert!(ran.stderr_text().contains("cannot always recover"), "{}", ran.stderr_text());
+        std::fs::remove_dir_all(&target).unwrap();
+        ran = site.restore(&target, &["--prepare"]).expect(0);
+    }
+    assert!(ran.stderr_text().contains("the data is at binlog.0"), "{}", ran.stderr_text());
+    assert!(!target.join(".xb-partial").exists());
+    let copy = MySql::start_on(&target, &OWN);
+    same_as_donor(&copy, &donor, "t.plain, t.moved");
+}
