@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use xb_pages::FirstPage;
+use xb_pages::SpaceHead;
 
 use crate::delta::DeltaReader;
 use crate::links::{Link, is_checkpoints};
@@ -169,7 +169,7 @@ fn deltas(link: &Link) -> Result<BTreeMap<u32, Delta>, Unfit> {
 #[derive(Debug)]
 struct Copy {
     path: PathBuf,
-    first: FirstPage,
+    first: SpaceHead,
     /// The increments that came before it or have it.
     links: usize,
 }
@@ -198,7 +198,7 @@ fn copies(
             if !head.is_empty() && head.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            let Some(first) = read.ok().and_then(|_| FirstPage::of_head(&head)) else {
+            let Some(first) = read.ok().and_then(|_| SpaceHead::of_head(&head)) else {
                 let shown = file.display();
                 return Err(Unfit(format!("the first page of {shown} is of no known kind")));
             };
@@ -222,7 +222,7 @@ fn space_of(
     let shown = named.name.display();
     let page_size = named.meta.page_size;
     let mut newest: Option<u64> = None;
-    let mut grown = |first: &FirstPage| {
+    let mut grown = |first: &SpaceHead| {
         if first.space != number || first.page_size != page_size {
             return Err(Unfit(format!("the first page of {shown} is of another tablespace")));
         }
@@ -269,7 +269,7 @@ fn space_of(
 
 /// The first page of a tablespace, if the delta has it, and whether it has all pages that are made with the
 /// tablespace. They come first.
-fn first_pages(delta: &Delta) -> Result<(Option<FirstPage>, bool), Unfit> {
+fn first_pages(delta: &Delta) -> Result<(Option<SpaceHead>, bool), Unfit> {
     let shown = delta.path.display();
     let unreadable = |error: &dyn std::fmt::Display| Unfit(format!("{shown}: {error}"));
     let file = File::open(&delta.path).map_err(|error| unreadable(&error))?;
@@ -278,7 +278,7 @@ fn first_pages(delta: &Delta) -> Result<(Option<FirstPage>, bool), Unfit> {
     for expected in 0..MADE_PAGES {
         match reader.next_page().map_err(|error| unreadable(&error))? {
             Some((0, page)) => {
-                let of_head = FirstPage::of_head(page);
+                let of_head = SpaceHead::of_head(page);
                 let of_head =
                     of_head.ok_or_else(|| unreadable(&"its first page is of no known kind"));
                 first = Some(of_head?);

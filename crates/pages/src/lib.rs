@@ -53,7 +53,7 @@ pub use first_page::{FirstPage, is_intact_page};
 pub use format::{Format, Kind, MAX_PAGE};
 pub use page::{BadPage, Fault};
 pub use redo::{REDO_HEAD, RedoHeader, RedoStart};
-pub use space::FirstPage;
+pub use space::SpaceHead;
 pub use table_file::{TableFileChecked, TableFileChecker, TableFileName, TablePart};
 pub use table_head::{AriaPages, HeadFault, TABLE_HEAD, TableEngine, TableHead};
 pub use tablespace::{FileChecked, PageChecker, PageCounts, SystemFile};

@@ -115,7 +115,7 @@ impl PageMap {
 
 /// What the first page of a tablespace says about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstPage {
+pub struct SpaceHead {
     /// Number of the tablespace.
     pub space: u32,
     /// Its length in pages; of the system tablespace, that of all its files.
@@ -124,7 +124,7 @@ pub struct FirstPage {
     pub page_size: usize,
 }
 
-impl FirstPage {
+impl SpaceHead {
     /// Reads the first bytes of a tablespace, at least 100. `None` if they are of another kind of page.
     #[must_use]
     pub fn of_head(head: &[u8]) -> Option<Self> {
