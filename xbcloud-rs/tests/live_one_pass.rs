@@ -190,7 +190,7 @@ fn a_page_that_was_flushed_behind_its_copy_is_in_the_chain() {
     assert_eq!(middle["source"]["from_lsn"], full["source"]["redo_start_lsn"]);
 
     let rows = |name: &str, way: &str| {
-        let target = scratch.join(&format!("{name}{way}"));
+        let target = scratch.join(format!("{name}{way}"));
         let way = format!("--prepare-chain={way}");
         let ran = xbcloud(&store, "restore", name, &["--prepare", &way]);
         let told = ran.arg("--target-dir").arg(&target).run().expect(0).stderr_text();

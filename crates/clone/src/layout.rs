@@ -201,7 +201,7 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<Place, Error
     };
     let is_reserved = |name: &&str| target.as_bytes().starts_with(name.as_bytes());
     // The server's own folders, such as `#innodb_redo`, come with no clone.
-    if target.as_bytes().starts_with(b"#") || RESERVED.iter().any(|name| is_reserved(name)) {
+    if target.as_bytes().starts_with(b"#") || RESERVED.iter().any(is_reserved) {
         return bad("has a name that is not a table's");
     }
     if !is_stored_so || !is_plain(&file.path, &stored) {

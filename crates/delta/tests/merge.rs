@@ -273,6 +273,9 @@ fn simple(scratch: &Path) -> Vec<PathBuf> {
     increments
 }
 
+/// Changes a full backup and the last increment on it.
+type Damage<'a> = &'a dyn Fn(&Path, &Path);
+
 /// What became of a chain after `damage`, which gets its directory and the last increment.
 fn unfit(damage: impl Fn(&Path, &Path)) -> String {
     let scratch = tempfile::tempdir().unwrap();
@@ -291,7 +294,7 @@ fn what_is_not_known_to_be_right_is_not_merged() {
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
     };
-    let cases: [(&str, &dyn Fn(&Path, &Path)); 13] = [
+    let cases: [(&str, Damage<'_>); 13] = [
         // The rule: an increment begins where the redo log of its base begins, or before.
         ("begins at LSN 201", &|_, last| {
             text(last.join("xtrabackup_checkpoints"), "from_lsn = 200", "from_lsn = 201");
