@@ -199,11 +199,21 @@ fn pages_are_read_through_the_patches() {
     torn.info["patches"] = serde_json::json!(torn.patches.len());
     let mut damaged = whole.clone();
     damaged.patches[3].3[5000] ^= 1;
+    // Recovery writes a page that is missing, if it starts before the page was in use.
+    let [mut written, mut lost] = [MadeClone::new(false), MadeClone::new(false)];
+    written.miss_a_page(0x1_0000);
+    lost.miss_a_page(0x1_0180);
+    let mut unusable = whole.clone();
+    let head = |patch: &&mut (bool, u32, u64, Vec<u8>)| (patch.0, patch.1, patch.2) == (true, 0, 0);
+    unusable.patches.iter_mut().find(head).unwrap().3[600] ^= 1;
     let site = Site::new(true);
     for (name, clone, place) in [
         ("a", whole, None),
         ("b", torn, Some("shop/plain.ibd at 32768: page 2")),
         ("c", damaged, Some("xb_clone.outside/6 at 16384: page 1")),
+        ("d", written, None),
+        ("e", lost, Some("shop/plain.ibd at 65536: page 4")),
+        ("f", unusable, Some("no intact checkpoint")),
     ] {
         let url = site.url().replace("/a", &format!("/p{name}"));
         let _ = site.run(&["put", &url]).stdin_bytes(clone.stream()).run().expect(0);

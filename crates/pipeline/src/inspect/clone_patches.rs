@@ -5,10 +5,11 @@
 
 use std::collections::HashSet;
 
-use xb_pages::{BadPage, Fault, is_intact_page};
+use xb_pages::{BadPage, Fault, RedoStart, is_intact_page};
 use xb_reader::RelPath;
 
 use super::bad_page::BadPageOf;
+use super::redo::RedoFound;
 
 /// Names of the files that only a clone has (`docs/spec/clone.md`). The first of them begins the stream.
 const README: &[u8] = b"xb_clone.README";
@@ -36,6 +37,10 @@ pub(super) struct ClonePatches {
     replaced: HashSet<(usize, u64)>,
     /// Patches that are not intact.
     bad: Vec<BadPageOf>,
+    /// Where recovery starts, as the head of the redo log states it.
+    start: Option<RedoStart>,
+    /// Bytes of the redo log, without those of its head.
+    redo_len: u64,
     /// Bytes of the current head or page.
     held: Vec<u8>,
     /// Bytes of the file before them.
@@ -53,6 +58,8 @@ enum Part {
         offset: u64,
         len: u64,
     },
+    /// The beginning of the redo log.
+    RedoHead(u64),
     /// Bytes that are not looked at.
     Rest(u64),
     Over,
@@ -66,6 +73,8 @@ impl ClonePatches {
             pending: None,
             replaced: HashSet::new(),
             bad: Vec::new(),
+            start: None,
+            redo_len: 0,
             held: Vec::new(),
             before: 0,
             part: Part::Magic,
@@ -93,7 +102,7 @@ impl ClonePatches {
             let want = match self.part {
                 Part::Magic => MAGIC as u64,
                 Part::Head => HEAD as u64,
-                Part::Page { len, .. } => len,
+                Part::Page { len, .. } | Part::RedoHead(len) => len,
                 Part::Rest(len) => {
                     let len = len.min(bytes.len() as u64);
                     bytes = self.skip(bytes, len);
@@ -128,6 +137,10 @@ impl ClonePatches {
                 self.page(file, offset, len, held);
                 return Part::Head;
             }
+            Part::RedoHead(_) => {
+                self.start = RedoStart::of_head(held);
+                return Part::Head;
+            }
             Part::Head => {}
             _ => return Part::Head,
         }
@@ -141,7 +154,13 @@ impl ClonePatches {
             Some(&PAGE) if (1..=MAX_PAGE).contains(&len) => {
                 Part::Page { file: usize::try_from(file).unwrap_or(usize::MAX), offset, len }
             }
-            Some(&REDO) if len > 0 => Part::Rest(len),
+            Some(&REDO) if (file, offset) == (0, 0) && (1..=MAX_PAGE).contains(&len) => {
+                Part::RedoHead(len)
+            }
+            Some(&REDO) if len > 0 => {
+                self.redo_len = self.redo_len.saturating_add(len);
+                Part::Rest(len)
+            }
             Some(&END) => Part::Over,
             _ => {
                 self.broken(Fault::Length { len: usize::try_from(len).unwrap_or(usize::MAX) });
@@ -185,6 +204,11 @@ impl ClonePatches {
     /// Whether a patch has replaced this page.
     pub(super) fn has_replaced(&self, bad: &BadPageOf) -> bool {
         self.place(bad).is_some_and(|place| self.replaced.contains(&place))
+    }
+
+    /// The redo log that is among the patches.
+    pub(super) fn redo(&self) -> Option<(RelPath, RedoFound)> {
+        Some((RelPath::new(PATCHES).ok()?, RedoFound::of_clone(self.start, self.redo_len)))
     }
 
     /// The patches that are not intact, and whether the file of patches came to its end.

@@ -151,6 +151,7 @@ impl Evidence {
         self.found.counts.good += replaced;
         self.missing.retain(|bad| !patches.has_replaced(bad));
         self.unpatched = Some(Vec::new());
+        self.redo.extend(patches.redo().filter(|_| is_first));
         rest.into_iter().for_each(|BadPageOf { path, page }| self.found.add(&path, page));
         for BadPageOf { path, page } in patches.finish().into_iter().filter(|_| is_first) {
             self.found.counts.damaged += 1;
@@ -193,15 +194,13 @@ impl Evidence {
     pub(super) fn judge(&self, described: &BTreeMap<String, Vec<u8>>) -> PagesFound {
         let mut found = self.found.clone();
         let checkpoints = checkpoints(described);
-        found.redo = bad_redo(
-            &self.redo,
-            checkpoints.is_some_and(is_unprepared),
-            checkpoints.and_then(last_lsn),
-        );
+        let end = checkpoints.and_then(last_lsn);
+        found.redo = bad_redo(&self.redo, checkpoints.is_some_and(is_unprepared), end);
+        let end = end.or_else(|| self.redo.iter().find_map(|(_, file)| file.end));
         let mut missing = self.missing.clone();
         missing.extend(self.short_system());
         for BadPageOf { path, page } in missing {
-            match self.verdict(&page, checkpoints.and_then(last_lsn)) {
+            match self.verdict(&page, end) {
                 Verdict::Lost => {
                     found.counts.damaged += 1;
                     let was_empty = matches!(page.fault, Fault::Empty | Fault::EmptyFixed);
@@ -222,8 +221,7 @@ impl Evidence {
         let starts = self.redo.iter().filter_map(|(_, file)| file.start);
         let Some(start) = starts.max_by_key(|start| start.checkpoint) else {
             // Without a redo log, nothing can write the page.
-            let has_redo = !self.redo.is_empty() || self.unpatched.is_some();
-            return if has_redo { Verdict::Doubtful } else { Verdict::Lost };
+            return if self.redo.is_empty() { Verdict::Lost } else { Verdict::Doubtful };
         };
         if page.missing_since.is_some_and(|since| since > start.checkpoint) {
             return Verdict::Recovered;

@@ -83,7 +83,7 @@ impl RedoFile {
             _ => None,
         };
         let copied_from = RedoHeader::of_head(&head).and_then(|header| header.copied_from());
-        RedoFound { start: RedoStart::of_head(&head), fault, len, copied_from }
+        RedoFound { start: RedoStart::of_head(&head), fault, len, copied_from, end: None }
     }
 }
 
@@ -95,9 +95,18 @@ pub(super) struct RedoFound {
     fault: Option<RedoFault>,
     len: u64,
     copied_from: Option<u64>,
+    /// Position at which the log ends, as far as the log itself shows it.
+    pub(super) end: Option<u64>,
 }
 
 impl RedoFound {
+    /// The redo log of a clone, which has `len` bytes from its checkpoint on.
+    pub(super) fn of_clone(start: Option<RedoStart>, len: u64) -> Self {
+        let fault = start.is_none().then_some(RedoFault::NoCheckpoint);
+        let end = start.map(|start| start.checkpoint.saturating_add(len));
+        Self { start, fault, len, copied_from: None, end }
+    }
+
     /// The defect of the file, if the backup ends at this position in the log.
     fn fault(&self, end: Option<u64>) -> Option<RedoFault> {
         let cut = || {

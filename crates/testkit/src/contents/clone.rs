@@ -23,6 +23,8 @@ const PLAIN: u32 = 0x4021;
 const ENCRYPTED: u32 = PLAIN | 1 << 13;
 const ELSEWHERE: u32 = PLAIN | 1 << 10;
 const SHARED: u32 = PLAIN | 1 << 11;
+/// Position at which recovery starts: behind the pages of the files, before those of the patches.
+const CHECKPOINT: u64 = 0x1_0180;
 /// Offset of the key in the first page.
 const KEY: usize = 10390;
 
@@ -78,7 +80,7 @@ impl MadeClone {
             let body: Vec<u8> = (0..6000_u32).map(|n| (n + index).to_le_bytes()[0] | 1).collect();
             this.patches.push((true, index, if index == 0 { 2048 } else { 0 }, body));
         }
-        let mut head = vec![7; 2048];
+        let mut head = redo_head(CHECKPOINT);
         if is_encrypted {
             head[1040..1040 + 111].copy_from_slice(&key(9));
         }
@@ -118,6 +120,25 @@ impl MadeClone {
             "has_compressed_pages": false,
         }));
         self.files.push((path, content));
+    }
+
+    /// Adds an empty page that is in use, to a clone whose recovery starts at this position of the log. The page's
+    /// tablespace was written before the default one, and after 0x1_0000. Only the stream changes.
+    pub fn miss_a_page(&mut self, checkpoint: u64) {
+        let (_, content) =
+            self.files.iter_mut().find(|(name, _)| name == "shop/plain.ibd").unwrap();
+        content.resize(5 * PAGE, 0);
+        self.info["files"][3]["size"] = json!(5 * PAGE);
+        // Pages in the file, pages that were ever used, and an extent of a segment.
+        for (at, number) in [(46, 5_u32), (50, 5), (170, 4)] {
+            content[at..at + 4].copy_from_slice(&number.to_be_bytes());
+        }
+        set_checksum(&mut content[..PAGE]);
+        let head = self
+            .patches
+            .iter_mut()
+            .find(|(is_redo, index, at, _)| (*is_redo, *index, *at) == (true, 0, 0));
+        head.unwrap().3 = redo_head(checkpoint);
     }
 
     /// Makes a page as it is when a server writes to it meanwhile.
@@ -299,11 +320,25 @@ fn page(space: u32, number: u32, flags: u32, version: u8) -> Vec<u8> {
             page[KEY..KEY + 111].copy_from_slice(&key(version));
         }
     }
+    page[PAGE - 4..].copy_from_slice(&lsn[4..]);
+    set_checksum(&mut page);
+    page
+}
+
+fn set_checksum(page: &mut [u8]) {
     let sum = (crc32c(&page[4..26]) ^ crc32c(&page[38..PAGE - 8])).to_be_bytes();
     page[..4].copy_from_slice(&sum);
     page[PAGE - 8..PAGE - 4].copy_from_slice(&sum);
-    page[PAGE - 4..].copy_from_slice(&lsn[4..]);
-    page
+}
+
+/// The first bytes of the redo log, with its checkpoint.
+fn redo_head(checkpoint: u64) -> Vec<u8> {
+    let mut head = vec![7; 2048];
+    head[..4].copy_from_slice(&6_u32.to_be_bytes());
+    head[520..528].copy_from_slice(&checkpoint.to_be_bytes());
+    let sum = crc32c(&head[512..1020]).to_be_bytes();
+    head[1020..1024].copy_from_slice(&sum);
+    head
 }
 
 /// A key in clear.
