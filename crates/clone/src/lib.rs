@@ -23,6 +23,7 @@ mod heads;
 mod keys;
 mod layout;
 mod patches;
+mod position;
 mod receive;
 mod settings;
 mod sink;
@@ -35,6 +36,7 @@ pub use assemble::{
 pub use error::Error;
 pub use findings::{Findings, look, try_clone};
 pub use patches::{Patch, PatchReader, Patched};
+pub use position::binlog_position;
 pub use receive::receive;
 pub use settings::Settings;
 pub use stop::Stop;

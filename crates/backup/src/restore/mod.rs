@@ -249,7 +249,7 @@ async fn attempt(
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
-const HALF_RECOVERED: &str = "the server that prepared it was killed or failed, and MySQL cannot always recover a clone twice; empty the directory, and restore it again";
+const HALF_RECOVERED: &str = "the server that was to prepare it did not stop cleanly, so it is not proven that another one can use its files; empty the directory, and restore it again";
 const OTHER_TARGET: &str = "name a directory that this user can create or write to";
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xb_mysql::{Access, Row};
-use xb_server::{BinlogPosition, Login, ServerError, Setup, socket_in};
+use xb_server::{Login, ServerError, Setup, socket_in};
 
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
@@ -192,11 +192,6 @@ impl Server {
     /// Why the server could write anywhere; `None` if it could not.
     pub(crate) fn unconfined(&self) -> Option<&'static str> {
         self.server.unconfined()
-    }
-
-    /// The position in the binary log at which its recovery ended, if it says so.
-    pub(crate) fn recovered(&self) -> Option<BinlogPosition> {
-        self.server.recovered()
     }
 
     /// Whether the server has ended by itself.

@@ -1,13 +1,14 @@
 //! The private start of a server on a clone: it recovers, wraps keys by its own master key, and says where the data is.
 //!
-//! A start that was killed is not repeated on the same files: MySQL 9.7 was seen to find a corrupt record in the redo
-//! log then. What the server says is held against the bounds that were noted when the clone was taken.
+//! A start that was killed is not repeated on the same files: once, a second start was seen to end with `corrupt log
+//! record`, and why is not known. What the server says is held against the bounds that were noted when the clone was
+//! taken.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use xb_clone::{CloneInfo, exposed_keys};
+use xb_clone::{CloneInfo, binlog_position, exposed_keys};
 use xb_reader::TargetDir;
 use xb_server::recovery_memory;
 
@@ -26,15 +27,14 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 /// The file in which backup programs note the position in the binary log.
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
-/// Options with which a server leaves nothing of its own behind, and says where its recovery ended.
-const QUIET: [&str; 7] = [
+/// Options with which a server leaves nothing of its own behind.
+const QUIET: [&str; 6] = [
     "--loose-auto-generate-certs=OFF",
     "--loose-sha256-password-auto-generate-rsa-keys=OFF",
     "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
     "--loose-innodb-buffer-pool-load-at-startup=OFF",
     "--loose-innodb-buffer-pool-dump-at-shutdown=OFF",
     "--loose-group-replication-start-on-boot=OFF",
-    "--log-error-verbosity=3",
 ];
 /// Identity of a server, which it makes when there is none: every restored server must get its own.
 const IDENTITY: &str = "auto.cnf";
@@ -135,21 +135,27 @@ pub(crate) async fn start_once(
     let options = ServerOptions { options: own, writable, recovers: true, ..options.clone() };
     let mut server = Server::start(&target, scratch.path(), &options, cancel).await?;
     let asked = ask(&mut server, info, cancel).await;
-    let (position, unconfined) = (asked?, server.unconfined());
+    let (gtids, unconfined) = (asked?, server.unconfined());
     tokio::task::block_in_place(|| server.end(cancel)).map_err(|what| BackupError::Program {
         program: "the server on the restored clone".to_owned(),
         what,
     })?;
+    let binlog = TargetDir::open_kept(&target)
+        .map_err(xb_clone::Error::from)
+        .and_then(|folder| binlog_position(&folder, info))
+        .map_err(|error| failed(error.to_string()))?;
+    let position = ClonePosition { binlog, gtids };
     remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
     Ok(Started { position, unconfined })
 }
 
+/// The transactions that the server has, if they are those of the clone.
 async fn ask(
     server: &mut Server,
     info: &CloneInfo,
     cancel: &CancelToken,
-) -> Result<ClonePosition, BackupError> {
+) -> Result<String, BackupError> {
     let of_server = |what: String| BackupError::Program {
         program: "the server on the restored clone".to_owned(),
         what,
@@ -167,8 +173,7 @@ async fn ask(
             "has the transactions {gtids:?}, but the clone has all of {from:?} and none beyond {to:?}: restore it again to an empty directory, on which no other server was started"
         )));
     }
-    let binlog = server.recovered().map(|at| (at.file, at.offset));
-    Ok(ClonePosition { binlog, gtids })
+    Ok(gtids)
 }
 
 /// A set of GTIDs that may stand in a statement.
