@@ -10,8 +10,8 @@ use crate::restore::clone::state::State;
 use crate::restore::journal::head::About;
 use crate::session::Session;
 
-/// Notes whether a server may be at work on the clone in `target`: if it is killed, it cannot always recover the same
-/// redo log again (seen with MySQL 9.7: `corrupt log record`).
+/// Notes whether a server may be at work on the clone in `target`: what it leaves if it is killed is not used, because
+/// it is not proven that another one can recover it (`corrupt log record` was seen once).
 ///
 /// # Errors
 /// [`BackupError::Restore`].
