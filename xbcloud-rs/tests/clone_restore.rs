@@ -119,7 +119,7 @@ fn a_restore_that_is_killed_at_any_change_is_continued() {
         // What was fetched is not fetched again.
         assert!(!ran.stderr_text().contains("restored again"), "{}", ran.stderr_text());
         site.clone.assert_is_in(&target);
-        assert!(!target.join(".xb-partial").exists());
+        assert!(!target.join(".xb-partial").exists(), "{call} {number}");
         std::fs::remove_dir_all(target).unwrap();
     }
     assert!(in_patches > 15, "{in_patches} of {killed_ones}");

@@ -122,13 +122,19 @@ pub async fn restore(
     Ok(report)
 }
 
-/// Removes what a finished restore keeps for another run.
+/// Removes what a finished restore keeps for another run, whatever of it an earlier run has removed.
 pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
-    let removed = Journal::remove(target).and_then(|()| State::remove(target));
-    removed.map_err(|error| BackupError::Restore {
+    let failed = |what: &dyn std::fmt::Display| BackupError::Restore {
         target: target.display().to_string(),
-        what: format!("cannot remove the journal: {error}"),
-    })
+        what: format!("cannot remove the journal: {what}"),
+    };
+    if !TargetDir::has_unfinished(target) {
+        return Ok(());
+    }
+    // Its folder goes with it.
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(&error))?;
+    // The state last: a journal alone would take patched files for damaged ones.
+    Journal::remove(&folder).and_then(|()| State::remove(&folder)).map_err(|error| failed(&error))
 }
 
 /// Like [`restore`], but keeps the journal, so that another run finds everything done. `unlocked`

@@ -191,8 +191,8 @@ pub async fn restore_ready(
             None => return Err(BackupError::NoPosition { name: request.name.to_string() }),
         }
     }
-    if let Some(finished) = finished.as_ref().filter(|_| ready.prepare().is_none() && !ready.galera)
-    {
+    let is_done = !ready.galera && (ready.prepare().is_none() || clone.is_some());
+    if let Some(finished) = finished.as_ref().filter(|_| is_done) {
         // Before the journal goes: at any moment, one of the two is there.
         finished.mark(target);
     }

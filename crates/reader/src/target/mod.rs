@@ -120,6 +120,12 @@ impl TargetDir {
         path.join(PARTIAL_DIR).join(crate::target::partial_dir::KEPT)
     }
 
+    /// Whether there is something of a run that has not ended, or was killed while it ended.
+    #[must_use]
+    pub fn has_unfinished(path: &Path) -> bool {
+        path.join(PARTIAL_DIR).exists()
+    }
+
     /// The folder of unfinished files, held open. Files that belong beside them are looked up from
     /// here, not by a path in which someone else may have placed a symbolic link.
     #[must_use]

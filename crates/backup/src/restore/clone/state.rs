@@ -116,12 +116,7 @@ impl State {
     ///
     /// # Errors
     /// If it cannot be removed.
-    pub(crate) fn remove(target: &Path) -> std::io::Result<()> {
-        if !is_fetched(target) {
-            return Ok(());
-        }
-        let folder = TargetDir::open_kept(target)
-            .map_err(|error| std::io::Error::other(error.to_string()))?;
+    pub(crate) fn remove(folder: &TargetDir) -> std::io::Result<()> {
         for name in [NEW_STATE, STATE] {
             match unlinkat(folder.unfinished(), name, AtFlags::empty()) {
                 Err(Errno::NOENT) => {}
@@ -156,9 +151,8 @@ mod tests {
         }
         std::fs::write(path(dir.path()), "{").unwrap();
         assert!(State::read(&folder, dir.path(), &about).unwrap_err().contains("empty"));
-        drop(folder);
-        State::remove(dir.path()).unwrap();
-        State::remove(dir.path()).unwrap();
+        State::remove(&folder).unwrap();
+        State::remove(&folder).unwrap();
         assert!(!is_fetched(dir.path()));
     }
 }

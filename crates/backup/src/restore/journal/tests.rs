@@ -7,6 +7,7 @@ use super::head::{About, FORMAT, JOURNAL, NEW_JOURNAL, path};
 use super::line::Line;
 use super::load::{load, parse};
 use super::write::{Journal, STEP};
+use crate::restore::forget;
 
 fn lines() -> Vec<Line> {
     let path = |name: &str| name.as_bytes().to_vec();
@@ -68,9 +69,24 @@ fn a_journal_goes_into_a_file_of_its_own_whatever_lies_under_its_name() {
     journal.log().rolled_back();
     assert_eq!(std::fs::read(&precious).unwrap(), b"keep me");
     assert!(std::fs::symlink_metadata(path(&target)).unwrap().is_file());
-    drop((journal, folder));
-    Journal::remove(&target).unwrap();
+    drop(journal);
+    Journal::remove(&folder).unwrap();
+    drop(folder);
     assert!(!kept.exists());
+}
+
+#[test]
+fn what_was_killed_while_it_removed_its_last_folder_leaves_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = TargetDir::kept_folder(dir.path());
+    let holder = kept.parent().unwrap();
+    for left in [holder, &kept] {
+        std::fs::create_dir_all(left).unwrap();
+        forget(dir.path()).unwrap();
+        assert!(!holder.exists());
+    }
+    forget(dir.path()).unwrap();
+    assert!(!holder.exists());
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -127,17 +126,9 @@ impl Journal {
     ///
     /// # Errors
     /// If something cannot be removed.
-    pub(crate) fn remove(target: &Path) -> std::io::Result<()> {
-        let failed = |error: xb_reader::TargetError| std::io::Error::other(error.to_string());
-        if !TargetDir::kept_folder(target).exists() {
-            return Ok(());
-        }
-        let folder = TargetDir::open_kept(target).map_err(failed)?;
-        folder.clear(|_| false).map_err(failed)?;
-        for name in [NEW_JOURNAL, JOURNAL] {
-            unlink(folder.unfinished(), name)?;
-        }
-        Ok(())
+    pub(crate) fn remove(folder: &TargetDir) -> std::io::Result<()> {
+        folder.clear(|_| false).map_err(|error| std::io::Error::other(error.to_string()))?;
+        [NEW_JOURNAL, JOURNAL].iter().try_for_each(|name| unlink(folder.unfinished(), name))
     }
 }
 
