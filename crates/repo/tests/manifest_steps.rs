@@ -48,7 +48,8 @@ struct Packed {
 
 #[derive(Debug, PartialEq, Deserialize)]
 struct Sealed {
-    ways_in: Vec<String>,
+    #[serde(rename = "ways_in")]
+    key_slots: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]

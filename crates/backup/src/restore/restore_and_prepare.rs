@@ -13,10 +13,10 @@ use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
 use xb_repo::names::BackupName;
 
-use crate::admin::show::files_of;
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
+use crate::read::file_list::files_of;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::clone::info::{Asked, clone_to_restore};

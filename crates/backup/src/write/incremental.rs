@@ -16,7 +16,7 @@ use xb_repo::root::Root;
 
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, Given, unlock, unsealed};
-use crate::restore::prepare::PrepareTool;
+use crate::server::login::Family;
 use crate::server::watch::ServerWatch;
 use crate::write::IncrementalBase;
 
@@ -184,9 +184,9 @@ pub async fn since(
 /// has every page that its base may have copied too early, and the chain is restored without that log, in one pass.
 /// What mariadb-backup prepares was shown to be right; xtrabackup's files were not.
 fn begin(base: &Manifest) -> Option<u64> {
-    let tool = base.source.tool_name.as_deref().and_then(PrepareTool::of_name);
+    let family = base.source.tool_name.as_ref().and_then(|name| Family::of_program(name.as_ref()));
     let (start, end) = (base.source.redo_start_lsn?, base.source.to_lsn?);
-    (tool == Some(PrepareTool::MariaDbBackup) && start <= end).then_some(start)
+    (family == Some(Family::MariaDb) && start <= end).then_some(start)
 }
 
 /// Returns the doubt that remains about a base with this verdict, if any.
