@@ -1,5 +1,5 @@
 //! Made-up clones put together: whole, interrupted at every step, and refused when anything about them is wrong.
-#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::cell::Cell;
 use std::path::Path;
