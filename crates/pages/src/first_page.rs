@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn page(len: usize, flags: u32) -> Vec<u8> {
-        let mut page: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+        let mut page: Vec<u8> = (0..len).map(|n| u8::try_from(n % 251).unwrap()).collect();
         page[FLAGS..FLAGS + 4].copy_from_slice(&flags.to_be_bytes());
         // Both halves of the position are the same.
         let lsn = page[20..24].to_vec();
