@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_page_that_is_not_intact_says_nothing() {
         let note = [&MAGIC[..], &[0; 8], b"b.000003\0"].concat();
-        for at in [0, 7, 25, 37, 16376] {
+        for at in [0, 7, 25, 37] {
             let mut bad = page(16384, &note);
             bad[at] ^= 1;
             assert!(note_in(&bad).is_err(), "{at}");
