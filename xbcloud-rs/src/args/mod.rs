@@ -275,7 +275,7 @@ pub(crate) struct GetArgs {
 pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// Directory to restore into; must be empty, or hold this restore, interrupted earlier
+    /// Directory: empty, or left by this restore, interrupted
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub(crate) target_dir: Option<PathBuf>,
     /// Restore only files that match, such as `shop/*`; repeatable

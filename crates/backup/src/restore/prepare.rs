@@ -97,7 +97,8 @@ pub struct PrepareOptions {
         )
     )]
     pub sync: PrepareSync,
-    /// How --prepare applies increments: auto, in one pass where that is proven (MariaDB); stock, one by one
+    /// Apply increments in one pass (auto), or one by one (stock)
+    // One pass only where that is proven: see `xb_delta::plan`.
     #[cfg_attr(
         feature = "clap",
         arg(

@@ -49,7 +49,7 @@ pub struct Ready {
     /// How the files are prepared; with `export` they are.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub preparing: PrepareOptions,
-    /// Restore only the files of the incremental backup itself, without its chain
+    /// Restore only the files of an increment, without its chain
     #[cfg_attr(feature = "clap", arg(long, hide_short_help = true, conflicts_with_all = ["prepare", "export"]))]
     pub alone: bool,
     /// Owner of the files [default: the owner of the parent directory]
@@ -58,7 +58,7 @@ pub struct Ready {
     /// Write grastate.dat, so that a Galera node catches up with IST
     #[cfg_attr(feature = "clap", arg(long, requires = "prepare", conflicts_with_all = ["files", "alone"]))]
     pub galera: bool,
-    /// Leave keys of encrypted tables of a clone under a public constant, until a server with a keyring starts
+    /// Leave the table keys of a clone under a public constant
     #[cfg_attr(feature = "clap", arg(long, hide_short_help = true))]
     pub allow_exposed_keys: bool,
     /// How the server is started that prepares a clone.
