@@ -363,7 +363,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
     receiver.stop();
     let stream = newest_stream(&shop);
     let whole = std::fs::read(stream.join("alive")).unwrap();
-    // Who can write to the store removes the last log, and what tells of it.
+    // An attacker with write access to the store removes the last log, and the records of it.
     let last = segments(&shop);
     let (kept, removed) = last.split_at(last.len() - 2);
     for file in removed {

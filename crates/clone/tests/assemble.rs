@@ -197,8 +197,8 @@ fn places(value: &Value, at: &str, all: &mut Vec<String>) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// Whatever is said and sent: nothing outside of the directory is touched, and what is not refused is within what
-    /// was said.
+    /// Whatever the info states and the patches hold, nothing outside of the directory is touched, and a clone that
+    /// is not refused stays within what its info states.
     #[test]
     fn nothing_is_written_outside(
         at: prop::sample::Index,

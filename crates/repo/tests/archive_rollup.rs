@@ -94,7 +94,7 @@ proptest! {
         object[end] ^= 1_u8 << bit;
         prop_assert!(decode(object, STREAM, SPAN).is_err());
         let end = at.index(text.len());
-        // A head without its last line is one without a key, which only who has the key can miss.
+        // A head without its last line is one without a key; only a reader with the key notices that it is missing.
         let cut = heads(&text[..end], STREAM, SPAN);
         prop_assert!(cut.is_err() || cut.unwrap().iter().any(|(head, _)| !head.is_signed()));
         text[end] ^= 1_u8 << bit;

@@ -1,4 +1,4 @@
-//! Whether an archive still has its end: who can write to the store can remove the last segments, and the
+//! Whether an archive still has its end: anyone with write access to the store can remove the last segments, and the
 //! record that tells of them.
 
 use std::path::Path;

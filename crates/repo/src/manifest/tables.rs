@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Tables that something is said about.
+/// Tables that a manifest names for a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tables {
     /// Number of tables.
