@@ -76,7 +76,8 @@ pub fn find_base<'a>(
         manifest.finished <= increment.started
             && lineage.is_based_on(&Lineage::of(name.as_str(), manifest))
     })
-    .max_by_key(|(name, manifest)| (manifest.finished, *name))
+    // Of the same data, the backup of the server: another one may not be proven yet.
+    .max_by_key(|(name, manifest)| (manifest.finished, manifest.stands_for().is_none(), *name))
     .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
 }
 
