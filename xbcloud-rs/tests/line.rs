@@ -20,9 +20,29 @@ fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit status:"));
     for command in [
-        "put", "backup", "run", "get", "restore", "rescue", "list", "delete", "gc", "plan", "tune",
-        "rewrap", "verify", "show", "copy", "pin", "unpin", "accept", "prune", "monitor", "check",
+        "put",
+        "backup",
+        "run",
+        "get",
+        "restore",
+        "rescue",
+        "list",
+        "delete",
+        "gc",
+        "plan",
+        "tune",
+        "rewrap",
+        "verify",
+        "show",
+        "copy",
+        "pin",
+        "unpin",
+        "accept",
+        "prune",
+        "monitor",
+        "check",
         "init",
+        "consolidate",
     ] {
         for (help, lines) in [("-h", 55), ("--help", 65)] {
             let text = run(&[command, help], b"").expect(0).stdout_text().to_string();

@@ -302,6 +302,9 @@ fn a_chain_that_is_not_whole_is_refused_with_the_name_of_the_link() {
     let _ = site.back_up("one", &["--incremental-from=full"]).expect(0);
     let _ = refused("one was replaced by another backup");
     std::fs::write(&manifest, kept).unwrap();
+    // A name that is taken is refused before anything is read.
+    let taken = site.consolidate("two", &["--as=full"]).run().expect_failure().stderr_text();
+    assert!(taken.contains("full") && !taken.contains("\"name\":\"fetch\""), "{taken}");
     // Of other files than its manifest describes.
     let ends = format!("\"to_lsn\": {}", site.manifest("two")["source"]["to_lsn"]);
     site.forge("two", &ends, &format!("{ends}0"));

@@ -29,7 +29,7 @@ use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::session::Session;
 use crate::verify::{Trial, VerifyRequest, verify_by_restore};
-use crate::write::{MergedChain, PutReport, PutRequest, put};
+use crate::write::{MergedChain, PutReport, PutRequest, plan, put, refuse_taken};
 
 /// Request to consolidate a chain.
 #[derive(Debug)]
@@ -120,7 +120,9 @@ async fn store_merged(
     let Session { root, cancel, .. } = session;
     let Some(last) = chain.last() else { return Err(BackupError::Bug("a chain has no backup")) };
     let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-consolidate-")?;
-    // What the trial will lack.
+    // What `put` would refuse after hours of reading, and what the trial will lack.
+    plan(root, session.resources, &new)?;
+    cancel.or(refuse_taken(root, &new)).await?;
     trial.private.server.look(scratch.path())?;
     trial.private.prepare.look(last.stored.manifest.source.tool_name.as_deref())?;
     let needed = cancel.or(all_unpacked(root, chain)).await?;

@@ -129,7 +129,7 @@ pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
 /// Refuses a name that has a backup, before the input is read; not one that was generated, because
 /// the run can take another one. Returns whether the name has a manifest of a backup that has lost
 /// all its objects.
-async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupError> {
+pub(crate) async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupError> {
     let name = &request.name;
     if request.generated {
         return Ok(false);
