@@ -164,8 +164,8 @@ pub(crate) struct BackupArgs {
 }
 
 const RUN_EXAMPLES: &str = "\
-Stages: the hooks --before, backup, verify, copy (with --copy-to), consolidate (if it is due), prune
-(with a --keep rule), the hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
+Stages: the hooks --before, backup, verify, copy (--copy-to), consolidate (if due), prune (with a
+--keep rule), the hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
 
 Examples:
   xbcloud-rs run @shop --quiet
