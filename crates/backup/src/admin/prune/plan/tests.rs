@@ -235,7 +235,7 @@ proptest! {
     ) {
         let within = days.map(|days| Duration::from_secs(days * 86_400));
         let numbers = [last, daily, weekly, monthly].map(Some);
-        let keep = Keep { last: numbers[0], daily: numbers[1], weekly: numbers[2], monthly: numbers[3], within };
+        let keep = Keep { last: numbers[0], daily: numbers[1], weekly: numbers[2], monthly: numbers[3], within, ..Keep::default() };
         let plan = plan_prune(&all, &keep, now());
         prop_assert_eq!(plan.len(), all.len());
         let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.goes());
