@@ -61,6 +61,9 @@ fn row(line: &Listing) -> [String; 6] {
     let none = || "-".to_owned();
     let mut kind = match (line.kind, &line.base) {
         (Some(BackupKind::Full), _) if line.mysql_clone.is_some() => "full clone".to_owned(),
+        (Some(BackupKind::Full), _) if !line.consolidated_from.is_empty() => {
+            "full, consolidated".to_owned()
+        }
         (Some(BackupKind::Full), _) => "full".to_owned(),
         (Some(BackupKind::Incremental), Some(base)) => format!("on {}", printable(&base.name)),
         (Some(BackupKind::Incremental), None) => "incremental".to_owned(),

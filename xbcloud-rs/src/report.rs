@@ -440,6 +440,8 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
             (BackupKind::Incremental, None, _) => "incremental".to_owned(),
         }),
     );
+    let merged: Vec<&str> = l.consolidated_from.iter().map(|link| &*link.name).collect();
+    add("merged from", (!merged.is_empty()).then(|| merged.join(", ")));
     if let Some(clone) = &l.mysql_clone {
         // The data is of one moment between both, which only a server that starts on it knows.
         add("gtids, at least", clone.gtids_from.clone());

@@ -64,3 +64,20 @@ fn a_finished_restore_is_known_again() {
         std::fs::remove_dir_all(&target).unwrap();
     }
 }
+
+/// What the merge or the program has left is neither the chain nor its end.
+#[test]
+fn a_chain_whose_prepare_was_interrupted_is_told_from_foreign_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/root/n", folder.path().display());
+    let _ = run(&["put", &place], &small_backup(1, 100_000)).expect(0);
+    let target = folder.path().join("data");
+    std::fs::create_dir_all(target.join(".xb-incremental/1")).unwrap();
+    std::fs::write(target.join("ibdata1"), "half").unwrap();
+    let dir = format!("--target-dir={}", target.display());
+    let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
+    assert!(
+        refused.contains("interrupted") && refused.contains("empty the directory"),
+        "{refused}"
+    );
+}

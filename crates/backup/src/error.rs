@@ -225,6 +225,14 @@ pub enum BackupError {
         /// The failure, and what to do.
         what: String,
     },
+    /// A chain cannot be consolidated.
+    #[error("cannot consolidate {name}: {what}")]
+    Consolidate {
+        /// Its last backup, or the one that does not fit.
+        name: String,
+        /// Why.
+        what: String,
+    },
     /// A signal cancelled the command.
     #[error("interrupted by signal {0}")]
     Interrupted(i32),
@@ -323,6 +331,7 @@ impl BackupError {
             Self::Output { .. } => "output",
             Self::Restore { .. } => "restore",
             Self::Rescue { .. } => "rescue",
+            Self::Consolidate { .. } => "consolidate",
             Self::Program { .. } => "prepare",
             Self::NoPosition { .. } | Self::Donor { .. } | Self::NoDonor { .. } => "galera",
             Self::Interrupted(_) => "interrupted",
@@ -385,6 +394,9 @@ impl BackupError {
             Self::FileKey { .. } => Some(
                 "give the key that the files were encrypted with: --encrypt-key-file or --encrypt-key",
             ),
+            Self::Consolidate { .. } => {
+                Some("take a full backup of the server instead; nothing was changed or removed")
+            }
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
             Self::Clone(_) => Some(

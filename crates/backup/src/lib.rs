@@ -14,6 +14,7 @@ mod binlog;
 mod cancel;
 mod check;
 mod child;
+mod consolidate;
 mod error;
 mod hints;
 mod objects;
@@ -68,6 +69,7 @@ pub use check::producer::check_producer;
 pub use check::store::check_store;
 pub use check::{CheckLine, CheckState};
 pub use child::OnLine;
+pub use consolidate::{ConsolidateRequest, Consolidated, consolidate};
 pub use error::BackupError;
 pub use private_server::PrivateServer;
 pub use read::file_list::FileEntry;
@@ -105,8 +107,8 @@ pub use write::producer::{LockGuard, Producer, ProducerOutput};
 pub use write::producer_log::ProducerLog;
 pub use write::writer::Writer;
 pub use write::{
-    FIXED_SIZE, IncrementalBase, PutLayout, PutReport, PutRequest, PutSizing, backup, limits, plan,
-    put, put_plan, refuse_without_base,
+    FIXED_SIZE, IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest, PutSizing, backup,
+    limits, plan, put, put_plan, refuse_without_base,
 };
 pub use xb_binlog::Gtid;
 pub use xb_encryptor::{KeySlots, Keys};

@@ -43,13 +43,17 @@ impl Checkpoints {
 /// # Errors
 /// If the file cannot be read or written.
 pub fn restate_from(dir: &Path, from: u64) -> io::Result<()> {
-    rewrite(dir, &[("from_lsn", &from.to_string())])
+    rewrite(&checkpoints(dir)?.0, &[("from_lsn", &from.to_string())])
 }
 
-/// Moves the checkpoints file of the last increment to the base, as that of a full backup.
+/// Moves the checkpoints file of the last increment to the base, as that of a full backup; its info file is there
+/// already.
 pub(crate) fn finish_checkpoints(last: &Path, base: &Path) -> io::Result<()> {
-    rewrite(last, &[("backup_type", "full-backuped"), ("from_lsn", "0")])?;
+    if let Some(info) = INFO.iter().map(|name| base.join(name)).find(|path| path.exists()) {
+        rewrite(&info, &[("incremental", "N"), ("innodb_from_lsn", "0")])?;
+    }
     let (path, name) = checkpoints(last)?;
+    rewrite(&path, &[("backup_type", "full-backuped"), ("from_lsn", "0")])?;
     std::fs::rename(path, base.join(name))
 }
 
@@ -64,9 +68,9 @@ fn checkpoints(dir: &Path) -> io::Result<(PathBuf, &'static str)> {
     found.ok_or_else(|| io::Error::other("the checkpoints file is missing"))
 }
 
-fn rewrite(dir: &Path, values: &[(&str, &str)]) -> io::Result<()> {
-    let (path, _) = checkpoints(dir)?;
-    let text = read_text(&path).ok_or_else(|| io::Error::other("no checkpoints file"))?;
+fn rewrite(path: &Path, values: &[(&str, &str)]) -> io::Result<()> {
+    let unknown = || io::Error::other(format!("{} is no text of a backup", path.display()));
+    let text = read_text(path).ok_or_else(unknown)?;
     let mut out = String::new();
     for line in text.lines() {
         let key = line.split('=').next().unwrap_or_default().trim();
@@ -77,10 +81,10 @@ fn rewrite(dir: &Path, values: &[(&str, &str)]) -> io::Result<()> {
         out.push('\n');
     }
     // By a rename: an interrupted run leaves the old text or the new one.
-    let beside = dir.join(".xb-checkpoints");
+    let beside = path.with_file_name(".xb-rewritten");
     std::fs::write(&beside, out)?;
     std::fs::File::open(&beside)?.sync_all()?;
-    std::fs::rename(&beside, &path)
+    std::fs::rename(&beside, path)
 }
 
 /// One backup of a chain.

@@ -143,6 +143,7 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         source: SourceInfo::default(),
         mysql_clone: None,
         history: None,
+        consolidated_from: Vec::new(),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod archive;
 pub mod catalogue;
 pub mod chain;
 pub mod claim;
+mod consolidated;
 pub mod contents;
 pub mod error;
 pub mod hex;

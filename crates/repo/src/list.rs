@@ -14,6 +14,7 @@ use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::list_cache::{Cached, ListCache};
 use crate::manifest::clone_facts::CloneFacts;
+use crate::manifest::merged_link::MergedLink;
 use crate::manifest::tables::Tables;
 use crate::manifest::{Base, End, Layout, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, CLAIM};
@@ -96,6 +97,8 @@ pub struct Listing {
     pub kind: Option<BackupKind>,
     /// Base of an incremental backup.
     pub base: Option<Base>,
+    /// The chain that was merged into this full backup, the full one first.
+    pub consolidated_from: Vec<MergedLink>,
     /// The operator's name for the backed-up server.
     pub server: Option<String>,
     /// Version of that server.
@@ -619,6 +622,7 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     };
     listing.mysql_clone = manifest.mysql_clone;
     listing.base = manifest.base;
+    listing.consolidated_from = manifest.consolidated_from;
     listing.server = manifest.server;
     listing.server_version = facts.server_version;
     (listing.from_lsn, listing.to_lsn) = (facts.from_lsn, facts.to_lsn);
@@ -645,6 +649,7 @@ fn empty(name: &str, state: State) -> Listing {
         mysql_clone: None,
         kind: None,
         base: None,
+        consolidated_from: Vec::new(),
         server: None,
         server_version: None,
         from_lsn: None,

@@ -13,9 +13,11 @@ use crate::list::fault_of;
 use crate::list_cache::{Cached, ListCache};
 use crate::manifest::{End, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, NameError};
+use crate::records::{self, Proof};
 use crate::restorable::{Sound, links};
 use crate::root::Root;
 use crate::unread::Unread;
+use crate::verification::Level;
 
 /// Number of manifests read concurrently.
 const AT_ONCE: usize = 16;
@@ -143,7 +145,11 @@ pub async fn resolve_with(
         let Some(name) = choose(all, (by, now), server)?.cloned() else {
             return Err(nothing_found(wanted, unread, &doubts));
         };
-        match why_not(root, &sound, &name).await? {
+        let why = match why_not(root, &sound, &name).await? {
+            None => why_its_chain(root, &sound, &name).await?,
+            why => why,
+        };
+        match why {
             None => break name,
             Some(why) => doubts.push(format!("{name} is skipped: {why}")),
         }
@@ -180,6 +186,40 @@ async fn why_not(
         }
     }
     Ok(None)
+}
+
+/// Why the chain that a consolidated backup was merged from counts in its place: no trial restore has proven the backup,
+/// and the chain can be restored.
+async fn why_its_chain(
+    root: &Root,
+    sound: &Sound,
+    name: &BackupName,
+) -> Result<Option<String>, RepoError> {
+    let Some(stored) = sound.get(name) else { return Ok(None) };
+    let Some(last) = stored.manifest.stands_for() else { return Ok(None) };
+    let mut others = sound.iter().filter(|(other, _)| *other != name);
+    let Some((last, _)) = others.find(|(_, other)| other.manifest.run == last.run) else {
+        return Ok(None);
+    };
+    if is_proven(root, name, stored).await? || why_not(root, sound, last).await?.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "it was consolidated from {last}, and no trial restore has proven it: run `verify --level=restore`, or `consolidate` again"
+    )))
+}
+
+/// Whether a trial restore has proven a backup, as its records state.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn is_proven(
+    root: &Root,
+    name: &BackupName,
+    stored: &StoredManifest,
+) -> Result<bool, RepoError> {
+    let found = records::results(root, name, &stored.digest(), None).await?;
+    Ok(Proof::of(&found.results).reaches(Level::Restore))
 }
 
 /// The error if no backup can be chosen. An unreadable manifest is a better cause than none.
@@ -225,7 +265,9 @@ fn choose<'a>(
     Ok(of_server
         .filter(|(_, manifest)| manifest.finished <= by)
         .max_by_key(|(name, manifest)| {
-            (!is_ahead(manifest.finished, now), manifest.finished, *name)
+            // Of the same data, a full backup is restored sooner, and makes increments depend on less.
+            let is_merged = manifest.stands_for().is_some();
+            (!is_ahead(manifest.finished, now), manifest.finished, is_merged, *name)
         })
         .map(|(name, _)| name))
 }

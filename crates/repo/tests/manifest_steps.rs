@@ -7,6 +7,7 @@ use xb_repo::manifest::{Layout, Manifest};
 
 const OLD: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-23");
 const NEW: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-26");
+const CONSOLIDATED: &[u8] = include_bytes!("../../../fixtures/manifest/consolidated-2026-11-26");
 const CLASSIC: &[u8] = include_bytes!("../../../fixtures/manifest/classic-2026-11-23");
 
 /// The fields of 23 November 2026, with their types.
@@ -122,10 +123,34 @@ fn a_program_of_that_time_reads_what_it_knows_in_later_manifests() {
     assert_eq!(new, old);
 }
 
+/// A program of that time takes it for a full backup of a server, at the time and the positions of its data.
+#[test]
+fn a_consolidated_backup_has_the_facts_of_its_last_link() {
+    let (last, full) = (Manifest::decode(NEW).unwrap(), Manifest::decode(CONSOLIDATED).unwrap());
+    assert!(full.manifest.has_the_facts_of(&last.manifest) && !full.manifest.is_incremental());
+    assert_eq!(full.manifest.stands_for(), Some(&last.merged_link()));
+    let (last, full) = (of_that_time(NEW), of_that_time(CONSOLIDATED));
+    assert_eq!((full.base, full.finished), (None, last.finished));
+    assert_eq!((full.source.from_lsn, full.source.to_lsn), (Some(0), last.source.to_lsn));
+    let incremental = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text).replace("\"from_lsn\": 0", "\"from_lsn\": 7");
+        Manifest::decode(checked(&text).as_bytes())
+    };
+    assert!(incremental(CONSOLIDATED).is_err(), "it is full");
+}
+
+/// The text with a check line that fits.
+fn checked(stored: &str) -> String {
+    use sha2::Digest as _;
+    let text = &stored[..stored.rfind("\nsha256:").unwrap() + 1];
+    let digest: String = sha2::Sha256::digest(text).iter().map(|b| format!("{b:02x}")).collect();
+    format!("{text}sha256:{digest}\n")
+}
+
 /// Names, order and form of the stored fields stay, and nothing is lost between reading and writing.
 #[test]
 fn a_manifest_is_written_as_it_was_read() {
-    for stored in [OLD, NEW, CLASSIC] {
+    for stored in [OLD, NEW, CONSOLIDATED, CLASSIC] {
         let manifest = Manifest::decode(stored).unwrap().manifest;
         let written = manifest.encode(None).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), String::from_utf8_lossy(stored));

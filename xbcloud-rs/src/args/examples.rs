@@ -87,6 +87,13 @@ Examples:
 
 Levels above `checksum` need the key of a sealed backup. Level `restore` restores and prepares the backup and starts a server on it.";
 
+pub(crate) const CONSOLIDATE: &str = "\
+Examples:
+  xbcloud-rs consolidate @shop --identity-file=/etc/age.key
+  xbcloud-rs consolidate s3://bucket/shop/fri --as=week47 --scratch-dir=/data/tmp
+
+The new backup has the data and the age of the last one. No server is read, and no backup is removed: `prune` may remove the chain once a trial restore has proven the new backup.";
+
 pub(crate) const COPY: &str = "\
 Examples:
   xbcloud-rs verify s3://staging/shop/mon

@@ -3,6 +3,7 @@
 pub(crate) mod backup;
 pub(crate) mod binlog;
 pub(crate) mod catalogue;
+pub(crate) mod consolidate;
 pub(crate) mod copy_destination;
 mod examples;
 pub(crate) mod plan;
@@ -34,6 +35,7 @@ use crate::args::catalogue::{
     AcceptArgs, CopyArgs, PinArgs, PruneArgs, RetainMode, RetainOptions, ShowArgs, UnpinArgs,
     VerifyArgs,
 };
+use crate::args::consolidate::ConsolidateArgs;
 use crate::args::copy_destination::Destination;
 use crate::args::rescue::RescueArgs;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
@@ -76,6 +78,9 @@ pub(crate) enum Command {
     /// Verify backup NAME, up to a trial restore
     #[command(after_long_help = examples::VERIFY)]
     Verify(VerifyArgs),
+    /// Make a full backup out of a full one and its increments, without the server, and prove it
+    #[command(after_long_help = examples::CONSOLIDATE)]
+    Consolidate(Box<ConsolidateArgs>),
     /// Copy backup NAME to another store or name, if it is verified
     #[command(visible_alias = "promote")]
     #[command(after_long_help = examples::COPY)]
@@ -159,8 +164,8 @@ pub(crate) struct BackupArgs {
 }
 
 const RUN_EXAMPLES: &str = "\
-Stages: the hooks --before, backup, verify, copy (with --copy-to), prune (with a --keep rule), the
-hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
+Stages: the hooks --before, backup, verify, copy (with --copy-to), consolidate (if it is due), prune
+(with a --keep rule), the hooks --after. A stage that fails ends the run; then the hooks --on-failure run.
 
 Examples:
   xbcloud-rs run @shop --quiet
@@ -189,6 +194,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) to_retain_mode: Option<RetainMode>,
+    /// Consolidate the chain of the new backup if it has N increments or more; this host then needs
+    /// the private key of sealed backups
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) consolidate_after: Option<u32>,
     #[command(flatten)]
     pub(crate) keep: Keep,
     #[command(flatten)]
@@ -331,6 +341,7 @@ impl Command {
             Self::List(a) => &a.common.run,
             Self::Show(a) => &a.common.run,
             Self::Verify(a) => &a.common.run,
+            Self::Consolidate(a) => &a.common.run,
             Self::Copy(a) => &a.common.run,
             Self::Pin(a) => &a.common.run,
             Self::Unpin(a) => &a.common.run,

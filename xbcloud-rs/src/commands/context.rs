@@ -141,7 +141,7 @@ impl Context {
 }
 
 /// Commands that write objects and claims, as [`Context::with_progress`] names them.
-const WRITES: [&str; 6] = ["put", "backup", "copy", "delete", "prune", "gc"];
+const WRITES: [&str; 7] = ["put", "backup", "consolidate", "copy", "delete", "prune", "gc"];
 
 /// What a command says that another signal ends before it has cleaned up.
 fn left_behind(writes: bool) -> &'static str {

@@ -124,6 +124,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::List(args) => context.list(&args),
         Command::Show(args) => context.show(&args),
         Command::Verify(args) => context.verify(&args),
+        Command::Consolidate(args) => context.consolidate(&args),
         Command::Copy(args) => context.copy(&args),
         Command::Pin(args) => context.pin(&args),
         Command::Unpin(args) => context.unpin(&args),

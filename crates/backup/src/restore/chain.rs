@@ -2,36 +2,38 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_delta::{Checkpoints, Error, merge, plan, restate_from};
+use xb_delta::{Checkpoints, Error, Unfit, merge, plan, restate_from};
 
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::session::Session;
 
-/// Merges the increments into the full backup in `dir`, if that is known to be right: returns whether it was.
-/// With `is_durable`, the files are on their disks then. Tells how the chain is applied.
+/// How the increments of a chain are applied.
+pub(crate) enum Way {
+    /// They were, in one pass.
+    Merged,
+    /// One by one, by the program: a merge is not known to be right.
+    OneByOne(Unfit),
+}
+
+/// Merges the increments into the full backup in `dir`, if that is known to be right, and tells what it did.
+/// With `is_durable`, the files are on their disks then.
 ///
 /// # Errors
 /// [`BackupError::Restore`]: the directory is of no use then. [`BackupError::Interrupted`].
-pub(super) fn merge_chain(
+pub(crate) fn merge_chain(
     session: &Session,
     (dir, increments): (&Path, &[PathBuf]),
     is_durable: bool,
     talk: &OnLine,
-) -> Result<bool, BackupError> {
-    if increments.is_empty() {
-        return Ok(false);
-    }
+) -> Result<Way, BackupError> {
     let cancel = &session.cancel;
     let done = tokio::task::block_in_place(|| {
         let plan = plan(dir, increments);
         plan.map(|plan| merge(&plan, is_durable, || cancel.signal().is_some()))
     });
     match done {
-        Err(unfit) => {
-            talk(format!("increments are applied one by one: {unfit}").as_bytes());
-            Ok(false)
-        }
+        Err(unfit) => Ok(Way::OneByOne(unfit)),
         Ok(Ok(merged)) => {
             let count = increments.len();
             let text = format!(
@@ -39,7 +41,7 @@ pub(super) fn merge_chain(
                 merged.written, merged.pages, merged.spaces
             );
             talk(text.as_bytes());
-            Ok(true)
+            Ok(Way::Merged)
         }
         Ok(Err(Error::Cancelled)) => {
             Err(BackupError::Interrupted(cancel.signal().unwrap_or_default()))

@@ -1,6 +1,6 @@
 //! `restore`: writes a backup from the store directly into files, in one pass.
 
-mod chain;
+pub(crate) mod chain;
 pub(crate) mod clone;
 mod export_log;
 pub(crate) mod finished;
@@ -248,6 +248,10 @@ async fn attempt(
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
+const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while the files were prepared, and they are of no use now: empty the directory, and restore it again";
+/// Directory below the target that holds the increments until they are applied. They are two levels
+/// down, where the preparing programs do not look for tables.
+const INCREMENTS: &str = ".xb-incremental";
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
 const HALF_RECOVERED: &str = "the server that was to prepare it did not stop cleanly, so it is not proven that another one can use its files; empty the directory, and restore it again";
 const OTHER_TARGET: &str = "name a directory that this user can create or write to";
@@ -267,6 +271,7 @@ async fn what_is_left(
         return match std::fs::read_dir(target) {
             Ok(entries) => match entries.flatten().all(own) {
                 true => Ok(None),
+                false if target.join(INCREMENTS).exists() => Err(failed(HALF_PREPARED.into())),
                 false => Err(failed(NOT_EMPTY.into())),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -9,7 +9,7 @@ use xb_server::recovery_memory;
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
-use crate::restore::chain::{apply_from_end, merge_chain};
+use crate::restore::chain::{Way, apply_from_end, merge_chain};
 use crate::restore::export_log::SmallLog;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
@@ -201,9 +201,17 @@ pub(crate) async fn prepare(
     };
     let is_fit = tool == PrepareTool::MariaDbBackup && options.chain == PrepareChain::Auto;
     let to_sync = durable && at_end.is_none();
-    let increments = match is_fit && merge_chain(session, (dir, increments), to_sync, talk)? {
-        true => &[],
-        false => increments,
+    let way = match is_fit && !increments.is_empty() {
+        true => Some(merge_chain(session, (dir, increments), to_sync, talk)?),
+        false => None,
+    };
+    let increments = match way {
+        Some(Way::Merged) => &[],
+        Some(Way::OneByOne(unfit)) => {
+            talk(format!("increments are applied one by one: {unfit}").as_bytes());
+            increments
+        }
+        None => increments,
     };
     let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
     for number in 0..=increments.len() {

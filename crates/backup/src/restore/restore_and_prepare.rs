@@ -31,13 +31,11 @@ use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareProgram, PrepareTool, prepare};
 use crate::restore::same_space::is_covered;
-use crate::restore::{RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep};
+use crate::restore::{
+    INCREMENTS, RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep,
+};
 use crate::server::private::ServerOptions;
 use crate::session::Session;
-
-/// Directory below the target that holds the increments until they are applied. They are two levels
-/// down, where the preparing programs do not look for tables.
-const INCREMENTS: &str = ".xb-incremental";
 
 /// Steps of a restore after fetching the backup.
 #[derive(Debug, Clone, Default)]
@@ -471,7 +469,8 @@ async fn catches_up(
     }
 }
 
-fn remove_increments(target: &Path) -> Result<(), BackupError> {
+/// Removes the increments of a chain, which are applied.
+pub(crate) fn remove_increments(target: &Path) -> Result<(), BackupError> {
     match std::fs::remove_dir_all(target.join(INCREMENTS)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(BackupError::Restore {
             target: target.display().to_string(),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use xb_repo::chain::Link;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -49,6 +50,19 @@ pub(super) async fn needed(
         Some(whole) => Some(whole.saturating_sub(there)),
         None => objects.stream_bytes(),
     })
+}
+
+/// Bytes of the files of all these backups once they are decompressed.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub(crate) async fn all_unpacked(root: &Root, links: &[Link]) -> Result<u64, RepoError> {
+    let mut needed: u64 = 0;
+    for link in links {
+        let more = unpacked(root, &link.name, &link.stored.manifest).await?;
+        needed = needed.saturating_add(more);
+    }
+    Ok(needed)
 }
 
 /// Bytes of the files of a backup once they are decompressed. If files in it are compressed and it was

@@ -9,6 +9,7 @@ use xb_repo::archive::plan::{Base, Plan, PlanError, Stop, plan};
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
+use xb_repo::verification::Level;
 
 use crate::binlog::pieces::{Needed, fetch};
 use crate::binlog::which::which_server;
@@ -200,7 +201,8 @@ fn newest_fitting(
     stop: &Stop,
 ) -> Result<BackupName, UntilError> {
     let can_be_restored = |line: &&Listing| line.state == State::Complete && line.fault().is_none();
-    let mut candidates: Vec<(Timestamp, BackupName, &Manifest)> = listed
+    // Of the same data, a consolidated backup only if a trial restore has proven it.
+    let mut candidates: Vec<((Timestamp, bool), BackupName, &Manifest)> = listed
         .lines
         .iter()
         .filter(can_be_restored)
@@ -208,7 +210,8 @@ fn newest_fitting(
             let (name, stored) = listed.sound.get_key_value(&BackupName::new(&line.name).ok()?)?;
             let manifest = &stored.manifest;
             let is_own = manifest.server.as_ref().is_none_or(|of| *of == archive.server);
-            is_own.then(|| (manifest.finished, name.clone(), manifest))
+            let is_proven = manifest.stands_for().is_none() || line.is_verified(Level::Restore);
+            is_own.then(|| ((manifest.finished, is_proven), name.clone(), manifest))
         })
         .collect();
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));

@@ -144,10 +144,8 @@ pub async fn since(
             "its base {name} comes from server {theirs}, but this is {ours}"
         )));
     }
-    if manifest.is_clone() {
-        return Err(refused(format!(
-            "{name} is a clone of MySQL, and nothing can be based on one: take a full backup with a producer"
-        )));
+    if let Some(why) = manifest.why_no_base() {
+        return Err(refused(format!("{name} {why}: take a full backup with a producer")));
     }
     let Some(base_ends) = manifest.source.to_lsn else {
         return Err(refused(format!(
@@ -238,7 +236,8 @@ impl SinceRequest<'_> {
             )));
         }
         self.demand_sealed(name, manifest)?;
-        if !manifest.is_sealed() || note.is_some() {
+        let is_of_own = self.is_consolidated_from_own(name, manifest)?;
+        if !manifest.is_sealed() || note.is_some() || is_of_own {
             return Ok(());
         }
         let given = Given { keys: self.keys, accept: Accept::default(), memory: self.memory };
@@ -247,6 +246,41 @@ impl SinceRequest<'_> {
                 "the manifest of {name} is not authenticated: this host did not write it, and {error}"
             ))
         })
+    }
+}
+
+impl SinceRequest<'_> {
+    /// Whether a consolidated backup is of a chain that ends with a backup of this host, and states of its data what this
+    /// host has noted: where an increment begins, and whether the server continues the history, then rest on the note
+    /// alone.
+    ///
+    /// # Errors
+    /// [`BackupError::Keys`] if a note contradicts the manifest.
+    fn is_consolidated_from_own(
+        &self,
+        name: &BackupName,
+        manifest: &Manifest,
+    ) -> Result<bool, BackupError> {
+        let Some(own) = self.own else { return Ok(false) };
+        let mut last = None;
+        for link in &manifest.consolidated_from {
+            last = own.find(&link.run);
+            let noted = last.as_ref().map(Manifest::text_digest);
+            if noted.is_some_and(|noted| !noted.is_ok_and(|noted| noted == link.manifest)) {
+                return Err(BackupError::Keys(format!(
+                    "{name} was consolidated from another backup {} than this host wrote",
+                    link.name
+                )));
+            }
+        }
+        let Some(last) = last else { return Ok(false) };
+        match manifest.has_the_facts_of(&last) {
+            true => Ok(true),
+            false => Err(BackupError::Keys(format!(
+                "{name} states other positions of its data than {}, from which it was consolidated: this host wrote that one",
+                last.name
+            ))),
+        }
     }
 }
 

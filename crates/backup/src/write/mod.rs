@@ -30,7 +30,7 @@ use xb_uploader::StoreErrorKind;
 
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
-pub use self::request::{IncrementalBase, PutLayout, PutReport, PutRequest};
+pub use self::request::{IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest};
 pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_classic};
 pub use self::run_manifest::refuse_without_base;
 pub(crate) use self::vacant::free_if_vacant;

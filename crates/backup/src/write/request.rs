@@ -3,6 +3,7 @@
 use xb_compressor::Compression;
 use xb_encryptor::KeySlots;
 use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform, codec_memory};
+use xb_repo::manifest::merged_link::MergedLink;
 use xb_repo::manifest::{Base, Layout, Manifest};
 use xb_repo::names::BackupName;
 
@@ -33,6 +34,17 @@ pub struct PutRequest {
     pub since: Option<IncrementalBase>,
     /// The server before its producer started, if it is known.
     pub watch: Option<ServerWatch>,
+    /// The chain that was merged into the stream, if it is not of a server.
+    pub merged: Option<MergedChain>,
+}
+
+/// A chain that was merged into the stream of a full backup.
+#[derive(Debug, Clone)]
+pub struct MergedChain {
+    /// Its last backup, whose data the stream has.
+    pub last: Manifest,
+    /// All of its backups, the full one first.
+    pub links: Vec<MergedLink>,
 }
 
 /// Layout of a backup in the store, with the settings that only this layout has.

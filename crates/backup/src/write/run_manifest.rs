@@ -22,7 +22,7 @@ use xb_uploader::Uploaded;
 
 use super::incremental::accepted;
 use super::run_folder::RunFolder;
-use super::{PutLayout, PutRequest};
+use super::{MergedChain, PutLayout, PutRequest};
 use crate::error::BackupError;
 
 impl RunFolder {
@@ -118,17 +118,22 @@ impl RunFolder {
             },
             mysql_clone,
             history: None,
+            consolidated_from: Vec::new(),
         }
     }
 }
 
 /// Sets the base of an incremental backup, and checks that it fits; records the evidence of the
-/// server's history.
+/// server's history. A merged chain has that of its last backup.
 pub(super) async fn find_its_base(
     root: &Root,
     request: &PutRequest,
     manifest: &mut Manifest,
 ) -> Result<(), BackupError> {
+    if let Some(MergedChain { last, links }) = &request.merged {
+        let taken = manifest.take_over(last, links.clone());
+        return taken.map_err(|what| BackupError::Consolidate { name: last.name.clone(), what });
+    }
     let Some(since) = &request.since else {
         let mut found = None;
         if manifest.is_incremental() {

@@ -7,6 +7,7 @@
 pub mod clone_facts;
 pub mod galera_position;
 pub mod history;
+pub mod merged_link;
 pub mod signed_text;
 pub mod source_info;
 pub mod tables;
@@ -18,6 +19,7 @@ use xb_encryptor::MacKey;
 use crate::hex::hex;
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::history::History;
+use crate::manifest::merged_link::MergedLink;
 use crate::manifest::signed_text::{Flaw, SignedText, attest};
 use crate::manifest::source_info::SourceInfo;
 use crate::manifest::tables::Tables;
@@ -109,6 +111,10 @@ pub struct Manifest {
     /// Evidence of the server's history; earlier versions did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
+    /// The chain that was merged into this full backup, the full one first; empty if it is of a server. Its times
+    /// are those of the last of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consolidated_from: Vec<MergedLink>,
 }
 
 /// Base of an incremental backup.
@@ -179,6 +185,7 @@ pub struct StoredManifest {
     bytes: Vec<u8>,
     mac: Option<[u8; 32]>,
     digest: [u8; 32],
+    text_digest: [u8; 32],
 }
 
 impl AsRef<Manifest> for StoredManifest {
@@ -198,6 +205,12 @@ impl StoredManifest {
     #[must_use]
     pub fn digest(&self) -> String {
         hex(&self.digest)
+    }
+
+    /// SHA-256 over the text alone, hexadecimal, as the check line has it.
+    #[must_use]
+    pub fn text_digest(&self) -> String {
+        hex(&self.text_digest)
     }
 
     /// Checks that a holder of the data key wrote the manifest.
@@ -299,13 +312,25 @@ impl Manifest {
     /// # Errors
     /// [`ManifestError::TooLong`] if the result is too long.
     pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        let text = attest(text, key);
+        let text = attest(self.text()?, key);
         if text.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: text.len() });
         }
         Ok(text)
+    }
+
+    fn text(&self) -> Result<Vec<u8>, ManifestError> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+
+    /// SHA-256 of the text, hexadecimal, as the check line has it.
+    ///
+    /// # Errors
+    /// [`ManifestError::Malformed`] if it cannot be written.
+    pub fn text_digest(&self) -> Result<String, ManifestError> {
+        Ok(hex(&Sha256::digest(self.text()?)))
     }
 
     /// Parses stored bytes and checks their digest and consistency.
@@ -320,7 +345,8 @@ impl Manifest {
         let (signed, mac) = attested.signature().map(|(bytes, mac)| (bytes.to_vec(), mac)).unzip();
         let manifest = Self::parse(attested.text)?;
         let digest = Sha256::digest(bytes).into();
-        Ok(StoredManifest { manifest, bytes: signed.unwrap_or_default(), mac, digest })
+        let text_digest = Sha256::digest(attested.text).into();
+        Ok(StoredManifest { manifest, bytes: signed.unwrap_or_default(), mac, digest, text_digest })
     }
 
     fn parse(text: &[u8]) -> Result<Self, ManifestError> {
@@ -371,6 +397,23 @@ impl Manifest {
         self.mysql_clone.is_some()
     }
 
+    /// Why no increment can be based on it, if that is known. A prepared copy may have been changed by a server or by
+    /// `--export`: an increment on it would lose what that has changed, without any error.
+    #[must_use]
+    pub fn why_no_base(&self) -> Option<&'static str> {
+        if self.is_clone() {
+            return Some("is a clone of MySQL, and nothing can be based on one");
+        }
+        let facts = &self.source;
+        if !matches!(facts.backup_type.as_deref(), None | Some("full-backuped" | "incremental")) {
+            return Some("was prepared before it was stored, and nothing can be based on it");
+        }
+        let redo = facts.redo_start_lsn.zip(facts.to_lsn);
+        redo.is_some_and(|(start, end)| start > end).then_some(
+            "has a redo log that begins behind its end, so a server has run on its files",
+        )
+    }
+
     /// The run, as a [`RunId`].
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
@@ -387,6 +430,14 @@ impl Manifest {
         }
         if self.is_clone() && self.is_incremental() {
             return inconsistent("a clone cannot be incremental");
+        }
+        if !self.consolidated_from.is_empty() && (self.is_incremental() || self.is_clone()) {
+            return inconsistent("a consolidated backup is full, and no clone");
+        }
+        let is_link =
+            |link: &MergedLink| RunId::parse(&link.run).is_some() && link.manifest.len() == 64;
+        if !self.consolidated_from.iter().all(is_link) {
+            return inconsistent("a run or digest of a merged backup is none");
         }
         match (&self.packed, self.layout) {
             (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {
@@ -456,6 +507,7 @@ pub fn sample() -> Manifest {
         source: SourceInfo::default(),
         mysql_clone: None,
         history: None,
+        consolidated_from: Vec::new(),
     }
 }
 
@@ -488,6 +540,24 @@ mod tests {
                     || Manifest::decode(&bad).unwrap().authenticate(&mac(&key)).is_err(),
                 "byte {at}"
             );
+        }
+    }
+
+    #[test]
+    fn what_a_server_may_have_changed_is_no_base() {
+        let of = |kind: Option<&str>, start, to| {
+            let mut manifest = sample();
+            manifest.source.backup_type = kind.map(str::to_owned);
+            (manifest.source.redo_start_lsn, manifest.source.to_lsn) = (start, to);
+            manifest.why_no_base()
+        };
+        assert_eq!(of(None, None, None), None);
+        for kind in ["full-backuped", "incremental"] {
+            assert_eq!(of(Some(kind), Some(9), Some(9)), None);
+            assert!(of(Some(kind), Some(10), Some(9)).unwrap().contains("a server has run"));
+        }
+        for kind in ["log-applied", "full-prepared", "delta-prepared"] {
+            assert!(of(Some(kind), None, Some(9)).unwrap().contains("prepared"));
         }
     }
 

@@ -1,5 +1,6 @@
-//! Commands that copy, protect or remove backups, or change their keys.
+//! Commands that consolidate, copy, protect or remove backups, or change their keys.
 
+pub(crate) mod consolidate;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod gc;

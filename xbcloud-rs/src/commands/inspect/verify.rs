@@ -94,7 +94,7 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
 }
 
 /// The requested level could not be checked completely.
-fn not_reached(found: &VerifyReport) -> Failure {
+pub(crate) fn not_reached(found: &VerifyReport) -> Failure {
     let reached = found.reached.map_or("nothing", |level| level.as_str());
     let (name, level) = (&found.name, found.level);
     Failure::new(format!("{name}: verified only up to {reached}, but {level} was requested"))

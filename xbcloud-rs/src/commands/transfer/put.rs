@@ -396,6 +396,7 @@ impl Context {
             base_elsewhere: put.base_elsewhere || self.stock,
             since: None,
             watch: None,
+            merged: None,
         };
         Ok((request, resources))
     }
@@ -445,7 +446,7 @@ pub(crate) fn unarchived(report: &PutReport, archived: &Option<Coverage>) -> Opt
 }
 
 /// Refuses, before anything is stored, a store in which the objects could not be locked.
-async fn can_lock(
+pub(crate) async fn can_lock(
     root: &Root,
     lock: Option<&Lock>,
     cancel: &CancelToken,
@@ -457,7 +458,7 @@ async fn can_lock(
 }
 
 /// Locks the stored objects, if requested.
-async fn lock_all(
+pub(crate) async fn lock_all(
     session: &Session,
     name: &str,
     lock: Option<&Lock>,

@@ -18,6 +18,7 @@ use xb_repo::verification::Level;
 use crate::args::RunArgs;
 use crate::args::catalogue::lock;
 use crate::cache;
+use crate::commands::admin::consolidate::Consolidation;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
@@ -152,6 +153,11 @@ impl Job<'_> {
         if let Some(to) = &args.copy_to {
             self.stage("copy", || self_copy(context, args, (&place, to), &name))?;
         }
+        if let Some(after) = args.consolidate_after
+            && increments(context, args, &place)? >= after as usize
+        {
+            self.stage("consolidate", || consolidate(context, args, &place))?;
+        }
         let keep = args.keep;
         if !keep.is_empty() {
             self.stage("prune", || prune(context, args, &place, &keep))?;
@@ -278,6 +284,7 @@ impl Job<'_> {
             ("backup", true),
             ("verify", args.verify.0.is_some()),
             ("copy", args.copy_to.is_some()),
+            ("consolidate", args.consolidate_after.is_some()),
             ("prune", !args.keep.is_empty()),
         ];
         for (stage, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
@@ -419,6 +426,33 @@ fn self_copy(
     Ok(
         json!({ "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }),
     )
+}
+
+/// Number of increments in the chain of the new backup.
+fn increments(context: &Context, args: &RunArgs, place: &str) -> Result<usize, Failure> {
+    let (root, name) = backup_place(place, &args.common, false)?;
+    let chain = context.with_progress("compare", &args.common.run, None, |_, cancel| async move {
+        cancel.or(xb_repo::chain::chain(&root, &name)).await
+    });
+    Ok(chain?.0.len().saturating_sub(1))
+}
+
+fn consolidate(context: &Context, args: &RunArgs, place: &str) -> Result<Value, Failure> {
+    let (root, name) = backup_place(place, &args.common, false)?;
+    let put = &args.backup.put;
+    let asked = Consolidation {
+        name,
+        new_name: None,
+        chunk_size: put.chunk_size.map(|size| size.bytes()),
+        compress: put.compress.as_deref(),
+        key_slots: crate::keys::key_slots(put, &args.backup.keys, &context.log)?,
+        keys: crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log)?,
+        accept: xb_backup::Accept::default(),
+        trial: &args.trial,
+        lock: args.backup.retain.lock()?,
+    };
+    let (full, from) = context.consolidate_backup(root, asked, &args.common.run)?.unzip();
+    Ok(json!({ "name": full, "from": from }))
 }
 
 /// Refuses a copy to the place of the backup itself.

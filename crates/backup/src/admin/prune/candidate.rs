@@ -1,5 +1,7 @@
 //! Facts about a backup on which pruning decides.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use xb_repo::lineage::Lineage;
 use xb_repo::list::{BackupKind, Listing, State};
@@ -20,6 +22,8 @@ pub struct Candidate {
     pub finished: Timestamp,
     /// The base that its manifest names.
     pub base: Option<Base>,
+    /// Run of the backup whose data it has, if it was consolidated from a chain: the last one of that.
+    pub stands_for: Option<String>,
     /// Whether it is incremental.
     pub is_incremental: bool,
     /// Whether it is a clone, on which nothing can be based.
@@ -61,6 +65,15 @@ impl Candidate {
     #[must_use]
     pub fn all(listings: &[Listing]) -> Vec<Self> {
         let mut all: Vec<Self> = listings.iter().filter_map(Self::of).collect();
+        // The store's clock tells which data is the newest only of backups that were taken then.
+        let taken: BTreeMap<String, i64> =
+            all.iter().map(|candidate| (candidate.run.clone(), candidate.written)).collect();
+        for candidate in &mut all {
+            if let Some(last) = &candidate.stands_for {
+                let finished = candidate.finished.as_second();
+                candidate.written = taken.get(last).copied().unwrap_or(finished);
+            }
+        }
         let unknown: Vec<&Listing> =
             listings.iter().filter(|listing| listing.may_depend_since.is_some()).collect();
         for candidate in &mut all {
@@ -85,6 +98,7 @@ impl Candidate {
             server: listing.server.clone(),
             finished: listing.finished?,
             base: listing.base.clone(),
+            stands_for: listing.consolidated_from.last().map(|last| last.run.clone()),
             is_incremental: listing.kind == Some(BackupKind::Incremental),
             is_clone: listing.mysql_clone.is_some(),
             from_lsn: listing.from_lsn,
@@ -120,6 +134,11 @@ impl Candidate {
     /// Whether nothing of its server is removed before it is accepted.
     pub(super) fn is_doubtful(&self) -> bool {
         self.in_doubt || (self.just_made && self.shrunk.is_some())
+    }
+
+    /// Whether a trial restore has proven it, and nothing is wrong with it since.
+    pub(super) fn is_proven_by_trial(&self) -> bool {
+        self.counts() && self.proven >= Some(Level::Restore)
     }
 
     /// What ties it to its base.

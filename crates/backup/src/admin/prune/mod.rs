@@ -2,6 +2,7 @@
 
 pub(crate) mod candidate;
 pub(crate) mod plan;
+mod same_data;
 pub(crate) mod verdict;
 
 use std::time::Duration;

@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use xb_repo::resolve::is_ahead;
 
 use crate::admin::prune::candidate::Candidate;
+use crate::admin::prune::same_data::counted_for;
 use crate::admin::prune::verdict::{Verdict, Why};
 
 /// Retention rules. Each rule keeps backups independently; days, weeks (from Monday) and months are
@@ -62,6 +63,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     for (n, candidate) in sorted.iter().enumerate() {
         servers.entry((&candidate.server, candidate.raw)).or_default().push(n);
     }
+    let counted_for = counted_for(&sorted);
     let mut note = |n: usize, why: Why| {
         if let Some(kept) = kept.get_mut(n) {
             kept.insert(why);
@@ -71,6 +73,8 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         let good: Vec<(usize, &Candidate)> = of_server
             .iter()
             .filter_map(|&n| sorted.get(n).map(|candidate| (n, *candidate)))
+            // Two backups of the same data are one.
+            .filter(|(n, _)| !counted_for.contains_key(n))
             // A backup whose clock was ahead would count as the newest until that time has passed.
             .filter(|(_, candidate)| candidate.counts() && !is_ahead(candidate.finished, now))
             .collect();
@@ -86,6 +90,12 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     }
     let bases = bases(&sorted);
     keep_bases(&sorted, &bases, &mut kept);
+    for (&copy, &counted) in &counted_for {
+        // A proven one has no need of it; an unproven one may be proven tomorrow.
+        if sorted[counted].stands_for.is_none() && !kept[counted].is_empty() {
+            kept[copy].insert(Why::UnprovenCopyOf(sorted[counted].name.clone()));
+        }
+    }
     let verdict = |n: usize| Verdict {
         name: sorted[n].name.clone(),
         run: sorted[n].run.clone(),

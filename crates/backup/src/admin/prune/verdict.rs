@@ -27,6 +27,8 @@ pub enum Why {
     NewestVerified,
     /// The newest of those verified to the highest level.
     BestVerified,
+    /// Consolidated from this backup, which counts in its place and is kept, until a trial restore proves it.
+    UnprovenCopyOf(String),
     /// It is pinned.
     Pinned,
     /// Damaged: a person must decide.
@@ -67,6 +69,9 @@ impl std::fmt::Display for Why {
             }
             Self::Doubt(name) => {
                 return write!(f, "{name} is much smaller than usual and not accepted");
+            }
+            Self::UnprovenCopyOf(name) => {
+                return write!(f, "consolidated from {name}, not yet proven by a trial restore");
             }
             Self::BaseOf(name) => return write!(f, "base of {name}"),
             Self::MayBeBaseOf(name) => {

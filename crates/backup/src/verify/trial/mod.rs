@@ -34,7 +34,7 @@ use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
 use crate::restore::RestoreOptions;
 use crate::restore::restore_and_prepare::{Ready, restore_ready};
-use crate::restore::room::{check_room, unpacked};
+use crate::restore::room::{all_unpacked, check_room, unpacked};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, remove_links};
@@ -255,11 +255,10 @@ async fn can_try(
     let Ok(Some(manifest)) = cancel.or(root.manifest(&request.name)).await else { return Ok(()) };
     trial.private.prepare.look(manifest.source.tool_name.as_deref())?;
     let links = cancel.or(chain(root, &request.name)).await.unwrap_or_default();
-    let mut needed = cancel.or(unpacked(root, &request.name, &manifest)).await?;
-    for link in links.iter().filter(|link| link.name != request.name) {
-        let more = cancel.or(unpacked(root, &link.name, &link.stored.manifest)).await?;
-        needed = needed.saturating_add(more);
-    }
+    let needed = match links.is_empty() {
+        true => cancel.or(unpacked(root, &request.name, &manifest)).await?,
+        false => cancel.or(all_unpacked(root, &links)).await?,
+    };
     check_room(scratch, needed).map_err(|what| no_room(scratch, what))
 }
 

@@ -110,6 +110,7 @@ pub(crate) fn put_request(name: &str, layout: Layout, chunk_size: u64) -> PutReq
         since: None,
         base_elsewhere: false,
         watch: None,
+        merged: None,
     }
 }
 

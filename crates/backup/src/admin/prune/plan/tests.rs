@@ -13,6 +13,7 @@ fn candidate(name: &str, at: i64) -> Candidate {
         server: None,
         finished: Timestamp::from_second(at).unwrap(),
         base: None,
+        stands_for: None,
         is_clone: false,
         is_incremental: false,
         from_lsn: Some(0),
@@ -338,4 +339,101 @@ fn an_increment_whose_base_is_elsewhere_counts_once_accepted_but_replaces_no_who
         |one: &Candidate| Candidate { accepted_without_base: one.name != "full", ..one.clone() };
     let all: Vec<Candidate> = all.iter().map(accept).collect();
     assert_eq!(kept(&all, keep), ["i4", "full"]);
+}
+
+/// A chain of a full backup and two increments, and a full backup that was consolidated from it.
+fn consolidated(proven: Option<Level>) -> Vec<Candidate> {
+    let full = Candidate {
+        stands_for: Some("run of i2".to_owned()),
+        proven,
+        ..candidate("i2-full", 902 * DAY)
+    };
+    vec![candidate("f", 900 * DAY), on("i1", 901 * DAY, "f"), on("i2", 902 * DAY, "i1"), full]
+}
+
+const LAST: Keep = Keep { last: Some(1), daily: None, weekly: None, monthly: None, within: None };
+
+#[test]
+fn a_chain_counts_until_its_consolidated_backup_is_proven_by_a_trial() {
+    for proven in [None, Some(Level::Checksum), Some(Level::Pages)] {
+        let all = consolidated(proven);
+        let names = kept(&all, LAST);
+        assert_eq!(names, ["i2-full", "i2", "i1", "f"], "{proven:?}");
+        let plan = plan_prune(&all, &LAST, now());
+        let of = |name: &str| plan.iter().find(|verdict| verdict.name == name).unwrap();
+        assert!(of("i2").kept.contains(&Why::Newest), "{plan:?}");
+        let copy = [Why::UnprovenCopyOf("i2".to_owned())];
+        assert!(of("i2-full").kept.ends_with(&copy), "{plan:?}");
+        assert!(!of("i2-full").kept.contains(&Why::Newest), "{plan:?}");
+    }
+    assert_eq!(kept(&consolidated(Some(Level::Restore)), LAST), ["i2-full"]);
+}
+
+#[test]
+fn a_chain_and_its_consolidated_backup_are_one_for_the_rules() {
+    let mut all = consolidated(Some(Level::Restore));
+    all.insert(0, candidate("before", 800 * DAY));
+    let two = Keep { last: Some(2), ..LAST };
+    assert_eq!(kept(&all, two), ["i2-full", "i1", "f"]);
+    let mut all = consolidated(None);
+    all.insert(0, candidate("before", 800 * DAY));
+    assert_eq!(kept(&all, two), ["i2-full", "i2", "i1", "f"]);
+    // An unproven one goes with the link that counts for it.
+    all.push(candidate("later", 903 * DAY));
+    assert_eq!(kept(&all, LAST), ["later"]);
+}
+
+#[test]
+fn the_last_link_counts_again_if_the_consolidated_backup_is_damaged_or_its_chain_does_not() {
+    let mut all = consolidated(Some(Level::Restore));
+    all[3].damaged = true;
+    assert_eq!(kept(&all, LAST), ["i2-full", "i2", "i1", "f"]);
+    let mut all = consolidated(None);
+    (all[1].broken, all[2].broken) = (Some("gone".to_owned()), Some("gone".to_owned()));
+    let plan = plan_prune(&all, &LAST, now());
+    let newest = plan.iter().find(|verdict| verdict.kept.contains(&Why::Newest)).unwrap();
+    assert_eq!(newest.name, "i2-full", "it is all that can be restored");
+    // The chain is gone: then it is a backup like any other.
+    let alone = consolidated(None).split_off(3);
+    assert_eq!(kept(&alone, LAST), ["i2-full"]);
+}
+
+/// It is written after all others, and so would hide the newest one of a host whose clock is behind.
+#[test]
+fn the_time_at_which_a_merge_was_stored_makes_it_not_the_newest() {
+    let mut all = consolidated(Some(Level::Restore));
+    let behind = Candidate { written: 950 * DAY, ..candidate("behind", 899 * DAY) };
+    all.push(behind);
+    all[3].written = 902 * DAY;
+    assert_eq!(kept(&all, LAST), ["i2-full", "behind"]);
+}
+
+proptest! {
+    /// Whatever is proven or damaged, a backup of the newest data that can be restored stays, with its chain.
+    #[test]
+    fn the_newest_data_that_can_be_restored_stays(
+        levels in proptest::collection::vec(proptest::option::of(0_usize..6), 4),
+        damaged in proptest::collection::vec(any::<bool>(), 4),
+        twice: bool,
+    ) {
+        let mut all = consolidated(None);
+        if twice {
+            let again = Candidate { name: "again".into(), run: "run of again".into(), ..all[3].clone() };
+            all.push(again);
+        }
+        for (n, candidate) in all.iter_mut().take(4).enumerate() {
+            candidate.proven = levels[n].map(|level| Level::ALL[level]);
+            candidate.damaged = damaged[n];
+        }
+        for n in [1, 2] {
+            let base_is_bad = damaged[..n].iter().any(|bad| *bad);
+            all[n].broken = base_is_bad.then(|| "its base is damaged".to_owned());
+        }
+        let names = kept(&all, LAST);
+        let restorable: Vec<&Candidate> = all.iter().filter(|c| c.is_restorable()).collect();
+        if let Some(newest) = restorable.iter().map(|c| c.finished).max() {
+            let stays = |c: &&&Candidate| c.finished == newest && names.contains(&c.name);
+            prop_assert!(restorable.iter().any(|c| stays(&c)), "{names:?}");
+        }
+    }
 }

@@ -1,0 +1,246 @@
+//! `consolidate`: a new full backup out of a chain, made without the server, and proven by a trial restore.
+
+mod made;
+mod merged_stream;
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use xb_delta::Checkpoints;
+use xb_encryptor::Keys;
+use xb_pipeline::Durability;
+use xb_repo::chain::{Link, chain};
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
+use xb_repo::verification::{Level, VerifyReport};
+
+use self::made::made_before;
+use self::merged_stream::merged_stream;
+use crate::child::OnLine;
+use crate::error::BackupError;
+use crate::read::request::GetRequest;
+use crate::read::unlock::Accept;
+use crate::restore::chain::{Way, merge_chain};
+use crate::restore::prepare::PrepareTool;
+use crate::restore::restore_and_prepare::{Ready, fetch, links, remove_increments};
+use crate::restore::room::{all_unpacked, check_room};
+use crate::restore::{RestoreOptions, forget};
+use crate::scratch::Scratch;
+use crate::selection::Selection;
+use crate::session::Session;
+use crate::verify::{Trial, VerifyRequest, verify_by_restore};
+use crate::write::{MergedChain, PutReport, PutRequest, put};
+
+/// Request to consolidate a chain.
+#[derive(Debug)]
+pub struct ConsolidateRequest {
+    /// The last backup of the chain.
+    pub name: BackupName,
+    /// The new backup: its name, object size, codec and key slots; packed.
+    pub put: PutRequest,
+    /// Keys to open the chain and the new backup.
+    pub keys: Keys,
+    /// Unauthenticated backups that are read nevertheless.
+    pub accept: Accept,
+    /// The trial restore of the new backup, and the parent of the scratch directory.
+    pub trial: Trial,
+}
+
+/// What came of it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Consolidated {
+    /// The backup is full: there is no chain.
+    Full,
+    /// An earlier run has made and proven the full backup of this name.
+    Before(String),
+    /// A full backup is there, and a trial restore was made of it. Only its report says whether that has proven it.
+    Tried {
+        /// Its name.
+        name: String,
+        /// Names of the backups that were merged, the full one first.
+        from: Vec<String>,
+        /// What was stored; `None` if an earlier run has done that.
+        put: Option<Box<PutReport>>,
+        /// The trial restore.
+        trial: Box<VerifyReport>,
+    },
+}
+
+/// Makes a full backup out of the chain that ends with `request.name`, and proves it by a trial restore. Fetches the
+/// chain into a scratch directory, merges its pages in one pass, and stores the result, unprepared, as [`put`] stores
+/// a stream. Removes no backup.
+///
+/// The new backup has the data of the last one, and so its times, positions, server and history. If an earlier run was
+/// ended after it had stored that backup, only the trial is made.
+///
+/// # Errors
+/// [`BackupError::Consolidate`] if the chain is not known to be fit for a merge; the errors of [`put`] and of
+/// [`verify_by_restore`]. A backup that was stored before the trial failed stays, and counts for no more than its chain.
+pub async fn consolidate(
+    session: &Session,
+    request: ConsolidateRequest,
+    talk: &OnLine,
+) -> Result<Consolidated, BackupError> {
+    let Session { root, cancel, .. } = session;
+    let ConsolidateRequest { name, put: new, mut keys, accept, trial } = request;
+    let chain = cancel.or(chain(root, &name)).await?;
+    let from = chain.iter().map(|link| link.name.to_string()).collect();
+    let Some(last) = chain.last().filter(|_| chain.len() > 1) else {
+        return Ok(Consolidated::Full);
+    };
+    let record = new.tool.clone();
+    let (name, stored) = match cancel.or(made_before(root, &last.stored.manifest)).await? {
+        Some((before, true)) => return Ok(Consolidated::Before(before.to_string())),
+        Some((before, false)) => (before, None),
+        None => {
+            refuse_unfit(&chain)?;
+            refuse_unsealed(&chain, &new)?;
+            let merged;
+            (merged, keys) =
+                store_merged(session, &chain, new, (keys, accept), &trial, talk).await?;
+            (BackupName::new(&merged.manifest.name)?, Some(Box::new(merged)))
+        }
+    };
+    let level = Level::Restore;
+    let verify = VerifyRequest { name: name.clone(), level, keys, accept, record: Some(record) };
+    let proof = verify_by_restore(session, verify, &trial, talk).await?;
+    Ok(Consolidated::Tried { name: name.to_string(), from, put: stored, trial: Box::new(proof) })
+}
+
+/// Fetches the chain, merges it, and stores the result. Returns the keys, too.
+async fn store_merged(
+    session: &Session,
+    chain: &[Link],
+    new: PutRequest,
+    (keys, accept): (Keys, Accept),
+    trial: &Trial,
+    talk: &OnLine,
+) -> Result<(PutReport, Keys), BackupError> {
+    let Session { root, cancel, .. } = session;
+    let Some(last) = chain.last() else { return Err(BackupError::Bug("a chain has no backup")) };
+    let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-consolidate-")?;
+    // What the trial will lack.
+    trial.private.server.look(scratch.path())?;
+    trial.private.prepare.look(last.stored.manifest.source.tool_name.as_deref())?;
+    let needed = cancel.or(all_unpacked(root, chain)).await?;
+    check_room(scratch.path(), needed).map_err(|what| failed(scratch.path(), what))?;
+    let data = scratch.path().join("data");
+    let files = Selection::default();
+    let name = last.name.clone();
+    let mut get = GetRequest { name, files, as_stored: false, keys, accept };
+    let ready = Ready::prepared(trial.private.prepare.clone());
+    let wanted = cancel.or(links(session, &get, &ready)).await?;
+    let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
+    let (_, folders) = fetch(session, &mut get, &wanted, &data, how).await?;
+    folders.iter().try_for_each(|folder| forget(folder))?;
+    refuse_other(chain, &folders)?;
+    session.observer.begin_phase("merge");
+    let increments = folders.get(1..).unwrap_or_default();
+    if let Way::OneByOne(unfit) = merge_chain(session, (&data, increments), false, talk)? {
+        return Err(unfit_chain(last.name.as_str(), unfit.to_string()));
+    }
+    remove_increments(&data)?;
+    let merged = chain.iter().map(|link| link.stored.merged_link()).collect();
+    let last = last.stored.manifest.clone();
+    let new = PutRequest {
+        server: last.server.clone(),
+        merged: Some(MergedChain { last, links: merged }),
+        ..new
+    };
+    let (stream, writing) = merged_stream(&data)?;
+    let stored = put(session, &new, stream).await;
+    // The end of `put` has closed the stream, so the thread ends, too.
+    let written = tokio::task::block_in_place(|| ended(writing));
+    let stored = match (stored, written) {
+        // A stream that could not be written is the cause of whatever came after.
+        (
+            Err(BackupError::Put(_) | BackupError::Input(_) | BackupError::Incomplete { .. }),
+            Err(why),
+        ) => {
+            return Err(failed(&data, why));
+        }
+        (stored, _) => stored?,
+    };
+    if let Err(error) = scratch.close() {
+        talk(format!("cannot remove {}: {error}", data.display()).as_bytes());
+    }
+    Ok((stored, get.keys))
+}
+
+/// Refuses a chain that by its manifests cannot be merged, before hours of reading.
+fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
+    for Link { name, stored } in chain {
+        let tool = stored.manifest.source.tool_name.as_deref();
+        if let Some(tool) = tool
+            && PrepareTool::of_name(tool) != Some(PrepareTool::MariaDbBackup)
+        {
+            return Err(unfit_chain(
+                name.as_str(),
+                format!("only backups of mariadb-backup can be merged, and it is one of {tool}"),
+            ));
+        }
+        if let Some(why) = stored.manifest.why_no_base() {
+            return Err(unfit_chain(name.as_str(), format!("it {why}")));
+        }
+    }
+    for [before, link] in chain.array_windows() {
+        let (start, from) =
+            (before.stored.manifest.source.redo_start_lsn, link.stored.manifest.source.from_lsn);
+        if let Some((start, from)) = start.zip(from)
+            && from > start
+        {
+            return Err(unfit_chain(
+                link.name.as_str(),
+                format!(
+                    "it begins at LSN {from}, behind LSN {start}, where the redo log of its base {} begins, so changes between them are only in that log",
+                    before.name
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to make an unsealed backup out of a sealed one.
+fn refuse_unsealed(chain: &[Link], new: &PutRequest) -> Result<(), BackupError> {
+    let sealed = chain.iter().find(|link| link.stored.manifest.is_sealed());
+    match sealed.filter(|_| !new.layout.is_encrypted()) {
+        Some(link) => Err(BackupError::Selection(format!(
+            "{} is sealed, but no key or recipient is given for the new backup: add --recipient, or the key that is to open it",
+            link.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses files of another backup than the manifest describes.
+fn refuse_other(chain: &[Link], folders: &[PathBuf]) -> Result<(), BackupError> {
+    for (Link { name, stored }, folder) in chain.iter().zip(folders) {
+        let Manifest { source, .. } = &stored.manifest;
+        let found = Checkpoints::of(folder);
+        let is_it = found.as_ref().is_some_and(|found| {
+            let stated = (source.from_lsn, source.to_lsn);
+            stated == (Some(found.from), Some(found.to))
+                && source.backup_type.as_deref() == Some(&found.kind)
+        });
+        if !is_it {
+            let what = "its files state other log positions than its manifest".to_owned();
+            return Err(BackupError::Damaged { name: name.to_string(), what });
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the thread that writes the stream; the error says what failed.
+fn ended(writing: JoinHandle<Result<(), String>>) -> Result<(), String> {
+    writing.join().unwrap_or_else(|_| Err("the thread that writes the stream panicked".to_owned()))
+}
+
+fn unfit_chain(name: &str, what: String) -> BackupError {
+    BackupError::Consolidate { name: name.to_owned(), what }
+}
+
+fn failed(place: &Path, what: String) -> BackupError {
+    BackupError::Restore { target: place.display().to_string(), what }
+}

@@ -1,0 +1,367 @@
+//! Chains of a real MariaDB server that are consolidated into full backups: equal to the server, proven by a trial
+//! restore, and a base for more increments.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use live_support::*;
+use serde_json::Value;
+use xb_encryptor::Identities;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::daemon::Scratch;
+use xb_testkit::files::Digester;
+use xb_testkit::mariadb::MariaDb;
+use xb_testkit::store::Store;
+
+/// A server with tables, and its repository.
+struct Site {
+    store: Store,
+    scratch: Scratch,
+    server: MariaDb,
+}
+
+const TABLES: &str = "CREATE DATABASE shop; USE shop;
+    CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(200), KEY(v)); INSERT INTO a SELECT seq, MD5(seq) FROM seq_1_to_9000;
+    CREATE TABLE b LIKE a; INSERT INTO b SELECT id, REVERSE(v) FROM a;
+    CREATE TABLE squeezed (id INT PRIMARY KEY, v VARCHAR(200)) PAGE_COMPRESSED=1; INSERT INTO squeezed SELECT * FROM a;
+    CREATE TABLE words (id INT PRIMARY KEY, v TEXT, FULLTEXT(v)); INSERT INTO words SELECT * FROM a;
+    CREATE TABLE parts (id INT PRIMARY KEY, v VARCHAR(200)) PARTITION BY HASH(id) PARTITIONS 3; INSERT INTO parts SELECT * FROM a;
+    CREATE TABLE loose (id INT) ENGINE=MyISAM; CREATE TABLE log (n INT PRIMARY KEY AUTO_INCREMENT, v TEXT);";
+
+impl Site {
+    fn new() -> Self {
+        let (store, scratch, server) = (Store::folder(), Scratch::new(), MariaDb::start());
+        server.sql(TABLES);
+        let site = Self { store, scratch, server };
+        std::fs::create_dir(site.tmp()).unwrap();
+        site
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.scratch.join("tmp")
+    }
+
+    fn xbcloud(&self, args: &[&str], name: &str) -> Cmd {
+        let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).args(self.store.options());
+        run.arg(self.store.url(name))
+    }
+
+    fn back_up(&self, name: &str, options: &[&str]) -> Ran {
+        let state = format!("--state-dir={}", self.scratch.join("state").display());
+        let run = self.xbcloud(&["backup", "--chunk-size=4M", "--server=db1", &state], name);
+        run.args(options).arg("--").args(self.server.backup_command()).run()
+    }
+
+    fn increment(&self, name: &str, options: &[&str]) {
+        let options = [&["--incremental-from=latest"], options].concat();
+        let _ = self.back_up(name, &options).expect(0);
+    }
+
+    /// A full backup and increments of these names, with changes between them.
+    fn chain(&self, increments: &[&str], options: &[&str]) {
+        let _ = self.back_up("full", options).expect(0);
+        for (n, name) in increments.iter().enumerate() {
+            self.change(n);
+            self.increment(name, options);
+        }
+    }
+
+    fn change(&self, n: usize) {
+        self.server.sql(&format!(
+            "USE shop; UPDATE a SET v = MD5(RAND()) WHERE id % 40 = {n}; DELETE FROM parts WHERE id % 50 = {n};
+             INSERT INTO loose VALUES ({n}); INSERT INTO log (v) SELECT REPEAT('x', 300) FROM seq_1_to_500;
+             CREATE TABLE made{n} LIKE b; INSERT INTO made{n} SELECT * FROM b WHERE id < 100;
+             UPDATE words SET v = 'other words' WHERE id = {n}; ALTER TABLE b FORCE"
+        ));
+    }
+
+    fn consolidate(&self, name: &str, options: &[&str]) -> Cmd {
+        let tmp = format!("--scratch-dir={}", self.tmp().display());
+        self.xbcloud(&["consolidate", "--json", &tmp], name).args(options)
+    }
+
+    /// What is left of scratch directories.
+    fn left(&self) -> usize {
+        std::fs::read_dir(self.tmp()).unwrap().count()
+    }
+
+    fn line(&self, name: &str) -> Value {
+        let listed = self.xbcloud(&["list", "--json", "--no-cache"], "").run().expect(0);
+        let lines: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        lines.as_array().unwrap().iter().find(|line| line["name"] == name).unwrap().clone()
+    }
+
+    /// Asserts that a backup restores to the rows that the server has.
+    fn assert_is_the_server(&self, name: &str, options: &[&str]) {
+        let target = self.scratch.join(format!("restored-{name}"));
+        let run = self.xbcloud(&["restore", "--prepare"], name).args(options);
+        let _ = run.arg("--target-dir").arg(&target).run().expect(0);
+        let copy = MariaDb::start_on(&target);
+        copy.check_tables("shop");
+        assert_eq!(copy.checksums("shop"), self.server.checksums("shop"), "{name}");
+    }
+
+    /// The backup that a name such as `latest` means.
+    fn meant(&self, name: &str) -> String {
+        let shown = self.xbcloud(&["show", "--json"], name).run().expect(0);
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        shown["name"].as_str().unwrap().to_owned()
+    }
+
+    fn prune(&self, rule: &str) -> Vec<String> {
+        let pruned = self.xbcloud(&["prune", "--json", "--yes", rule], "").run().expect(0);
+        let pruned: Value = serde_json::from_slice(&pruned.stdout).unwrap();
+        let names = pruned["removed"].as_array().unwrap().iter();
+        names.map(|name| name.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Changes the text of a manifest, with a check line that fits.
+    fn forge(&self, name: &str, from: &str, to: &str) {
+        let key = format!("{CATALOG}/{name}");
+        let text = String::from_utf8(self.store.get(&key).unwrap()).unwrap();
+        let text = &text[..text.rfind("\nsha256:").unwrap() + 1];
+        let forged = text.replace(from, to);
+        assert_ne!(forged, text);
+        let mut digest = Digester::default();
+        digest.write_all(forged.as_bytes()).unwrap();
+        let (_, digest) = digest.result();
+        self.store.put(&key, format!("{forged}sha256:{digest}\n").as_bytes());
+    }
+
+    fn manifest(&self, name: &str) -> Value {
+        let text = self.store.get(&format!("{CATALOG}/{name}")).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        serde_json::from_str(&text[..text.rfind("\nsha256:").unwrap()]).unwrap()
+    }
+}
+
+fn event(ran: &Ran, name: &str) -> Value {
+    let text = ran.stderr_text();
+    let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.find(|event| event["event"] == name).unwrap_or_else(|| panic!("no {name}: {text}"))
+}
+
+#[test]
+fn a_consolidated_chain_is_the_server_and_a_base_for_ten_more() {
+    let site = Site::new();
+    site.chain(&["one", "two"], &["--compress=zstd"]);
+    let done = site.consolidate("two", &[]).run().expect(0);
+    let found = event(&done, "consolidated");
+    assert_eq!((&found["name"], &found["proven"]), (&"two-full".into(), &true.into()));
+    assert_eq!(found["from"], serde_json::json!(["full", "one", "two"]));
+    assert_eq!(site.left(), 0, "the scratch directory is removed");
+    // Of the data of the last one, and stored in the same way.
+    let (full, last) = (site.manifest("two-full"), site.manifest("two"));
+    for same in ["started", "finished", "server"] {
+        assert_eq!(full[same], last[same], "{same}");
+    }
+    for same in ["to_lsn", "last_lsn", "redo_start_lsn", "binlog_pos", "server_version"] {
+        assert_eq!(full["source"][same], last["source"][same], "{same}");
+    }
+    assert_eq!(
+        (&full["source"]["from_lsn"], &full["source"]["backup_type"]),
+        (&0.into(), &"full-backuped".into())
+    );
+    assert_eq!(full["packed"]["chunk_size"], last["packed"]["chunk_size"]);
+    assert_eq!(full["packed"]["codecs"], last["packed"]["codecs"]);
+    assert_eq!(full["consolidated_from"][2]["run"], last["run"]);
+    assert_eq!(full["history"]["redo"], last["history"]["redo"]);
+    let line = site.line("two-full");
+    assert_eq!((&line["kind"], &line["verified"]["level"]), (&"full".into(), &"restore".into()));
+    site.assert_is_the_server("two-full", &[]);
+    // There is nothing left to do.
+    let again = site.consolidate("two", &[]).run().expect(0);
+    assert!(again.stderr_text().contains("already"), "{}", again.stderr_text());
+    assert_eq!(site.meant("latest"), "two-full");
+    assert_eq!(site.xbcloud(&["monitor", "--max-age=1h"], "").run().code(), 0);
+    let again = site.consolidate("latest", &[]).run().expect(0);
+    assert!(again.stderr_text().contains("nothing to consolidate"), "{}", again.stderr_text());
+
+    for n in 2..12 {
+        site.change(n);
+        site.increment(&format!("more{n}"), &[]);
+    }
+    assert_eq!(site.manifest("more2")["base"]["name"], "two-full");
+    let lsn = |name: &str, key: &str| site.manifest(name)["source"][key].clone();
+    assert_eq!(lsn("more2", "from_lsn"), lsn("two", "redo_start_lsn"));
+    let _ = site.consolidate("latest", &["--as=whole"]).run().expect(0);
+    assert_eq!(site.manifest("whole")["consolidated_from"].as_array().unwrap().len(), 11);
+    site.assert_is_the_server("whole", &[]);
+}
+
+/// Until the trial has proven the new backup, its chain is what counts: for `latest`, and for `prune`.
+#[test]
+fn a_consolidation_that_is_killed_is_finished_by_the_next_one() {
+    let site = Site::new();
+    site.chain(&["one", "two"], &[]);
+    let slow = "--check-sql=SELECT SLEEP(600)";
+    let mut run = site.consolidate("two", &[slow]).spawn();
+    run.until("the chain is fetched", || {
+        let mut there = std::fs::read_dir(site.tmp()).unwrap().flatten();
+        there.any(|entry| entry.path().join("data/ibdata1").exists())
+    });
+    run.kill_9();
+    assert_ne!(run.wait().code(), 0);
+    assert!(!has_manifest(&site.store, "two-full"));
+    let mut run = site.consolidate("two", &[slow]).spawn();
+    run.until("the new backup is stored", || has_manifest(&site.store, "two-full"));
+    run.kill_9();
+    assert_ne!(run.wait().code(), 0);
+
+    assert_eq!(site.line("two-full")["verified"]["level"], Value::Null);
+    let shown = site.xbcloud(&["show"], "latest").run().expect(0);
+    assert!(shown.stderr_text().contains("no trial restore has proven it"), "{shown:?}");
+    assert_eq!(site.meant("latest"), "two");
+    assert_eq!(site.prune("--keep-last=1"), [""; 0], "the chain is what can be restored");
+    for name in ["full", "one", "two", "two-full"] {
+        assert!(has_manifest(&site.store, name), "{name}");
+    }
+    let objects = packed_objects(&site.store, "two-full");
+    let done = site.consolidate("latest", &[]).run().expect(0);
+    assert_eq!(event(&done, "consolidated")["made"], false);
+    assert_eq!(packed_objects(&site.store, "two-full"), objects, "only the trial was made");
+    assert_eq!(site.meant("latest"), "two-full");
+    let mut gone = site.prune("--keep-last=1");
+    gone.sort();
+    assert_eq!(gone, ["full", "one", "two"]);
+    site.assert_is_the_server("latest", &[]);
+}
+
+/// The host of the server has no identity. It takes increments on a full backup that another host has made, because
+/// that states what this host has noted of the last one.
+#[test]
+fn a_host_that_has_only_recipients_takes_increments_on_it() {
+    let site = Site::new();
+    let (identities, secret) = Identities::generate();
+    let identity = site.scratch.join("identity");
+    std::fs::write(&identity, secret.as_bytes()).unwrap();
+    let recipient = identities.recipients()[0].to_string();
+    let (sealed, opens) =
+        (format!("--recipient={recipient}"), format!("--identity-file={}", identity.display()));
+    site.chain(&["one"], &[&sealed]);
+    let refused = site.consolidate("one", &[&opens]).run().expect_failure();
+    assert!(refused.stderr_text().contains("no key or recipient"), "{}", refused.stderr_text());
+    let _ = site.consolidate("one", &[&opens, &sealed]).run().expect(0);
+    let slots = |name| site.manifest(name)["packed"]["sealed"].clone();
+    assert_eq!(slots("one-full"), slots("one"));
+    site.change(1);
+    site.increment("two", &[&sealed]);
+    assert_eq!(site.manifest("two")["base"]["name"], "one-full");
+    site.assert_is_the_server("two", &[&opens]);
+    // Now with a link that this host did not write, but a last one that it did.
+    let _ = site.consolidate("two", &[&opens, &sealed]).run().expect(0);
+    site.change(2);
+    site.increment("three", &[&sealed]);
+    assert_eq!(site.manifest("three")["base"]["name"], "two-full");
+
+    // Another host, or a manifest that states something else.
+    let other = format!("--state-dir={}", site.scratch.join("elsewhere").display());
+    let on = "--incremental-from=two-full";
+    let refused = site.back_up("no", &[&sealed, on, &other]).expect_failure();
+    assert!(refused.stderr_text().contains("not authenticated"), "{}", refused.stderr_text());
+    let stated = |name: &str| {
+        format!("\"redo_start_lsn\": {}", site.manifest(name)["source"]["redo_start_lsn"])
+    };
+    site.forge("two-full", &stated("two-full"), &stated("one"));
+    let refused = site.back_up("no", &[&sealed, on]).expect_failure();
+    assert!(refused.stderr_text().contains("other positions"), "{}", refused.stderr_text());
+}
+
+#[test]
+fn a_chain_that_is_not_whole_is_refused_with_the_name_of_the_link() {
+    let site = Site::new();
+    site.chain(&["one", "two"], &[]);
+    let Store::Folder { root: folder, .. } = &site.store else { panic!("no folder") };
+    let refused = |link: &str| {
+        let ran = site.consolidate("two", &[]).run().expect_failure();
+        let text = ran.stderr_text();
+        assert!(text.contains(link), "{text}");
+        assert!(!has_manifest(&site.store, "two-full"), "{text}");
+        assert_eq!(site.left(), 0);
+        text
+    };
+    // Damaged.
+    let (run, number, _) = packed_objects(&site.store, "one")[0].clone();
+    let object = folder.join(format!("one/{run}/{number:09}"));
+    let bytes = std::fs::read(&object).unwrap();
+    let mut damaged = bytes.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    std::fs::write(&object, damaged).unwrap();
+    let _ = refused("one");
+    std::fs::write(&object, bytes).unwrap();
+    // Missing.
+    let manifest = folder.join(format!("{CATALOG}/one"));
+    let kept = std::fs::read(&manifest).unwrap();
+    std::fs::remove_file(&manifest).unwrap();
+    let _ = refused("its base one is missing");
+    // Of another run.
+    let _ = site.back_up("one", &["--incremental-from=full"]).expect(0);
+    let _ = refused("one was replaced by another backup");
+    std::fs::write(&manifest, kept).unwrap();
+    // Of other files than its manifest describes.
+    let ends = format!("\"to_lsn\": {}", site.manifest("two")["source"]["to_lsn"]);
+    site.forge("two", &ends, &format!("{ends}0"));
+    assert!(refused("two").contains("other log positions"));
+    site.forge("two", &format!("{ends}0"), &ends);
+    // The damage of a trial is found before anything counts for more than its chain.
+    let _ = site.consolidate("two", &["--check-sql=SELECT 1 FROM shop.none"]).run().expect(7);
+    assert_eq!(site.meant("latest"), "two");
+}
+
+/// What was changed while its base was taken may be only in the redo log of that, which a merge drops.
+#[test]
+fn an_increment_that_begins_where_its_base_ends_is_not_consolidated() {
+    let site = Site::new();
+    let back_up = |name: &str, options: &[&str], more: &str| {
+        let run = site.xbcloud(&["backup", "--server=db1", "--checkpoint=no"], name).args(options);
+        let state = format!("--state-dir={}", site.scratch.join("state").display());
+        let run = run.arg(state).arg("--").args(site.server.backup_command());
+        let _ = run.arg(more).run().expect(0);
+    };
+    back_up("full", &[], "--innodb-log-checkpoint-now");
+    let ends = site.manifest("full")["source"]["to_lsn"].to_string();
+    site.change(0);
+    back_up("one", &["--accept-history"], &format!("--incremental-lsn={ends}"));
+    let ran = site.consolidate("one", &[]).run().expect_failure();
+    let text = ran.stderr_text();
+    assert!(text.contains(&ends) && text.contains("redo log of its base full"), "{text}");
+    assert!(!has_manifest(&site.store, "one-full") && site.left() == 0);
+}
+
+/// A server has run on the files, or may have: an increment on them would lose what it changed.
+#[test]
+fn nothing_is_based_on_a_prepared_copy() {
+    let site = Site::new();
+    let _ = site.back_up("full", &[]).expect(0);
+    let copy = site.scratch.join("copy");
+    let run = site.xbcloud(&["restore", "--prepare"], "full").arg("--target-dir").arg(&copy);
+    let _ = run.run().expect(0);
+    let stored = |name: &str| {
+        let list = Cmd::new("find").args([".", "-type", "f", "-printf", "%P\\n"]).cwd(&copy);
+        let files = list.run().expect(0).stdout_text();
+        let mut files: Vec<&str> = files.lines().collect();
+        files.sort_by_key(|file| (file.ends_with("_info"), *file));
+        let stream = Cmd::new(xb_testkit::tools::find("mbstream")).arg("-c").args(files).cwd(&copy);
+        let stream = stream.run().expect(0).stdout;
+        put_bytes(&site.store, name, &["--server=db1"], &stream)
+    };
+    let _ = stored("prepared");
+    let on = |name: &str| {
+        let base = format!("--incremental-from={name}");
+        site.back_up("no", &["--accept-history", &base]).expect_failure().stderr_text()
+    };
+    let refused = on("prepared");
+    assert!(refused.contains("prepared before it was stored"), "{refused}");
+    // A checkpoints file that was made to look like one of a server does not help.
+    drop(MariaDb::start_on(&copy).shut_down());
+    let checkpoints = copy.join("xtrabackup_checkpoints");
+    let text = std::fs::read_to_string(&checkpoints).unwrap();
+    std::fs::write(&checkpoints, text.replace("log-applied", "full-backuped")).unwrap();
+    let _ = stored("touched");
+    let refused = on("touched");
+    assert!(refused.contains("a server has run on its files"), "{refused}");
+}
