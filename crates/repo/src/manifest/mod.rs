@@ -171,13 +171,12 @@ pub struct Sealed {
     pub key_slots: Vec<String>,
 }
 
-/// A manifest as it was read, with the data that authenticates it.
+/// A manifest as it was read, with its bytes: they authenticate it.
 #[derive(Debug, Clone)]
 pub struct StoredManifest {
     /// The content.
     pub manifest: Manifest,
     bytes: Vec<u8>,
-    mac: Option<[u8; 32]>,
     digest: [u8; 32],
 }
 
@@ -200,13 +199,19 @@ impl StoredManifest {
         hex(&self.digest)
     }
 
+    /// Returns the manifest's bytes, as the store has them.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Checks that a holder of the data key wrote the manifest.
     ///
     /// # Errors
     /// [`ManifestError::NotAuthentic`] if not.
     pub fn authenticate(&self, key: &MacKey) -> Result<(), ManifestError> {
-        match &self.mac {
-            Some(mac) if key.verify(&self.bytes, mac) => Ok(()),
+        match SignedText::read(&self.bytes)?.signature() {
+            Some((signed, mac)) if key.verify(signed, &mac) => Ok(()),
             _ => Err(ManifestError::NotAuthentic),
         }
     }
@@ -317,10 +322,9 @@ impl Manifest {
             return Err(ManifestError::TooLong { len: bytes.len() });
         }
         let attested = SignedText::read(bytes)?;
-        let (signed, mac) = attested.signature().map(|(bytes, mac)| (bytes.to_vec(), mac)).unzip();
         let manifest = Self::parse(attested.text)?;
         let digest = Sha256::digest(bytes).into();
-        Ok(StoredManifest { manifest, bytes: signed.unwrap_or_default(), mac, digest })
+        Ok(StoredManifest { manifest, bytes: bytes.to_vec(), digest })
     }
 
     fn parse(text: &[u8]) -> Result<Self, ManifestError> {
