@@ -121,7 +121,7 @@ impl<W: Write> StreamWriter<W> {
         for name in system {
             self.file(name, b"pages", 1 << 20);
         }
-        self.file("backup-my.cnf", b"innodb_data_file_path=system:12M\n", 1 << 20);
+        self.file("backup-my.cnf", b"[mysqld]\ninnodb_data_file_path=system:12M\n", 1 << 20);
         let positions =
             format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
         self.file("ib_logfile0", b"redo", 1 << 20).file(
