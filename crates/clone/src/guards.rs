@@ -114,6 +114,13 @@ pub(crate) fn gtids(client: &mut Client) -> Result<String, Error> {
     Ok(gtids.replace('\n', ""))
 }
 
+/// Whether the server writes a binary log, which only a restart changes.
+pub(crate) fn has_binlog(client: &mut Client) -> Result<bool, Error> {
+    let rows = client.rows("SELECT @@GLOBAL.log_bin")?;
+    let [log_bin] = one(&rows)?;
+    Ok(log_bin == "1")
+}
+
 pub(crate) fn one<const N: usize>(rows: &[xb_mysql::Row]) -> Result<[String; N], Error> {
     let row = rows.first().ok_or(xb_mysql::Error::Unexpected)?;
     Ok(row.texts()?)

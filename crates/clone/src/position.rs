@@ -26,7 +26,7 @@ const NAME: usize = 12;
 const MAX_NAME: usize = 512;
 
 /// Name of the binary log and offset in it, in bytes, at which the transactions of the data end; `None` if the donor
-/// wrote none. It is that of all of the data only after a server has recovered the files in `target`, and has
+/// wrote none when it was cloned: what its files state then is of an earlier time. It is that of all of the data only after a server has recovered the files in `target`, and has
 /// stopped cleanly.
 ///
 /// # Errors
@@ -35,6 +35,9 @@ pub fn binlog_position(
     target: &TargetDir,
     info: &CloneInfo,
 ) -> Result<Option<(String, u64)>, Error> {
+    if !info.has_binlog {
+        return Ok(None);
+    }
     let layout = Layout::new(info)?;
     let Some((name, _)) = layout.system().next() else {
         return Err(Error::Damaged("there is no system tablespace".to_owned()));

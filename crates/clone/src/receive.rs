@@ -88,9 +88,10 @@ fn receive_into<W: Write>(
     if left != CloneEvent::Left || !recipient.is_whole() {
         return Err(Error::Refused("the server did not end the clone".to_owned()));
     }
-    let gtids_to = guards::gtids(&mut connect()?.client)?;
+    let mut last = connect()?.client;
     let mut info = info(&recipient)?;
-    (info.empty_tables, info.gtids_from, info.gtids_to) = (empty_tables, gtids_from, gtids_to);
+    (info.empty_tables, info.gtids_from) = (empty_tables, gtids_from);
+    (info.gtids_to, info.has_binlog) = (guards::gtids(&mut last)?, guards::has_binlog(&mut last)?);
     sink.finish(info)
 }
 
@@ -182,5 +183,6 @@ fn info(recipient: &Recipient) -> Result<CloneInfo, Error> {
         empty_tables: Vec::new(),
         gtids_from: String::new(),
         gtids_to: String::new(),
+        has_binlog: false,
     })
 }
