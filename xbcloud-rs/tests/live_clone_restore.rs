@@ -95,7 +95,7 @@ impl Donor {
                     self.server.sql(LOAD);
                 }
             });
-            let received = xb_clone::receive(&target, &account, &settings, Vec::new());
+            let received = xb_clone::receive(&target, &account, &settings, &|_| (), Vec::new());
             std::fs::write(&flag, "").unwrap();
             load.join().unwrap();
             received.unwrap().1
