@@ -70,7 +70,7 @@ fn receive_into<W: Write>(
         let since = *broken.get_or_insert_with(Instant::now);
         // A donor that has not noticed the break yet is busy.
         let may_resume = is_break(&error) || (matches!(error, Error::Busy) && job.is_begun);
-        let may_resume = may_resume && since.elapsed() < patience;
+        let may_resume = may_resume && since.elapsed() < patience && !settings.stop.is_asked();
         let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else { return Err(error) };
         tell(&format!("{error}: connecting again for up to {} s", patience.as_secs()));
         drop(links);
@@ -163,6 +163,11 @@ fn is_break(error: &Error) -> bool {
     matches!(error, Error::Server { source: Closed { .. } | Io { .. } })
 }
 
+/// Whether nothing came in time.
+fn is_timeout(error: &Error) -> bool {
+    matches!(error, Error::Server { source: xb_mysql::Error::Timeout { .. } })
+}
+
 /// Where the donor is, and who asks.
 #[derive(Clone, Copy)]
 struct DonorAddress<'a> {
@@ -206,7 +211,7 @@ impl DonorAddress<'_> {
                 return Err(error);
             }
             match self.links() {
-                Err(failed) if is_break(&failed) => {}
+                Err(failed) if is_break(&failed) || is_timeout(&failed) => {}
                 other => return other,
             }
         }
