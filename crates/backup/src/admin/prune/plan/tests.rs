@@ -351,7 +351,14 @@ fn consolidated(proven: Option<Level>) -> Vec<Candidate> {
     vec![candidate("f", 900 * DAY), on("i1", 901 * DAY, "f"), on("i2", 902 * DAY, "i1"), full]
 }
 
-const LAST: Keep = Keep { last: Some(1), daily: None, weekly: None, monthly: None, within: None };
+const LAST: Keep = Keep {
+    last: Some(1),
+    daily: None,
+    weekly: None,
+    monthly: None,
+    within: None,
+    binlog_within: None,
+};
 
 #[test]
 fn a_chain_counts_until_its_consolidated_backup_is_proven_by_a_trial() {
