@@ -298,6 +298,18 @@ async fn an_upload_is_known_to_be_forgotten_although_its_parts_get_no_answer() {
     assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
 }
 
+/// `rclone serve s3` answers so where no upload is unfinished.
+#[tokio::test]
+async fn a_store_that_knows_no_upload_has_no_unfinished_one() {
+    let bucket = s3::bucket();
+    let says = |code| vec![Rule::new("GET", "uploads", Action::Refuse { status: 404, code })];
+    let proxy = Proxy::start(bucket.address(), says("NoSuchUpload"));
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
+    proxy.set_rules(says("NoSuchBucket"));
+    assert!(store.unfinished_uploads("a/").await.is_err());
+}
+
 /// The store carries out the request that begins an upload, although its sender was cancelled meanwhile.
 #[tokio::test]
 async fn an_upload_that_begins_while_it_is_cancelled_is_aborted() {

@@ -108,7 +108,7 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn unfinished_uploads(&self, prefix: &str) -> Result<Vec<Unfinished>, StoreError> {
-        let mut found = self
+        let listed = self
             .retrying(Operation::ListUploads, prefix, || {
                 timely(async {
                     let (mut found, mut after) = (Vec::new(), None);
@@ -122,7 +122,12 @@ impl Store {
                     }
                 })
             })
-            .await?;
+            .await;
+        let mut found = match listed {
+            // `rclone serve s3` says so where there is none.
+            Err(error) if is_unknown_upload(&error) => Vec::new(),
+            listed => listed?,
+        };
         found.sort_unstable();
         found.dedup();
         Ok(found)
@@ -166,6 +171,11 @@ fn is_cut_off() -> bool {
     let ended = [curl::NOTHING, curl::SEND, curl::RECEIVE];
     let broken = ANSWER.try_with(|answer| answer.broken.get());
     broken.ok().flatten().is_some_and(|code| ended.contains(&code))
+}
+
+/// Whether the store says that it knows no such upload.
+fn is_unknown_upload(error: &StoreError) -> bool {
+    error.kind == StoreErrorKind::NotFound && error.to_string().contains("NoSuchUpload")
 }
 
 /// Hint of an error that [`forgotten`] has explained.
