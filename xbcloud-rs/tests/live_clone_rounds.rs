@@ -111,6 +111,15 @@ fn pass(mut from: UnixStream, mut to: UnixStream, count: &AtomicU64) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
+/// Ends the load, also when a round panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 struct Rounds {
     scratch: Scratch,
     data: PathBuf,
@@ -155,7 +164,8 @@ impl Rounds {
         ];
         let is_over = AtomicBool::new(false);
         let (code, next) = std::thread::scope(|threads| {
-            let _load = threads.spawn(|| {
+            let _end = Ends(&is_over);
+            threads.spawn(|| {
                 while !is_over.load(SeqCst) {
                     // Fails once the donor is killed.
                     drop(donor.start_sql(LOAD).wait());
@@ -170,9 +180,7 @@ impl Rounds {
                 true => None,
                 false => self.strike(fault, donor, &mut running),
             };
-            let code = running.wait().code();
-            is_over.store(true, SeqCst);
-            (code, next)
+            (running.wait().code(), next)
         });
         if code == 0 {
             self.len = self.relay.passed.load(SeqCst);
