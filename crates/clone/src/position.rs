@@ -26,8 +26,8 @@ const NAME: usize = 12;
 const MAX_NAME: usize = 512;
 
 /// Name of the binary log and offset in it, in bytes, at which the transactions of the data end; `None` if the donor
-/// wrote none when it was cloned: what its files state then is of an earlier time. It is that of all of the data only after a server has recovered the files in `target`, and has
-/// stopped cleanly.
+/// wrote none when it was cloned: what its files state then is of an earlier time. It is that of all of the data only
+/// after a server has recovered the files in `target`, and has stopped cleanly.
 ///
 /// # Errors
 /// [`Error::Damaged`] if the page is not intact, or the note cannot be read; [`Error::Target`].

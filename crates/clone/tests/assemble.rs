@@ -150,6 +150,9 @@ fn damage_is_refused_before_a_byte_is_written() {
     clone.files[5].1[9000] ^= 1;
     assert!(refused(&clone, "a first page is damaged").contains("first page"));
     let mut clone = sound.clone();
+    clone.info["files"][5]["space"] = json!(7);
+    assert!(refused(&clone, "a first page of another tablespace").contains("of tablespace"));
+    let mut clone = sound.clone();
     clone.files[5].1.extend([0; PAGE]);
     let _ = refused(&clone, "a file is too long");
     // Longer by what a redo log may have behind its end, and by one byte more.

@@ -511,6 +511,7 @@ fn a_clone_goes_on_with_nothing_lost_or_sent_twice() {
         let Content::Bytes(bytes) = &mut other[0].content else { panic!("locators") };
         bytes[10 + 12 + 7] ^= 1;
         assert!(goes_on(after, &other).is_err(), "{at}: another clone");
+        assert!(goes_on(after, &usual[1..]).is_err(), "{at}: the clone is not named");
         assert!(
             goes_on(after, &usual[1..2]).is_err() && goes_on(after, &usual[..2]).is_err(),
             "{at}"

@@ -68,8 +68,10 @@ pub enum CloneEvent<'a> {
 enum Phase {
     /// The donor says what it is.
     Setup,
-    /// The donor says whether it continues.
-    Again,
+    /// The donor says whether it continues; whether it has named the clone.
+    Again {
+        is_named: bool,
+    },
     /// The donor waits for EXECUTE.
     Ready,
     /// The task comes next.
@@ -162,12 +164,13 @@ impl Recipient {
             Phase::Before(Stage::Page) => Phase::After(Stage::File),
             Phase::Before(Stage::Redo) => Phase::After(Stage::Page),
             Phase::Before(Stage::Done) => Phase::After(Stage::Redo),
-            Phase::Again | Phase::Ready | Phase::Task => self.resumed?,
+            Phase::Again { .. } | Phase::Ready | Phase::Task => self.resumed?,
             _ => return None,
         };
         let (Phase::In(stage) | Phase::After(stage)) = phase else { return None };
         let place = self.stages.place(stage)?;
-        (self.resumed, self.phase, self.pending) = (Some(phase), Phase::Again, None);
+        (self.resumed, self.phase, self.pending) =
+            (Some(phase), Phase::Again { is_named: false }, None);
         Some(command::reinit(self.ddl_timeout, &self.locator, &place))
     }
 
@@ -215,7 +218,7 @@ impl Recipient {
     pub fn receive<'a>(&mut self, message: &'a [u8]) -> Result<CloneEvent<'a>, CloneError> {
         let result = self.step(message);
         // A donor that does not continue yet can be asked again.
-        if result.is_err() && self.phase != Phase::Again {
+        if result.is_err() && !matches!(self.phase, Phase::Again { .. }) {
             self.phase = Phase::Failed;
         }
         result
@@ -253,8 +256,8 @@ impl Recipient {
             self.setup = self.setup.saturating_add(message.len());
             return self.set_up(answer);
         }
-        if self.phase == Phase::Again {
-            return self.again(&answer);
+        if let Phase::Again { is_named } = self.phase {
+            return self.again(&answer, is_named);
         }
         match (self.phase, answer) {
             (Phase::Task, Answer::Descriptor(Descriptor::Task { task: 0, chunk: 0, block: 0 })) => {
@@ -313,17 +316,22 @@ impl Recipient {
     }
 
     /// Takes the answer to REINIT: the locator of the same clone, and a completion.
-    fn again(&mut self, answer: &Answer<'_>) -> Result<CloneEvent<'static>, CloneError> {
+    fn again(
+        &mut self,
+        answer: &Answer<'_>,
+        is_named: bool,
+    ) -> Result<CloneEvent<'static>, CloneError> {
         match answer {
             Answer::Locators { version, locator } => {
-                match *version == self.donor.protocol
-                    && own_fields(locator) == own_fields(&self.locator)
-                {
-                    true => Ok(CloneEvent::Nothing),
-                    false => broken("the donor continues another clone"),
+                let is_it = *version == self.donor.protocol
+                    && own_fields(locator) == own_fields(&self.locator);
+                if !is_it {
+                    return broken("the donor continues another clone");
                 }
+                self.phase = Phase::Again { is_named: true };
+                Ok(CloneEvent::Nothing)
             }
-            Answer::Complete => {
+            Answer::Complete if is_named => {
                 self.phase = Phase::Ready;
                 Ok(CloneEvent::Ready)
             }
@@ -401,7 +409,7 @@ fn block<'a>(head: DataHead, answer: &Answer<'a>) -> Result<Block<'a>, CloneErro
 fn when(phase: Phase) -> String {
     match phase {
         Phase::Setup => "before the data".to_owned(),
-        Phase::Again => "before the clone continues".to_owned(),
+        Phase::Again { .. } => "before the clone continues".to_owned(),
         Phase::Ready | Phase::Task => "at the begin of the data".to_owned(),
         Phase::Before(stage) => format!("before the {} stage", stage.name()),
         Phase::In(stage) => format!("in the {} stage", stage.name()),
