@@ -125,7 +125,7 @@ impl Donor {
         );
         add("t/remote.isl", remote.to_str().unwrap().as_bytes());
         add("backup-my.cnf", b"[mysqld]\n");
-        add("xtrabackup_checkpoints", b"backup_type = full-prepared\n");
+        add("xtrabackup_checkpoints", b"backup_type = full-prepared\nto_lsn = 1\n");
         add("xtrabackup_galera_info", STATE.as_bytes());
         add("xtrabackup_info", b"tool_name = xtrabackup\ntool_version = 9\n");
         add("xtrabackup_tablespaces", b"{}");

@@ -108,7 +108,7 @@ fn stream(scene: &Scene, more: &[(&str, &[u8])]) {
         ("mysql/user.frm", b"new"),
         ("shop/orders.ibd", &[9; 300_000]),
         ("xtrabackup_logfile", b"redo"),
-        ("xtrabackup_checkpoints", b"backup_type = full-backuped\n"),
+        ("xtrabackup_checkpoints", b"backup_type = full-backuped\nto_lsn = 1\n"),
     ];
     let after: [(&str, &[u8]); 2] = [("xtrabackup_info", info), ("xtrabackup_tablespaces", b"{}")];
     let mut out = StreamWriter::new(Vec::new());

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use xb_cli::{Failure, env_first};
 use xb_repo::list_cache::ListCache;
+use xb_repo::root::identity;
 use xb_uploader::{Location, Place};
 
 use crate::args::CommonOptions;
@@ -28,14 +29,12 @@ fn open(
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Option<ListCache>, Failure> {
     let settings = settings(store, run)?;
-    let Location { place, path } = location;
-    if place == Place::Local {
+    if location.place == Place::Local {
         return Ok(None);
     }
-    let endpoints = (settings.s3.endpoint, settings.google.endpoint, settings.azure.endpoint);
-    let place = format!("{place:?} {path:?} {endpoints:?} {:?}", settings.azure.account);
+    let root = identity(&location, &settings);
     let cache = env_first(&["XDG_CACHE_HOME"]).map(PathBuf::from);
     let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".cache"));
     let folder = cache.or_else(home).filter(|folder| folder.is_absolute());
-    Ok(folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), &place)))
+    Ok(folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), &root)))
 }

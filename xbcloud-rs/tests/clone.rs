@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran, Signal};
 use xb_testkit::donor::{Content, Donor, Message, Side, kinds, recorded};
-use xb_testkit::stream::StreamWriter;
+use xb_testkit::stream::{CLONE_INFO, StreamWriter};
 
 struct Site {
     folder: tempfile::TempDir,
@@ -108,6 +108,25 @@ fn a_clone_without_its_end_is_no_backup() {
     }
     let complete = |line: &Value| line["state"] == "complete";
     assert!(!site.list().as_array().unwrap().iter().any(complete));
+}
+
+#[test]
+fn a_clone_whose_files_are_compressed_is_verified_as_one() {
+    let site = Site::new();
+    // A frame of zstd with one block that is not compressed.
+    let len = u32::try_from(CLONE_INFO.len()).unwrap();
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+    frame.extend(len.to_le_bytes());
+    frame.extend(&(len << 3 | 1).to_le_bytes()[..3]);
+    frame.extend(CLONE_INFO.as_bytes());
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.file("xb_clone.README", b"...", 100).file("ibdata1", &[0; 16384], 1 << 20);
+    stream.file("xb_clone.patches", &[&b"XBCLPT01\x03"[..], &[0; 16]].concat(), 100);
+    stream.file("xb_clone.json.zst", &frame, 1 << 20);
+    let _ = site.put("a", &[], stream.finish()).expect(0);
+    assert_eq!(site.list()[0]["mysql_clone"]["page_size"], 16384);
+    let _ = site.run(&["verify", &site.url("a"), "--level=checksum"]).run().expect(0);
+    let _ = site.run(&["verify", &site.url("a"), "--level=decrypt"]).run().expect(0);
 }
 
 #[test]

@@ -73,6 +73,41 @@ fn a_clone_is_restored_and_the_same_command_finds_it_done() {
     assert!(event["gtids"].is_null() && event["binlog"].is_null());
 }
 
+/// The contents of the objects of a backup, in the order of their names.
+fn objects(folder: &Path) -> Vec<u8> {
+    let names = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    let is_object = |path: &PathBuf| path.to_str().unwrap().rsplit('/').next().unwrap().len() == 9;
+    let mut paths: Vec<PathBuf> = names.filter(is_object).collect();
+    paths.sort();
+    paths.iter().flat_map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn a_clone_of_which_the_manifest_says_nothing_is_put_together_or_refused() {
+    let site = Site::new(false);
+    // The objects of a packed backup are one native stream.
+    let runs = std::fs::read_dir(site.path("root/a")).unwrap().flatten().map(|run| run.path());
+    let run = runs.into_iter().next().unwrap();
+    let native = format!("{}n", site.url());
+    let _ = site.run(&["put", &native]).stdin_bytes(objects(&run)).run().expect(0);
+    let target = site.path("t");
+    let into = format!("--target-dir={}", target.display());
+    let ran = site.run(&["restore", &native, &into]).run().expect(0);
+    assert!(ran.stderr_text().contains("shop.gone (MyISAM)"), "{}", ran.stderr_text());
+    site.clone.assert_is_in(&target);
+    let _ = site.run(&["restore", &native, &into, "--files=shop/*"]).run().expect_failure();
+
+    // As a stock program stores it, without a manifest.
+    let stock = format!("{}s", site.url());
+    let put = site.run(&["put", &stock, "--layout=classic"]);
+    let _ = put.stdin_bytes(site.clone.stream()).run().expect(0);
+    std::fs::remove_dir_all(site.path("root/.xb-catalog")).unwrap();
+    let target = site.path("u");
+    let into = format!("--target-dir={}", target.display());
+    let ran = site.run(&["restore", &stock, &into]).run().expect_failure();
+    assert!(ran.stderr_text().contains("store it anew"), "{}", ran.stderr_text());
+}
+
 /// Killed before each of its changes in turn, and again while it continues.
 #[test]
 fn a_restore_that_is_killed_at_any_change_is_continued() {

@@ -1,142 +1,18 @@
 //! `binlog receive`, `list` and `verify` on a real server, and what other commands make of an archive.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+mod live_archive;
+
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use live_archive::{Archive, SERVER, json};
 use serde_json::Value;
-use xb_testkit::command::{Cmd, Ran, Running, Signal};
+use xb_testkit::command::{Ran, Signal};
 use xb_testkit::fault::{Action, Proxy, Rule};
-use xb_testkit::mariadb::MariaDb;
 use xb_testkit::store::Store;
 use xb_testkit::tools::workspace;
-
-const SERVER: &str = "--server=shop";
-const KEY: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
-
-struct Archive {
-    server: MariaDb,
-    store: Store,
-    folder: tempfile::TempDir,
-}
-
-impl Archive {
-    fn new(store: Store) -> Self {
-        let server = MariaDb::start_with(&["--log-bin=bin", "--server-id=3", "--sync-binlog=0"]);
-        server
-            .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)");
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("key"), KEY).unwrap();
-        let private = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(folder.path().join("key"), private).unwrap();
-        let login = format!("[client]\nuser=root\nsocket={}\n", server.socket().display());
-        std::fs::write(folder.path().join("login"), login).unwrap();
-        Self { server, store, folder }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    fn write(&self, number: usize) {
-        let rows: String =
-            (0..number).map(|n| format!("INSERT INTO d.t (v) VALUES ({n});")).collect();
-        self.server.sql(&rows);
-    }
-
-    fn cmd(&self, words: &[&str]) -> Cmd {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(words).args(self.store.options())
-    }
-
-    fn receive(&self, more: &[&str]) -> Running {
-        self.cmd(&["binlog", "receive", &self.store.root_url(), SERVER, "--rpo=1s"])
-            .args([
-                format!("--login-file={}", self.path("login")),
-                format!("--encrypt-key-file={}", self.path("key")),
-                format!("--state-dir={}", self.path("state")),
-                format!("--binlog-metrics-file={}", self.path("binlog.prom")),
-            ])
-            .args(more)
-            .spawn()
-    }
-
-    fn back_up(&self, name: &str) -> Ran {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args(["backup", SERVER, "--quiet"])
-            .args(self.store.options())
-            .args([self.store.url(name), "--".to_owned()])
-            .args(self.server.backup_command())
-            .run()
-            .expect(0)
-    }
-
-    fn verify(&self) -> Ran {
-        self.cmd(&["binlog", "verify", &self.store.root_url(), "--json"])
-            .args([
-                format!("--encrypt-key-file={}", self.path("key")),
-                format!("--state-dir={}", self.path("state")),
-            ])
-            .run()
-    }
-
-    fn list(&self) -> String {
-        self.cmd(&["binlog", "list", &self.store.root_url()]).run().expect(0).stdout_text()
-    }
-
-    /// Position behind the last stored byte of the newest stream.
-    fn stored(&self) -> Option<(String, u64)> {
-        let ran = self.cmd(&["binlog", "list", &self.store.root_url(), "--json"]).run();
-        let found: Value = serde_json::from_slice(&ran.stdout).ok()?;
-        let streams = found["servers"][0]["streams"].as_array()?.iter();
-        streams.filter_map(|stream| position(stream["to"].as_str()?)).max()
-    }
-
-    /// Waits until a receiver has stored what the server has.
-    fn wait(&self, receiver: &mut Running) {
-        let status = self.server.sql("SHOW MASTER STATUS");
-        let mut columns = status.split('\t');
-        let end = (columns.next().unwrap().to_owned(), columns.next().unwrap().parse().unwrap());
-        receiver.until("all is stored", || self.stored().is_some_and(|at| at >= end));
-    }
-
-    fn catch_up(&self) -> Ran {
-        let mut receiver = self.receive(&[]);
-        self.wait(&mut receiver);
-        receiver.signal(Signal::TERM);
-        receiver.wait().expect(0)
-    }
-
-    fn metric(&self, name: &str) -> Option<String> {
-        let text = std::fs::read_to_string(self.path("binlog.prom")).ok()?;
-        let line =
-            text.lines().find(|line| line.starts_with(&format!("xbcloud_binlog_{name}{{")))?;
-        line.rsplit_once(' ').map(|(_, value)| value.to_owned())
-    }
-
-    /// The files of the archive in a folder, segments only, in the order of their names.
-    fn segments(&self) -> Vec<PathBuf> {
-        let prefix = self.store.root_url();
-        let root = PathBuf::from(prefix.strip_prefix("file://").unwrap());
-        let is_number = |name: &str| name.bytes().all(|b| b.is_ascii_digit());
-        let keys = self.store.list(".xb-binlog/shop/").into_iter().map(|(key, _)| key);
-        let mut keys: Vec<String> =
-            keys.filter(|key| is_number(key.rsplit('/').next().unwrap())).collect();
-        keys.sort();
-        keys.iter().map(|key| root.join(key)).collect()
-    }
-}
-
-fn json(ran: &Ran) -> Value {
-    serde_json::from_slice(&ran.stdout).expect("JSON")
-}
-
-fn position(text: &str) -> Option<(String, u64)> {
-    let (log, offset) = text.rsplit_once(':')?;
-    Some((log.to_owned(), offset.parse().ok()?))
-}
 
 #[test]
 fn a_receiver_that_is_killed_under_load_leaves_a_whole_archive() {
@@ -346,15 +222,9 @@ fn a_gap_is_an_alarm_wherever_one_looks() {
     archive.write(5);
     archive.catch_up();
     for _ in 0..3 {
-        archive.server.sql("FLUSH BINARY LOGS");
-        archive.write(5);
+        archive.next_log(5);
     }
-    // InnoDB needs a log for a moment.
-    let mut left = archive.server.sql("SHOW BINARY LOGS");
-    while !left.starts_with("bin.000003") {
-        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
-        left = archive.server.sql("SHOW BINARY LOGS");
-    }
+    archive.purge_to("bin.000003");
     let said = archive.catch_up().stderr_text();
     assert!(
         said.contains("GAP in the archive of shop") && said.contains("purged bin.000001"),
@@ -385,14 +255,9 @@ fn a_program_runs_once_for_each_gap() {
     archive.write(5);
     archive.catch_up();
     for _ in 0..3 {
-        archive.server.sql("FLUSH BINARY LOGS");
-        archive.write(5);
+        archive.next_log(5);
     }
-    let mut left = archive.server.sql("SHOW BINARY LOGS");
-    while !left.starts_with("bin.000003") {
-        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
-        left = archive.server.sql("SHOW BINARY LOGS");
-    }
+    archive.purge_to("bin.000003");
     let heard = archive.folder.path().join("heard");
     let hook = format!("--on-gap=tee -a {}", heard.display());
     let mut receiver = archive.receive(&[&hook]);
@@ -424,14 +289,9 @@ fn a_gap_between_two_backups_is_no_history() {
     archive.write(1);
     archive.catch_up();
     for _ in 0..3 {
-        archive.server.sql("FLUSH BINARY LOGS");
-        archive.write(5);
+        archive.next_log(5);
     }
-    let mut left = archive.server.sql("SHOW BINARY LOGS");
-    while !left.starts_with("bin.000003") {
-        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
-        left = archive.server.sql("SHOW BINARY LOGS");
-    }
+    archive.purge_to("bin.000003");
     archive.catch_up();
     archive.back_up("two");
     let verified = json(&archive.verify().expect(7));
@@ -635,4 +495,182 @@ fn the_end_of_an_archive_is_found_with_few_requests() {
     let _ = receiver.wait().expect(0);
     assert_eq!(proxy.count("GET", "continuation-token"), 0);
     assert!(asked <= 8, "{asked} requests");
+}
+
+#[test]
+fn a_host_remembers_each_archive_of_a_server() {
+    let mut archive = Archive::new(Store::folder());
+    archive.write(1);
+    archive.catch_up();
+    let first = std::mem::replace(&mut archive.store, Store::folder());
+    let text = archive.catch_up().stderr_text();
+    assert!(!text.contains("this host remembers"), "{text}");
+    let _ = archive.verify().expect(0);
+    archive.store = first;
+    let _ = archive.verify().expect(0);
+}
+
+#[test]
+fn a_search_shows_who_changed_a_table_and_when() {
+    let archive = Archive::new(Store::folder());
+    archive.server.sql(
+        "CREATE TABLE d.orders (id INT PRIMARY KEY, note VARCHAR(100)); CREATE TABLE d.other (id INT PRIMARY KEY); \
+         CREATE DATABASE e; INSERT INTO d.orders VALUES (1, 'first'), (2, 'second')",
+    );
+    let before = archive.catch_up();
+    assert!(!before.stderr_text().contains("GAP"));
+    // Rows in row format and as a statement, one transaction on two tables, one that names the table in a text only.
+    archive.server.sql(
+        "USE d; DELETE FROM orders WHERE id = 2; INSERT INTO other VALUES (7); \
+         BEGIN; INSERT INTO other VALUES (8); UPDATE orders SET note = 'x' WHERE id = 1; COMMIT; \
+         SET binlog_format = STATEMENT; UPDATE orders SET note = 'Needle' WHERE id = 1; \
+         UPDATE orders SET note = 'none' WHERE id = 99",
+    );
+    archive.catch_up();
+    archive
+        .server
+        .sql("CREATE USER u IDENTIFIED BY 'secret'; DROP TABLE d.orders, d.other; DROP DATABASE e");
+    archive.catch_up();
+    let search = |words: &[&str]| {
+        archive
+            .cmd(&["binlog", "show", &archive.store.root_url()])
+            .arg(format!("--encrypt-key-file={}", archive.path("key")))
+            .args(words)
+            .run()
+            .expect(0)
+    };
+    let statements = |words: &[&str]| -> Vec<String> {
+        let found = json(&search(&[words, &["--json"]].concat()));
+        assert_eq!(found["complete"], true, "{found:#}");
+        let all = found["transactions"].as_array().unwrap().iter();
+        all.map(|one| one["statement"].as_str().unwrap().to_owned()).collect()
+    };
+    let of_orders = statements(&["--table=d.orders"]);
+    // A statement is found by its words, whatever it changes.
+    let wanted = [
+        "CREATE DATABASE",
+        "CREATE TABLE",
+        "INSERT INTO d.orders",
+        "DELETE FROM",
+        "INSERT INTO other VALUES (8)",
+        "UPDATE",
+        "UPDATE",
+        "DROP TABLE",
+    ];
+    assert_eq!(of_orders.len(), wanted.len(), "{of_orders:#?}");
+    for (found, wanted) in of_orders.iter().zip(wanted) {
+        assert!(found.starts_with(wanted), "{found}");
+    }
+    assert_eq!(statements(&["--table=d.o?ders", "--ddl"]).len(), 3);
+    assert!(statements(&["--table=e.any"]).iter().any(|found| found.starts_with("DROP DATABASE")));
+    assert_eq!(statements(&["--match=needle"]).len(), 1);
+    assert_eq!(statements(&["--match=CREATE USER"]), ["CREATE USER u ..."]);
+    assert!(statements(&["--since=2020-01-01T00:00:00Z"]).len() > wanted.len());
+    assert!(statements(&["--until=2020-01-01T00:00:00Z"]).is_empty());
+    assert!(statements(&["--since=2099-01-01T00:00:00Z"]).is_empty());
+
+    // The GTID and the position are those that a restore takes.
+    let ran = search(&["--table=d.orders", "--ddl", "--match=drop"]);
+    let text = ran.stdout_text();
+    let gtid = text.split_whitespace().nth(1).unwrap();
+    assert!(
+        ran.stderr_text().contains(&format!("`restore --until=before:{gtid}`")),
+        "{}",
+        ran.stderr_text()
+    );
+    let events = archive.server.sql("SHOW BINLOG EVENTS");
+    let event = events.lines().find(|line| line.contains(&format!("GTID {gtid}"))).unwrap();
+    let mut columns = event.split('\t');
+    let place = format!("{}:{}", columns.next().unwrap(), columns.next().unwrap());
+    assert!(text.contains(&place), "{text} {event}");
+
+    let cut = search(&["--limit=2"]);
+    assert!(cut.stderr_text().contains("only the first 2"), "{}", cut.stderr_text());
+    assert_eq!(cut.stdout_text().lines().filter(|line| line.starts_with("20")).count(), 2);
+    // What cannot be searched is said, and what can be is shown.
+    let file = archive.segments().pop().unwrap();
+    std::fs::write(&file, b"damaged").unwrap();
+    let damaged = archive
+        .cmd(&["binlog", "show", &archive.store.root_url(), "--match=drop table"])
+        .arg(format!("--encrypt-key-file={}", archive.path("key")))
+        .run()
+        .expect(7);
+    assert!(damaged.stderr_text().contains("may not be all"), "{}", damaged.stderr_text());
+}
+
+#[test]
+fn what_a_dead_server_has_left_is_archived() {
+    let archive = Archive::new(Store::folder());
+    let dead = archive.folder.path().join("dead");
+    std::fs::create_dir(&dead).unwrap();
+    // The disk as the server would leave it.
+    let die = || {
+        for entry in std::fs::read_dir(archive.server.datadir()).unwrap().map(|e| e.unwrap().path())
+        {
+            let name = entry.file_name().unwrap().to_str().unwrap().to_owned();
+            if name.starts_with("bin.0") && !name.ends_with(".idx") {
+                std::fs::copy(&entry, dead.join(name)).unwrap();
+            }
+        }
+    };
+    let push = |logs: &[&str]| {
+        archive
+            .cmd(&["binlog", "push", &archive.store.root_url(), SERVER])
+            .args(logs.iter().map(|log| dead.join(log).display().to_string()))
+            .arg(format!("--encrypt-key-file={}", archive.path("key")))
+            .arg(format!("--state-dir={}", archive.path("state")))
+            .run()
+    };
+    let end = || {
+        let status = archive.server.sql("SHOW MASTER STATUS");
+        let mut columns = status.split('\t');
+        (columns.next().unwrap().to_owned(), columns.next().unwrap().parse::<u64>().unwrap())
+    };
+    archive.write(5);
+    archive.catch_up();
+    archive.write(2);
+    archive.next_log(5);
+    archive.server.sql("CREATE TABLE d.x (a INT); INSERT INTO d.x VALUES (1), (2)");
+    die();
+    let stored = archive.stored();
+    let all = ["bin.000001", "bin.000002"];
+    let text = push(&all[1..]).expect(1).stderr_text();
+    assert!(text.contains("do not continue the archive"), "{text}");
+    let text = push(&["../key"]).expect(1).stderr_text();
+    assert!(text.contains("a log is named as the server names it"), "{text}");
+    // Another history: the last stored transaction has other bytes.
+    let (_, offset) = stored.clone().unwrap();
+    let whole = std::fs::read(dead.join(all[0])).unwrap();
+    let mut changed = whole.clone();
+    changed[usize::try_from(offset).unwrap() - 10] ^= 1;
+    std::fs::write(dead.join(all[0]), changed).unwrap();
+    assert!(push(&all).expect(1).stderr_text().contains("do not continue the archive"));
+    std::fs::write(dead.join(all[0]), &whole[..400]).unwrap();
+    assert!(push(&all[..1]).expect(1).stderr_text().contains("do not continue the archive"));
+    assert_eq!(archive.stored(), stored);
+    std::fs::write(dead.join(all[0]), &whole).unwrap();
+
+    let text = push(&all).expect(0).stderr_text();
+    assert!(text.contains("reaches bin.000002:"), "{text}");
+    assert_eq!(archive.stored().unwrap(), end());
+    let _ = archive.verify().expect(0);
+    assert!(push(&all).expect(0).stderr_text().contains("has everything already"));
+    // A crash cuts the last event.
+    archive.write(1);
+    let before = end();
+    archive.write(1);
+    die();
+    let cut = std::fs::read(dead.join(all[1])).unwrap();
+    std::fs::write(dead.join(all[1]), &cut[..cut.len() - 5]).unwrap();
+    let text = push(&all[1..]).expect(0).stderr_text();
+    assert!(text.contains("no whole transaction"), "{text}");
+    assert!(archive.stored().unwrap() >= before, "{:?}", archive.stored());
+    let _ = archive.verify().expect(0);
+    // It lives after all: the receiver finds the same bytes, and continues.
+    let text = archive.catch_up().stderr_text();
+    assert!(!text.contains("BRANCHES") && !text.contains("GAP"), "{text}");
+    assert_eq!(archive.stored().unwrap(), end());
+    let found = json(&archive.verify().expect(0));
+    let streams = found["servers"][0]["streams"].as_array().unwrap();
+    assert!(streams[1..].iter().all(|stream| stream["begins"] == "continues"), "{found:#}");
 }

@@ -7,7 +7,6 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use xb_clone::Settings;
 use xb_mysql::{Account, Client, Fingerprint, Target, Timeouts, Trust};
@@ -96,7 +95,7 @@ impl Donor {
                     self.server.sql(LOAD);
                 }
             });
-            let received = xb_clone::receive(&target, &account, &settings, Vec::new());
+            let received = xb_clone::receive(&target, &account, &settings, &|_| (), Vec::new());
             std::fs::write(&flag, "").unwrap();
             load.join().unwrap();
             received.unwrap().1
@@ -149,33 +148,9 @@ impl Site {
     }
 }
 
-fn gtids(server: &MySql) -> String {
-    server.sql("SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')").trim().to_owned()
-}
-
 /// Compares every table with those of the donor, once the donor's later transactions are applied.
 fn same_as_donor(copy: &MySql, donor: &Donor, tables: &str) {
-    let from = gtids(copy);
-    let logs = donor.server.sql("SHOW BINARY LOGS");
-    let logs = logs.lines().map(|line| {
-        donor.server.datadir().join(line.split('\t').next().unwrap()).display().to_string()
-    });
-    let sql = Command::new("/usr/bin/mysqlbinlog")
-        .args(["--no-defaults", &format!("--exclude-gtids={from}")])
-        .args(logs)
-        .output()
-        .unwrap();
-    assert!(sql.status.success());
-    let scratch = Scratch::new();
-    let file = scratch.join("replay.sql");
-    std::fs::write(&file, sql.stdout).unwrap();
-    let replayed = Command::new("/usr/bin/mysql")
-        .args(["--no-defaults", "--user=root"])
-        .arg(format!("--socket={}", copy.socket().display()))
-        .stdin(std::fs::File::open(&file).unwrap())
-        .output()
-        .unwrap();
-    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    copy.catch_up(&donor.server, &donor.server.datadir());
     let checked = copy.sql(&format!("CHECK TABLE {tables}"));
     assert!(checked.lines().all(|line| line.ends_with("OK")), "{checked}");
     let sums = format!("CHECKSUM TABLE {tables}");
@@ -224,7 +199,7 @@ fn clones_with_keys_are_prepared_for_another_keyring_in_every_page_size() {
         assert!(found.is_empty() || found.contains(&next), "{found} is not {next}");
         assert!(!target.join("auto.cnf").exists() && !target.join("ca.pem").exists());
         let copy = MySql::start_on(&target, &[&OWN[..], &[&size]].concat());
-        assert_eq!(gtids(&copy), words[2]);
+        assert_eq!(copy.gtids(), words[2]);
         same_as_donor(&copy, &donor, ENCRYPTED);
     }
 }
@@ -249,6 +224,33 @@ fn keys_under_the_constant_are_refused_without_a_word() {
     }
     let copy = MySql::start_on(&target, &OWN);
     same_as_donor(&copy, &donor, ENCRYPTED);
+}
+
+#[test]
+fn a_position_from_before_the_binary_log_was_turned_off_is_not_noted() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    donor.server.sql("DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2");
+    let Donor { server, port } = donor;
+    let before = server.shut_down();
+    let data = before.join("data");
+    let options = ["--skip-networking=OFF", "--bind-address=127.0.0.1"];
+    let port_option = format!("--port={port}");
+    let server = MySql::start_on(&data, &[&options[..], &[&port_option]].concat());
+    server.sql("INSERT INTO t.moved (v) VALUES (4)");
+    let donor = Donor { server, port };
+    let site = Site::of(donor.clone(false));
+    let target = site.folder.join("t");
+    let ran = site.restore(&target, &["--prepare", "--json"]).expect(0);
+    let event = ran.stderr_text();
+    let event = event.lines().find(|line| line.contains("\"event\":\"clone\"")).unwrap();
+    let event: serde_json::Value = serde_json::from_str(event).unwrap();
+    assert!(event["binlog"].is_null(), "{event}");
+    assert!(!target.join("xtrabackup_binlog_info").exists());
+    let copy = MySql::start_on(&target, &[]);
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM t.moved WHERE v = 4"), "1\n");
 }
 
 /// What a process has open below a folder.

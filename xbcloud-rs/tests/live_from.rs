@@ -50,17 +50,33 @@ impl Site {
         format!("file://{}", self.scratch.join("root").join(name).display())
     }
 
-    fn command(&self, args: &[&str]) -> Cmd {
+    /// What names the server.
+    fn source(&self) -> [String; 2] {
         let login = format!("--login-file={}", self.scratch.join("login").display());
-        let from = format!("--from=mysql://127.0.0.1:{}", self.port);
+        [format!("--from=mysql://127.0.0.1:{}", self.port), login]
+    }
+
+    fn command(&self, args: &[&str]) -> Cmd {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(args)
-            .args([from, login])
+            .args(self.source())
             .env("HOME", self.scratch.path())
     }
 
     fn run(&self, args: &[&str]) -> Ran {
         self.command(args).run()
+    }
+
+    /// Runs it at a terminal, and types `answer`. What it says is in stdout.
+    fn ask(&self, args: &[&str], answer: &str) -> Ran {
+        let program = env!("CARGO_BIN_EXE_xbcloud-rs");
+        let words = [&[program], args].concat().join("' '");
+        let command = format!("'{words}' '{}'", self.source().join("' '"));
+        Cmd::new("/usr/bin/script")
+            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+            .env("HOME", self.scratch.path())
+            .stdin_bytes(answer)
+            .run()
     }
 
     fn sql(&self, sql: &str) -> String {
@@ -94,6 +110,12 @@ fn a_newcomer_is_led_to_a_backup() {
     let text = ran.stderr_text();
     let (_, found) = text.split_once("set ssl-fp = ").unwrap_or_else(|| panic!("{text}"));
     let pin = format!("--ssl-fp={}", &found[..64]);
+    // At a terminal, it asks once: without a yes there is no clone.
+    for answer in ["n\n", "\n", "yeah\n"] {
+        let asked = site.ask(&["backup", &site.url("a")], answer).expect(2).stdout_text();
+        assert!(asked.contains(&found[..64]) && asked.contains("[y/N]"), "{asked}");
+    }
+    assert_eq!(site.list().as_array().unwrap().len(), 0);
     let other = format!("--ssl-fp={}", "00".repeat(32));
     let text = site.run(&["backup", &site.url("a"), &other]).expect(6).stderr_text();
     assert!(text.contains("has the fingerprint"), "{text}");
@@ -116,6 +138,10 @@ fn a_newcomer_is_led_to_a_backup() {
     let uuid = site.sql("SELECT @@server_uuid");
     let to = line["mysql_clone"]["gtids_to"].as_str().unwrap();
     assert!(to.starts_with(uuid.trim()), "{to}");
+    // A yes at a terminal pins the certificate, and tells the line that spares the question.
+    let asked = site.ask(&["backup", &site.url("asked")], "y\n").expect(0).stdout_text();
+    assert!(asked.contains(&format!("ssl-fp = {}", &found[..64])), "{asked}");
+    assert!(asked.contains("asked: complete"), "{asked}");
     // By an authority that signed the server's certificate, too.
     let ca = format!("--ssl-ca={}", site.server.datadir().join("ca.pem").display());
     let _ = site.run(&["backup", &site.url("b"), &ca]).expect(0);

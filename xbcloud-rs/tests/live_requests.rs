@@ -113,6 +113,19 @@ fn a_chain_is_read_once_by_verify_and_twice_by_restore() {
     assert!(of(&restore, "GET n3") <= 2, "{restore:?}");
 }
 
+/// With the bases that it takes along: each manifest is read once where it is.
+#[test]
+fn a_copy_reads_each_manifest_of_its_chain_once() {
+    let shop = shop();
+    let to = format!("file://{}/", shop.scratch.join("copies").display());
+    std::fs::create_dir(shop.scratch.join("copies")).unwrap();
+    let (_, copied) =
+        requests(&shop, |shop| shop.xbcloud(&["copy", "--unverified"], "/i2").arg(&to));
+    for name in ["n0", "i1", "i2"] {
+        assert_eq!(of(&copied, &format!("GET {name}")), 1, "{copied:?}");
+    }
+}
+
 /// It compares the sizes of earlier backups, of which it knows the manifests.
 #[test]
 fn a_run_reads_earlier_manifests_only_to_prune() {

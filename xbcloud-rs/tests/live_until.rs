@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources, Session, cancellation, receive,
-    verify_archive,
+    ArchiveSettings, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources, Session,
+    cancellation, receive, verify_archive,
 };
 use xb_encryptor::KeyBytes;
 use xb_mysql::{Access, Account, Target};
@@ -81,16 +81,18 @@ impl Shop {
             key_slots = key_slots.with_key(KeyBytes::new(KEY).unwrap());
         }
         let request = ReceiveRequest {
-            server: "shop".to_owned(),
             access: Access {
                 target: Target::Socket(self.server.socket().to_owned()),
                 account: Account { user: b"root".to_vec(), ..Account::default() },
             },
-            key_slots,
-            compress: "zstd".parse().unwrap(),
-            rpo: Duration::from_millis(200),
-            state: None,
-            accept_no_crc: false,
+            archive: ArchiveSettings {
+                server: "shop".to_owned(),
+                key_slots,
+                compress: "zstd".parse().unwrap(),
+                rpo: Duration::from_millis(200),
+                state: None,
+                accept_no_crc: false,
+            },
         };
         let stored = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stored);
@@ -506,9 +508,9 @@ fn a_backup_whose_position_is_wrong_is_named() {
     }
 }
 
-/// Makes all segments of an unsealed archive older by two hours, as if they had been received then. Returns the folder
-/// and the heads of each stream.
-fn age(shop: &Shop) -> Vec<(PathBuf, Vec<Vec<u8>>)> {
+/// Makes the segments of an unsealed archive, but for the last `recent` ones of each stream, older by two hours, as if
+/// they had been received then. Returns the folder and the heads of each stream.
+fn age(shop: &Shop, recent: usize) -> Vec<(PathBuf, Vec<Vec<u8>>)> {
     use xb_repo::archive::record::{Record, digest, front};
     use xb_repo::archive::segment::SegmentHead;
     use xb_repo::archive::stream::{Alive, End};
@@ -517,6 +519,9 @@ fn age(shop: &Shop) -> Vec<(PathBuf, Vec<Vec<u8>>)> {
     for stream in std::fs::read_dir(shop.scratch.join("shop/.xb-binlog/shop")).unwrap() {
         let folder = stream.unwrap().path();
         let mut heads = Vec::new();
+        let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name());
+        let is_segment = |name: &std::ffi::OsString| name.to_str().unwrap().parse::<u64>().is_ok();
+        let aged_ones = files.filter(is_segment).count().saturating_sub(recent) as u64;
         let mut previous = digest(&std::fs::read(folder.join("head")).unwrap());
         for number in 0_u64.. {
             let path = folder.join(format!("{number:012}"));
@@ -524,7 +529,9 @@ fn age(shop: &Shop) -> Vec<(PathBuf, Vec<Vec<u8>>)> {
             let len = front(&bytes).unwrap();
             let mut head = Record::<SegmentHead>::decode(&bytes[..len]).unwrap().content;
             head.previous = previous;
-            head.received = head.received.map(|at| at - jiff::SignedDuration::from_hours(2));
+            if number < aged_ones {
+                head.received = head.received.map(|at| at - jiff::SignedDuration::from_hours(2));
+            }
             let text = Record::encode(&head, None).unwrap();
             previous = digest(&text);
             std::fs::write(&path, [&text, &bytes[len..]].concat()).unwrap();
@@ -592,7 +599,7 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     let true_ones = shop.scratch.join("true");
     let archive = shop.scratch.join("shop/.xb-binlog");
     copy_folder(&archive, &true_ones);
-    let aged = age(&shop);
+    let aged = age(&shop, 0);
     let prune = |options: &[&str]| {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["--no-defaults", "prune", shop.place("").trim_end_matches('/')])
@@ -657,6 +664,55 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     std::fs::remove_file(needed).unwrap();
     let text = shop.refused("latest", "latest", &[]);
     assert!(text.contains("was removed"), "{text}");
+    let report = block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None)).unwrap();
+    assert!(report.has_gap(), "{report:#?}");
+}
+
+#[test]
+fn a_log_is_kept_only_for_as_long_as_was_asked() {
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    let _ = shop.back_up("one", &[]);
+    for id in 1..5 {
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x')"));
+        shop.wait_for(&receiver);
+    }
+    let _ = shop.back_up("two", &[]);
+    let before = segments(&shop).len();
+    shop.server.sql("INSERT INTO d.t VALUES (7, 'x')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let all = segments(&shop);
+    let _ = age(&shop, all.len() - before);
+    let root = shop.place("");
+    let run = |words: &[&str]| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg("--no-defaults")
+            .args(words)
+            .arg(root.trim_end_matches('/'))
+            .run()
+            .expect(0)
+    };
+    let prune = |within: &str| run(&["prune", "--keep-last=2", within, "--yes"]).stderr_text();
+    // No backup is older than that, so that every log is needed.
+    let text = prune("--keep-binlog-within=30d");
+    assert!(!text.contains("binary log"), "{text}");
+    assert_eq!(segments(&shop), all);
+    let text = prune("--keep-binlog-within=0h");
+    assert!(text.contains("binary log of shop: removed"), "{text}");
+    let left = segments(&shop);
+    assert!(left.len() < all.len() && all.ends_with(&left), "{left:?} of {all:?}");
+    // The newest backup from before that time still reaches the end; the older one is only itself.
+    let (rows, _) = shop.restored("two", "latest", &[]);
+    assert_eq!(rows, shop.rows());
+    let text = shop.refused("one", "latest", &[]);
+    assert!(text.contains("was removed"), "{text}");
+    let _ = run(&["binlog", "verify"]);
+    let text = run(&["binlog", "list"]).stdout_text();
+    assert!(text.contains("only itself: its log was removed: logs are kept since"), "{text}");
+    // Such a floor is no excuse where no other backup has the log.
+    std::fs::remove_file(shop.scratch.join("shop/.xb-catalog/two")).unwrap();
     let report = block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None)).unwrap();
     assert!(report.has_gap(), "{report:#?}");
 }

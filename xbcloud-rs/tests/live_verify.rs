@@ -391,7 +391,9 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
         let at = backup.join(file);
         let sound = std::fs::read(&at).unwrap();
         std::fs::write(&at, damage(&sound)).unwrap();
-        let _ = put_bytes(&store, name, &[], &stream_of(&backup));
+        // An empty redo log is refused otherwise.
+        let end = if name == "redo-empty" { &["--unsafe-any-end"][..] } else { &[] };
+        let _ = put_bytes(&store, name, end, &stream_of(&backup));
         std::fs::write(&at, sound).unwrap();
         let found = report(&verify(&store, name, &level).run().expect(7));
         let problems = found["problems"].as_array().unwrap();
@@ -401,23 +403,45 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
         assert_eq!(line(&store, name)["verified"]["failed"], "pages", "{name}");
     }
 
-    // A stream without one of these is no complete backup, unless the operator says so.
+    // A stream without one of these, or with one that says nothing, is no complete backup, unless the operator
+    // says so.
     let stream = scratch.join("stream");
-    for (file, refused, damage) in [
-        ("ib_logfile0", "the stream has no redo log", "the backup has no redo log"),
-        ("ibdata1", "the stream lacks ibdata1,", "the file is missing"),
-        ("backup-my.cnf", "the stream lacks backup-my.cnf,", "the file is missing"),
-        ("aria_log_control", "the stream lacks aria_log_control,", "the file is missing"),
-        ("aria_log.00000001", "the stream lacks aria_log.00000001,", "the file is missing"),
-    ] {
-        let sound = std::fs::read(backup.join(file)).unwrap();
+    let newer = backup.join("mariadb_backup_checkpoints").exists();
+    let checkpoints = if newer { "mariadb_backup_checkpoints" } else { "xtrabackup_checkpoints" };
+    for (n, (file, content)) in [
+        ("ib_logfile0", None),
+        ("ibdata1", None),
+        ("backup-my.cnf", None),
+        ("backup-my.cnf", Some(&b""[..])),
+        ("backup-my.cnf", Some(&[0; 285])),
+        (checkpoints, None),
+        (checkpoints, Some(b"")),
+        (checkpoints, Some(b"backup_type = full-backuped\nfrom_lsn = 0\nto_")),
+        ("aria_log_control", None),
+        ("aria_log_control", Some(b"")),
+        ("aria_log.00000001", None),
+        ("aria_log.00000001", Some(b"")),
+        // With a log that ends here, mariadb-backup prepares without end.
+        ("aria_log.00000001", Some(&[1; 8193])),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (name, sound) = (format!("lacks-{n}"), std::fs::read(backup.join(file)).unwrap());
         std::fs::remove_file(backup.join(file)).unwrap();
+        content.iter().for_each(|content| std::fs::write(backup.join(file), content).unwrap());
         std::fs::write(&stream, stream_of(&backup)).unwrap();
         std::fs::write(backup.join(file), sound).unwrap();
-        let ran = xbcloud(&store, "put", file, &[]).stdin_file(&stream).run();
-        assert!(ran.expect(6).stderr_text().contains(refused), "{file}");
-        let _ = put_file(&store, file, &["--unsafe-any-end"], &stream);
-        let found = report(&verify(&store, file, &level).run().expect(7));
+        let (refused, damage) = match file {
+            "ib_logfile0" => {
+                ("the stream has no redo log".to_owned(), "the backup has no redo log")
+            }
+            _ => (format!("the stream lacks {file},"), "the file is missing"),
+        };
+        let ran = xbcloud(&store, "put", &name, &[]).stdin_file(&stream).run();
+        assert!(ran.expect(6).stderr_text().contains(&refused), "{name} {file}");
+        let _ = put_file(&store, &name, &["--unsafe-any-end"], &stream);
+        let found = report(&verify(&store, &name, &level).run().expect(7));
         let problems = found["problems"].as_array().unwrap();
         assert!(problems.iter().any(|p| p["what"].to_string().contains(damage)), "{found}");
         assert!(file == "ib_logfile0" || problems[0]["file"] == *file, "{found}");
@@ -510,7 +534,9 @@ fn tables_of_other_engines_are_checked_as_far_as_they_show_it() {
         let at = backup.join(file);
         let sound = std::fs::read(&at).unwrap();
         std::fs::write(&at, damage(&sound)).unwrap();
-        let _ = put_bytes(&store, name, &[], &stream_of(&backup));
+        // An empty redo log is refused otherwise.
+        let end = if name == "redo-empty" { &["--unsafe-any-end"][..] } else { &[] };
+        let _ = put_bytes(&store, name, end, &stream_of(&backup));
         std::fs::write(&at, sound).unwrap();
         let found = report(&verify(&store, name, &level).run().expect(7));
         let problems = found["problems"].as_array().unwrap();

@@ -101,7 +101,7 @@ fn keep() -> impl Strategy<Value = Keep> {
     (number(3), number(3), number(2), number(1), days)
         .prop_map(|(last, daily, weekly, monthly, days)| {
             let within = days.map(|days| Duration::from_secs(days * 86_400));
-            Keep { last, daily, weekly, monthly, within }
+            Keep { last, daily, weekly, monthly, within, ..Keep::default() }
         })
         .prop_filter("no rule", |keep| !keep.is_empty())
 }

@@ -62,7 +62,7 @@ fn backup(increment: bool) -> Vec<u8> {
         ("xtrabackup_keys".to_owned(), b"keys"),
         ("xtrabackup_logfile".to_owned(), &redo_log()),
         ("xtrabackup_checkpoints".to_owned(), checkpoints.as_bytes()),
-        ("backup-my.cnf".to_owned(), b"innodb_data_file_path=orders:12M\n"),
+        ("backup-my.cnf".to_owned(), b"[mysqld]\ninnodb_data_file_path=orders:12M\n"),
         ("xtrabackup_info".to_owned(), info.as_bytes()),
         ("xtrabackup_tablespaces".to_owned(), b"{}"),
     ] {

@@ -228,7 +228,8 @@ impl Seen {
     pub(crate) fn add(&mut self, path: &RelPath) {
         self.backup |= logical_name(path.as_bytes()) == b"ibdata1";
         self.encrypted += u64::from(path.as_bytes().ends_with(b".xbcrypt"));
-        self.end.ended(path.as_bytes());
+        // Only names count here.
+        self.end.ended(path.as_bytes(), u64::MAX);
     }
 
     /// Warns if the stream may have been cut between two files. The chunks do not show this, but it

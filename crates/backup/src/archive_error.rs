@@ -43,6 +43,17 @@ pub enum ArchiveError {
         /// The server's reason.
         what: String,
     },
+    /// A log file cannot be sent to the archive.
+    #[error("{path}: {what}")]
+    File {
+        /// Path of the file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Log files do not continue the archive.
+    #[error("the files do not continue the archive, and nothing of them was stored: {0}")]
+    NoContinuation(String),
     /// The server ended the connection in order.
     #[error("the server ended the connection")]
     Ended,
@@ -119,6 +130,9 @@ impl ArchiveError {
             Self::NoLog => Some("start the server with --log-bin"),
             Self::NoChecksums { .. } => Some(
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
+            ),
+            Self::NoContinuation(_) => Some(
+                "give all logs from the one on that the archive ends in; `binlog list` shows where that is",
             ),
             Self::Store(error) => error.hint(),
             Self::Repo(error) => error.hint(),

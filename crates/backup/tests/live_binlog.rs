@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    ArchiveReport, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources, Session,
-    cancellation, read_segment, receive, verify_archive,
+    ArchiveReport, ArchiveSettings, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources,
+    Session, cancellation, read_segment, receive, verify_archive,
 };
 use xb_binlog::{History, LogPosition, Reader};
 use xb_encryptor::{KeyBytes, KeysObject};
@@ -188,16 +188,18 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
     ReceiveRequest {
-        server: SERVER.to_owned(),
         access: Access {
             target: Target::Socket(socket.to_owned()),
             account: Account { user: b"root".to_vec(), ..Account::default() },
         },
-        key_slots: KeySlots::default().with_key(KeyBytes::new(KEY).unwrap()),
-        compress: "zstd".parse().unwrap(),
-        rpo: Duration::from_millis(200),
-        state,
-        accept_no_crc: true,
+        archive: ArchiveSettings {
+            server: SERVER.to_owned(),
+            key_slots: KeySlots::default().with_key(KeyBytes::new(KEY).unwrap()),
+            compress: "zstd".parse().unwrap(),
+            rpo: Duration::from_millis(200),
+            state,
+            accept_no_crc: true,
+        },
     }
 }
 
@@ -532,7 +534,7 @@ fn a_server_without_checksums_is_refused() {
     archive.server.sql("SET GLOBAL binlog_checksum = NONE");
     let refused = |archive: &Archive| {
         let mut request = request(archive.server.socket(), None);
-        request.accept_no_crc = false;
+        request.archive.accept_no_crc = false;
         block_on(receive(&archive.session(), &request, |_| ())).unwrap_err().to_string()
     };
     assert!(refused(&archive).contains("binlog_checksum"));

@@ -23,6 +23,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod barrier;
+mod change;
 mod error;
 mod event;
 mod event_type;
@@ -34,6 +35,7 @@ mod header;
 mod history;
 mod intervals;
 mod log_digest;
+mod made_up;
 mod mariadb_gtid;
 mod mysql_gtid;
 mod pending;
@@ -49,6 +51,7 @@ mod transactions;
 mod xa;
 
 pub use barrier::Barrier;
+pub use change::Change;
 pub use error::Error;
 pub use event::{Entry, Event, Incident, Rotate};
 pub use event_type::EventType;
@@ -58,6 +61,7 @@ pub use gtid_event::{Alter, MariaDbBegin, MariaDbFlags, MySqlBegin};
 pub use header::{EventHeader, Flags, HEADER_LEN};
 pub use history::{History, Step};
 pub use log_digest::LogDigest;
+pub use made_up::{clear_in_use, made_up_description, made_up_rotation};
 pub use mariadb_gtid::{Gtid, GtidList, GtidPosition};
 pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};
 pub use position::{GtidState, LogPosition, NotedPosition};

@@ -4,10 +4,8 @@ use flate2::{Decompress, FlushDecompress};
 
 use crate::fields::Fields;
 
-/// Length of the part before the variables, in bytes.
-const FIXED: usize = 13;
 /// Bytes of a statement that are kept.
-pub(crate) const MAX_TEXT: usize = 1024;
+pub(crate) const MAX_TEXT: usize = Query::MAX_TEXT;
 /// What a compressed text may have beside its content: lengths, and the heads of zlib.
 const COMPRESSION: usize = 256;
 
@@ -71,10 +69,17 @@ impl Lengths {
 }
 
 impl Query {
+    /// Length of the part before the variables, in bytes.
+    pub(crate) const FIXED: usize = 13;
+    /// Bytes of a statement that are kept.
+    pub(crate) const MAX_TEXT: usize = 1024;
+
     /// Bytes of the body that [`Query::decode`] needs, as far as `body` shows: at most 67 KiB.
     pub(crate) fn needed(body: &[u8]) -> usize {
         let lengths = Lengths::read(&mut Fields::new(body));
-        lengths.map_or(FIXED, |l| FIXED + l.variables + l.schema + 1 + MAX_TEXT + COMPRESSION)
+        lengths.map_or(Self::FIXED, |l| {
+            Self::FIXED + l.variables + l.schema + 1 + MAX_TEXT + COMPRESSION
+        })
     }
 
     /// Decodes the beginning of the body.

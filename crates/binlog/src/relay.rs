@@ -9,30 +9,18 @@
 
 use std::collections::BTreeSet;
 
-use crc_fast::{CrcAlgorithm, checksum};
-
 use crate::error::Error;
 use crate::event::{Entry, Event};
-use crate::event_type::EventType;
 use crate::format::{ChecksumKind, Fork};
 use crate::gtid_event::MariaDbBegin;
-use crate::header::{Flags, HEADER_LEN};
 use crate::history::History;
+use crate::made_up::{made_up_description, made_up_rotation};
 use crate::mariadb_gtid::{Gtid, GtidPosition};
 use crate::position::{GtidState, LogPosition};
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
 use crate::stop::Stop;
 
-/// Where fields are in a format description: the end of the event, its flags, and the time at which
-/// the server started with the log.
-const END: std::ops::Range<usize> = 13..17;
-const FLAGS: usize = 17;
-const CREATED: std::ops::Range<usize> = HEADER_LEN + 52..HEADER_LEN + 56;
-/// Length of a checksum.
-const SUM: usize = 4;
-/// Flag of an event that a server made up.
-const ARTIFICIAL: u16 = 0x20;
 /// Longest name of a log, in bytes.
 const MAX_NAME: usize = 255;
 /// Bytes of an event outside of a transaction that are held: of those that begin one, all.
@@ -416,7 +404,6 @@ impl RelayWriter {
     }
 }
 
-/// The beginning of a relay log. `None` if the format description is too short.
 fn head(
     name: &str,
     format: &[u8],
@@ -424,34 +411,7 @@ fn head(
     is_whole: bool,
     checksums: ChecksumKind,
 ) -> Option<Vec<u8>> {
-    let mut head = MAGIC.to_vec();
-    // Its own position, and that the server still writes it, do not hold for the relay log. That the
-    // server had started ends temporary tables, so only the log's first part may say so.
-    let mut description = format.get(..format.len().checked_sub(SUM)?)?.to_vec();
-    description.get_mut(END)?.fill(0);
-    *description.get_mut(FLAGS)? &= !Flags::IN_USE;
-    if !is_whole {
-        description.get_mut(CREATED)?.fill(0);
-    }
-    head.extend(with_sum(description, true));
-    let body = [&offset.to_le_bytes()[..], name.as_bytes()].concat();
-    let has_sum = checksums == ChecksumKind::Crc32;
-    let length = HEADER_LEN + body.len() + if has_sum { SUM } else { 0 };
-    let mut rotation = vec![0; 4];
-    rotation.push(EventType::ROTATE.0);
-    rotation.extend(format.get(5..9)?);
-    rotation.extend(u32::try_from(length).ok()?.to_le_bytes());
-    rotation.extend([0; 4]);
-    rotation.extend(ARTIFICIAL.to_le_bytes());
-    rotation.extend(body);
-    head.extend(with_sum(rotation, has_sum));
-    Some(head)
-}
-
-fn with_sum(mut event: Vec<u8>, has_sum: bool) -> Vec<u8> {
-    if has_sum {
-        let sum = checksum(CrcAlgorithm::Crc32IsoHdlc, &event);
-        event.extend(u32::try_from(sum).unwrap_or_default().to_le_bytes());
-    }
-    event
+    let description = made_up_description(format, is_whole)?;
+    let rotation = made_up_rotation(name, offset, format, checksums)?;
+    Some([&MAGIC[..], &description, &rotation].concat())
 }

@@ -2,21 +2,17 @@
 
 use std::fmt;
 
+use crate::change::Change;
 use crate::event_type::EventType;
-use crate::fields::Fields;
 use crate::format::{ChecksumKind, FormatDescription};
 use crate::gtid_event::MariaDbBegin;
 use crate::header::{EventHeader, HEADER_LEN};
 use crate::mariadb_gtid::Gtid;
-use crate::query::{Query, Verb};
 use crate::reader::MAGIC;
 
 /// Bytes of a statement that are kept, and number of tables.
 const MAX_STATEMENT: usize = 200;
 const MAX_TABLES: usize = 10;
-/// Events of MariaDB that name the statement of rows, and a table.
-const ANNOTATE: EventType = EventType(160);
-const TABLE_MAP: EventType = EventType(19);
 const SUM: usize = 4;
 /// Words that a secret may follow.
 const SECRETS: [&str; 2] = ["IDENTIFIED", "PASSWORD"];
@@ -50,25 +46,36 @@ impl TransactionSummary {
         }
         events = rest;
         let gtid = MariaDbBegin::decode(body, header.server_id)?.gtid;
-        let mut found = Self { gtid, seconds: header.seconds, tables: Vec::new(), statement: None };
+        let mut found = Self::new(gtid, header.seconds);
         while let Some((header, body, rest)) = next(events, has_sum) {
             events = rest;
-            match header.event_type {
-                EventType::MARIADB_GTID | EventType::XID => break,
-                ANNOTATE => found.state(body),
-                TABLE_MAP => found.tables.extend(table(body).filter(|name| {
-                    found.tables.len() < MAX_TABLES && !found.tables.contains(name)
-                })),
-                EventType::QUERY => {
-                    let query = Query::decode(body, false)?;
-                    if query.verb == Verb::Other {
-                        found.state(&query.text);
-                    }
-                }
-                _ => {}
+            if matches!(header.event_type, EventType::MARIADB_GTID | EventType::XID) {
+                break;
+            }
+            if let Some(change) = Change::read(header.event_type, body) {
+                found.add(&change);
             }
         }
         Some(found)
+    }
+
+    /// A transaction that begins.
+    #[must_use]
+    pub fn new(gtid: Gtid, seconds: u32) -> Self {
+        Self { gtid, seconds, tables: Vec::new(), statement: None }
+    }
+
+    /// Adds what the next event of the transaction says.
+    pub fn add(&mut self, change: &Change) {
+        match change {
+            Change::Table { schema, table } => {
+                let name = format!("{schema}.{table}");
+                if self.tables.len() < MAX_TABLES && !self.tables.contains(&name) {
+                    self.tables.push(name);
+                }
+            }
+            Change::Statement { text, .. } => self.state(text),
+        }
     }
 
     fn state(&mut self, statement: &[u8]) {
@@ -107,20 +114,6 @@ fn next(bytes: &[u8], has_sum: bool) -> Option<(EventHeader, &[u8], &[u8])> {
     Some((header, event.get(HEADER_LEN..end)?, rest))
 }
 
-/// Number (6), flags (2), then schema and table, each with its length before and a zero behind it.
-/// ("TABLE_MAP_EVENT", documentation of MariaDB Server)
-fn table(body: &[u8]) -> Option<String> {
-    let mut fields = Fields::new(body);
-    fields.bytes(8)?;
-    let mut name = || {
-        let length = usize::from(fields.u8()?);
-        let name = fields.bytes(length)?;
-        fields.u8()?;
-        Some(String::from_utf8_lossy(name).into_owned())
-    };
-    Some(format!("{}.{}", name()?, name()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,8 +122,7 @@ mod tests {
     fn a_statement_is_shown_without_its_secrets() {
         let shown = |statement: &str| {
             let gtid = Gtid { domain: 0, server: 1, sequence: 7 };
-            let tables = Vec::new();
-            let mut found = TransactionSummary { gtid, seconds: 0, tables, statement: None };
+            let mut found = TransactionSummary::new(gtid, 0);
             found.state(statement.as_bytes());
             found.state(b"another one");
             found.to_string()

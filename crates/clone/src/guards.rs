@@ -1,5 +1,7 @@
 //! What is refused before a byte is read, because a clone would lose it without a word.
 
+use std::time::Duration;
+
 use xb_mysql::{Client, Target, Trust};
 
 use crate::error::Error;
@@ -112,6 +114,24 @@ pub(crate) fn gtids(client: &mut Client) -> Result<String, Error> {
     let rows = client.rows("SELECT @@GLOBAL.gtid_executed")?;
     let [gtids] = one(&rows)?;
     Ok(gtids.replace('\n', ""))
+}
+
+/// How long the server keeps a clone whose connections broke.
+pub(crate) fn patience(client: &mut Client) -> Result<Duration, Error> {
+    let rows =
+        client.rows("SHOW GLOBAL VARIABLES LIKE 'clone_donor_timeout_after_network_failure'")?;
+    // There is none without the plugin.
+    let Some(row) = rows.first() else { return Ok(Duration::ZERO) };
+    let [_, minutes] = row.texts()?;
+    let minutes: u64 = minutes.parse().map_err(|_| xb_mysql::Error::Unexpected)?;
+    Ok(Duration::from_secs(minutes.saturating_mul(60)))
+}
+
+/// Whether the server writes a binary log, which only a restart changes.
+pub(crate) fn has_binlog(client: &mut Client) -> Result<bool, Error> {
+    let rows = client.rows("SELECT @@GLOBAL.log_bin")?;
+    let [log_bin] = one(&rows)?;
+    Ok(log_bin == "1")
 }
 
 pub(crate) fn one<const N: usize>(rows: &[xb_mysql::Row]) -> Result<[String; N], Error> {

@@ -83,10 +83,13 @@ impl Beginnings {
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(MAGIC)?;
         let mut count = 0;
-        let mut add = |to, bytes: &[u8]| -> Result<(), Error> {
+        let mut add = |to, bytes: Vec<u8>| -> Result<(), Error> {
+            let patch = Patch { to, offset: 0, bytes };
+            // Once other files are changed, it is too late to refuse it.
+            layout.check(&patch)?;
             count += 1;
-            out.write_all(&head(to, 0, bytes.len())?)?;
-            Ok(out.write_all(bytes)?)
+            out.write_all(&head(to, 0, patch.bytes.len())?)?;
+            Ok(out.write_all(&patch.bytes)?)
         };
         for (file, index) in layout.files.iter().zip(0..).filter(|(file, _)| file.page_size > 0) {
             let page = match self.pages.get(&index) {
@@ -95,7 +98,7 @@ impl Beginnings {
                 None => first_page(file, target)?,
             };
             if let Some(page) = wrap_page(file, page)? {
-                add(Patched::File(index), &page)?;
+                add(Patched::File(index), page)?;
             }
         }
         let mut redo = self.redo;
@@ -105,7 +108,7 @@ impl Beginnings {
         if let Some(at) = keys::offset_in_redo(&redo) {
             let key = redo.get_mut(at..).unwrap_or_default();
             wrap_key(key).map_err(|()| unknown_key(&"the redo log"))?;
-            add(Patched::Redo(0), &redo)?;
+            add(Patched::Redo(0), redo)?;
         }
         out.write_all(&end(count))?;
         out.into_inner().map_err(|error| Error::Output(error.into_error()))?.sync_all()?;

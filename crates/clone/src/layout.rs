@@ -298,6 +298,7 @@ mod tests {
             empty_tables: Vec::new(),
             gtids_from: String::new(),
             gtids_to: String::new(),
+            has_binlog: true,
         }
     }
 

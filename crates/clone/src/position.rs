@@ -26,8 +26,8 @@ const NAME: usize = 12;
 const MAX_NAME: usize = 512;
 
 /// Name of the binary log and offset in it, in bytes, at which the transactions of the data end; `None` if the donor
-/// wrote none. It is that of all of the data only after a server has recovered the files in `target`, and has
-/// stopped cleanly.
+/// wrote none when it was cloned: what its files state then is of an earlier time. It is that of all of the data only
+/// after a server has recovered the files in `target`, and has stopped cleanly.
 ///
 /// # Errors
 /// [`Error::Damaged`] if the page is not intact, or the note cannot be read; [`Error::Target`].
@@ -35,6 +35,9 @@ pub fn binlog_position(
     target: &TargetDir,
     info: &CloneInfo,
 ) -> Result<Option<(String, u64)>, Error> {
+    if !info.has_binlog {
+        return Ok(None);
+    }
     let layout = Layout::new(info)?;
     let Some((name, _)) = layout.system().next() else {
         return Err(Error::Damaged("there is no system tablespace".to_owned()));
@@ -58,6 +61,10 @@ fn note_in(page: &[u8]) -> Result<Option<(String, u64)>, &'static str> {
     let at = (page.len() + CONTENT).saturating_sub(FROM_END);
     let note = page.get(at..).and_then(|rest| rest.strip_prefix(&MAGIC[..]));
     let Some(note) = note else { return Ok(None) };
+    // After transactions without a binary log, the name is empty.
+    if note.get(NAME - MAGIC.len()) == Some(&0) {
+        return Ok(None);
+    }
     let offset = note.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
     let name = note.get(NAME - MAGIC.len()..).and_then(|rest| {
         let name = rest.get(..MAX_NAME)?.split(|byte| *byte == 0).next()?;
@@ -103,6 +110,8 @@ mod tests {
                 assert_eq!(note_in(&page(len, &note)), at, "{len}");
             }
             assert_eq!(note_in(&page(len, b"")), Ok(None));
+            let unnamed = [&MAGIC[..], &[0; 8], b"\0"].concat();
+            assert_eq!(note_in(&page(len, &unnamed)), Ok(None));
         }
     }
 
@@ -115,7 +124,7 @@ mod tests {
             assert!(note_in(&bad).is_err(), "{at}");
         }
         assert!(note_in(&[0; 16384]).is_err() && note_in(&[]).is_err());
-        for name in [&b"\0"[..], b"a b\0", b"a/\0", b"\xff\0", &[b'a'; 600]] {
+        for name in [&b"a b\0"[..], b"a/\0", b"\xff\0", &[b'a'; 600]] {
             let note = [&MAGIC[..], &[0; 8], name].concat();
             assert!(note_in(&page(16384, &note)).is_err(), "{name:?}");
         }

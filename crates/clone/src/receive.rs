@@ -1,7 +1,7 @@
 //! Receives a clone from a running server.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
 use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
@@ -13,7 +13,9 @@ use crate::sink::Sink;
 use crate::stop::Watched;
 use crate::stored::{CloneInfo, StoredFile, StoredRedo};
 
-/// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does.
+/// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does. If the
+/// connections break, it connects again, and the clone continues where it was, as long as the server waits for that;
+/// `tell` gets what the user should know of it.
 ///
 /// The stream is whole only if this returns: its last file, [`INFO`](crate::INFO), is written after the server
 /// has said that everything was sent and everything was counted.
@@ -25,9 +27,10 @@ pub fn receive<W: Write>(
     target: &Target,
     account: &Account,
     settings: &Settings,
+    tell: &dyn Fn(&str),
     output: W,
 ) -> Result<(CloneInfo, W), Error> {
-    receive_into(target, account, settings, output).map_err(|error| {
+    receive_into(target, account, settings, tell, output).map_err(|error| {
         // What fails because its connection was closed is a consequence.
         if settings.stop.is_asked() { Error::Stopped } else { error }
     })
@@ -37,61 +40,182 @@ fn receive_into<W: Write>(
     target: &Target,
     account: &Account,
     settings: &Settings,
+    tell: &dyn Fn(&str),
     output: W,
 ) -> Result<(CloneInfo, W), Error> {
     guards::connection(target)?;
-    let connect = || connect(target, account, settings);
+    let donor = DonorAddress { target, account, settings };
     // Not kept: the server ends a connection that is idle for hours.
-    let empty_tables = guards::server(&mut connect()?.client, settings)?;
-    let (mut data, _data) = connect()?.into_clone(settings)?;
-    let (mut auxiliary, _auxiliary) = connect()?.into_clone(settings)?;
-    let (mut recipient, init) = Recipient::new(settings.ddl_timeout);
-    data.send(&init)?;
-    let mut sink = Sink::new(output);
-    let (mut gtids_from, mut current) = (String::new(), Stage::Init);
-    let mut is_begun = false;
+    let mut first = donor.connect()?.client;
+    let empty_tables = guards::server(&mut first, settings)?;
+    let patience = guards::patience(&mut first)?;
+    drop(first);
+    let (recipient, init) = Recipient::new(settings.ddl_timeout);
+    let sink = Sink::new(output);
+    let mut job =
+        Job { donor, recipient, sink, gtids_from: None, is_page_stage: false, is_begun: false };
+    let mut links = donor.links()?;
+    links.data.send(&init)?;
+    let mut broken: Option<Instant> = None;
     loop {
-        let message = data.receive()?;
-        match recipient.receive(&message)? {
-            CloneEvent::Nothing | CloneEvent::File(..) | CloneEvent::Left => {}
-            CloneEvent::Ready => data.send(&recipient.execute()?)?,
+        let error = match job.step(&mut links) {
+            Ok(Step::Nothing) => continue,
+            Ok(Step::Progress) => {
+                broken = None;
+                continue;
+            }
+            Ok(Step::Complete) => break,
+            Err(error) => error,
+        };
+        let since = *broken.get_or_insert_with(Instant::now);
+        // A donor that has not noticed the break yet is busy.
+        let may_resume = is_break(&error) || (matches!(error, Error::Busy) && job.is_begun);
+        let may_resume = may_resume && since.elapsed() < patience && !settings.stop.is_asked();
+        let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else { return Err(error) };
+        tell(&format!("{error}: connecting again for up to {} s", patience.as_secs()));
+        drop(links);
+        links = donor.links_again(since + patience, error)?;
+        // If it fails, the next step does as well.
+        let _ = links.data.send(&reinit);
+    }
+    let leave = job.recipient.leave()?;
+    job.exchange(&mut links.auxiliary, &leave)?;
+    links.data.send(&leave)?;
+    let message = links.data.receive()?;
+    let left = job.recipient.receive(&message)?;
+    if left != CloneEvent::Left || !job.recipient.is_whole() {
+        return Err(Error::Refused("the server did not end the clone".to_owned()));
+    }
+    let mut last = donor.connect()?.client;
+    let mut info = info(&job.recipient)?;
+    (info.empty_tables, info.gtids_from) = (empty_tables, job.gtids_from.unwrap_or_default());
+    (info.gtids_to, info.has_binlog) = (guards::gtids(&mut last)?, guards::has_binlog(&mut last)?);
+    job.sink.finish(info)
+}
+
+/// What a message brought.
+enum Step {
+    Nothing,
+    Progress,
+    Complete,
+}
+
+/// A clone that arrives, over whatever connections.
+struct Job<'a, W> {
+    donor: DonorAddress<'a>,
+    recipient: Recipient,
+    sink: Sink<W>,
+    gtids_from: Option<String>,
+    is_page_stage: bool,
+    is_begun: bool,
+}
+
+impl<W: Write> Job<'_, W> {
+    /// Takes the next message.
+    fn step(&mut self, links: &mut Links) -> Result<Step, Error> {
+        let message = links.data.receive()?;
+        match self.recipient.receive(&message)? {
+            CloneEvent::Nothing | CloneEvent::File(..) | CloneEvent::Left => {
+                return Ok(Step::Nothing);
+            }
+            CloneEvent::Ready => links.data.send(&self.recipient.execute()?)?,
             CloneEvent::Stage(stage, _) => {
-                current = stage;
-                if stage == Stage::Page {
-                    sink.end_files()?;
+                self.is_page_stage = stage == Stage::Page;
+                if self.is_page_stage {
+                    self.sink.end_files()?;
                 }
             }
             CloneEvent::Block(block) => {
-                if !is_begun {
-                    no_clear_keys(&recipient, settings)?;
-                    sink.begin(recipient.files())?;
-                    is_begun = true;
+                let settings = self.donor.settings;
+                if !self.is_begun {
+                    no_clear_keys(&self.recipient, settings)?;
+                    self.sink.begin(self.recipient.files())?;
+                    self.is_begun = true;
                 }
-                no_clear_key(&recipient, &block, settings)?;
-                sink.block(&block)?;
+                no_clear_key(&self.recipient, &block, settings)?;
+                self.sink.block(&block)?;
+                return Ok(Step::Progress);
             }
             CloneEvent::Acknowledge(message) => {
-                // The data is of a point behind the acknowledgement of the page stage.
-                if current == Stage::Page {
-                    gtids_from = guards::gtids(&mut connect()?.client)?;
+                // The data is of a point behind the first acknowledgement of the page stage.
+                if self.is_page_stage && self.gtids_from.is_none() {
+                    self.gtids_from = Some(guards::gtids(&mut self.donor.connect()?.client)?);
                 }
-                exchange(&mut recipient, &mut auxiliary, &message)?;
+                self.exchange(&mut links.auxiliary, &message)?;
+                return Ok(Step::Progress);
             }
-            CloneEvent::Complete => break,
+            CloneEvent::Complete => return Ok(Step::Complete),
+        }
+        Ok(Step::Nothing)
+    }
+
+    /// Sends a message on the auxiliary connection, and waits for the answer.
+    fn exchange(&mut self, auxiliary: &mut CloneLink, message: &[u8]) -> Result<(), Error> {
+        auxiliary.send(message)?;
+        let answer = auxiliary.receive()?;
+        Ok(self.recipient.answered(&answer)?)
+    }
+}
+
+/// Whether a connection broke, and nothing else is known to be wrong.
+fn is_break(error: &Error) -> bool {
+    use xb_mysql::Error::{Closed, Io};
+    matches!(error, Error::Server { source: Closed { .. } | Io { .. } })
+}
+
+/// Whether nothing came in time.
+fn is_timeout(error: &Error) -> bool {
+    matches!(error, Error::Server { source: xb_mysql::Error::Timeout { .. } })
+}
+
+/// Where the donor is, and who asks.
+#[derive(Clone, Copy)]
+struct DonorAddress<'a> {
+    target: &'a Target,
+    account: &'a Account,
+    settings: &'a Settings,
+}
+
+/// Both connections of a clone.
+struct Links {
+    data: CloneLink,
+    auxiliary: CloneLink,
+    _watched: [Watched; 2],
+}
+
+impl DonorAddress<'_> {
+    fn connect(&self) -> Result<Connection, Error> {
+        let Self { target, account, settings } = self;
+        let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
+        if settings.stop.is_asked() {
+            return Err(Error::Stopped);
+        }
+        let client = Client::connect(target, account, timeouts)?;
+        let watched = settings.stop.watch(client.hang_up()?)?;
+        Ok(Connection { client, watched })
+    }
+
+    fn links(&self) -> Result<Links, Error> {
+        let (data, first) = self.connect()?.into_clone(self.settings)?;
+        let (auxiliary, second) = self.connect()?.into_clone(self.settings)?;
+        Ok(Links { data, auxiliary, _watched: [first, second] })
+    }
+
+    /// Connects again, until the donor would give the clone up. `error` is why the connections broke.
+    fn links_again(&self, until: Instant, error: Error) -> Result<Links, Error> {
+        loop {
+            if self.settings.stop.wait(self.settings.retry) {
+                return Err(Error::Stopped);
+            }
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            match self.links() {
+                Err(failed) if is_break(&failed) || is_timeout(&failed) => {}
+                other => return other,
+            }
         }
     }
-    let leave = recipient.leave()?;
-    exchange(&mut recipient, &mut auxiliary, &leave)?;
-    data.send(&leave)?;
-    let message = data.receive()?;
-    let left = recipient.receive(&message)?;
-    if left != CloneEvent::Left || !recipient.is_whole() {
-        return Err(Error::Refused("the server did not end the clone".to_owned()));
-    }
-    let gtids_to = guards::gtids(&mut connect()?.client)?;
-    let mut info = info(&recipient)?;
-    (info.empty_tables, info.gtids_from, info.gtids_to) = (empty_tables, gtids_from, gtids_to);
-    sink.finish(info)
 }
 
 /// A connection that ends when the clone is to end.
@@ -104,27 +228,6 @@ impl Connection {
     fn into_clone(self, settings: &Settings) -> Result<(CloneLink, Watched), Error> {
         Ok((self.client.into_clone(settings.silence)?, self.watched))
     }
-}
-
-fn connect(target: &Target, account: &Account, settings: &Settings) -> Result<Connection, Error> {
-    let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
-    if settings.stop.is_asked() {
-        return Err(Error::Stopped);
-    }
-    let client = Client::connect(target, account, timeouts)?;
-    let watched = settings.stop.watch(client.hang_up()?)?;
-    Ok(Connection { client, watched })
-}
-
-/// Sends a message on the auxiliary connection, and waits for the answer.
-fn exchange(
-    recipient: &mut Recipient,
-    auxiliary: &mut CloneLink,
-    message: &[u8],
-) -> Result<(), Error> {
-    auxiliary.send(message)?;
-    let answer = auxiliary.receive()?;
-    Ok(recipient.answered(&answer)?)
 }
 
 /// Refuses keys in clear, by what the server says about its files.
@@ -182,5 +285,6 @@ fn info(recipient: &Recipient) -> Result<CloneInfo, Error> {
         empty_tables: Vec::new(),
         gtids_from: String::new(),
         gtids_to: String::new(),
+        has_binlog: false,
     })
 }

@@ -12,6 +12,8 @@ pub struct Settings {
     pub ddl_timeout: Duration,
     /// How long to wait for the server to say anything.
     pub silence: Duration,
+    /// Time between a broken connection, or a failed try, and the next try to continue.
+    pub retry: Duration,
     /// Whether what is written will be sealed. An instance with anything encrypted is refused otherwise, because
     /// a clone has the keys in clear.
     pub is_sealed: bool,
@@ -26,6 +28,7 @@ impl Default for Settings {
         Self {
             ddl_timeout: Duration::from_secs(300),
             silence: Duration::from_secs(600),
+            retry: Duration::from_secs(1),
             is_sealed: false,
             allow_empty_tables: false,
             stop: Stop::default(),

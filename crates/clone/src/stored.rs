@@ -39,6 +39,9 @@ pub struct CloneInfo {
     pub gtids_from: String,
     /// Transactions that may be in the data: `gtid_executed` after the clone.
     pub gtids_to: String,
+    /// Whether the server wrote a binary log. If not, a position that its files state is that of an earlier time.
+    #[serde(default)]
+    pub has_binlog: bool,
     /// The server's other settings, as it names them.
     pub settings: BTreeMap<String, String>,
     /// Plugins that it loads: name and library.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use xb_clone::{CloneInfo, Error, assemble, is_assembled, remove_parts};
+use xb_clone::{CloneInfo, Error, assemble, exposed_keys, is_assembled, remove_parts};
+use xb_pages::FirstPage;
 use xb_reader::TargetDir;
 use xb_testkit::clone::{MadeClone, PAGE, content};
 use xb_testkit::daemon::Scratch;
@@ -47,6 +48,21 @@ fn a_clone_is_put_together() {
         );
         assert_eq!(done.empty_tables, ["shop.gone (MyISAM)"]);
         assert_eq!(done.is_encrypted(), is_encrypted);
+        let target = TargetDir::open_kept(scratch.path()).unwrap();
+        let exposed = exposed_keys(&target, &done).unwrap();
+        drop(target);
+        // Nothing but the constant protects them.
+        assert_eq!(exposed.is_empty(), !is_encrypted, "{exposed:?}");
+        for name in exposed {
+            let file = std::fs::read(scratch.path().join(&name)).unwrap();
+            let page_size = done
+                .files
+                .iter()
+                .find(|file| name.ends_with(&file.name))
+                .map(|file| file.page_size);
+            let page = &file[..usize::try_from(page_size.unwrap_or(done.page_size)).unwrap()];
+            assert!(FirstPage::of(page).unwrap().is_intact(page), "{name}");
+        }
         finished(scratch.path(), &clone);
     }
 }
@@ -133,6 +149,9 @@ fn damage_is_refused_before_a_byte_is_written() {
     let mut clone = sound.clone();
     clone.files[5].1[9000] ^= 1;
     assert!(refused(&clone, "a first page is damaged").contains("first page"));
+    let mut clone = sound.clone();
+    clone.info["files"][5]["space"] = json!(7);
+    assert!(refused(&clone, "a first page of another tablespace").contains("of tablespace"));
     let mut clone = sound.clone();
     clone.files[5].1.extend([0; PAGE]);
     let _ = refused(&clone, "a file is too long");

@@ -198,7 +198,7 @@ fn a_clone_taken_under_load_is_put_together_and_starts() {
             }
             rounds
         });
-        let received = receive(&target, &account(), &Settings::default(), Vec::new());
+        let received = receive(&target, &account(), &Settings::default(), &|_| (), Vec::new());
         std::fs::write(&flag, "").unwrap();
         assert!(load.join().unwrap() > 0);
         received.unwrap()
@@ -269,7 +269,7 @@ fn a_clone_taken_under_load_is_put_together_and_starts() {
 /// What became of a clone, and how many bytes were written.
 fn refused(target: &Target, settings: &Settings) -> (String, usize) {
     let mut written = Vec::new();
-    let error = receive(target, &account(), settings, &mut written).unwrap_err();
+    let error = receive(target, &account(), settings, &|_| (), &mut written).unwrap_err();
     (error.to_string(), written.len())
 }
 
@@ -294,7 +294,7 @@ fn what_a_clone_would_lose_or_show_is_refused_before_a_byte_is_written() {
     refuses(&donor.socket(), &plain, "t.gone (MyISAM), t.lines (CSV)");
     let mut allowed = Settings::default();
     allowed.allow_empty_tables = true;
-    let (info, _) = receive(&donor.socket(), &account(), &allowed, Vec::new()).unwrap();
+    let (info, _) = receive(&donor.socket(), &account(), &allowed, &|_| (), Vec::new()).unwrap();
     assert_eq!(info.empty_tables, ["t.gone (MyISAM)", "t.lines (CSV)"]);
     // An account that would not see them.
     sql("REVOKE REFERENCES ON *.* FROM backup@'%'");
@@ -306,7 +306,7 @@ fn what_a_clone_would_lose_or_show_is_refused_before_a_byte_is_written() {
     refuses(&tls, &plain, "t/secret.ibd is encrypted");
     let mut sealed = Settings::default();
     sealed.is_sealed = true;
-    let (info, _) = receive(&tls, &account(), &sealed, Vec::new()).unwrap();
+    let (info, _) = receive(&tls, &account(), &sealed, &|_| (), Vec::new()).unwrap();
     assert!(info.files.iter().any(|file| file.name == "t/secret.ibd" && file.is_encrypted));
     refuses(&donor.socket(), &sealed, "connect over TCP with TLS");
     sql("DROP TABLE t.secret; SET GLOBAL innodb_redo_log_encrypt = ON");
@@ -344,13 +344,14 @@ fn a_clone_that_ends_early_is_an_error_and_the_server_takes_the_next_one() {
     let is_busy = |error: &Error| error.to_string().contains("3634");
     for room in [0, 20 << 20] {
         let mut tries = (0..1000).map(|_| {
-            receive(&donor.socket(), &account(), &Settings::default(), Full(room)).unwrap_err()
+            receive(&donor.socket(), &account(), &Settings::default(), &|_| (), Full(room))
+                .unwrap_err()
         });
         let error = tries.find(|error| !is_busy(error)).unwrap();
         assert!(matches!(error, Error::Output(_)), "{error}");
     }
     let mut tries = (0..1000)
-        .map(|_| receive(&donor.socket(), &account(), &Settings::default(), Vec::new()))
+        .map(|_| receive(&donor.socket(), &account(), &Settings::default(), &|_| (), Vec::new()))
         .filter(|result| !result.as_ref().is_err_and(is_busy));
     let (info, stream) = tries.next().unwrap().unwrap();
     assert!(!info.files.iter().any(|file| file.path.starts_with(OUTSIDE)));

@@ -2,14 +2,16 @@
 //! or altered.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+use std::cell::Cell;
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use xb_clone::{CloneInfo, Error, INFO, Settings, Stop, receive};
 use xb_mysql::{Account, Target};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::donor::{Content, Donor, Message, Side, kinds, recorded};
-use xb_testkit::scripted::Rows;
+use xb_testkit::scripted::{Rows, Scripted};
 
 /// Drops a stream, and notes its length and whether its last file began.
 #[derive(Debug, Default)]
@@ -41,7 +43,7 @@ fn receive_from(
     let _donor = Donor::start(&socket, clones, script);
     let account = Account { user: b"backup".to_vec(), ..Account::default() };
     let mut sink = Sink::default();
-    let received = receive(&Target::Socket(socket), &account, settings, &mut sink);
+    let received = receive(&Target::Socket(socket), &account, settings, &|_| (), &mut sink);
     (received.map(|(info, _)| info), sink)
 }
 
@@ -125,17 +127,22 @@ fn a_clone_with_any_changed_message_has_no_end() {
     settings.silence = Duration::from_millis(500);
     let positions = kinds(&messages);
     assert!(positions.len() > 20, "{}", positions.len());
-    let mut tried = 0;
-    for at in positions {
-        for (how, changed) in changes(&messages, at) {
-            let (received, sink) = play(&changed, &settings);
-            let what = format!("message {at} of kind {:?} {how}", messages[at].descriptor());
+    let all: Vec<_> = positions
+        .into_iter()
+        .flat_map(|at| changes(&messages, at).into_iter().map(move |change| (at, change)))
+        .collect();
+    assert!(all.len() > 80, "{}", all.len());
+    let next = AtomicUsize::new(0);
+    let try_next = || {
+        while let Some((at, (how, changed))) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (received, sink) = play(changed, &settings);
+            let what = format!("message {at} of kind {:?} {how}", messages[*at].descriptor());
             assert!(received.is_err(), "{what}");
             assert!(!sink.has_end, "{what}: {}", received.unwrap_err());
-            tried += 1;
         }
-    }
-    assert!(tried > 80, "{tried}");
+    };
+    // Half of them only wait for a donor that says nothing any more.
+    std::thread::scope(|threads| (0..16).for_each(|_| drop(threads.spawn(try_next))));
 }
 
 #[test]
@@ -151,6 +158,34 @@ fn a_second_engine_ends_the_clone_before_a_byte_is_written() {
     let (received, sink) = play(&messages, &Settings::default());
     let error = received.unwrap_err().to_string();
     assert!(error.contains("second storage engine") && sink.len == 0, "{error}");
+}
+
+/// A key comes although the donor says of no file that it is encrypted.
+#[test]
+fn a_key_in_clear_ends_the_clone_whatever_the_donor_says() {
+    for (stage, page, at) in [(2, 16384, 10390), (4, 2048, 1040)] {
+        let mut messages = recorded();
+        // The first block of a tablespace; of the redo log, its head.
+        let is_it = |message: &Message| {
+            let Content::Bytes(bytes) = &message.content else { return false };
+            message.descriptor() == Some((5, stage))
+                && bytes[43..51] == [0; 8]
+                && (stage == 4 || bytes[34] == 1)
+        };
+        let found = messages.iter().position(is_it).unwrap() + 1;
+        let Content::Data(len) = messages[found].content else { panic!("no data") };
+        let mut bytes = vec![0; len + 1];
+        bytes[0] = 3;
+        assert!(len >= page);
+        bytes[1 + at..4 + at].copy_from_slice(b"lCC");
+        messages[found].content = Content::Bytes(bytes);
+        let (received, _) = play(&messages, &Settings::default());
+        let error = received.unwrap_err().to_string();
+        assert!(error.contains("has its key in clear"), "{stage}: {error}");
+        let mut sealed = Settings::default();
+        sealed.is_sealed = true;
+        assert!(play(&messages, &sealed).0.is_ok(), "{stage}");
+    }
 }
 
 #[test]
@@ -170,9 +205,13 @@ fn tables_that_come_back_empty_are_refused_or_named() {
 
 #[test]
 fn an_account_that_may_not_see_every_table_is_refused() {
-    for grant in ["GRANT BACKUP_ADMIN ON *.* TO `b`@`%`", "GRANT SELECT ON `shop`.* TO `b`@`%`"] {
-        let grants =
-            move |sql: &str| sql.contains("SHOW GRANTS").then(|| vec![vec![grant.to_owned()]]);
+    for lines in [
+        &["GRANT BACKUP_ADMIN ON *.* TO `b`@`%`"][..],
+        &["GRANT SELECT ON `shop`.* TO `b`@`%`"],
+        &["GRANT SELECT ON *.* TO `b`@`%`", "REVOKE SELECT ON `shop`.* FROM `b`@`%`"],
+    ] {
+        let rows: Vec<_> = lines.iter().map(|line| vec![(*line).to_owned()]).collect();
+        let grants = move |sql: &str| sql.contains("SHOW GRANTS").then(|| rows.clone());
         let (received, sink) = receive_from(vec![recorded()], &Settings::default(), grants);
         let error = received.unwrap_err().to_string();
         assert!(error.contains("GRANT REFERENCES") && sink.len == 0, "{error}");
@@ -192,6 +231,148 @@ fn busy() -> Vec<Message> {
 fn another_clone_of_the_server_is_told_apart_from_other_errors() {
     let (received, sink) = play(&busy(), &Settings::default());
     assert!(matches!(received, Err(Error::Busy)) && sink.len == 0);
+}
+
+/// The clones of a donor whose connections break before the message `at`, and that goes on from `from`.
+fn broken(messages: &[Message], at: usize, from: usize) -> Vec<Vec<Message>> {
+    let is = |kind: u8| move |message: &&Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == kind);
+    let of = |kind: u8| {
+        messages
+            .iter()
+            .filter(|message| message.from == Side::Donor)
+            .find(is(kind))
+            .unwrap()
+            .clone()
+    };
+    let task = messages
+        .iter()
+        .find(|message| message.descriptor().is_some_and(|(kind, _)| kind == 2))
+        .unwrap();
+    let asked = Message { from: Side::Recipient, content: Content::Bytes(Vec::new()) };
+    let begin = vec![asked.clone(), of(1), of(99), asked, task.clone()];
+    vec![messages[..at].to_vec(), [&begin, &messages[from..]].concat()]
+}
+
+/// The answer of a server that keeps a broken clone for minutes.
+fn keeps(sql: &str) -> Option<Rows> {
+    let row = ["clone_donor_timeout_after_network_failure", "5"].map(str::to_owned).to_vec();
+    sql.contains("clone_donor_timeout").then(|| vec![row])
+}
+
+/// Receives from a donor that keeps broken clones; returns how often the user was told something, too.
+fn resumed<W: Write>(
+    clones: Vec<Vec<Message>>,
+    script: impl Fn(&str) -> Option<Rows> + Send + Sync + 'static,
+    output: W,
+) -> (Result<(CloneInfo, W), Error>, u32) {
+    let mut settings = Settings::default();
+    settings.retry = Duration::ZERO;
+    let scratch = Scratch::new();
+    let socket = scratch.join("sock");
+    let _donor = Donor::start(&socket, clones, script);
+    let account = Account { user: b"backup".to_vec(), ..Account::default() };
+    let told = Cell::new(0);
+    let tell = |_: &str| told.set(told.get() + 1);
+    (receive(&Target::Socket(socket), &account, &settings, &tell, output), told.get())
+}
+
+/// Positions of the descriptors of blocks of a stage.
+fn blocks(messages: &[Message], stage: u32) -> Vec<usize> {
+    (0..messages.len()).filter(|at| messages[*at].descriptor() == Some((5, stage))).collect()
+}
+
+#[test]
+fn a_broken_clone_goes_on_and_its_stream_is_the_same() {
+    let messages = recorded();
+    let (whole, told) = resumed(vec![messages.clone()], keeps, Vec::new());
+    let (_, whole) = whole.unwrap();
+    assert_eq!(told, 0);
+    for stage in 2..=4 {
+        let blocks = blocks(&messages, stage);
+        let at = blocks[blocks.len() / 2];
+        // Between two blocks, and within one.
+        for (cut, from) in [(at, at), (at + 1, at)] {
+            let (received, told) = resumed(broken(&messages, cut, from), keeps, Vec::new());
+            assert!(received.unwrap().1 == whole, "{stage} {cut}");
+            assert_eq!(told, 1);
+        }
+        let (received, _) = resumed(broken(&messages, at, at + 2), keeps, Vec::new());
+        assert!(received.is_err(), "{stage}: a block is lost");
+    }
+    // A server that keeps no broken clone is not asked.
+    let at = blocks(&messages, 2)[5];
+    let (received, told) = resumed(broken(&messages, at, at), |_| None, Vec::new());
+    assert!(received.is_err() && told == 0);
+}
+
+#[test]
+fn the_bound_of_the_transactions_is_that_before_the_first_acknowledgement() {
+    let messages = recorded();
+    // The page stage ends; its acknowledgement comes, and no answer.
+    let is_end = |at: &usize| messages[*at].descriptor() == Some((3, 3));
+    let end = (0..messages.len()).rfind(is_end).unwrap();
+    let answer = end + messages[end..].iter().position(|one| one.from == Side::DonorAside).unwrap();
+    let asked = AtomicUsize::new(0);
+    let script = move |sql: &str| match sql.contains("gtid_executed") {
+        true => Some(vec![vec![format!("a:1-{}", asked.fetch_add(1, Ordering::Relaxed) + 1)]]),
+        false => keeps(sql),
+    };
+    let (received, told) = resumed(broken(&messages, answer, end), script, Vec::new());
+    let (info, _) = received.unwrap();
+    assert_eq!((info.gtids_from.as_str(), info.gtids_to.as_str(), told), ("a:1-1", "a:1-2", 1));
+}
+
+/// Fails once.
+struct Failing(usize);
+
+impl Write for Failing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let before = self.0;
+        self.0 += bytes.len();
+        match before < 30 << 20 && self.0 >= 30 << 20 {
+            true => Err(std::io::Error::other("full")),
+            false => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_output_that_fails_ends_the_clone_for_good() {
+    let messages = recorded();
+    // About where the output fails: only from the right place on would the clone be continued.
+    let mut sent = 0;
+    let near = |at: &usize| {
+        let Content::Data(len) = messages[at + 1].content else { panic!("no data") };
+        sent += len;
+        (28 << 20..33 << 20).contains(&sent)
+    };
+    for at in blocks(&messages, 2).into_iter().filter(near) {
+        let clones = vec![messages.clone(), broken(&messages, at, at).remove(1)];
+        let (received, told) = resumed(clones, keeps, Failing(0));
+        assert!(matches!(received, Err(Error::Output(_))) && told == 0, "{at}");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_cloned_is_refused() {
+    for (version, words) in [
+        ("8.0.29", "only 8.0.30 and later"),
+        ("5.7.44-log", "only 8.0.30 and later"),
+        ("10.11.6-MariaDB", "only MySQL can be cloned"),
+        ("x", "only 8.0.30 and later"),
+    ] {
+        let scratch = Scratch::new();
+        let socket = scratch.join("sock");
+        let _server = Scripted::start(&socket, version, |_| Ok(vec![vec!["0".to_owned()]]));
+        let (target, settings) = (Target::Socket(socket), Settings::default());
+        let received = receive(&target, &Account::default(), &settings, &|_| (), Vec::new());
+        let error = received.unwrap_err().to_string();
+        assert!(error.contains(words), "{version}: {error}");
+    }
 }
 
 /// Tells when something was written.
@@ -222,8 +403,15 @@ fn a_clone_that_waits_for_its_donor_is_ended_from_outside() {
     let _donor = Donor::start(&socket, vec![messages], |_| None);
     let account = Account::default();
     let (tell, told) = std::sync::mpsc::channel();
-    let receive =
-        || receive(&Target::Socket(socket.clone()), &account, &settings, Telling(tell.clone()));
+    let receive = || {
+        receive(
+            &Target::Socket(socket.clone()),
+            &account,
+            &settings,
+            &|_| (),
+            Telling(tell.clone()),
+        )
+    };
     let received = std::thread::scope(|threads| {
         let received = threads.spawn(|| receive().map(drop));
         told.recv().unwrap();

@@ -1,8 +1,8 @@
 //! Binary logs of both forks.
 
 use xb_binlog::{
-    ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, History, LogEnd, LogPosition,
-    Reader, RelayPlan, RelayWriter, Sent, SentReader, Stop,
+    Change, ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, HEADER_LEN, History,
+    LogEnd, LogPosition, Reader, RelayPlan, RelayWriter, Sent, SentReader, Stop,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -36,6 +36,10 @@ pub(crate) fn log(data: &[u8]) {
     for entry in &entries {
         assert!(entry.begin == at && entry.end > at && entry.end <= log.len() as u64);
         at = entry.end;
+        let body = usize::try_from(entry.begin).ok().map(|begin| begin + HEADER_LEN);
+        let body = body.and_then(|body| log.get(body..)).unwrap_or_default();
+        let near = body.get(..Change::NEEDED).unwrap_or(body);
+        let _ = Change::read(entry.header.event_type, near);
         if let Event::PreviousGtids(set) = &entry.event {
             assert_eq!(set.to_string().parse::<GtidSet>().as_ref(), Ok(set));
         }

@@ -38,6 +38,14 @@ pub struct Part<'a> {
     pub is_last: bool,
 }
 
+impl<'a> Part<'a> {
+    /// Bytes of a packet, which ends with them if `is_last`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], is_last: bool) -> Self {
+        Self { bytes, is_last }
+    }
+}
+
 impl Packets {
     /// Begins a connection on which no packet may have more than `limit` bytes.
     #[must_use]

@@ -86,11 +86,40 @@ fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
+/// A recipient, and what came of its clone so far.
+struct Run {
+    recipient: Recipient,
+    blocks: Vec<(Stage, u32, u64, usize)>,
+    sent: Vec<Vec<u8>>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let (recipient, init) = Recipient::new(Duration::from_secs(300));
+        Self { recipient, blocks: Vec::new(), sent: vec![init] }
+    }
+
+    /// An error if the clone is not whole.
+    fn end(self) -> Result<Outcome, CloneError> {
+        let Self { recipient, blocks, sent } = self;
+        if !recipient.is_whole() {
+            return Err(CloneError::Broken { what: "the connection ended".to_owned() });
+        }
+        let (files, redo) = (recipient.files().to_vec(), recipient.redo().to_vec());
+        Ok(Outcome { files, redo, blocks, sent })
+    }
+}
+
 /// What a recipient makes of the messages of a donor; an error if the clone is not whole at their end.
 fn run(messages: &[Message]) -> Result<Outcome, CloneError> {
+    let mut run = Run::new();
+    feed(&mut run, messages)?;
+    run.end()
+}
+
+fn feed(run: &mut Run, messages: &[Message]) -> Result<(), CloneError> {
     thread_local! { static DATA: Vec<u8> = vec![3; (2 << 20) + 1]; }
-    let (mut recipient, init) = Recipient::new(Duration::from_secs(300));
-    let (mut blocks, mut sent) = (Vec::new(), vec![init]);
+    let Run { recipient, blocks, sent } = run;
     DATA.with(|data| {
         let mut page = vec![3; 100_000];
         for message in messages {
@@ -121,12 +150,7 @@ fn run(messages: &[Message]) -> Result<Outcome, CloneError> {
             }
         }
         Ok(())
-    })?;
-    if !recipient.is_whole() {
-        return Err(CloneError::Broken { what: "the connection ended".to_owned() });
-    }
-    let (files, redo) = (recipient.files().to_vec(), recipient.redo().to_vec());
-    Ok(Outcome { files, redo, blocks, sent })
+    })
 }
 
 /// The descriptor's kind and its bytes.
@@ -317,6 +341,31 @@ fn a_changed_number_is_refused() {
     assert!(refused > 3000, "{refused}");
 }
 
+#[test]
+fn numbers_that_changed_alike_at_both_ends_of_a_stage_are_refused() {
+    let (messages, _) = recorded();
+    for stage in 2..=4 {
+        let is_end = |at: &usize| {
+            descriptor(&messages[*at])
+                .is_some_and(|(kind, head)| kind == 3 && number(head, 12) == stage)
+        };
+        let ends: Vec<usize> = (0..messages.len()).filter(is_end).collect();
+        // Number of chunks, and of files or pages; at the begin alone, of bytes.
+        for (field, places) in [(20, &ends[..]), (24, &ends[..]), (32, &ends[..1])] {
+            for change in [1, u32::MAX] {
+                let mut changed = messages.clone();
+                for at in places {
+                    let Content::Bytes(bytes) = &mut changed[*at].content else { panic!() };
+                    let value = number(&bytes[3..], field).wrapping_add(change);
+                    bytes[3 + field..7 + field].copy_from_slice(&value.to_be_bytes());
+                }
+                let is_limit = stage == 3 && field == 32;
+                assert!(run(&changed).is_err() || is_limit, "{stage} {field} {change}");
+            }
+        }
+    }
+}
+
 /// Whether another value here is another clone, whose numbers agree as well: what a tablespace is, and the
 /// size that its first page announces.
 fn is_free(kind: u8, head: &[u8], at: usize) -> bool {
@@ -349,6 +398,125 @@ fn an_error_of_the_donor_is_told() {
     messages.push(Message { is_auxiliary: false, content: Content::Bytes(error) });
     let error = run(&messages).unwrap_err().to_string();
     assert_eq!(error, "the donor ended the clone: error 3862: Clone Donor Error");
+}
+
+/// What a donor sends after REINIT, before it goes on.
+fn again(messages: &[Message]) -> Vec<Message> {
+    let of_kind = |kind: u8| {
+        messages
+            .iter()
+            .find(|message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == kind))
+    };
+    let task =
+        messages.iter().find(|message| descriptor(message).is_some_and(|(kind, _)| kind == 2));
+    [of_kind(1), of_kind(99), task].map(|message| message.unwrap().clone()).to_vec()
+}
+
+#[test]
+fn a_clone_whose_connections_break_goes_on_where_it_was() {
+    let (messages, _) = recorded();
+    let whole = run(&messages).unwrap();
+    let (mut resumed, mut in_blocks) = (0, 0);
+    for at in 0..messages.len() {
+        let mut run = Run::new();
+        feed(&mut run, &messages[..at]).unwrap();
+        let Some(reinit) = run.recipient.resume() else {
+            // A resumed clone does not begin before its first block, and nothing is resumed that came whole.
+            assert!(
+                run.blocks.is_empty()
+                    || run.blocks.len() == whole.blocks.len()
+                    || is_early(&messages[..at]),
+                "{at}"
+            );
+            continue;
+        };
+        let kind = descriptor(&messages[at - 1]).map(|(kind, _)| kind);
+        // A block whose bytes did not come is sent again; so is an end that was not acknowledged.
+        let from = if matches!(kind, Some(5)) { at - 1 } else { at };
+        let ended = matches!(descriptor(&messages[at - 1]), Some((3, head)) if head[45] == 0);
+        let from = if ended { at - 1 } else { from };
+        let place = place(&reinit);
+        let blocks = messages[..at].iter().filter_map(descriptor).filter(|(kind, _)| *kind == 5);
+        let last = blocks.take(run.blocks.len()).last().unwrap().1;
+        assert_eq!(place[..3], [number(last, 12), number(last, 20), number(last, 24)], "{at}");
+        assert_eq!(place[3], place[1], "a bit for each chunk that has begun, {at}");
+        feed(&mut run, &again(&messages)).unwrap();
+        feed(&mut run, &messages[from..]).unwrap_or_else(|error| panic!("{at}: {error}"));
+        let outcome = run.end().unwrap();
+        assert_eq!(
+            (outcome.files, outcome.redo, outcome.blocks),
+            (whole.files.clone(), whole.redo.clone(), whole.blocks.clone()),
+            "{at}"
+        );
+        resumed += 1;
+        in_blocks += usize::from(kind == Some(5));
+    }
+    assert!(resumed > 400 && in_blocks > 200, "{resumed} {in_blocks}");
+}
+
+/// Whether no block of the current stage came.
+fn is_early(messages: &[Message]) -> bool {
+    // Without its bytes, the last block did not.
+    let is_block = |message: &Message| descriptor(message).is_some_and(|(kind, _)| kind == 5);
+    let messages = if messages.last().is_some_and(is_block) {
+        &messages[..messages.len() - 1]
+    } else {
+        messages
+    };
+    let mut descriptors = messages.iter().rev().filter_map(descriptor);
+    let found = descriptors.find(|(kind, head)| *kind == 5 || (*kind == 3 && head[45] == 1));
+    found.is_some_and(|(kind, _)| kind == 3)
+}
+
+/// Stage, chunk and block of a REINIT, and the number of its bits.
+fn place(reinit: &[u8]) -> [u32; 4] {
+    assert_eq!((reinit[0], reinit[9]), (3, 12));
+    let locator = &reinit[14..];
+    assert_eq!(u32::try_from(locator.len()).unwrap().to_le_bytes(), reinit[10..14]);
+    assert_eq!(
+        number(locator, 4).to_be_bytes(),
+        u32::try_from(locator.len()).unwrap().to_be_bytes()
+    );
+    assert_eq!((number(locator, 34), number(locator, 46) as usize * 4), (1, locator.len() - 50));
+    let bits: u32 = locator[50..].iter().map(|byte| byte.count_ones()).sum();
+    [locator[32].into(), number(locator, 38), number(locator, 42), bits]
+}
+
+#[test]
+fn a_clone_goes_on_with_nothing_lost_or_sent_twice() {
+    let (messages, _) = recorded();
+    let blocks: Vec<usize> = (0..messages.len())
+        .filter(|at| descriptor(&messages[*at]).is_some_and(|(kind, _)| kind == 5))
+        .collect();
+    for at in blocks
+        .into_iter()
+        .step_by(7)
+        .filter(|at| descriptor(&messages[at + 2]).is_some_and(|(kind, _)| kind == 5))
+    {
+        let after = at + 2;
+        let goes_on = |from: usize, answer: &[Message]| {
+            let mut run = Run::new();
+            feed(&mut run, &messages[..after]).unwrap();
+            let _ = run.recipient.resume().unwrap();
+            feed(&mut run, answer)
+                .and_then(|()| feed(&mut run, &messages[from..]))
+                .and_then(|()| run.end())
+        };
+        let usual = again(&messages);
+        assert!(goes_on(after, &usual).is_ok(), "{at}");
+        assert!(goes_on(at, &usual).is_err(), "{at}: the last block twice");
+        assert!(goes_on(after + 2, &usual).is_err(), "{at}: the next one lost");
+        // The clone of someone else; a donor that does not say it goes on; no task.
+        let mut other = usual.clone();
+        let Content::Bytes(bytes) = &mut other[0].content else { panic!("locators") };
+        bytes[10 + 12 + 7] ^= 1;
+        assert!(goes_on(after, &other).is_err(), "{at}: another clone");
+        assert!(goes_on(after, &usual[1..]).is_err(), "{at}: the clone is not named");
+        assert!(
+            goes_on(after, &usual[1..2]).is_err() && goes_on(after, &usual[..2]).is_err(),
+            "{at}"
+        );
+    }
 }
 
 /// The recorded clone, with a change to its locators.
@@ -421,45 +589,261 @@ fn a_name_that_leads_elsewhere_is_refused() {
     }
 }
 
+/// A message with other numbers in its descriptor, by their offsets.
+fn renumbered(message: &Message, fields: &[(usize, u32)]) -> Message {
+    let mut message = message.clone();
+    let Content::Bytes(bytes) = &mut message.content else { panic!("no descriptor") };
+    for (at, value) in fields {
+        bytes[3 + at..7 + at].copy_from_slice(&value.to_be_bytes());
+    }
+    message
+}
+
+/// Offsets of numbers in descriptors: of a stage, of a file, of a block.
+const CHUNKS: usize = 20;
+const FILES: usize = 24;
+const BYTES: usize = 32;
+const FILE_SIZE: usize = 20;
+const FILE_INDEX: usize = 46;
+const CHUNK: usize = 20;
+const BLOCK: usize = 24;
+const FILE: usize = 28;
+const LEN: usize = 32;
+const OFFSET: usize = 40;
+
+/// A piece of a redo log: chunk, block, file, offset, length.
+type Piece = (u32, u32, u32, u32, u32);
+
+/// The recorded clone with another redo stage: files of 4096 bytes, and pieces of them.
+fn with_redo(files: u32, chunks: u32, bytes: u32, pieces: &[Piece]) -> Result<Outcome, CloneError> {
+    let (messages, _) = recorded();
+    let is_of_redo = |at: &usize, kind: u8| {
+        descriptor(&messages[*at]).is_some_and(|(found, head)| found == kind && head[15] == 4)
+    };
+    let first = |kind: u8| (0..messages.len()).find(|at| is_of_redo(at, kind)).unwrap();
+    let (begin, file, block) = (first(3), &messages[first(4)], &messages[first(5)]);
+    let end = (0..messages.len()).rfind(|at| is_of_redo(at, 3)).unwrap();
+    let stage = [(CHUNKS, chunks), (FILES, files), (BYTES, bytes)];
+    let mut all = messages[..begin].to_vec();
+    all.push(renumbered(&messages[begin], &stage));
+    all.extend((0..files).map(|index| renumbered(file, &[(FILE_SIZE, 4096), (FILE_INDEX, index)])));
+    for (chunk, block_number, file, offset, len) in pieces {
+        let place = [(CHUNK, *chunk), (BLOCK, *block_number), (FILE, *file)];
+        all.push(renumbered(
+            &renumbered(block, &place),
+            &[(LEN, *len), (36, 0), (OFFSET, *offset)],
+        ));
+        let content = Content::Data(usize::try_from(*len).unwrap());
+        all.push(Message { is_auxiliary: false, content });
+    }
+    all.push(renumbered(&messages[end], &stage[..2]));
+    all.extend_from_slice(&messages[end + 1..]);
+    run(&all)
+}
+
 /// The recorded clone with the redo log of a server that writes nothing: a head and a last block, `bytes`
 /// announced.
 fn idle(bytes: u32, first_chunk: u32) -> Result<Outcome, CloneError> {
+    let second = (first_chunk + 1, 1, 0, 2048, 512);
+    with_redo(1, 3, bytes, &[(first_chunk, 1, 0, 0, 2048), second])
+}
+
+#[test]
+fn a_redo_log_with_a_hole_or_a_repetition_is_refused() {
+    let head = (2, 1, 0, 0, 2048);
+    let refused = |files: u32, pieces: &[Piece]| {
+        let bytes = pieces.iter().map(|piece| piece.4).sum();
+        with_redo(files, 3, bytes, pieces).is_err()
+    };
+    assert!(!refused(1, &[(1, 1, 0, 2048, 1024), head, (3, 1, 0, 3072, 512)]));
+    assert!(!refused(2, &[(1, 1, 0, 2048, 2048), (1, 2, 1, 0, 512), head, (3, 1, 1, 512, 512)]));
+    assert!(refused(1, &[(1, 1, 0, 2560, 512), head, (3, 1, 0, 3072, 512)]), "a hole");
+    let twice = [(1, 1, 0, 2048, 512), (1, 2, 0, 2048, 512), head, (3, 1, 0, 2560, 512)];
+    assert!(refused(1, &twice), "the same bytes twice");
+    let short = [(1, 1, 0, 2048, 1024), (1, 2, 1, 0, 512), head, (3, 1, 1, 512, 512)];
+    assert!(refused(2, &short), "a file before the last one is short");
+    let behind = [(1, 1, 0, 2048, 2048), head, (3, 1, 0, 4096, 513)];
+    assert!(refused(1, &behind), "more than one block behind the end");
+    assert!(with_redo(0, 0, 0, &[]).is_err(), "no redo log");
+}
+
+/// Descriptors of blocks of a stage.
+fn blocks_of(messages: &[Message], stage: u32) -> Vec<usize> {
+    let is_it = |at: &usize| {
+        descriptor(&messages[*at])
+            .is_some_and(|(kind, head)| kind == 5 && number(head, 12) == stage)
+    };
+    (0..messages.len()).filter(is_it).collect()
+}
+
+fn numbers(message: &Message, at: usize) -> u32 {
+    number(descriptor(message).unwrap().1, at)
+}
+
+/// The recorded clone with one message changed.
+fn with_changed(at: usize, change: impl Fn(&mut Vec<u8>)) -> Result<Outcome, CloneError> {
+    let (mut messages, _) = recorded();
+    let Content::Bytes(bytes) = &mut messages[at].content else { panic!("data") };
+    change(bytes);
+    run(&messages)
+}
+
+#[test]
+fn what_no_donor_is_known_to_send_is_refused() {
     let (messages, _) = recorded();
-    let of_redo = |kind: u8| {
-        messages.iter().position(|message| {
-            descriptor(message).is_some_and(|(found, head)| found == kind && head[15] == 4)
-        })
+    let find = |wanted: &dyn Fn(&[u8]) -> bool| {
+        let is_it =
+            |message: &Message| matches!(&message.content, Content::Bytes(bytes) if wanted(bytes));
+        messages.iter().position(is_it).unwrap()
     };
-    let (begin, file, block) = (of_redo(3).unwrap(), of_redo(4).unwrap(), of_redo(5).unwrap());
-    let end = messages.iter().rposition(|message| {
-        descriptor(message).is_some_and(|(kind, head)| kind == 3 && head[15] == 4)
-    });
-    let changed = |at: usize, fields: &[(usize, u32)]| {
-        let mut message = messages[at].clone();
-        let Content::Bytes(bytes) = &mut message.content else { panic!("a descriptor") };
-        for (at, value) in fields {
-            bytes[3 + at..7 + at].copy_from_slice(&value.to_be_bytes());
+    // Kinds of messages, while the donor says what it is, and in a stage.
+    let setup = find(&|bytes| bytes[0] == 6);
+    let stage = find(&|bytes| bytes[0] == 2 && bytes[14] == 3);
+    for kind in [0, 10, 42, 98, 101, 255] {
+        for at in [setup, stage] {
+            assert!(with_changed(at, |bytes| bytes[0] = kind).is_err(), "kind {kind}");
         }
-        message
+    }
+    // The answer to an acknowledgement.
+    let aside = messages.iter().position(|message| message.is_auxiliary).unwrap();
+    let collation = || vec![6, 1, 0, 0, 0, b'a'];
+    assert!(with_changed(aside, |bytes| *bytes = collation()).is_err());
+    // A longer descriptor that says so.
+    let block = find(&|bytes| bytes[0] == 2 && bytes[14] == 5);
+    let longer = |bytes: &mut Vec<u8>| {
+        bytes.push(0);
+        bytes[10] += 1;
     };
-    let data = |len| Message {
-        is_auxiliary: false,
-        content: Content::Data(usize::try_from(len).unwrap()),
+    assert!(with_changed(block, longer).is_err());
+    // Flags of a file, a size of compressed pages, a long name.
+    let file = find(&|bytes| bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
+    for flags in [8_u16, 16, 64, 1 << 15] {
+        let flagged = |bytes: &mut Vec<u8>| bytes[43..45].copy_from_slice(&flags.to_be_bytes());
+        assert!(with_changed(file, flagged).is_err(), "flags {flags}");
+    }
+    for zip in [6, 7, 15] {
+        assert!(with_changed(file, |bytes| bytes[38] = zip << 1).is_err(), "zip {zip}");
+    }
+    let named = |bytes: &mut Vec<u8>, len: usize| {
+        bytes.truncate(65);
+        bytes.extend(vec![b'a'; len]);
+        bytes.push(0);
+        let total = u32::try_from(bytes.len() - 3).unwrap();
+        bytes[7..11].copy_from_slice(&total.to_be_bytes());
+        bytes[61..65].copy_from_slice(&u32::try_from(len + 1).unwrap().to_be_bytes());
     };
-    // Offsets of chunk, block, file, length and offset.
-    let piece = |chunk, offset, len| {
-        let fields = [(20, chunk), (24, 1), (28, 0), (32, len), (36, 0), (40, offset)];
-        [changed(block, &fields), data(len)]
+    assert!(with_changed(file, |bytes| named(bytes, 4096)).is_ok());
+    assert!(with_changed(file, |bytes| named(bytes, 4097)).is_err());
+    // A size of pages.
+    let setting =
+        |bytes: &[u8]| matches!(bytes[0], 5 | 8 | 9) && bytes[5..].starts_with(b"innodb_page_size");
+    let page_size = find(&setting);
+    for size in ["2048", "20000", "131072", "0", ""] {
+        let sized = |bytes: &mut Vec<u8>| {
+            bytes.truncate(5 + b"innodb_page_size".len());
+            bytes.extend(u32::try_from(size.len()).unwrap().to_le_bytes());
+            bytes.extend(size.as_bytes());
+        };
+        let mut changed = messages.clone();
+        let Content::Bytes(bytes) = &mut changed[page_size].content else { panic!("a setting") };
+        sized(bytes);
+        // Refused before any data.
+        let told = messages.iter().position(|message| message.content == Content::Bytes(vec![99]));
+        let mut run = Run::new();
+        assert!(feed(&mut run, &changed[..=told.unwrap()]).is_err(), "pages of {size:?} bytes");
+    }
+    // More about itself than any server has to say.
+    let (one, mut more) = (messages[setup].clone(), messages[..=setup].to_vec());
+    let Content::Bytes(bytes) = &one.content else { panic!("a collation") };
+    more.extend(vec![one.clone(); (1 << 20) / bytes.len() + 1]);
+    let mut run = Run::new();
+    assert!(feed(&mut run, &more).is_err());
+}
+
+#[test]
+fn a_file_that_ddl_created_renamed_or_removed_ends_the_clone() {
+    let (messages, _) = recorded();
+    let of = |kind: u8, stage: u8| {
+        let is_it = |message: &Message| {
+            descriptor(message).is_some_and(|(found, head)| (found, head[15]) == (kind, stage))
+        };
+        messages.iter().position(is_it).unwrap()
     };
-    let stage = [(20, 3), (24, 1), (28, 0), (32, bytes)];
-    let mut all = messages[..begin].to_vec();
-    all.push(changed(begin, &stage));
-    all.push(messages[file].clone());
-    all.extend(piece(first_chunk, 0, 2048));
-    all.extend(piece(first_chunk + 1, 2048, 512));
-    all.push(changed(end.unwrap(), &stage[..2]));
-    all.extend_from_slice(&messages[end.unwrap() + 1..]);
-    run(&all)
+    for stage in [3, 4] {
+        for flags in [0, 8, 16] {
+            let mut file = renumbered(&messages[of(4, 2) + 3], &[(12, stage.into())]);
+            let Content::Bytes(bytes) = &mut file.content else { panic!("a file") };
+            bytes[44] = flags;
+            let mut changed = messages.clone();
+            changed.insert(of(3, stage) + 1, file);
+            let error = run(&changed).unwrap_err();
+            assert!(matches!(error, CloneError::Unsupported { .. }), "{stage} {flags}: {error}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_a_donor_loses_and_does_not_announce_are_missed() {
+    let (messages, _) = recorded();
+    let blocks = blocks_of(&messages, 2);
+    let begin = messages.iter().position(|message| {
+        descriptor(message).is_some_and(|(kind, head)| kind == 3 && number(head, 12) == 2)
+    });
+    let begin = begin.unwrap();
+    let mut tried = 0;
+    for (number, at) in blocks.iter().enumerate() {
+        // The last block of a chunk is not missed by the order of blocks.
+        let next = blocks.get(number + 1).map(|next| numbers(&messages[*next], BLOCK));
+        if next.is_some_and(|block| block != 1) || numbers(&messages[*at], BLOCK) == 1 {
+            continue;
+        }
+        let bytes = numbers(&messages[begin], BYTES) - numbers(&messages[*at], LEN);
+        let mut changed = messages.clone();
+        changed[begin] = renumbered(&messages[begin], &[(BYTES, bytes)]);
+        changed.drain(*at..at + 2);
+        assert!(run(&changed).is_err(), "{at}");
+        tried += 1;
+    }
+    assert!(tried > 3, "{tried}");
+    // A block that says another size of its file, and one that no recipient would hold.
+    let changed = |fields: &[(usize, u32)]| {
+        let mut changed = messages.clone();
+        changed[blocks[5]] = renumbered(&messages[blocks[5]], fields);
+        changed
+    };
+    let size = numbers(&messages[blocks[5]], 48);
+    assert!(run(&changed(&[(48, size + 16384)])).is_err());
+    let mut run = Run::new();
+    assert!(feed(&mut run, &changed(&[(LEN, (16 << 20) + 1)])[..=blocks[5]]).is_err());
+}
+
+#[test]
+fn a_page_in_place_of_another_one_is_refused() {
+    let (messages, _) = recorded();
+    let blocks = blocks_of(&messages, 3);
+    let content = |at: usize, page: u32| {
+        let Content::Page { len, space, .. } = messages[at + 1].content else { panic!("no page") };
+        Content::Page { len, number: page, space }
+    };
+    for pair in blocks.windows(2).step_by(10) {
+        let [first, second] = [pair[0], pair[1]];
+        if numbers(&messages[first], FILE) != numbers(&messages[second], FILE) {
+            continue;
+        }
+        let offset = numbers(&messages[first], OFFSET);
+        let mut changed = messages.clone();
+        changed[second] = renumbered(&messages[second], &[(OFFSET, offset)]);
+        changed[second + 1] = messages[first + 1].clone();
+        assert!(run(&changed).is_err(), "{second}: the page before it");
+    }
+    // Behind the end of its file, with the number that belongs there.
+    let last = *blocks.last().unwrap();
+    let len = numbers(&messages[last], LEN);
+    let offset = numbers(&messages[last], 48).next_multiple_of(len);
+    let mut changed = messages.clone();
+    changed[last] = renumbered(&messages[last], &[(OFFSET, offset)]);
+    changed[last + 1].content = content(last, offset / len);
+    assert!(run(&changed).is_err(), "behind the end");
 }
 
 #[test]

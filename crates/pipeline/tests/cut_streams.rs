@@ -86,15 +86,24 @@ fn files(shape: &Shape, wrapping: &str) -> Vec<(String, Vec<u8>)> {
         names.extend(halves.is_empty().then(|| (*tablespace).to_owned()));
     }
     names.extend(shape.last[0].iter().chain(&["d/t.sdi"]).map(|name| (*name).to_owned()));
+    let content = |name: &String| match name.starts_with("aria_log.") {
+        true => "a page".repeat(3000),
+        false => format!("content of {name}"),
+    };
     let mut files: Vec<(String, String)> =
-        names.into_iter().map(|name| (name.clone(), format!("content of {name}"))).collect();
+        names.into_iter().map(|name| (name.clone(), content(&name))).collect();
     let settings = match shape.system.contains(&"ibdata2") {
-        true => "innodb_data_file_path=ibdata1:12M;ibdata2:12M\ninnodb_undo_tablespaces=1\n",
+        true => {
+            "[mysqld]\ninnodb_data_file_path=ibdata1:12M;ibdata2:12M\ninnodb_undo_tablespaces=1\n"
+        }
         false => "[mysqld]\n",
     };
     files.push(("backup-my.cnf".to_owned(), settings.to_owned()));
     files.push((format!("{}logfile", shape.prefix), "redo".to_owned()));
-    files.push((format!("{}checkpoints", shape.prefix), format!("backup_type = {kind}\n")));
+    files.push((
+        format!("{}checkpoints", shape.prefix),
+        format!("backup_type = {kind}\nfrom_lsn = 0\nto_lsn = 5\n"),
+    ));
     files.push((format!("{}info", shape.prefix), info));
     files.extend(shape.last[1].iter().map(|name| ((*name).to_owned(), "{}".to_owned())));
     let wrap = |(name, content): (String, String)| {

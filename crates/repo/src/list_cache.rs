@@ -30,12 +30,11 @@ pub struct ListCache {
 }
 
 impl ListCache {
-    /// Opens the cache of the ROOT at `place` below `folder`. `place` must distinguish this ROOT
-    /// from all others. Returns `None` if the directory cannot be created or others can write to
+    /// Opens the cache below `folder` of the ROOT with this [`identity`](crate::root::identity). Returns `None` if the directory cannot be created or others can write to
     /// it.
     #[must_use]
-    pub fn open(folder: &Path, place: &str) -> Option<Self> {
-        let folder = folder.join(hex(&Sha256::digest(place)));
+    pub fn open(folder: &Path, identity: &str) -> Option<Self> {
+        let folder = folder.join(identity);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
         let facts = fs::symlink_metadata(&folder).ok()?;
         let ours = facts.is_dir()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 use xb_encryptor::MacKey;
 use xb_uploader::{
     Faults, Gate, Listed, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
@@ -11,6 +12,7 @@ use xb_uploader::{
 
 use crate::catalogue::Catalogue;
 use crate::error::RepoError;
+use crate::hex::hex;
 use crate::list_cache::{Cached, seen_key};
 use crate::manifest::{Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, manifest_key};
@@ -20,6 +22,7 @@ use crate::names::{BackupName, CATALOG, manifest_key};
 pub struct Root {
     store: Store,
     prefix: String,
+    identity: String,
     /// Local copies that a listing may use instead of the store.
     cached: Option<Cached>,
     /// What a listing has shown of the catalogue.
@@ -58,6 +61,15 @@ impl std::fmt::Debug for TakeOver {
     }
 }
 
+/// The [`Root::identity`] of a ROOT that is not opened.
+#[must_use]
+pub fn identity(location: &Location, settings: &StoreSettings) -> String {
+    let endpoints = (&settings.s3.endpoint, &settings.google.endpoint, &settings.azure.endpoint);
+    let (place, path) = (&location.place, location.path.trim_matches('/'));
+    let text = format!("{place:?} {path:?} {endpoints:?} {:?}", settings.azure.account);
+    hex(&Sha256::digest(text))
+}
+
 impl Root {
     /// Opens the store of `location`; `create` makes a missing directory.
     ///
@@ -70,7 +82,15 @@ impl Root {
         create: bool,
     ) -> Result<Self, RepoError> {
         let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
-        Ok(Self { store, prefix, cached: None, known: Catalogue::default(), take_over: None })
+        let identity = identity(location, settings);
+        let known = Catalogue::default();
+        Ok(Self { store, prefix, identity, cached: None, known, take_over: None })
+    }
+
+    /// A name for this ROOT that no other has, for what a host remembers of it: 64 hexadecimal digits.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// The same ROOT for a caller that knows that classic runs which look alive are dead: it takes

@@ -55,6 +55,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_private_server_connects_nowhere_and_runs_nothing_by_itself() {
+        let args = private_args(Path::new("/x"));
+        for option in [
+            "--skip-networking",
+            "--skip-log-bin",
+            "--loose-skip-slave-start",
+            "--loose-skip-replica-start",
+            "--loose-wsrep-on=OFF",
+            "--loose-mysqlx=OFF",
+            "--loose-event-scheduler=DISABLED",
+            "--loose-persisted-globals-load=OFF",
+        ] {
+            assert!(args.iter().any(|arg| arg == option), "{option}");
+        }
+    }
+
+    #[test]
     fn a_socket_needs_a_short_path() {
         assert!(socket_in(Path::new("/tmp")).is_some());
         assert!(socket_in(Path::new(&format!("/{}", "x".repeat(106)))).is_none());

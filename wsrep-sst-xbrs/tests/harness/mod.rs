@@ -123,7 +123,7 @@ impl Scene {
             ("shop/remote.isl", link.as_bytes()),
             ("binlog.000003", b"of the donor"),
             ("xtrabackup_binlog_info", b"binlog.000003\t328\t0-1-5\n"),
-            ("xtrabackup_checkpoints", b"backup_type = full-backuped\n"),
+            ("xtrabackup_checkpoints", b"backup_type = full-backuped\nto_lsn = 1\n"),
             ("xtrabackup_galera_info", galera.as_bytes()),
         ];
         for (name, content) in files {

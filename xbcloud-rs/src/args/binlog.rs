@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use xb_cli::Secret;
 use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
 
@@ -21,9 +22,15 @@ pub(crate) enum BinlogCommand {
     /// Receive a server's binary log as a replica does, and archive it until a signal ends this
     #[command(after_help = examples::BINLOG_RECEIVE)]
     Receive(Box<ReceiveArgs>),
+    /// Archive what a server that is gone has left in its log files, behind the end of its archive
+    #[command(after_help = examples::BINLOG_PUSH)]
+    Push(PushArgs),
     /// List archives: how far they reach, gaps, and what each backup can be restored to
     #[command(after_help = examples::BINLOG_LIST)]
     List(ArchiveListArgs),
+    /// Show transactions of an archive, with what `restore --until` takes: who dropped this table, and when?
+    #[command(after_help = examples::BINLOG_SHOW)]
+    Show(ArchiveShowArgs),
     /// Verify archives: seal, order, checksum of each event, no gap from each backup on
     #[command(after_help = examples::BINLOG_VERIFY)]
     Verify(ArchiveVerifyArgs),
@@ -33,7 +40,9 @@ impl BinlogCommand {
     pub(crate) fn run_options(&self) -> &RunOptions {
         match self {
             Self::Receive(args) => &args.common.run,
+            Self::Push(args) => &args.common.run,
             Self::List(args) => &args.common.run,
+            Self::Show(args) => &args.common.run,
             Self::Verify(args) => &args.common.run,
         }
     }
@@ -104,6 +113,35 @@ pub(crate) struct ReceiveArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct PushArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: String,
+    /// Log files, from the one on that the archive ends in; their names are those of the logs
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Name of the server, as in its archive [default: this host's name]
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+    /// none, lz4, snappy, gzip[:LEVEL] or zstd[:LEVEL]
+    #[arg(long, value_name = "CODEC", default_value = "zstd")]
+    pub(crate) compress: String,
+    /// Directory in which the receiver on this host records its last segment [default: as for
+    /// `binlog receive`]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Also archive logs without checksums (binlog_checksum=NONE)
+    #[arg(long, hide_short_help = true)]
+    pub(crate) accept_no_crc: bool,
+    #[command(flatten)]
+    pub(crate) recipients: RecipientOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ArchiveListArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
     #[arg(value_name = "ROOT")]
@@ -114,6 +152,40 @@ pub(crate) struct ArchiveListArgs {
     /// Show all streams, not only the last ones
     #[arg(short, long)]
     pub(crate) long: bool,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveShowArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    /// The archive of this server; needed if there are several
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+    /// From this time on: with its zone, such as 2026-11-20T14:00:00Z, or an age, such as 2h or 3d
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) since: Option<Timestamp>,
+    /// Up to this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) until: Option<Timestamp>,
+    /// Only what concerns this table; * and ? stand for other characters; repeatable
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub(crate) table: Vec<String>,
+    /// Only transactions with this text in (the first KiB of) a statement, in upper or lower case
+    #[arg(long = "match", value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// Only what changes definitions, such as DROP, ALTER and TRUNCATE
+    #[arg(long)]
+    pub(crate) ddl: bool,
+    /// Show at most this many transactions
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) identities: IdentityOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -154,9 +226,34 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(total))
 }
 
+/// Parses a time with its zone, or an age.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is no time: give one with its zone, such as 2026-11-20T14:00:00Z, or an age, such as 2h"
+        )
+    };
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let age = span(text).map_err(|_| wrong())?;
+    Timestamp::now().checked_sub(age).map_err(|_| wrong())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_is_a_time_with_its_zone_or_an_age() {
+        let time = |text: &str| moment(text).map(Timestamp::as_second);
+        assert_eq!(time("2026-11-20T15:00:00+01:00"), Ok(1_795_183_200));
+        let ago = Timestamp::now().as_second() - time("2h").unwrap();
+        assert!((7200..7260).contains(&ago), "{ago}");
+        for bad in ["2026-11-20T14:00:00", "2026-11-20", "14:00", "2", "99999999d", ""] {
+            assert!(moment(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn spans_have_a_unit() {

@@ -171,6 +171,19 @@ Examples:
   xbcloud-rs binlog list @shop
   xbcloud-rs binlog list s3://bucket/shop --server=db1 --json";
 
+pub(crate) const BINLOG_PUSH: &str = "\
+The last stored transaction must be in the files, with the same bytes. The server must not run.
+
+Examples:
+  xbcloud-rs binlog push @shop /mnt/dead/mysql/bin.0000{17,18} --server=db1 --recipient=age1...";
+
+pub(crate) const BINLOG_SHOW: &str = "\
+Exit status: 7 if a part of the archive could not be searched.
+
+Examples:
+  xbcloud-rs binlog show @shop --since=2h --table=shop.orders --ddl
+  xbcloud-rs binlog show @shop --match='delete from orders' --identity-file=/etc/age.key";
+
 pub(crate) const BINLOG_VERIFY: &str = "\
 Exit status: 7 if anything is damaged or missing, or the log has a gap.
 

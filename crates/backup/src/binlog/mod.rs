@@ -1,16 +1,21 @@
-//! The archive of a server's binary logs: receive, list, verify.
+//! The archive of a server's binary logs: receive, push, list, show, verify.
 
 pub(crate) mod coverage;
+mod log_files;
 pub(crate) mod notice;
 pub(crate) mod open;
 pub(crate) mod overview;
+pub(crate) mod pieces;
 pub(crate) mod prune;
+pub(crate) mod push;
 pub(crate) mod read;
 pub(crate) mod receive;
 mod segmenter;
 mod session;
+pub(crate) mod show;
 mod start;
 mod state;
 pub(crate) mod tail;
 pub(crate) mod verify;
+pub(crate) mod which;
 mod writer;

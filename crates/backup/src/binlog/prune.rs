@@ -5,6 +5,7 @@
 //! without one; `verify` with a key finds what was removed wrongly.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -20,7 +21,6 @@ use xb_repo::archive::stream::Floor;
 use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, State, list_by_key};
 use xb_repo::names::RunId;
-use xb_repo::restorable::Sound;
 
 use crate::error::BackupError;
 use crate::session::Session;
@@ -35,6 +35,8 @@ pub struct KeptBackup {
     pub name: String,
     server: Option<String>,
     started: Timestamp,
+    /// Nothing is known that stands against a restore.
+    is_restorable: bool,
     base: Option<Base>,
 }
 
@@ -65,34 +67,36 @@ struct Removal {
     rollups: Vec<Span>,
 }
 
-/// The kept backups of a ROOT: all of `sound` but those that go.
+/// The backups of a ROOT.
 #[must_use]
-pub fn kept_backups(sound: &Sound, goes: impl Fn(&str) -> bool) -> Vec<KeptBackup> {
-    let kept = sound.iter().filter(|(name, _)| !goes(name.as_str()));
-    let of = |(name, stored): (&xb_repo::names::BackupName, &xb_repo::manifest::StoredManifest)| {
-        let manifest = &stored.manifest;
-        KeptBackup {
-            name: name.to_string(),
-            server: manifest.server.clone(),
-            started: manifest.started,
-            base: Base::of(manifest),
-        }
-    };
-    kept.map(of).collect()
+pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
+    let restorable = listed.lines.iter().filter(|line| line.restorable);
+    let restorable: BTreeSet<&str> = restorable.map(|line| line.name.as_str()).collect();
+    let kept = listed.sound.iter().map(|(name, stored)| KeptBackup {
+        name: name.to_string(),
+        server: stored.manifest.server.clone(),
+        started: stored.manifest.started,
+        is_restorable: restorable.contains(name.as_str()),
+        base: Base::of(&stored.manifest),
+    });
+    kept.collect()
 }
 
-/// Decides what goes of each archive if only these backups are kept.
+/// Decides what goes of each archive if only these backups are kept. With `within`, a log is kept for that long at
+/// most: of the backups that are older, only the newest one that the log reaches counts, so that every second since
+/// then can be restored.
 ///
 /// # Errors
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn plan_log_prune(
     session: &Session,
     kept: &[KeptBackup],
+    within: Option<Duration>,
 ) -> Result<Vec<LogVerdict>, BackupError> {
     let mut verdicts = Vec::new();
-    for server in session.cancel.or(to_backup(servers(&session.root))).await? {
-        let found = session.cancel.or(to_backup(streams(&session.root, &server))).await?;
-        let mut verdict = verdict(server, &found, kept);
+    for server in session.cancel.or(servers(&session.root)).await? {
+        let found = session.cancel.or(streams(&session.root, &server)).await?;
+        let mut verdict = verdict(server, &found, kept, within);
         session.cancel.or(confirm(session, &mut verdict)).await?;
         verdicts.push(verdict);
     }
@@ -116,10 +120,6 @@ async fn confirm(session: &Session, verdict: &mut LogVerdict) -> Result<(), Back
     Ok(())
 }
 
-async fn to_backup<T>(work: impl Future<Output = Result<T, RepoError>>) -> Result<T, BackupError> {
-    Ok(work.await?)
-}
-
 /// Removes what no backup needs that is kept: of those that were listed before the backups were pruned, and of
 /// those that are listed now. `gone` has the names of the backups that were removed in between.
 ///
@@ -129,15 +129,16 @@ pub async fn prune_logs(
     session: &Session,
     mut kept: Vec<KeptBackup>,
     gone: &[String],
+    within: Option<Duration>,
 ) -> Result<Vec<LogVerdict>, BackupError> {
-    if session.cancel.or(to_backup(servers(&session.root))).await?.is_empty() {
+    if session.cancel.or(servers(&session.root)).await?.is_empty() {
         return Ok(Vec::new());
     }
-    let listed = session.cancel.or(to_backup(list_by_key(&session.root))).await?;
+    let listed = session.cancel.or(list_by_key(&session.root)).await?;
     let is_gone = |name: &str| gone.iter().any(|of| of == name);
     kept.retain(|backup| !is_gone(&backup.name));
-    kept.extend(kept_backups(&listed.sound, |_| false));
-    let mut verdicts = plan_log_prune(session, &kept).await?;
+    kept.extend(kept_backups(&listed));
+    let mut verdicts = plan_log_prune(session, &kept, within).await?;
     if let Some(why) = unknown(&listed) {
         for verdict in &mut verdicts {
             verdict.keep(why.clone());
@@ -158,13 +159,20 @@ fn unknown(listed: &ListedRoot) -> Option<String> {
     Some(format!("the manifest of {} cannot be read, so that its position is unknown", line.name))
 }
 
-fn verdict(server: String, found: &[Found], kept: &[KeptBackup]) -> LogVerdict {
+fn verdict(
+    server: String,
+    found: &[Found],
+    kept: &[KeptBackup],
+    within: Option<Duration>,
+) -> LogVerdict {
     let mut verdict =
         LogVerdict { server, segments: 0, bytes: 0, kept: None, removals: Vec::new() };
     let is_own = |backup: &&KeptBackup| {
         backup.server.as_ref().is_none_or(|server| *server == verdict.server)
     };
-    let kept: Vec<&KeptBackup> = kept.iter().filter(is_own).collect();
+    let mut kept: Vec<&KeptBackup> = kept.iter().filter(is_own).collect();
+    let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
+    let kept_since = within.and_then(|within| limit(&mut kept, &all, within, Timestamp::now()));
     let Some(oldest) = kept.iter().map(|backup| backup.started).min() else {
         verdict.keep("no backup of it is kept".to_owned());
         return verdict;
@@ -175,7 +183,6 @@ fn verdict(server: String, found: &[Found], kept: &[KeptBackup]) -> LogVerdict {
         verdict.keep(format!("stream {id}: {what}; run `binlog verify`"));
         return verdict;
     }
-    let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let needed: BTreeSet<(String, u64)> = kept
         .iter()
         .filter_map(|backup| backup.base.as_ref())
@@ -221,12 +228,35 @@ fn verdict(server: String, found: &[Found], kept: &[KeptBackup]) -> LogVerdict {
                 number: last.content.number.saturating_add(1),
                 head: last.digest.clone(),
                 at,
+                kept_since,
             },
             numbers,
             rollups,
         });
     }
     verdict
+}
+
+/// Leaves out the backups for which no log is kept: those from before the last `within`, but for the newest of them
+/// that the log reaches. Returns the time from which on logs are kept; `None` if there is no such backup.
+fn limit(
+    kept: &mut Vec<&KeptBackup>,
+    streams: &[Stream],
+    within: Duration,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    // A clock that is ahead removes nothing.
+    let segments = streams.iter().flat_map(|stream| stream.segments.values());
+    let last = segments.map(|segment| segment.content.received[1]).max()?;
+    let edge = now.min(last).checked_sub(within).ok()?;
+    kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
+    let is_base = |backup: &&KeptBackup| {
+        let base = backup.base.as_ref().filter(|base| base.taken <= edge);
+        backup.is_restorable && base.is_some_and(|base| !reach(streams, base).is_empty())
+    };
+    let base = kept.iter().position(is_base)?;
+    kept.truncate(base + 1);
+    Some(edge)
 }
 
 impl LogVerdict {

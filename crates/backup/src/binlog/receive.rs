@@ -42,10 +42,17 @@ const LONGEST_PAUSE: u64 = 30;
 /// What to receive, and how.
 #[derive(Debug)]
 pub struct ReceiveRequest {
-    /// Name of the server in the repository.
-    pub server: String,
     /// Where the server is, and as whom to log in.
     pub access: Access,
+    /// How it is archived.
+    pub archive: ArchiveSettings,
+}
+
+/// How a log is archived.
+#[derive(Debug)]
+pub struct ArchiveSettings {
+    /// Name of the server in the repository.
+    pub server: String,
     /// Key slots of each stream; none: the archive is not sealed.
     pub key_slots: KeySlots,
     /// Codec of the segments.
@@ -68,18 +75,13 @@ pub async fn receive(
     request: &ReceiveRequest,
     tell: impl Fn(Notice) + Send + Sync + 'static,
 ) -> Result<(), BackupError> {
-    let receiver = Receiver {
-        session,
-        request,
-        tell: Arc::new(tell),
-        state: request.state.as_ref().map(|folder| StateFile::new(folder, &request.server)),
-    };
+    let receiver = Receiver::new(session, &request.archive, Arc::new(tell));
     let mut pause = 1;
     let mut fork = None;
     // Where a log ended too early the last time.
     let mut cut: Option<(String, u64)> = None;
     while session.cancel.signal().is_none() {
-        let (stored, outcome) = receiver.stream(fork.take()).await;
+        let (stored, outcome) = receiver.stream(&request.access, fork.take()).await;
         if stored {
             pause = 1;
         }
@@ -120,9 +122,10 @@ pub async fn receive(
     Ok(())
 }
 
-struct Receiver<'a> {
+/// Archives what one connection after the other sends.
+pub(super) struct Receiver<'a> {
     session: &'a Session,
-    request: &'a ReceiveRequest,
+    settings: &'a ArchiveSettings,
     tell: Tell,
     state: Option<StateFile>,
 }
@@ -144,24 +147,41 @@ enum Done {
     RolledUp,
 }
 
-impl Receiver<'_> {
+impl<'a> Receiver<'a> {
+    pub(super) fn new(session: &'a Session, settings: &'a ArchiveSettings, tell: Tell) -> Self {
+        let folder = settings.state.as_ref();
+        let state = folder.map(|folder| StateFile::new(folder, &session.root, &settings.server));
+        Self { session, settings, tell, state }
+    }
+
     fn root(&self) -> &Root {
         &self.session.root
     }
 
     /// One connection and its stream; returns whether it stored anything.
-    async fn stream(&self, fork: Option<Fork>) -> (bool, Result<(), ArchiveError>) {
+    async fn stream(
+        &self,
+        access: &Access,
+        fork: Option<Fork>,
+    ) -> (bool, Result<(), ArchiveError>) {
+        let begun = tokio::select! {
+            begun = self.begin(access, fork) => begun,
+            _ = self.session.cancel.asked() => return (false, Ok(())),
+        };
         let mut stored = false;
-        let outcome = self.run(fork, &mut stored).await;
+        let outcome = match begun {
+            Ok(begun) => self.run(begun, &mut stored).await,
+            Err(error) => Err(error),
+        };
         (stored, outcome)
     }
 
-    async fn run(&self, fork: Option<Fork>, stored: &mut bool) -> Result<(), ArchiveError> {
-        let begun = tokio::select! {
-            begun = self.begin(fork) => begun?,
-            _ = self.session.cancel.asked() => return Ok(()),
-        };
-        let (server, start, mut receiving) = begun;
+    /// Archives what is received, until that ends with an error, or this is cancelled.
+    pub(super) async fn run(
+        &self,
+        (server, start, mut receiving): (Server, Start, Receiving),
+        stored: &mut bool,
+    ) -> Result<(), ArchiveError> {
         // Nothing is written before the server has shown that its history is the archive's, and that it has
         // something to say.
         let first = tokio::select! {
@@ -170,8 +190,8 @@ impl Receiver<'_> {
         };
         let Some(first) = first else { return Err(ended(receiving).await) };
         let settings =
-            (&self.request.key_slots, self.request.compress, self.session.resources.threads);
-        let name = (self.request.server.as_str(), &server);
+            (&self.settings.key_slots, self.settings.compress, self.session.resources.threads);
+        let name = (self.settings.server.as_str(), &server);
         let writer =
             StreamWriter::begin(self.root(), name, &start, settings, Arc::clone(&self.tell));
         let mut writer = tokio::select! {
@@ -200,9 +220,13 @@ impl Receiver<'_> {
     }
 
     /// Connects, and asks for what follows the archive.
-    async fn begin(&self, fork: Option<Fork>) -> Result<(Server, Start, Receiving), ArchiveError> {
+    async fn begin(
+        &self,
+        access: &Access,
+        fork: Option<Fork>,
+    ) -> Result<(Server, Start, Receiving), ArchiveError> {
         let before = self.before().await?;
-        let (access, needs_checksums) = (self.request.access.clone(), !self.request.accept_no_crc);
+        let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
         let (client, server) =
             tokio::task::spawn_blocking(move || connect(&access, needs_checksums))
                 .await
@@ -211,7 +235,7 @@ impl Receiver<'_> {
         let mut start = start(before.as_ref(), logs)?;
         if matches!(start.begins, Begins::Gap { .. }) {
             // Another receiver may have stored what this one has missed.
-            let stored = last_stored(self.root(), &self.request.server).await?;
+            let stored = last_stored(self.root(), &self.settings.server).await?;
             start = crate::binlog::start::start(stored.as_ref(), logs)?;
         }
         let start = match fork {
@@ -228,7 +252,7 @@ impl Receiver<'_> {
             .copied()
             .ok_or(ArchiveError::Bug("a short ID"))?;
         let replica = u32::from_le_bytes(number) | 1 << 31;
-        let (begun, settings) = (start.clone(), (self.request.rpo, needs_checksums));
+        let (begun, settings) = (start.clone(), (self.settings.rpo, needs_checksums));
         let receiving =
             tokio::task::spawn_blocking(move || receive_log(client, &begun, replica, settings));
         let receiving =
@@ -257,7 +281,7 @@ impl Receiver<'_> {
                     is_cancelled = true;
                     patience.as_mut().reset(Instant::now() + FINISH);
                     // The thread passes on what it has, and ends.
-                    receiving.hang_up.now();
+                    receiving.hang_up();
                 }
                 () = &mut patience, if is_cancelled => {
                     let what = "not everything that was received could be stored; the server will send it again";
@@ -319,14 +343,14 @@ impl Receiver<'_> {
     }
 
     /// The segment that a new stream follows.
-    async fn before(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-        let stored = async || last_stored(self.root(), &self.request.server).await;
+    pub(super) async fn before(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
+        let stored = async || last_stored(self.root(), &self.settings.server).await;
         let Some(state) = &self.state else { return stored().await };
         let Some(ours) = state.read()? else { return stored().await };
         let head = &ours.content;
         let is_there = xb_repo::archive::listing::is_stored(
             self.root(),
-            &self.request.server,
+            &self.settings.server,
             &head.stream,
             head.number,
             &ours.digest,

@@ -1,18 +1,21 @@
 //! One connection to the server: asks what it is and has, and receives its log in a thread of its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, Sent, SentReader};
-use xb_mysql::{Access, Client, Dump, Dumped, HangUp, Replica, Row, Start as From, Timeouts};
+use xb_mysql::{Access, Client, Dump, Dumped, Part, Replica, Row, Start as From, Timeouts};
 use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::segmenter::{Cut, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
 
@@ -88,20 +91,25 @@ fn settings(client: &mut Client) -> Result<BTreeMap<String, String>, ArchiveErro
 /// A thread that receives; it ends when the connection or the channel does.
 pub(crate) struct Receiving {
     pub(crate) messages: mpsc::Receiver<Message>,
-    pub(crate) hang_up: HangUp,
+    hang_up: Box<dyn Fn() + Send + Sync>,
     thread: std::thread::JoinHandle<ArchiveError>,
 }
 
 impl Receiving {
+    /// Ends the connection: the thread passes on what it has.
+    pub(crate) fn hang_up(&self) {
+        (self.hang_up)();
+    }
+
     /// Why it ended.
     pub(crate) fn join(self) -> ArchiveError {
-        self.hang_up.now();
+        self.hang_up();
         drop(self.messages);
         self.thread.join().unwrap_or(ArchiveError::Bug("the thread that receives panicked"))
     }
 }
 
-/// Asks for the log, and receives it. An unstored byte waits for `age` at most. With `needs_checksums`, a log
+/// Asks the server for the log, and receives it. An unstored byte waits for `age` at most. With `needs_checksums`, a log
 /// without them is an error.
 pub(crate) fn receive(
     client: Client,
@@ -120,31 +128,95 @@ pub(crate) fn receive(
     let from = From::Position { log: from.log.clone(), offset };
     let dump = client.dump(&replica, &from, heartbeat * 4 + PATIENCE)?;
     let hang_up = dump.hang_up()?;
+    begin(dump, start, (age / 2, needs_checksums), move || hang_up.now())
+}
+
+/// Sends log files, which the server of the archive has written, as that server would.
+pub(crate) fn send(
+    files: Vec<LogFile>,
+    start: &Start,
+    needs_checksums: bool,
+) -> Result<Receiving, ArchiveError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
+    let sender = LogSender::new(files, (&from.log, from.offset), Arc::clone(&stop))?;
+    // A segment is cut by its size only.
+    let hang_up = move || stop.store(true, Ordering::Relaxed);
+    begin(sender, start, (Duration::MAX, needs_checksums), hang_up)
+}
+
+fn begin(
+    log: impl SentLog + Send + 'static,
+    start: &Start,
+    settings: (Duration, bool),
+    hang_up: impl Fn() + Send + Sync + 'static,
+) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
     let start = start.clone();
-    let work = move || match run(dump, &start, (age / 2, needs_checksums), &sender) {
+    let work = move || match run(log, &start, settings, &sender) {
         Ok(()) => ArchiveError::Ended,
         Err(error) => error,
     };
+    let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
     let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
     Ok(Receiving { messages, hang_up, thread })
 }
 
+/// A log that arrives in packets of one event.
+trait SentLog {
+    /// Checksums of the events before the first format description.
+    fn checksums(&self) -> ChecksumKind;
+
+    /// Waits for the next bytes, and passes them on. Parts of a packet end with an event.
+    fn next<R>(
+        &mut self,
+        pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+    ) -> Result<R, ArchiveError>;
+}
+
+impl SentLog for Dump {
+    fn checksums(&self) -> ChecksumKind {
+        match self.has_checksums() {
+            true => ChecksumKind::Crc32,
+            false => ChecksumKind::None,
+        }
+    }
+
+    fn next<R>(
+        &mut self,
+        pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+    ) -> Result<R, ArchiveError> {
+        Self::next(self, pass).map_err(ArchiveError::from).flatten()
+    }
+}
+
+impl SentLog for LogSender {
+    fn checksums(&self) -> ChecksumKind {
+        Self::checksums(self)
+    }
+
+    fn next<R>(
+        &mut self,
+        mut pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+    ) -> Result<R, ArchiveError> {
+        match Self::next(self)? {
+            Some((bytes, is_last)) => pass(Dumped::Event(Part::new(bytes, is_last))),
+            None => pass(Dumped::End),
+        }
+    }
+}
+
 /// Receives until the connection or the channel ends.
 fn run(
-    mut dump: Dump,
+    mut log: impl SentLog,
     start: &Start,
     (age, needs_checksums): (Duration, bool),
     out: &mpsc::Sender<Message>,
 ) -> Result<(), ArchiveError> {
-    let checksums = match dump.has_checksums() {
-        true => ChecksumKind::Crc32,
-        false => ChecksumKind::None,
-    };
-    let mut overlap = Overlap::new(SentReader::new(checksums), start);
+    let mut overlap = Overlap::new(SentReader::new(log.checksums()), start);
     while !overlap.is_over() {
-        match dump.next(|dumped| overlap.take(dumped)).map_err(ArchiveError::from).flatten() {
+        match log.next(|dumped| overlap.take(dumped)) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(error) => return Err(differing(error)),
@@ -160,11 +232,10 @@ fn run(
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
     loop {
         let now = Timestamp::now();
-        let received = dump.next(|dumped| match dumped {
+        let received = log.next(|dumped| match dumped {
             Dumped::Event(part) => segmenter.take(part.bytes, part.is_last, now),
             Dumped::End => Err(ArchiveError::Ended),
         });
-        let received = received.map_err(ArchiveError::from).flatten();
         let (progress, ended) = match received {
             Ok(progress) => (progress, None),
             Err(error @ ArchiveError::Log(xb_binlog::Error::History { .. })) => return Err(error),

@@ -7,17 +7,24 @@ use std::path::{Path, PathBuf};
 
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
+use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
 use crate::whole_file::write_whole;
 
-/// The file of one server.
+/// Digits of a ROOT's identity in the name of a file.
+const PLACE: usize = 16;
+
+/// The file of one server, whose log is archived in one ROOT.
 #[derive(Debug, Clone)]
 pub(crate) struct StateFile(PathBuf);
 
 impl StateFile {
-    pub(crate) fn new(folder: &Path, server: &str) -> Self {
-        Self(folder.join(format!("binlog-{server}")))
+    /// A host may archive a server in several places.
+    pub(crate) fn new(folder: &Path, root: &Root, server: &str) -> Self {
+        let place = root.identity();
+        let place = place.get(..PLACE).unwrap_or(place);
+        Self(folder.join(format!("binlog-{server}-{place}")))
     }
 
     /// The head that was written last; `None` if there is none.

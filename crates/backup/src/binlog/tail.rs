@@ -36,7 +36,7 @@ pub(crate) async fn tail(
     state: Option<&Path>,
 ) -> Result<Tail, BackupError> {
     let ours = match state {
-        Some(folder) => StateFile::new(folder, server).read()?,
+        Some(folder) => StateFile::new(folder, root, server).read()?,
         None => None,
     };
     if let Some(ours) = &ours {

@@ -117,6 +117,9 @@ pub struct Window {
     /// It reaches the end of what is stored.
     #[serde(skip)]
     is_whole: bool,
+    /// Its log was removed, because logs are kept from this time on.
+    #[serde(skip)]
+    kept_since: Option<Timestamp>,
 }
 
 /// Lists the archive of a server by its records.
@@ -417,6 +420,7 @@ async fn report(
         }
         report.backups.push(window);
     }
+    excuse(&mut report.backups);
     let lost = report.streams.iter().filter(|stream| stream.begins.as_deref() == Some("gap"));
     let lost = lost.map(|stream| {
         let reason = stream.reason.as_deref().unwrap_or_default();
@@ -430,6 +434,20 @@ async fn report(
         false => report.gaps = lost,
     }
     Ok(report)
+}
+
+/// A backup does without its log if a newer one from before the time since which logs are kept has it: then every
+/// second since that time can be restored.
+fn excuse(windows: &mut [Window]) {
+    let whole: Vec<Timestamp> =
+        windows.iter().filter(|window| window.is_whole).map(|window| window.from).collect();
+    for window in windows {
+        let Some(since) = window.kept_since else { continue };
+        if whole.iter().any(|from| window.from < *from && *from <= since) {
+            window.archived = false;
+            window.problem = Some(format!("its log was removed: logs are kept since {since}"));
+        }
+    }
 }
 
 /// What is wrong with the position of a backup, by the events of the streams that have it: it is not between two
@@ -481,6 +499,7 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
         until: None,
         problem: None,
         is_whole: false,
+        kept_since: None,
     };
     match plan(streams, base, &Stop::Latest) {
         Ok(plan) => {
@@ -495,6 +514,9 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
         Err(error) => {
             window.archived = !matches!(error, PlanError::NoStart { .. });
             window.problem = Some(error.to_string());
+            if let PlanError::Removed { kept_since, .. } = error {
+                window.kept_since = kept_since;
+            }
         }
     }
     window

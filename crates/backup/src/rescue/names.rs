@@ -8,13 +8,12 @@ use xb_reader::Printable;
 use super::file_names::decode;
 use crate::error::BackupError;
 use crate::selection::table_of;
+use crate::table_pattern::{TablePattern, Token, dotted};
 
 /// Maximum length of a table's name, in characters.
 const MAX_NAME: usize = 64;
 /// Maximum number of near names in an error.
 const MAX_NEAR: usize = 5;
-/// Schemas that a pattern matches only by their exact name.
-const SYSTEM: [&str; 4] = ["mysql", "sys", "performance_schema", "information_schema"];
 
 /// A table that a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +63,9 @@ pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<Held> {
 pub(super) fn choose(held: &[Held], asked: &[String]) -> Result<Vec<Chosen>, BackupError> {
     let mut chosen: Vec<Chosen> = Vec::new();
     for text in asked {
-        let pattern = Pattern::parse(text).map_err(BackupError::Selection)?;
-        let found: Vec<&Held> = held.iter().filter(|held| pattern.matches(held)).collect();
+        let pattern = TablePattern::parse(text).map_err(BackupError::Selection)?;
+        let found: Vec<&Held> =
+            held.iter().filter(|held| pattern.matches(&held.schema, &held.table)).collect();
         if found.is_empty() {
             return Err(BackupError::Selection(nothing(held, text, &pattern)));
         }
@@ -81,117 +81,9 @@ pub(super) fn choose(held: &[Held], asked: &[String]) -> Result<Vec<Chosen>, Bac
     Ok(chosen)
 }
 
-/// One character of a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token {
-    Is(char),
-    /// `?`
-    Any,
-    /// `*`
-    Many,
-}
-
-/// `SCHEMA.TABLE`, in which `*` and `?` stand for others unless they are in backquotes.
-#[derive(Debug, PartialEq, Eq)]
-struct Pattern {
-    schema: Vec<Token>,
-    table: Vec<Token>,
-}
-
-impl Pattern {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| {
-            Err(format!(
-                "{}: {why}; give SCHEMA.TABLE, and put a name that contains a dot, a star or a question mark into backquotes",
-                Printable::new(text.as_bytes())
-            ))
-        };
-        let mut parts = dotted(text)?;
-        match (parts.pop(), parts.pop(), parts.pop()) {
-            (Some(table), Some(schema), None) if !table.is_empty() && !schema.is_empty() => {
-                Ok(Self { schema, table })
-            }
-            (Some(_), None, None) => wrong("the schema is missing"),
-            (_, _, Some(_)) => wrong("more than one dot"),
-            _ => wrong("a name is empty"),
-        }
-    }
-
-    fn matches(&self, held: &Held) -> bool {
-        let system = SYSTEM.contains(&held.schema.as_str()) && plain(&self.schema).is_none();
-        !system && matches(&self.schema, &held.schema) && matches(&self.table, &held.table)
-    }
-
-    fn is_exact(&self) -> bool {
-        plain(&self.schema).is_some() && plain(&self.table).is_some()
-    }
-}
-
-/// Divides a name at the dots outside backquotes.
-fn dotted(text: &str) -> Result<Vec<Vec<Token>>, String> {
-    let (mut parts, mut quoted) = (vec![Vec::new()], false);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        let token = match c {
-            '`' if quoted && chars.peek() == Some(&'`') => {
-                chars.next();
-                Token::Is('`')
-            }
-            '`' => {
-                quoted = !quoted;
-                continue;
-            }
-            '.' if !quoted => {
-                parts.push(Vec::new());
-                continue;
-            }
-            '*' if !quoted => Token::Many,
-            '?' if !quoted => Token::Any,
-            c => Token::Is(c),
-        };
-        if let Some(part) = parts.last_mut() {
-            part.push(token);
-        }
-    }
-    match quoted {
-        true => Err(format!("{}: a backquote is not closed", Printable::new(text.as_bytes()))),
-        false => Ok(parts),
-    }
-}
-
-/// The text of a pattern that matches only itself.
-fn plain(tokens: &[Token]) -> Option<String> {
-    tokens.iter().map(|token| if let Token::Is(c) = token { Some(*c) } else { None }).collect()
-}
-
-fn matches(pattern: &[Token], name: &str) -> bool {
-    let name: Vec<char> = name.chars().collect();
-    let (mut p, mut n) = (0, 0);
-    // Where the last star is, and how much of the name it takes so far.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(Token::Many) => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(Token::Any) => (p, n) = (p + 1, n + 1),
-            Some(Token::Is(c)) if *c == name[n] => (p, n) = (p + 1, n + 1),
-            _ => match star {
-                Some((at, taken)) => {
-                    star = Some((at, taken + 1));
-                    (p, n) = (at + 1, taken + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|token| *token == Token::Many)
-}
-
-fn nothing(held: &[Held], text: &str, pattern: &Pattern) -> String {
+fn nothing(held: &[Held], text: &str, pattern: &TablePattern) -> String {
     let shown = Printable::new(text.as_bytes());
-    let wanted = plain(&pattern.table).unwrap_or_default().to_lowercase();
+    let wanted = pattern.exact_table().unwrap_or_default().to_lowercase();
     let full = text.to_lowercase();
     let mut near: Vec<(usize, &Held)> = held
         .iter()
@@ -357,19 +249,6 @@ mod tests {
         assert!(chosen(&["shop.a.b"]).unwrap_err().contains("more than one dot"));
         assert!(chosen(&["shop."]).unwrap_err().contains("a name is empty"));
         assert!(chosen(&["shop.`x"]).unwrap_err().contains("not closed"));
-    }
-
-    #[test]
-    fn a_star_takes_any_number_of_characters() {
-        let of = |pattern: &str, name: &str| matches(&dotted(pattern).unwrap()[0], name);
-        for (pattern, name) in
-            [("*", ""), ("a*b*c", "aXbYbZc"), ("a?c", "abc"), ("*a", "aa"), ("", "")]
-        {
-            assert!(of(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("a*b", "abc"), ("?", ""), ("a", "A"), ("*ab*", "aXb")] {
-            assert!(!of(pattern, name), "{pattern} {name}");
-        }
     }
 
     #[test]

@@ -23,6 +23,9 @@ const MEMORY: [&str; 2] = ["--use-memory", "--use-free-memory-pct"];
 /// Option for how the recovery syncs its files, and its value for not at all (MariaDB).
 const FLUSH_METHOD: &str = "--innodb-flush-method";
 const NO_SYNC: &str = "nosync";
+/// Beginning of the names of Aria's log, and the shortest one that has a page of records behind its head, in
+/// bytes.
+const ARIA_LOG: (&str, u64) = ("aria_log.", 2 * 8192);
 
 /// How the files are synced while a backup is prepared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -194,6 +197,9 @@ pub(crate) async fn prepare(
     let Session { observer, cancel, .. } = session;
     let by = &options.by;
     let tool = tool_of(dir, by)?;
+    if tool == PrepareTool::MariaDbBackup {
+        increments.iter().map(PathBuf::as_path).chain([dir]).try_for_each(refuse_endless)?;
+    }
     let syncs_itself = !durable || options.sync == PrepareSync::Program;
     let at_end = match syncs_itself || is_set(by, &[FLUSH_METHOD]) {
         true => None,
@@ -236,6 +242,23 @@ pub(crate) async fn prepare(
     if let Some(at_end) = at_end {
         observer.begin_phase("sync");
         tokio::task::block_in_place(|| at_end.sync())?;
+    }
+    Ok(())
+}
+
+/// Refuses files with which mariadb-backup (10.11, observed) never ends, and says nothing.
+fn refuse_endless(dir: &Path) -> Result<(), BackupError> {
+    let (prefix, least) = ARIA_LOG;
+    // What cannot be listed is the program's to report.
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(len) = entry.metadata().ok().map(|facts| facts.len()) else { continue };
+        if name.starts_with(prefix) && len < least {
+            let what = format!(
+                "{name} is cut: it has {len} bytes, and every log of Aria at least {least}; mariadb-backup would never end. Restore another backup; `verify` checks for this one"
+            );
+            return Err(BackupError::Restore { target: dir.display().to_string(), what });
+        }
     }
     Ok(())
 }
@@ -403,6 +426,23 @@ mod tests {
                 .unwrap();
             assert_eq!(PrepareTool::of_folder(dir.path()), Some(tool), "{name}");
             std::fs::remove_file(dir.path().join(file)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_log_of_aria_with_which_the_program_never_ends_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, len| std::fs::write(dir.path().join(name), vec![0; len]).unwrap();
+        write("aria_log_control", 52);
+        write("aria_log.00000001", 16384);
+        assert!(refuse_endless(dir.path()).is_ok());
+        for len in [0, 16383] {
+            write("aria_log.00000002", len);
+            let error = refuse_endless(dir.path()).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("aria_log.00000002 is cut: it has {len} bytes")),
+                "{error}"
+            );
         }
     }
 

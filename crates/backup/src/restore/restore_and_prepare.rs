@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use xb_clone::CloneInfo;
 use xb_encryptor::DataKey;
-use xb_pipeline::Durability;
+use xb_pipeline::{CLONE_INFO, Durability};
 use xb_repo::chain::{Link, chain_of};
 use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
@@ -16,7 +16,7 @@ use xb_repo::names::BackupName;
 use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
-use crate::read::file_list::files_of;
+use crate::read::file_list::{files_of, packed};
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
 use crate::restore::clone::info::{Asked, clone_to_restore};
@@ -163,6 +163,9 @@ pub async fn restore_ready(
     if ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }
+    if clone.is_none() && request.files.is_all() {
+        refuse_unknown_clone(&request.name, &folders)?;
+    }
     let durable = how.sync != Durability::None;
     let about = links.first().and_then(|link| link.about(&request, how));
     let clone = match (clone, about, restored.first()) {
@@ -298,6 +301,19 @@ pub(crate) async fn fetch(
     Ok((restored, folders))
 }
 
+/// Refuses the files of a clone that no manifest says is one: they are of no use until they are put together.
+fn refuse_unknown_clone(name: &BackupName, folders: &[PathBuf]) -> Result<(), BackupError> {
+    match folders.iter().find(|folder| folder.join(CLONE_INFO).exists()) {
+        None => Ok(()),
+        Some(folder) => Err(BackupError::Restore {
+            target: folder.display().to_string(),
+            what: format!(
+                "the files are those of a MySQL clone, which nothing in the store says of {name}, and no server starts on them: store it anew with `get` and `put`, and restore that"
+            ),
+        }),
+    }
+}
+
 /// The mark by which a later run of the same command knows the finished restore.
 fn finished(
     links: &[Wanted],
@@ -328,6 +344,7 @@ pub(crate) struct Wanted {
     manifest: Option<Box<Manifest>>,
     /// `None` for a stock backup, which is checked once its objects are listed.
     unlocked: Option<Unlocked>,
+    is_clone: bool,
 }
 
 impl Wanted {
@@ -343,7 +360,7 @@ impl Wanted {
 
     /// Whether it is a clone of MySQL.
     pub(crate) fn is_clone(&self) -> bool {
-        self.manifest.as_ref().is_some_and(|manifest| manifest.is_clone())
+        self.is_clone
     }
 
     /// What the journal of its restore is about.
@@ -371,7 +388,16 @@ impl Wanted {
         let root = &session.root;
         let unlocked =
             unlock(root, &name, Some(&stored), request.given(session.resources.memory)).await?;
-        Ok(Self { name, manifest: Some(Box::new(stored.manifest)), unlocked: Some(unlocked) })
+        let manifest = Box::new(stored.manifest);
+        // What is in a native stream from elsewhere, its manifest does not say.
+        let is_clone = match manifest.is_carried() {
+            false => manifest.is_clone(),
+            true => {
+                let (files, _) = packed(root, &name, &manifest, unlocked.key.as_deref()).await?;
+                files.unwrap_or_default().iter().any(|file| file.path == CLONE_INFO)
+            }
+        };
+        Ok(Self { name, manifest: Some(manifest), unlocked: Some(unlocked), is_clone })
     }
 }
 
@@ -391,7 +417,7 @@ pub(crate) async fn links(
         // Unknown for stock backups.
         None => {
             let name = request.name.clone();
-            return Ok(vec![Wanted { name, manifest: None, unlocked: None }]);
+            return Ok(vec![Wanted { name, manifest: None, unlocked: None, is_clone: false }]);
         }
     };
     if links.len() > 1 && ready.prepare().is_none() {

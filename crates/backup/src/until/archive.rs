@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xb_encryptor::DataKey;
-use xb_repo::archive::listing::{Part, Problem, servers, streams};
+use xb_repo::archive::listing::{Part, Problem, streams};
 use xb_repo::archive::plan::{Stop, Stream};
 
 use crate::binlog::open::{Opened, open};
@@ -91,29 +91,5 @@ impl Archive {
 
     pub(super) fn key(&self, stream: &str) -> Option<Arc<DataKey>> {
         self.keys.get(stream).cloned()
-    }
-}
-
-/// The server whose archive is meant: that which the user names, that of the backup, or the only one.
-pub(super) async fn which_server(
-    session: &Session,
-    named: Option<&str>,
-    of_backup: Option<&str>,
-) -> Result<String, BackupError> {
-    if let Some(server) = named.or(of_backup) {
-        return Ok(server.to_owned());
-    }
-    let mut all = servers(&session.root).await?;
-    match all.len() {
-        1 => Ok(all.remove(0)),
-        0 => Err(UntilError::WhichServer(
-            "no binary log is archived in this place: run `binlog receive`".to_owned(),
-        )
-        .into()),
-        _ => Err(UntilError::WhichServer(format!(
-            "binary logs of several servers are archived here ({}): name one with --server",
-            all.join(", ")
-        ))
-        .into()),
     }
 }

@@ -11,13 +11,14 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
+use crate::binlog::pieces::{Needed, fetch};
+use crate::binlog::which::which_server;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::prepare::PrepareTool;
 use crate::restore::restore_and_prepare::{Ready, Wanted, links};
 use crate::session::Session;
-use crate::until::archive::{Archive, which_server};
-use crate::until::pieces::{Needed, fetch};
+use crate::until::archive::Archive;
 use crate::until::request::UntilRequest;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
 use crate::until_error::UntilError;

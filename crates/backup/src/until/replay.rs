@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use xb_replay::{Piece, Progress, ReplayReport, ReplayRequest, Watch, origin_options, replay};
 
+use crate::binlog::pieces::{Fetched, fetch};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
@@ -16,7 +17,6 @@ use crate::restore::owner::Owner;
 use crate::restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
 use crate::server::private::ServerOptions;
 use crate::session::Session;
-use crate::until::pieces::{Fetched, fetch};
 use crate::until::plan::{UntilPlan, Work};
 use crate::until::result::{Ended, write_result};
 use crate::until_error::UntilError;

@@ -66,7 +66,7 @@ impl Run<'_> {
                 object: None,
                 file: Some(file.clone()),
                 offset: None,
-                what: "the file is missing, so the backup cannot be prepared, or not to its end"
+                what: "the file is missing, or has no usable content, so the backup cannot be prepared, or not to its end"
                     .to_owned(),
             });
         }

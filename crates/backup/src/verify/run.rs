@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use xb_encryptor::{DataKey, MacKey};
-use xb_pipeline::{EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
+use xb_pipeline::{CLONE_INFO, EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
 use xb_repo::chain::Link;
 use xb_repo::history::{Verdict, judge};
 use xb_repo::manifest::{End, Manifest, PackedFacts};
@@ -112,11 +112,12 @@ impl Run<'_> {
 /// End rule for the stream: it must end as the manifest states.
 fn end_rule(end: Option<&End>) -> EndRule {
     let Some(End::LastFile { name }) = end else { return EndRule::AnyEnd };
-    // The last file of a producer has several possible names, and may have suffixes.
+    // The last file of a producer has several possible names, and may have suffixes; so may that of a clone.
     let known = ["xtrabackup_info", "mariadb_backup_info", "xtrabackup_tablespaces"];
     let pattern = match known.contains(&name.as_str()) {
         true if name.ends_with("_info") => "{xtrabackup_info,mariadb_backup_info}*",
         true => "xtrabackup_tablespaces*",
+        false if name == CLONE_INFO => "xb_clone.json*",
         false => name,
     };
     // At any position: the classic layout delivers files in another order.

@@ -69,7 +69,7 @@ impl CloneSource {
         let work = move || {
             let received = once_free(&request, &settings, &tell, || {
                 let Access { target, account } = &request.access;
-                receive(target, account, &settings, &mut input).map(drop)
+                receive(target, account, &settings, &tell, &mut input).map(drop)
             });
             drop(input);
             // The receiver is gone once the run is over.

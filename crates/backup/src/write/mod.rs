@@ -47,6 +47,8 @@ const GENERATED_NAMES: u32 = 5;
 
 /// Time limit of the cleanup after a failure, which may itself be caused by the store.
 const CLEAN_UP: Duration = Duration::from_secs(60);
+/// Time that a claim on its way has to arrive after a request to cancel.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Stores the stream from `source`. The backup exists if and only if this returns `Ok`.
 ///
@@ -63,13 +65,13 @@ pub async fn put(
     let Session { root, resources, cancel, .. } = session;
     let plan = plan(root, *resources, request)?;
     // The name is claimed only for an input that can be stored.
-    let (input, folder) = cancel
+    let (input, taken) = cancel
         .or(async {
             let taken = refuse_taken(root, request).await?;
-            let input = recognise_for(request, source).await?;
-            Ok::<_, BackupError>((input, claim(root, request, taken).await?))
+            Ok::<_, BackupError>((recognise_for(request, source).await?, taken))
         })
         .await?;
+    let folder = claim_unless_cancelled(session, request, taken).await?;
     let outcome = folder.fill(session, request, plan, input, None, started).await;
     if let Err(error) = &outcome {
         give_up(&folder, request, error).await;
@@ -91,12 +93,8 @@ pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
     let started = Timestamp::now();
     let Session { root, resources, cancel, .. } = session;
     let plan = plan(root, *resources, request)?;
-    let folder = cancel
-        .or(async {
-            let taken = refuse_taken(root, request).await?;
-            claim(root, request, taken).await
-        })
-        .await?;
+    let taken = cancel.or(refuse_taken(root, request)).await?;
+    let folder = claim_unless_cancelled(session, request, taken).await?;
     let mut running = None;
     let outcome = async {
         let (writer, output) = start()?;
@@ -140,6 +138,25 @@ pub(crate) async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bo
         return Err(RepoError::Exists { name: name.to_string(), state }.into());
     }
     Ok(true)
+}
+
+/// Claims a folder for the run. After a request to cancel, the claim that is on its way is given back.
+async fn claim_unless_cancelled(
+    session: &Session,
+    request: &PutRequest,
+    taken: bool,
+) -> Result<RunFolder, BackupError> {
+    let mut claiming = Box::pin(claim(&session.root, request, taken));
+    let signal = tokio::select! {
+        claimed = &mut claiming => return claimed,
+        signal = session.cancel.asked() => signal,
+    };
+    let interrupted = BackupError::Interrupted(signal);
+    // Dropped, the request may arrive after the run, and leave its claim.
+    if let Ok(Ok(folder)) = tokio::time::timeout(GRACE, claiming).await {
+        give_up(&folder, request, &interrupted).await;
+    }
+    Err(interrupted)
 }
 
 /// Claims a folder for the run. If the future is dropped, the remaining claim delays other runs

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{BackupError, PutReport, VerifyRequest};
+use xb_backup::{BackupError, Canceller, PutReport, Session, VerifyRequest, cancellation};
 use xb_reader::ChunkWriter;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
@@ -27,6 +27,35 @@ fn stream_of(byte: u8) -> Vec<u8> {
     writer.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").unwrap();
     writer.end("xtrabackup_info").unwrap();
     writer.finish().unwrap()
+}
+
+/// Cancels the run right before it creates its claim.
+#[derive(Debug)]
+struct CancelAtClaim(Canceller);
+
+impl xb_uploader::Faults for CancelAtClaim {
+    fn next(&self, operation: xb_uploader::Operation) -> Option<xb_uploader::Fault> {
+        if operation == xb_uploader::Operation::Create {
+            self.0.cancel(15);
+        }
+        None
+    }
+}
+
+/// The store may carry out the request after the run has ended.
+#[test]
+fn a_run_that_is_cancelled_while_it_claims_its_name_leaves_nothing() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        let (canceller, cancel) = cancellation();
+        let root = store.root.failing(Arc::new(CancelAtClaim(canceller)));
+        let session = Session { cancel, ..session(&root) };
+        let request = put_request("n", layout, 500);
+        let stopped = block_on(xb_backup::put(&session, &request, stream_reader()));
+        assert!(matches!(stopped, Err(BackupError::Interrupted(15))));
+        assert_eq!(store.files_but_claims(), Vec::<PathBuf>::new());
+        let _ = store.put("n", layout, 500, stream_reader()).unwrap();
+    }
 }
 
 async fn put_classic(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::descriptor::{Stage, StateMark, empty_locator};
+use super::descriptor::{Place, Stage, StateMark, empty_locator};
 
 /// Newest version of the protocol that this recipient asks for; a donor answers with the lower of both.
 pub(super) const NEWEST: u32 = 0x0103;
@@ -12,18 +12,28 @@ pub(super) const OLDEST: u32 = 0x0100;
 pub(super) const INNODB: u8 = 12;
 
 const INIT: u8 = 1;
+const REINIT: u8 = 3;
 const EXECUTE: u8 = 4;
 const ACKNOWLEDGE: u8 = 5;
 const EXIT: u8 = 6;
 
 /// Asks for a new clone. DDL waits for its end; the donor waits as long for DDL that runs.
 pub(super) fn init(ddl_timeout: Duration) -> Vec<u8> {
+    begin(INIT, ddl_timeout, &empty_locator())
+}
+
+/// Asks to continue a clone on new connections: everything up to this place has arrived.
+pub(super) fn reinit(ddl_timeout: Duration, locator: &[u8], place: &Place) -> Vec<u8> {
+    begin(REINIT, ddl_timeout, &place.locator(locator))
+}
+
+fn begin(kind: u8, ddl_timeout: Duration, locator: &[u8]) -> Vec<u8> {
     // The highest bit says that DDL need not wait.
     let seconds = u32::try_from(ddl_timeout.as_secs()).unwrap_or(u32::MAX) & !(1 << 31);
-    let mut message = vec![INIT];
+    let mut message = vec![kind];
     message.extend(NEWEST.to_le_bytes());
     message.extend(seconds.to_le_bytes());
-    put_locator(&mut message, &empty_locator());
+    put_locator(&mut message, locator);
     message
 }
 
@@ -53,7 +63,7 @@ fn put_locator(message: &mut Vec<u8>, locator: &[u8]) {
     put_counted(message, locator);
 }
 
-/// Appends bytes after their length. All that are sent are shorter than 100 bytes.
+/// Appends bytes after their length. All that are sent are shorter than 4 MiB.
 fn put_counted(message: &mut Vec<u8>, bytes: &[u8]) {
     message.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     message.extend_from_slice(bytes);

@@ -13,6 +13,8 @@ const FILE: u32 = 4;
 const DATA: u32 = 5;
 
 const LOCATOR_LEN: usize = 34;
+/// Where its fields are that stay the same.
+const LOCATOR_OWN: std::ops::Range<usize> = 8..32;
 const STATE_LEN: u32 = 46;
 /// Version, length and kind.
 const HEAD: usize = 12;
@@ -233,6 +235,49 @@ fn file<'a>(fields: &mut Fields<'a>) -> Result<FileHead<'a>, CloneError> {
         fields.bytes(KEY_LEN)?;
     }
     Ok(FileHead { stage, size, space_flags, flags, space, index, first_chunk, last_chunk, name })
+}
+
+/// How far a clone has come, to continue it from there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) stage: Stage,
+    /// Number of chunks of the stage.
+    pub(super) chunks: u32,
+    /// The chunk and its block that came last.
+    pub(super) chunk: u32,
+    pub(super) block: u32,
+}
+
+impl Place {
+    /// Most chunks of a stage, so that a locator stays short: 256 TiB with the pages of most servers have fewer.
+    pub(super) const MAX_CHUNKS: u32 = 1 << 22;
+
+    /// The locator of a clone that continues here: its own fields, the stage, whether all files were described, the
+    /// chunk that is not complete, and a bit for each chunk that has begun.
+    pub(super) fn locator(&self, of: &[u8]) -> Vec<u8> {
+        let words = self.chunks.div_ceil(32);
+        let begun = (0..words).map(|word| match self.chunk.saturating_sub(word * 32) {
+            bits @ 0..32 => (1_u32 << bits) - 1,
+            _ => u32::MAX,
+        });
+        let mut more =
+            vec![self.stage.number().to_le_bytes()[0], u8::from(self.stage == Stage::File)];
+        for field in [1, self.chunk, self.block, words].into_iter().chain(begun) {
+            more.extend(field.to_be_bytes());
+        }
+        let own = of.get(LOCATOR_OWN).unwrap_or_default();
+        let len = LOCATOR_OWN.start + own.len() + more.len();
+        let mut out = VERSION.to_be_bytes().to_vec();
+        out.extend(u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes());
+        out.extend(own);
+        out.extend(more);
+        out
+    }
+}
+
+/// The fields of a locator that say which clone it is: kind, clone, snapshot, index.
+pub(super) fn own_fields(locator: &[u8]) -> &[u8] {
+    locator.get(LOCATOR_OWN).unwrap_or_default()
 }
 
 /// The locator of a clone that does not exist yet.

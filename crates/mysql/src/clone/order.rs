@@ -11,6 +11,11 @@ pub(super) struct Order {
 }
 
 impl Order {
+    /// The chunk and its block that came last; none before the first.
+    pub(super) fn last(&self) -> Option<(u32, u32)> {
+        (self.chunk > 0).then_some((self.chunk, self.block))
+    }
+
     /// Accepts the block after the last one, or the first of the next chunk. The body of a redo log, its first
     /// chunk, is empty if the server wrote nothing but its last block.
     pub(super) fn accept(&mut self, data: &DataHead, chunks: u32) -> Result<(), CloneError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::answer::Answer;
 use super::command;
-use super::descriptor::{DataHead, Descriptor, Stage, State, StateMark};
+use super::descriptor::{DataHead, Descriptor, Stage, State, StateMark, own_fields};
 use super::error::{CloneError, broken, unsupported};
 use super::file::CloneFile;
 use super::redo::RedoFile;
@@ -68,6 +68,10 @@ pub enum CloneEvent<'a> {
 enum Phase {
     /// The donor says what it is.
     Setup,
+    /// The donor says whether it continues; whether it has named the clone.
+    Again {
+        is_named: bool,
+    },
     /// The donor waits for EXECUTE.
     Ready,
     /// The task comes next.
@@ -77,6 +81,8 @@ enum Phase {
     In(Stage),
     /// This stage is complete, and not yet acknowledged.
     Owed(Stage),
+    /// This stage is complete; whether it was acknowledged when the connections broke is unknown.
+    After(Stage),
     /// The completion comes next.
     Done,
     /// The donor waits for EXIT.
@@ -97,8 +103,11 @@ pub struct Recipient {
     setup: usize,
     locator: Vec<u8>,
     stages: Stages,
-    /// The block whose data comes next.
-    pending: Option<DataHead>,
+    /// The block whose data comes next, and the stage in which it was announced.
+    pending: Option<(Stage, DataHead)>,
+    ddl_timeout: Duration,
+    /// Where a clone whose connections broke goes on.
+    resumed: Option<Phase>,
 }
 
 impl Recipient {
@@ -113,6 +122,8 @@ impl Recipient {
             locator: Vec::new(),
             stages: Stages::default(),
             pending: None,
+            ddl_timeout,
+            resumed: None,
         };
         (recipient, command::init(ddl_timeout))
     }
@@ -140,6 +151,27 @@ impl Recipient {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.phase == Phase::Leaving { data: true, auxiliary: true }
+    }
+
+    /// Has the clone continue on new connections after these broke: returns the first message of the new data
+    /// connection, after which the donor is as before [`CloneEvent::Ready`]. What came is not sent again. `None` if
+    /// the clone cannot continue where it is: before the first block of a stage, and after the last stage.
+    #[must_use]
+    pub fn resume(&mut self) -> Option<Vec<u8>> {
+        let phase = match self.phase {
+            Phase::In(stage) => Phase::In(stage),
+            Phase::Owed(stage) | Phase::After(stage) => Phase::After(stage),
+            Phase::Before(Stage::Page) => Phase::After(Stage::File),
+            Phase::Before(Stage::Redo) => Phase::After(Stage::Page),
+            Phase::Before(Stage::Done) => Phase::After(Stage::Redo),
+            Phase::Again { .. } | Phase::Ready | Phase::Task => self.resumed?,
+            _ => return None,
+        };
+        let (Phase::In(stage) | Phase::After(stage)) = phase else { return None };
+        let place = self.stages.place(stage)?;
+        (self.resumed, self.phase, self.pending) =
+            (Some(phase), Phase::Again { is_named: false }, None);
+        Some(command::reinit(self.ddl_timeout, &self.locator, &place))
     }
 
     /// Returns the message that asks for the data.
@@ -185,7 +217,8 @@ impl Recipient {
     /// The donor's error, or anything that a donor must not send then. The clone is over.
     pub fn receive<'a>(&mut self, message: &'a [u8]) -> Result<CloneEvent<'a>, CloneError> {
         let result = self.step(message);
-        if result.is_err() {
+        // A donor that does not continue yet can be asked again.
+        if result.is_err() && !matches!(self.phase, Phase::Again { .. }) {
             self.phase = Phase::Failed;
         }
         result
@@ -210,8 +243,10 @@ impl Recipient {
 
     fn step<'a>(&mut self, message: &'a [u8]) -> Result<CloneEvent<'a>, CloneError> {
         let answer = Answer::parse(message)?;
-        if let Some(head) = self.pending.take() {
+        if let Some((stage, head)) = self.pending.take() {
             let block = block(head, &answer)?;
+            // Counted only now: what is not here comes again after a broken connection.
+            self.stages.data(stage, &head)?;
             if head.stage == Stage::Page {
                 self.stages.check_page(&block)?;
             }
@@ -221,9 +256,12 @@ impl Recipient {
             self.setup = self.setup.saturating_add(message.len());
             return self.set_up(answer);
         }
+        if let Phase::Again { is_named } = self.phase {
+            return self.again(&answer, is_named);
+        }
         match (self.phase, answer) {
             (Phase::Task, Answer::Descriptor(Descriptor::Task { task: 0, chunk: 0, block: 0 })) => {
-                self.phase = Phase::In(Stage::Init);
+                self.phase = self.resumed.take().unwrap_or(Phase::In(Stage::Init));
                 Ok(CloneEvent::Nothing)
             }
             (_, Answer::Descriptor(Descriptor::State(state))) => self.state(state),
@@ -235,8 +273,7 @@ impl Recipient {
                 if head.len > MAX_BLOCK {
                     return broken(format!("a block of {} bytes", head.len));
                 }
-                self.stages.data(stage, &head)?;
-                self.pending = Some(head);
+                self.pending = Some((stage, head));
                 Ok(CloneEvent::Nothing)
             }
             (Phase::Done, Answer::Complete) => {
@@ -278,6 +315,30 @@ impl Recipient {
         Ok(CloneEvent::Nothing)
     }
 
+    /// Takes the answer to REINIT: the locator of the same clone, and a completion.
+    fn again(
+        &mut self,
+        answer: &Answer<'_>,
+        is_named: bool,
+    ) -> Result<CloneEvent<'static>, CloneError> {
+        match answer {
+            Answer::Locators { version, locator } => {
+                let is_it = *version == self.donor.protocol
+                    && own_fields(locator) == own_fields(&self.locator);
+                if !is_it {
+                    return broken("the donor continues another clone");
+                }
+                self.phase = Phase::Again { is_named: true };
+                Ok(CloneEvent::Nothing)
+            }
+            Answer::Complete if is_named => {
+                self.phase = Phase::Ready;
+                Ok(CloneEvent::Ready)
+            }
+            other => broken(format!("{} came {}", other.kind(), when(self.phase))),
+        }
+    }
+
     fn ready(&mut self) -> Result<CloneEvent<'static>, CloneError> {
         if self.locator.is_empty() || self.donor.version().is_empty() {
             return broken("the donor did not say what it is");
@@ -296,8 +357,14 @@ impl Recipient {
 
     fn state(&mut self, state: State) -> Result<CloneEvent<'static>, CloneError> {
         if state.task == 0 {
-            match (self.phase, state.is_alive, state.is_begin) {
-                (Phase::Owed(stage) | Phase::In(stage), true, false) if stage == state.stage => {
+            let phase = match self.phase {
+                Phase::After(stage) if state.is_begin => Phase::Before(stage.next()),
+                phase => phase,
+            };
+            match (phase, state.is_alive, state.is_begin) {
+                (Phase::Owed(stage) | Phase::In(stage) | Phase::After(stage), true, false)
+                    if stage == state.stage =>
+                {
                     return Ok(CloneEvent::Nothing);
                 }
                 (Phase::Before(Stage::Done), false, true)
@@ -307,7 +374,7 @@ impl Recipient {
                     self.phase = if stage == Stage::Done { Phase::Done } else { Phase::In(stage) };
                     return Ok(CloneEvent::Stage(stage, totals));
                 }
-                (Phase::In(stage), false, false) if stage == state.stage => {
+                (Phase::In(stage) | Phase::After(stage), false, false) if stage == state.stage => {
                     self.stages.end(&state)?;
                     self.phase = Phase::Owed(stage);
                     let message = command::acknowledge(&self.locator, stage, state.mark);
@@ -342,10 +409,11 @@ fn block<'a>(head: DataHead, answer: &Answer<'a>) -> Result<Block<'a>, CloneErro
 fn when(phase: Phase) -> String {
     match phase {
         Phase::Setup => "before the data".to_owned(),
+        Phase::Again { .. } => "before the clone continues".to_owned(),
         Phase::Ready | Phase::Task => "at the begin of the data".to_owned(),
         Phase::Before(stage) => format!("before the {} stage", stage.name()),
         Phase::In(stage) => format!("in the {} stage", stage.name()),
-        Phase::Owed(stage) => format!("after the {} stage", stage.name()),
+        Phase::Owed(stage) | Phase::After(stage) => format!("after the {} stage", stage.name()),
         Phase::Done => "after the last stage".to_owned(),
         Phase::Complete | Phase::Leaving { .. } => "after the completion".to_owned(),
         Phase::Failed => "after an error".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::descriptor::{DataHead, FileHead, Stage, State, StateMark};
+use super::descriptor::{DataHead, FileHead, Place, Stage, State, StateMark};
 use super::error::{CloneError, broken, unsupported};
 use super::file::CloneFile;
 use super::order::Order;
@@ -69,6 +69,14 @@ impl Stages {
             _ => (state.mark.files, 0),
         };
         Totals { files, pages, bytes: state.bytes }
+    }
+
+    /// How far this stage has come, if a clone can continue from there.
+    pub(super) fn place(&self, stage: Stage) -> Option<Place> {
+        let (chunk, block) = self.order.last()?;
+        let chunks = self.announced.chunks;
+        let is_short = chunks <= Place::MAX_CHUNKS;
+        is_short.then_some(Place { stage, chunks, chunk, block })
     }
 
     /// Takes a file's description, and returns whether it is a new file.

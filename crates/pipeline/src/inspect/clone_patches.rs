@@ -219,3 +219,27 @@ impl ClonePatches {
         std::mem::take(&mut self.bad)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults of a file of patches.
+    fn faults(bytes: &[u8]) -> usize {
+        let mut patches = ClonePatches::of_first(&RelPath::new(README).unwrap()).unwrap();
+        patches.feed(bytes, [].iter());
+        patches.finish().len()
+    }
+
+    #[test]
+    fn patches_end_with_their_end() {
+        let redo = [&[REDO, 1][..], &[0; 11], &[3, 0, 0, 0], b"abc"].concat();
+        let whole = [&b"XBCLPT01"[..], &redo, &[END], &[0; 16]].concat();
+        assert_eq!(faults(&whole), 0);
+        for len in 0..whole.len() {
+            assert_eq!(faults(&whole[..len]), 1, "{len}");
+        }
+        assert!(faults(&[&whole[..], &[0]].concat()) > 0);
+        assert!(faults(&[&b"XBCLPT01"[..], &[9; 17]].concat()) > 0);
+    }
+}

@@ -152,12 +152,12 @@ pub enum NotWhole {
     Keys,
     /// The backup has no redo log, without which it cannot be prepared.
     #[error(
-        "the stream has no redo log (ib_logfile0 or xtrabackup_logfile), so the backup cannot be prepared: a file was left out after the backup was made"
+        "the stream has no redo log (ib_logfile0 or xtrabackup_logfile), or an empty one, so the backup cannot be prepared: a file was left out or emptied after the backup was made"
     )]
     Redo,
-    /// Files are missing that every backup of this kind has.
+    /// Files that every backup of this kind has are missing, or without usable content.
     #[error(
-        "the stream lacks {}, so the backup cannot be prepared, or not to its end: a file was left out after the backup was made",
+        "the stream lacks {}, or has no usable content for it, so the backup cannot be prepared, or not to its end: a file was left out or emptied after the backup was made",
         named(.files)
     )]
     Lacks {
@@ -208,8 +208,8 @@ impl EndWatch {
         }
     }
 
-    /// Notes that the file `path` is complete.
-    pub fn ended(&mut self, path: &[u8]) {
+    /// Notes that the file `path` is complete, with `size` bytes in the stream.
+    pub fn ended(&mut self, path: &[u8], size: u64) {
         let name = logical_name(path);
         let is = |known: &[&str]| known.iter().any(|known| known.as_bytes() == name);
         self.info.next(is(&INFO), false);
@@ -219,8 +219,8 @@ impl EndWatch {
         self.clone.info.next(is(&[CLONE_INFO]), false);
         self.keys |= is(&[KEYS]);
         self.dictionary |= is(&DICTIONARY);
-        self.redo |= is_redo_log(name);
-        self.required.ended(name);
+        self.redo |= is_redo_log(name) && size > 0;
+        self.required.ended(name, size, name == path);
         if let EndRule::LastFile(last) | EndRule::WithFile(last) = &self.rule {
             let matches = std::str::from_utf8(path).is_ok_and(|p| last.matcher.is_match(p));
             self.matched.next(matches, false);
@@ -235,7 +235,7 @@ impl EndWatch {
         self.info.there || self.tablespaces.there || self.clone.info.there
     }
 
-    /// Files that every backup of this kind has, and the stream lacks.
+    /// Files that every backup of this kind has, and the stream lacks, or has without usable content.
     pub(crate) fn lacking(&self, texts: Texts<'_>) -> Vec<String> {
         self.required.lacking(texts)
     }
@@ -348,7 +348,7 @@ mod tests {
 
     fn seen(rule: EndRule, names: &[&str], info: Option<&str>) -> Result<EndProof, NotWhole> {
         let mut watch = EndWatch::new(rule);
-        names.iter().for_each(|name| watch.ended(name.as_bytes()));
+        names.iter().for_each(|name| watch.ended(name.as_bytes(), 1 << 20));
         watch.verdict(Texts { info, ..Texts::default() })
     }
 
@@ -401,7 +401,7 @@ mod tests {
         for info in [
             "tool_name = xtrabackup\ntool_version = 2.4.8\n",
             "tool_name = mariadb-backup\ntool_version = 10.11.19-MariaDB\n",
-            "junk",
+            "tool_name = another\n",
         ] {
             assert!(
                 seen(EndRule::KnownProducer, &["xtrabackup_info"], Some(info)).is_ok(),
@@ -414,8 +414,8 @@ mod tests {
     fn a_backup_that_is_not_prepared_must_bring_its_redo_log() {
         let verdict = |kind: &str, names: &[&str]| {
             let mut watch = EndWatch::new(EndRule::KnownProducer);
-            names.iter().for_each(|name| watch.ended(name.as_bytes()));
-            let checkpoints = format!("backup_type = {kind}\nlast_lsn = 9\n");
+            names.iter().for_each(|name| watch.ended(name.as_bytes(), 1 << 20));
+            let checkpoints = format!("backup_type = {kind}\nfrom_lsn = 0\nto_lsn = 9\n");
             watch.verdict(Texts { checkpoints: Some(&checkpoints), ..Texts::default() })
         };
         for log in ["ib_logfile0", "ib_logfile0.qp", "xtrabackup_logfile.zst.xbcrypt"] {
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_backup_is_told_from_a_whole_one() {
-        let verdict = |names: &[&str]| seen(EndRule::KnownProducerOrPart, names, Some(""));
+        let verdict = |names: &[&str]| seen(EndRule::KnownProducerOrPart, names, None);
         assert_eq!(verdict(&["sst_info"]), Ok(EndProof::Missing(NotWhole::UnknownEnd)));
         let whole = verdict(&["ibdata1", "xtrabackup_info"]);
         assert_eq!(whole, Ok(EndProof::LastFile("xtrabackup_info".into())));

@@ -1,5 +1,5 @@
-//! Files that every backup of its kind has, whatever its tables: without one of them it cannot be
-//! prepared, or lacks changes.
+//! Files that every backup of its kind has, whatever its tables: without one of them, or with one that
+//! is empty or says nothing, it cannot be prepared, or lacks changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +10,9 @@ use super::producer_files::{
 
 /// Control file of Aria, and the beginning of the names of its log.
 const ARIA: [&str; 2] = ["aria_log_control", "aria_log."];
+/// Shortest log of Aria that has a page of records behind its head, in bytes. With a shorter one, mariadb-backup
+/// 10.11 prepares without end.
+const ARIA_LOG: u64 = 2 * 8192;
 /// First version of MariaDB whose system tables are Aria's.
 const ARIA_SINCE: (u32, u32) = (10, 4);
 /// Undo tablespaces that MySQL has from 8.0 on; they cannot be dropped.
@@ -24,15 +27,21 @@ const HALVES: [&str; 2] = [".delta", ".meta"];
 pub(super) struct Required {
     /// Files outside any schema, without suffixes of compression and encryption.
     top: BTreeSet<Vec<u8>>,
+    /// Those of them that are too short to be of use.
+    short: BTreeSet<Vec<u8>>,
     /// Tablespaces of which one half was seen: the suffix of the other one.
     halves: BTreeMap<Vec<u8>, &'static str>,
 }
 
 impl Required {
-    /// Notes that the file `name` is complete.
-    pub(super) fn ended(&mut self, name: &[u8]) {
+    /// Notes that the file `name` is complete, with `size` bytes in the stream. `is_bare`: its name has no
+    /// suffix of compression or encryption.
+    pub(super) fn ended(&mut self, name: &[u8], size: u64, is_bare: bool) {
         if !name.contains(&b'/') {
             self.top.insert(name.to_vec());
+            if size < if is_bare { least(name) } else { 0 } {
+                self.short.insert(name.to_vec());
+            }
         }
         for (suffix, other) in [(HALVES[0], HALVES[1]), (HALVES[1], HALVES[0])] {
             let Some(stem) = name.strip_suffix(suffix.as_bytes()) else { continue };
@@ -44,18 +53,22 @@ impl Required {
         }
     }
 
-    /// The names of the files that the stream lacks, without suffixes of compression and encryption.
-    /// Nothing is required of a stream that does not state the kind of the backup, and no file that
-    /// depends on a text which cannot be read.
+    /// The names of the files that the stream lacks, or of which it has no usable content, without
+    /// suffixes of compression and encryption. No file is missed in a stream that does not state the kind
+    /// of the backup, and none that depends on a text which cannot be read.
     pub(super) fn lacking(&self, texts: Texts<'_>) -> Vec<String> {
         let kind = texts.checkpoints.and_then(|text| field(text, "backup_type"));
+        let mut lacking = self.useless(texts);
+        lacking.retain(|name| kind.is_some() || !INFO.contains(&name.as_str()));
         let is_incremental = match kind {
             Some("full-backuped" | "log-applied" | "full-prepared") => false,
             Some("incremental") => true,
-            _ => return self.positions(texts.info),
+            _ => {
+                lacking.extend(self.positions(texts.info));
+                return lacking;
+            }
         };
-        let mut lacking: Vec<_> =
-            self.files(texts).into_iter().filter(|name| !self.has(name)).collect();
+        lacking.extend(self.files(texts).into_iter().filter(|name| !self.has(name)));
         for tablespace in self.tablespaces(texts) {
             match is_incremental {
                 // The other half is among the halves.
@@ -73,6 +86,26 @@ impl Required {
             lacking.extend(self.halves.iter().map(half));
         }
         lacking
+    }
+
+    /// Files that are there, but too short, or without the words that every producer writes into them.
+    fn useless(&self, texts: Texts<'_>) -> Vec<String> {
+        let number = |text: &str, key: &str| {
+            field(text, key).is_some_and(|value| value.parse::<u64>().is_ok())
+        };
+        let is_kind = |text: &str| field(text, "backup_type").is_some() && number(text, "to_lsn");
+        let said = [
+            (self.of_version(CHECKPOINTS), texts.checkpoints.is_none_or(is_kind)),
+            (
+                self.of_version(INFO),
+                texts.info.is_none_or(|text| field(text, "tool_name").is_some()),
+            ),
+            (SETTINGS, texts.settings.is_none_or(|text| text.contains("[mysqld]"))),
+        ];
+        let silent =
+            said.into_iter().filter(|(_, is_said)| !is_said).map(|(name, _)| name.as_bytes());
+        let useless: BTreeSet<_> = self.short.iter().map(Vec::as_slice).chain(silent).collect();
+        useless.into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
     fn has(&self, name: &str) -> bool {
@@ -122,6 +155,16 @@ impl Required {
     }
 }
 
+/// The shortest length that a file outside the schemas can have, in bytes. Tablespaces are left to the
+/// check of their pages: recovery may create them.
+fn least(name: &[u8]) -> u64 {
+    let texts = [INFO[0], INFO[1], CHECKPOINTS[0], CHECKPOINTS[1], SETTINGS, ARIA[0]];
+    match name.starts_with(ARIA[1].as_bytes()) {
+        true => ARIA_LOG,
+        false => u64::from(texts.iter().any(|text| text.as_bytes() == name)),
+    }
+}
+
 /// The files of the system tablespace by the server's settings, `NAME:SIZE...;NAME:SIZE...`. They are
 /// in a backup without their directories.
 fn system_tablespace(settings: &str) -> Vec<String> {
@@ -141,12 +184,17 @@ mod tests {
 
     const MARIADB: &str = "tool_name = mariadb-backup\ntool_version = 10.11.19-MariaDB\n";
     const MYSQL: &str = "tool_name = xtrabackup\ntool_version = 8.4.0-7\n";
-    const TWO_FILES: &str = "innodb_data_file_path=ibdata1:12M;../x/ibd2:10M:autoextend;dev:1Graw\ninnodb_undo_tablespaces=2\n";
+    const TWO_FILES: &str = "[mysqld]\ninnodb_data_file_path=ibdata1:12M;../x/ibd2:10M:autoextend;dev:1Graw\ninnodb_undo_tablespaces=2\n";
 
     fn lacking(names: &str, texts: Texts<'_>) -> String {
         let mut required = Required::default();
-        names.split(' ').for_each(|name| required.ended(name.as_bytes()));
+        names.split(' ').for_each(|name| required.ended(name.as_bytes(), ARIA_LOG, true));
         required.lacking(texts).join(" ")
+    }
+
+    /// Checkpoints of a backup of this kind.
+    fn kind(kind: &str) -> String {
+        format!("backup_type = {kind}\nfrom_lsn = 3\nto_lsn = 5\n")
     }
 
     fn texts<'t>(kind: &'t str, info: &'t str, settings: &'t str) -> Texts<'t> {
@@ -166,32 +214,35 @@ mod tests {
     #[test]
     fn a_full_backup_has_what_its_server_and_its_settings_name() {
         let names = "backup-my.cnf xtrabackup_info aria_log_control aria_log.00000001 ibdata1 ibd2 undo001 undo002";
-        for kind in ["full-backuped", "full-prepared", "log-applied"] {
-            each_counts(names, texts(&format!("backup_type = {kind}"), MARIADB, TWO_FILES));
+        for of in ["full-backuped", "full-prepared", "log-applied"] {
+            each_counts(names, texts(&kind(of), MARIADB, TWO_FILES));
         }
-        let full = "backup_type = full-backuped\nto_lsn = 5";
+        let full = &*kind("full-backuped");
         let old = "tool_name = mariabackup\ntool_version = 10.3.39-MariaDB\n";
         each_counts("backup-my.cnf xtrabackup_info ibdata1", texts(full, old, "[mysqld]\n"));
         let newer = "backup-my.cnf mariadb_backup_checkpoints ibdata1";
-        assert_eq!(lacking(newer, texts(full, old, "")), "mariadb_backup_info");
+        assert_eq!(lacking(newer, texts(full, old, "[mysqld]")), "mariadb_backup_info");
         // With another number, it is the same log.
         let later = "backup-my.cnf xtrabackup_info aria_log_control aria_log.00000007 ibdata1";
-        assert_eq!(lacking(later, texts(full, MARIADB, "")), "");
+        assert_eq!(lacking(later, texts(full, MARIADB, "[mysqld]")), "");
         // An unused setting of MySQL does not count.
         let mysql = "backup-my.cnf xtrabackup_info ibdata1 mysql.ibd undo_001 undo_002";
-        each_counts(mysql, texts(full, MYSQL, "innodb_undo_tablespaces = 7"));
-        each_counts("backup-my.cnf xtrabackup_info ibdata1", texts(full, "tool_name = x", ""));
+        each_counts(mysql, texts(full, MYSQL, "[mysqld]\ninnodb_undo_tablespaces = 7"));
+        each_counts(
+            "backup-my.cnf xtrabackup_info ibdata1",
+            texts(full, "tool_name = x", "[mysqld]"),
+        );
     }
 
     #[test]
     fn an_increment_has_both_halves_of_every_tablespace() {
         let names = "backup-my.cnf xtrabackup_info aria_log_control aria_log.00000001 ibdata1.delta ibdata1.meta ibd2.meta ibd2.delta undo001.delta undo001.meta undo002.delta undo002.meta d/t.ibd.delta d/t.ibd.meta";
-        let kind = "backup_type = incremental";
+        let kind = &*kind("incremental");
         each_counts(names, texts(kind, MARIADB, TWO_FILES));
         let few = names.replace("undo001.delta undo001.meta ", "");
         assert_eq!(lacking(&few, texts(kind, MARIADB, TWO_FILES)), "undo001.delta undo001.meta");
         let mysql = "backup-my.cnf xtrabackup_info ibdata1.delta ibdata1.meta mysql.ibd.delta mysql.ibd.meta undo_001.delta undo_001.meta undo_002.delta undo_002.meta d/n.ibd.new.meta d/n.ibd.new.delta";
-        each_counts(mysql, texts(kind, MYSQL, ""));
+        each_counts(mysql, texts(kind, MYSQL, "[mysqld]"));
     }
 
     #[test]
@@ -206,9 +257,50 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_usable_content_counts_as_missing() {
+        let names = "backup-my.cnf xtrabackup_info aria_log_control aria_log.00000001 aria_log.00000002 ibdata1";
+        let kind = kind("full-backuped");
+        let whole = texts(&kind, MARIADB, "[mysqld]");
+        assert_eq!(lacking(names, whole), "");
+        for (short, size) in [
+            ("backup-my.cnf", 0),
+            ("xtrabackup_info", 0),
+            ("aria_log_control", 0),
+            ("aria_log.00000001", ARIA_LOG - 1),
+            ("aria_log.00000002", 0),
+        ] {
+            let lacking = |is_bare| {
+                let mut required = Required::default();
+                for name in names.split(' ') {
+                    let size = if name == short { size } else { ARIA_LOG };
+                    required.ended(name.as_bytes(), size, is_bare);
+                }
+                required.lacking(whole).join(" ")
+            };
+            // The length of compressed bytes says nothing.
+            assert_eq!((lacking(true), lacking(false)), (short.to_owned(), String::new()));
+        }
+        let mut empty = Required::default();
+        empty.ended(b"xtrabackup_checkpoints", 0, true);
+        assert_eq!(empty.lacking(Texts::default()), ["xtrabackup_checkpoints"]);
+        for (name, texts) in [
+            ("xtrabackup_checkpoints", texts("", MARIADB, "[mysqld]")),
+            (
+                "xtrabackup_checkpoints",
+                texts("backup_type = full-backuped\nto_ls", MARIADB, "[mysqld]"),
+            ),
+            ("xtrabackup_info", texts(&kind, "uuid = 1", "[mysqld]")),
+            ("backup-my.cnf", texts(&kind, MARIADB, "\0\0\0")),
+        ] {
+            assert_eq!(lacking(names, texts), name);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_read_requires_nothing() {
         assert_eq!(lacking("a", Texts::default()), "");
-        let full = Texts { checkpoints: Some("backup_type = full-backuped"), ..Texts::default() };
+        let kind = kind("full-backuped");
+        let full = Texts { checkpoints: Some(&kind), ..Texts::default() };
         assert_eq!(lacking("a", full), "backup-my.cnf xtrabackup_info");
         assert_eq!(lacking("backup-my.cnf xtrabackup_info", full), "");
         assert_eq!(lacking("backup-my.cnf xtrabackup_info mysql.ibd undo_001", full), "undo_002");

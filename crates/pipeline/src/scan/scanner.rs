@@ -301,7 +301,7 @@ impl Scanner {
                     notes.entries.push(Entry::File { file: id.0, path: head.path.clone() });
                 }
                 notes.entries.push(Entry::End { file: id.0, size });
-                self.watch.ended(head.path.as_bytes());
+                self.watch.ended(head.path.as_bytes(), size);
             }
             Change::Renamed { id, .. } => {
                 if let ChunkKind::Rename { to } = &head.kind {

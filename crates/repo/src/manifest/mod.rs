@@ -177,13 +177,12 @@ pub struct Sealed {
     pub key_slots: Vec<String>,
 }
 
-/// A manifest as it was read, with the data that authenticates it.
+/// A manifest as it was read, with its bytes: they authenticate it.
 #[derive(Debug, Clone)]
 pub struct StoredManifest {
     /// The content.
     pub manifest: Manifest,
     bytes: Vec<u8>,
-    mac: Option<[u8; 32]>,
     digest: [u8; 32],
     text_digest: [u8; 32],
 }
@@ -213,13 +212,19 @@ impl StoredManifest {
         hex(&self.text_digest)
     }
 
+    /// Returns the manifest's bytes, as the store has them.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Checks that a holder of the data key wrote the manifest.
     ///
     /// # Errors
     /// [`ManifestError::NotAuthentic`] if not.
     pub fn authenticate(&self, key: &MacKey) -> Result<(), ManifestError> {
-        match &self.mac {
-            Some(mac) if key.verify(&self.bytes, mac) => Ok(()),
+        match SignedText::read(&self.bytes)?.signature() {
+            Some((signed, mac)) if key.verify(signed, &mac) => Ok(()),
             _ => Err(ManifestError::NotAuthentic),
         }
     }
@@ -342,11 +347,10 @@ impl Manifest {
             return Err(ManifestError::TooLong { len: bytes.len() });
         }
         let attested = SignedText::read(bytes)?;
-        let (signed, mac) = attested.signature().map(|(bytes, mac)| (bytes.to_vec(), mac)).unzip();
         let manifest = Self::parse(attested.text)?;
         let digest = Sha256::digest(bytes).into();
         let text_digest = Sha256::digest(attested.text).into();
-        Ok(StoredManifest { manifest, bytes: signed.unwrap_or_default(), mac, digest, text_digest })
+        Ok(StoredManifest { manifest, bytes: bytes.to_vec(), digest, text_digest })
     }
 
     fn parse(text: &[u8]) -> Result<Self, ManifestError> {

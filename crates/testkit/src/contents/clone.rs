@@ -91,7 +91,7 @@ impl MadeClone {
             "protocol": 0x103, "files": files,
             "redo": [{"index": 0, "size": REDO}, {"index": 1, "size": REDO}],
             "patches": this.patches.len(), "empty_tables": ["shop.gone (MyISAM)"],
-            "gtids_from": "", "gtids_to": "",
+            "gtids_from": "", "gtids_to": "", "has_binlog": true,
         });
         this.settle();
         this

@@ -8,6 +8,13 @@ use std::io::Write;
 /// First bytes of every chunk.
 pub const MAGIC: &[u8; 8] = b"XBSTCK01";
 
+/// What the clone of [`StreamWriter::clone_of_mysql`] says about itself.
+pub const CLONE_INFO: &str = r#"{"format": 1, "version": "9.7.4-2", "page_size": 16384, "protocol": 259, "patches": 0,
+"gtids_from": "11111111-2222-3333-4444-555555555555:1-5", "gtids_to": "11111111-2222-3333-4444-555555555555:1-7",
+"settings": {}, "plugins": [], "empty_tables": ["shop.old (MyISAM)"],
+"files": [{"index": 0, "path": "ibdata1", "name": "ibdata1", "size": 16384, "space": 0, "space_flags": 0,
+"page_size": 16384, "is_encrypted": false, "has_compressed_pages": false}], "redo": []}"#;
+
 /// Writer of chunks. It checks nothing, so it can write invalid ones.
 #[derive(Debug)]
 pub struct StreamWriter<W: Write> {
@@ -121,7 +128,7 @@ impl<W: Write> StreamWriter<W> {
         for name in system {
             self.file(name, b"pages", 1 << 20);
         }
-        self.file("backup-my.cnf", b"innodb_data_file_path=system:12M\n", 1 << 20);
+        self.file("backup-my.cnf", b"[mysqld]\ninnodb_data_file_path=system:12M\n", 1 << 20);
         let positions =
             format!("backup_type = {kind}\nfrom_lsn = {from}\nto_lsn = {to}\nlast_lsn = {to}\n");
         self.file("ib_logfile0", b"redo", 1 << 20).file(
@@ -134,15 +141,10 @@ impl<W: Write> StreamWriter<W> {
     /// Writes a small clone of a MySQL 9.7 server in its stored form, whose table `shop.old` comes back empty.
     pub fn clone_of_mysql(&mut self) -> &mut Self {
         let patches = [&b"XBCLPT01\x03"[..], &[0; 16]].concat();
-        let info = r#"{"format": 1, "version": "9.7.4-2", "page_size": 16384, "protocol": 259, "patches": 0,
-"gtids_from": "11111111-2222-3333-4444-555555555555:1-5", "gtids_to": "11111111-2222-3333-4444-555555555555:1-7",
-"settings": {}, "plugins": [], "empty_tables": ["shop.old (MyISAM)"],
-"files": [{"index": 0, "path": "ibdata1", "name": "ibdata1", "size": 16384, "space": 0, "space_flags": 0,
-"page_size": 16384, "is_encrypted": false, "has_compressed_pages": false}], "redo": []}"#;
         self.file("xb_clone.README", b"See docs/spec/clone.md.\n", 1 << 20)
             .file("ibdata1", &[0; 16384], 1 << 20)
             .file("xb_clone.patches", &patches, 1 << 20)
-            .file("xb_clone.json", info.as_bytes(), 100)
+            .file("xb_clone.json", CLONE_INFO.as_bytes(), 100)
     }
 
     /// Writes bytes unchanged.

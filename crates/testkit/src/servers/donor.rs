@@ -63,7 +63,11 @@ impl Content {
     fn bytes(&self) -> Vec<u8> {
         let filled = |len: usize| {
             let mut bytes = vec![DATA];
-            bytes.extend((0..len).map(|at| u8::try_from(at / 512 % 251).unwrap_or(0)));
+            let mut blocks = (0..251_u8).cycle();
+            while bytes.len() <= len {
+                let end = (bytes.len() + 512).min(len + 1);
+                bytes.resize(end, blocks.next().unwrap_or_default());
+            }
             bytes
         };
         match self {
@@ -199,6 +203,7 @@ fn answer(sql: &str) -> Rows {
     let row = |texts: &[&str]| vec![texts.iter().map(|text| (*text).to_owned()).collect()];
     match sql {
         _ if sql.contains("gtid_executed") => row(&["11111111-2222-3333-4444-555555555555:1-7"]),
+        _ if sql.contains("log_bin") => row(&["1"]),
         _ if sql.contains("innodb_redo_log_encrypt") => row(&["0"]),
         _ if sql.contains("CURRENT_USER") => row(&["backup@%", "67108864", "1"]),
         _ if sql.contains("SHOW GRANTS") => {

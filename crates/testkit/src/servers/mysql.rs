@@ -13,6 +13,7 @@ use crate::process::daemon::{Daemon, Scratch};
 const LIMIT: Duration = Duration::from_secs(120);
 const SERVER: &str = "/usr/sbin/mysqld";
 const CLIENT: &str = "/usr/bin/mysql";
+const LOG_READER: &str = "/usr/bin/mysqlbinlog";
 
 /// Whether this system has MySQL, and not MariaDB under its name.
 #[must_use]
@@ -104,6 +105,39 @@ impl MySql {
             .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"])
             .arg(format!("--socket={}", self.socket.display()))
             .arg(format!("--execute={statements}"))
+    }
+
+    /// Kills the server as a crash does. Its data stays.
+    pub fn kill(&self) {
+        self.daemon.kill();
+    }
+
+    /// All transactions that it has committed.
+    ///
+    /// # Panics
+    /// If it does not say.
+    #[must_use]
+    pub fn gtids(&self) -> String {
+        self.sql("SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')").trim().to_owned()
+    }
+
+    /// Applies the transactions that it lacks of another server, from the binary logs in that one's data directory.
+    ///
+    /// # Panics
+    /// If one of them fails.
+    pub fn catch_up(&self, donor: &Self, data: &Path) {
+        let logs = donor.sql("SHOW BINARY LOGS");
+        let logs =
+            logs.lines().filter_map(|line| line.split('\t').next()).map(|name| data.join(name));
+        let sql = Cmd::new(LOG_READER)
+            .args(["--no-defaults".to_owned(), format!("--exclude-gtids={}", self.gtids())])
+            .args(logs)
+            .run()
+            .expect(0);
+        let client = Cmd::new(CLIENT)
+            .args(["--no-defaults", "--user=root"])
+            .arg(format!("--socket={}", self.socket.display()));
+        let _ = client.stdin_bytes(sql.stdout).run().expect(0);
     }
 
     /// Shuts the server down cleanly and returns the folder with its data directory, `data`.

@@ -1,14 +1,19 @@
 //! The requests of multipart uploads: start, send parts, complete, list, abort.
 
+use bytes::Bytes;
+use http::Method;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{PutMultipartOptions, PutPayload};
 
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::unfinished::Unfinished;
 use crate::operation::Operation;
+use crate::request::answer::{ANSWER, Answer};
 use crate::request::bounds::timely;
+use crate::request::encode::percent;
 use crate::request::raw_request::Direct;
+use crate::request::transport::curl;
 use crate::store::{Multiparts, Store, path_of};
 
 impl Store {
@@ -41,10 +46,35 @@ impl Store {
     ) -> Result<PartId, StoreError> {
         let sent = self
             .retrying(Operation::PutPart, key, || {
-                store.0.put_part(path, id, index, payload.clone())
+                let payload = payload.clone();
+                async move {
+                    let sent = store.0.put_part(path, id, index, payload).await;
+                    match sent {
+                        Err(_) if is_cut_off() => match self.unknown_upload(key, id).await {
+                            Some(unknown) => Err(unknown),
+                            None => sent,
+                        },
+                        _ => sent,
+                    }
+                }
             })
             .await;
         sent.map_err(forgotten)
+    }
+
+    /// Asks for the parts of an upload. Returns the store's answer if it says that it does not know
+    /// the upload; any other answer says nothing.
+    async fn unknown_upload(&self, key: &str, id: &str) -> Option<object_store::Error> {
+        let path: Vec<String> = key.split('/').map(percent).collect();
+        let what = format!("/{}?max-parts=1&uploadId={}", path.join("/"), percent(id));
+        let asked = self.nature.direct.call(Method::GET, &what, Bytes::new());
+        // The notes are about the part.
+        let answer = ANSWER.scope(Answer::default(), timely(asked)).await;
+        let is_unknown = |error: &object_store::Error| {
+            matches!(error, object_store::Error::NotFound { .. })
+                && root_message(error).contains("NoSuchUpload")
+        };
+        answer.err().filter(is_unknown)
     }
 
     pub(crate) async fn complete(
@@ -78,7 +108,7 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn unfinished_uploads(&self, prefix: &str) -> Result<Vec<Unfinished>, StoreError> {
-        let mut found = self
+        let listed = self
             .retrying(Operation::ListUploads, prefix, || {
                 timely(async {
                     let (mut found, mut after) = (Vec::new(), None);
@@ -92,7 +122,12 @@ impl Store {
                     }
                 })
             })
-            .await?;
+            .await;
+        let mut found = match listed {
+            // `rclone serve s3` says so where there is none.
+            Err(error) if is_unknown_upload(&error) => Vec::new(),
+            listed => listed?,
+        };
         found.sort_unstable();
         found.dedup();
         Ok(found)
@@ -128,6 +163,19 @@ impl Store {
             other => other,
         }
     }
+}
+
+/// Whether the connection of this try ended while it was in use. Some stores answer so to a part of an
+/// upload that they do not know, instead of reading it.
+fn is_cut_off() -> bool {
+    let ended = [curl::NOTHING, curl::SEND, curl::RECEIVE];
+    let broken = ANSWER.try_with(|answer| answer.broken.get());
+    broken.ok().flatten().is_some_and(|code| ended.contains(&code))
+}
+
+/// Whether the store says that it knows no such upload.
+fn is_unknown_upload(error: &StoreError) -> bool {
+    error.kind == StoreErrorKind::NotFound && error.to_string().contains("NoSuchUpload")
 }
 
 /// Hint of an error that [`forgotten`] has explained.

@@ -81,7 +81,7 @@ impl Context {
         let resources = resources(run, asked.chunk_size, compress);
         let trial = &Trial { state: state_dir(None), ..asked.trial.clone() };
         let output = ProgramOutput::new(&self.log);
-        let lock = asked.lock.clone();
+        let lock = asked.lock;
         let work = |session: Session| async move {
             can_lock(&session.root, lock.as_ref(), &session.cancel).await?;
             let last =

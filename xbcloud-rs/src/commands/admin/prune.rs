@@ -42,7 +42,7 @@ impl Context {
             let session = Session { root, resources, observer, cancel };
             let Session { root, cancel, .. } = &session;
             let listed = cancel.or(xb_repo::list::list_by_key(root)).await?;
-            let sound = listed.sound.clone();
+            let backups = kept_backups(&listed);
             let known = Known::read_before(&listed.catalogue, listed.sound);
             let mut candidates = Candidate::all(&listed.lines);
             for candidate in &mut candidates {
@@ -69,8 +69,11 @@ impl Context {
             };
             let goes = |name: &str| plan.iter().any(|of| of.name == name && of.goes());
             let logs = match &gone {
-                None => plan_log_prune(&session, &kept_backups(&sound, goes)).await?,
-                Some(gone) => prune_logs(&session, kept_backups(&sound, |_| false), gone).await?,
+                None => {
+                    let kept: Vec<_> = backups.into_iter().filter(|of| !goes(&of.name)).collect();
+                    plan_log_prune(&session, &kept, keep.binlog_within).await?
+                }
+                Some(gone) => prune_logs(&session, backups, gone, keep.binlog_within).await?,
             };
             Ok(Pruned { plan, left, gone, logs })
         };

@@ -1,10 +1,10 @@
 //! `binlog receive`: archives a server's binary log until a signal ends it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xb_backup::{CancelToken, ReceiveRequest, Session, source_access};
+use xb_backup::{ArchiveSettings, CancelToken, ReceiveRequest, Session, source_access};
 use xb_cli::{Failure, OrFail as _, Secret, Service, check_writable, host_name};
 use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
@@ -38,26 +38,20 @@ impl Context {
         }
         let place = args.place.as_deref().filter(|place| !place.is_empty());
         let repository = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
-        let server = args.server.clone().or_else(host_name).ok_or_else(|| {
-            Failure::usage("this host has no name").hint("name the server with --server")
-        })?;
+        let server = server_name(args.server.as_deref())?;
         let source = &args.source;
         let access = source_access(source.source.as_deref(), args.login.login_file.as_deref());
-        let mut request = ReceiveRequest {
-            server: server.clone(),
+        let request = ReceiveRequest {
             access: access.map_err(report::failure)?,
-            key_slots: args.keys.key_slots(&args.recipients, &self.log)?,
-            compress: codec(&args.compress)?,
-            rpo: args.rpo,
-            state: None,
-            accept_no_crc: args.accept_no_crc,
+            archive: ArchiveSettings {
+                server: server.clone(),
+                key_slots: args.keys.key_slots(&args.recipients, &self.log)?,
+                compress: codec(&args.compress)?,
+                rpo: args.rpo,
+                state: made_state_dir(args.state_dir.as_deref())?,
+                accept_no_crc: args.accept_no_crc,
+            },
         };
-        if let Some(dir) = state_dir(args.state_dir.as_deref()) {
-            std::fs::create_dir_all(&dir)
-                .stage("settings")
-                .hint(&format!("set --state-dir to another directory than {}", dir.display()))?;
-            request.state = Some(dir);
-        }
         let root = root_place(args.place.as_deref(), &args.common)?;
         let watched = Watched::new(
             &self.log,
@@ -83,6 +77,24 @@ impl Context {
         watched.end();
         outcome.map(drop)
     }
+}
+
+/// The name of a server, by default that of this host.
+pub(super) fn server_name(named: Option<&str>) -> Result<String, Failure> {
+    named.map(str::to_owned).or_else(host_name).ok_or_else(|| {
+        Failure::usage("this host has no name").hint("name the server with --server")
+    })
+}
+
+/// The directory in which a receiver records its last segment, which is made if it is not there.
+pub(super) fn made_state_dir(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let dir = state_dir(named);
+    if let Some(dir) = &dir {
+        std::fs::create_dir_all(dir)
+            .stage("settings")
+            .hint(&format!("set --state-dir to another directory than {}", dir.display()))?;
+    }
+    Ok(dir)
 }
 
 /// Once a second: metrics, status, signs of life and heartbeats.
@@ -119,7 +131,7 @@ fn check_metrics(path: &Path) -> Result<(), Failure> {
 }
 
 /// A segment is small, so `auto` has nothing to learn from.
-fn codec(text: &str) -> Result<Algorithm, Failure> {
+pub(super) fn codec(text: &str) -> Result<Algorithm, Failure> {
     let codec: Compression = text
         .parse()
         .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?;

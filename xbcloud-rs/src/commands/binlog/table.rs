@@ -114,8 +114,12 @@ fn windows(out: &mut String, windows: &[Window]) {
                 let end = until.map_or_else(|| window.to.clone().unwrap_or_default(), time);
                 format!("{:23}  {end}", time(window.from))
             }
-            (Some(_), _) if !window.archived => {
-                format!("{:23}  only itself: its log is not archived", time(window.from))
+            (Some(problem), _) if !window.archived => {
+                let why = match problem.starts_with("its log") {
+                    true => printable(problem),
+                    false => "its log is not archived".to_owned(),
+                };
+                format!("{:23}  only itself: {why}", time(window.from))
             }
             (Some(problem), Some(_)) => format!("{:23}  {}", time(window.from), printable(problem)),
             (Some(problem), None) => format!("not to the end: {}", printable(problem)),

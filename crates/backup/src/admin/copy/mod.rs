@@ -11,14 +11,14 @@ mod source;
 mod transfer;
 
 use bytes::Bytes;
-use xb_repo::chain::chain;
+use xb_repo::chain::{Link, chain_of};
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_base};
 use xb_repo::claim::mark::{settled, take_back};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::lineage::find_base;
-use xb_repo::manifest::{Layout, Manifest};
+use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, KEYS, SUMS, of_classic};
 use xb_repo::records;
 use xb_repo::resolve::manifests;
@@ -50,20 +50,22 @@ pub async fn copy(
     mut request: CopyRequest,
 ) -> Result<CopyReport, BackupError> {
     let Session { root: from, resources, cancel, .. } = session;
-    let source = cancel.or(Source::open(from, &request, resources.memory)).await?;
+    let stored = cancel.or(Source::read(from, &request.name)).await?;
+    let source = cancel.or(Source::open(from, &request, stored.clone(), resources.memory)).await?;
     if request.lock.is_some() {
         cancel.or(to.store().can_lock()).await?;
     }
     let names = (request.name.clone(), request.to.clone());
-    let bases = cancel.or(missing_bases(from, to, &request, &source.manifest)).await?;
-    for base in &bases {
-        (request.name, request.to) = (base.clone(), base.clone());
-        let source = cancel.or(Source::open(from, &request, resources.memory)).await?;
+    let mut bases = Vec::new();
+    for Link { name, stored } in cancel.or(missing_bases(from, to, &request, stored)).await? {
+        bases.push(name.to_string());
+        (request.name, request.to) = (name.clone(), name);
+        let source = cancel.or(Source::open(from, &request, stored, resources.memory)).await?;
         copy_one(session, to, &request, source).await?;
     }
     (request.name, request.to) = names;
     let mut report = copy_one(session, to, &request, source).await?;
-    report.bases = bases.iter().map(ToString::to_string).collect();
+    report.bases = bases;
     if let Some(lock) = &request.lock {
         let locking = crate::admin::object_lock::lock(to, &request.to, lock, resources.parallel);
         let locked = cancel.or(locking).await?;
@@ -123,12 +125,12 @@ async fn missing_bases(
     from: &Root,
     to: &Root,
     request: &CopyRequest,
-    manifest: &Manifest,
-) -> Result<Vec<BackupName>, BackupError> {
-    if request.options.alone || !manifest.is_incremental() {
+    stored: StoredManifest,
+) -> Result<Vec<Link>, BackupError> {
+    if request.options.alone || !stored.manifest.is_incremental() {
         return Ok(Vec::new());
     }
-    let links = match chain(from, &request.name).await {
+    let links = match chain_of(from, &request.name, stored).await {
         Ok(links) => links,
         // The destination may have what is missing here.
         Err(RepoError::Chain { .. }) => return Ok(Vec::new()),
@@ -139,7 +141,7 @@ async fn missing_bases(
     for link in links.into_iter().filter(|link| link.name != request.name) {
         // Another backup of that name is refused with the one that needs it.
         if to.stored_manifest(&link.name).await?.is_none() {
-            missing.push(link.name);
+            missing.push(link);
         }
     }
     Ok(missing)

@@ -10,7 +10,7 @@ use xb_repo::verification::Level;
 
 use crate::admin::copy::request::CopyRequest;
 use crate::error::BackupError;
-use crate::read::unlock::{once_more, unlock};
+use crate::read::unlock::unlock;
 
 /// The backup to copy.
 pub(super) struct Source {
@@ -27,21 +27,31 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Reads the manifest of a backup to copy.
+    pub(super) async fn read(
+        from: &Root,
+        name: &BackupName,
+    ) -> Result<StoredManifest, BackupError> {
+        if let Some(stored) = from.stored_manifest(name).await? {
+            return Ok(stored);
+        }
+        let state = match xb_repo::list::state_without_manifest(from, name).await? {
+            "" if !from.list_below(name.as_str()).await?.is_empty() => {
+                ": it is a stock backup without a manifest, so its completeness cannot be verified"
+            }
+            state => state,
+        };
+        Err(RepoError::NotThere { name: name.to_string(), state }.into())
+    }
+
+    /// Opens the backup with this manifest, if it may be copied.
     pub(super) async fn open(
         from: &Root,
         request: &CopyRequest,
+        stored: StoredManifest,
         memory: u64,
     ) -> Result<Self, BackupError> {
         let name = &request.name;
-        let Some(stored) = from.stored_manifest(name).await? else {
-            let state = match xb_repo::list::state_without_manifest(from, name).await? {
-                "" if !from.list_below(name.as_str()).await?.is_empty() => {
-                    ": it is a stock backup without a manifest, so its completeness cannot be verified"
-                }
-                state => state,
-            };
-            return Err(RepoError::NotThere { name: name.to_string(), state }.into());
-        };
         let (manifest, original) = (stored.manifest.clone(), stored.digest());
         let Some(run) = manifest.run_id() else {
             return Err(BackupError::Bug("a checked manifest has no run"));
@@ -63,7 +73,7 @@ impl Source {
         }
         let same_name = *name == request.to;
         if same_name {
-            let (bytes, digest) = raw(from, name, &stored).await?;
+            let (bytes, digest) = (Bytes::copy_from_slice(stored.bytes()), original.clone());
             let copied = manifest.clone();
             return Ok(Self { manifest, original, run, copied, bytes, digest, same_name });
         }
@@ -84,26 +94,6 @@ impl Source {
         let bytes = encoded.into();
         Ok(Self { manifest, original, run, copied, bytes, digest, same_name })
     }
-}
-
-/// The exact bytes of a manifest. An answer that was altered in transit is asked for once more.
-async fn raw(
-    from: &Root,
-    name: &BackupName,
-    stored: &StoredManifest,
-) -> Result<(Bytes, String), BackupError> {
-    let key = from.manifest_key(name);
-    let read = async || {
-        let bytes = from.store().get(&key).await?;
-        match Manifest::decode(&bytes) {
-            Ok(again) if again.digest() == stored.digest() => Ok((bytes, again.digest())),
-            _ => Err(BackupError::Damaged {
-                name: name.to_string(),
-                what: "its manifest was replaced while it was being read".to_owned(),
-            }),
-        }
-    };
-    once_more(read).await
 }
 
 /// Explains why a proof made without a key does not count: write access to the store is enough to forge

@@ -31,13 +31,16 @@ pub struct Keep {
     /// Keep all backups younger than AGE, such as 12h, 30d or 8w
     #[cfg_attr(feature = "clap", arg(id = "keep-within", long, value_name = "AGE", value_parser = xb_option_files::parse_age))]
     pub within: Option<Duration>,
+    /// Keep an archived binary log for AGE at most, even if an older kept backup could use it
+    #[cfg_attr(feature = "clap", arg(id = "keep-binlog-within", long, value_name = "AGE", value_parser = xb_option_files::parse_age))]
+    pub binlog_within: Option<Duration>,
 }
 
 impl Keep {
-    /// Whether no rule is set.
+    /// Whether no rule for backups is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        *self == Self { binlog_within: self.binlog_within, ..Self::default() }
     }
 
     /// Whether the rules keep nothing: none is set, or each number is 0.

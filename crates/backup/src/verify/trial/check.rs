@@ -79,10 +79,13 @@ async fn list(
     };
     // With a data dictionary, MySQL has lost the encoding of file names, and does not need it.
     let (places, dictionary) = match holdings.data_dictionary {
-        true => ("'', ''", "innodb_tables"),
+        // Tables in a general tablespace have no file of their own.
+        true => {
+            ("'', ''", "IF(space_type = 'Single', space, 0) FROM information_schema.innodb_tables")
+        }
         false => (
             "HEX(CONVERT(table_schema USING filename)), HEX(CONVERT(table_name USING filename))",
-            "innodb_sys_tables",
+            "space FROM information_schema.innodb_sys_tables",
         ),
     };
     let tables = format!(
@@ -90,8 +93,7 @@ async fn list(
          WHERE table_schema NOT IN ('information_schema', 'performance_schema') \
          ORDER BY CAST(table_schema AS BINARY), CAST(table_name AS BINARY)"
     );
-    let dictionary =
-        format!("SELECT name, space FROM information_schema.{dictionary} ORDER BY table_id");
+    let dictionary = format!("SELECT name, {dictionary} ORDER BY table_id");
     let tables = match server.rows(&tables, cancel).await? {
         Ok(tables) => tables,
         Err(said) => return Ok(Err(said)),

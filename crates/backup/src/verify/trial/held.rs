@@ -158,8 +158,8 @@ impl Holdings {
                 found.intermediate.push(place.to_string());
             } else if place.is_fulltext() && !held.frm {
                 found.fulltext += 1;
-                let whole = !self.data_dictionary && !self.partial;
-                if whole && held.dictionary == Some(true) && !held.ibd {
+                // MySQL checks such a table without a word, and ends when its index is used.
+                if !self.partial && held.dictionary == Some(true) && !held.ibd {
                     let what = "the file of this part of a FULLTEXT index is missing";
                     found.lost.push(format!("table {place}: {what}"));
                 }
@@ -352,11 +352,20 @@ mod tests {
             "x/fts_0000000000000428_config.ibd",
         ];
         let mut holdings = holdings(&files, "");
-        for name in ["x/a", "x/p#p#p0", "x/general", "x/fts_0000000000000428_config"] {
-            holdings.in_dictionary(name, true);
+        for (name, own_file) in [
+            ("x/a", true),
+            ("x/p#p#p0", true),
+            ("x/general", false),
+            ("x/fts_0000000000000428_config", true),
+            ("x/fts_0000000000000434_config", false),
+        ] {
+            holdings.in_dictionary(name, own_file);
         }
         let found = holdings.unlisted(&listed(&[]));
         assert_eq!(found.lost, [""; 0]);
-        assert_eq!((found.unused, found.fulltext), (vec!["x.old".to_owned()], 1));
+        assert_eq!((found.unused, found.fulltext), (vec!["x.old".to_owned()], 2));
+        holdings.in_dictionary("x/fts_0000000000000428_00000000000000a1_index_1", true);
+        let lost = holdings.unlisted(&listed(&[])).lost;
+        assert!(lost.len() == 1 && lost[0].contains("_index_1: the file of this part"), "{lost:?}");
     }
 }

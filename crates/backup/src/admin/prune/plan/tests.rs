@@ -236,7 +236,7 @@ proptest! {
     ) {
         let within = days.map(|days| Duration::from_secs(days * 86_400));
         let numbers = [last, daily, weekly, monthly].map(Some);
-        let keep = Keep { last: numbers[0], daily: numbers[1], weekly: numbers[2], monthly: numbers[3], within };
+        let keep = Keep { last: numbers[0], daily: numbers[1], weekly: numbers[2], monthly: numbers[3], within, ..Keep::default() };
         let plan = plan_prune(&all, &keep, now());
         prop_assert_eq!(plan.len(), all.len());
         let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.goes());
@@ -351,7 +351,14 @@ fn consolidated(proven: Option<Level>) -> Vec<Candidate> {
     vec![candidate("f", 900 * DAY), on("i1", 901 * DAY, "f"), on("i2", 902 * DAY, "i1"), full]
 }
 
-const LAST: Keep = Keep { last: Some(1), daily: None, weekly: None, monthly: None, within: None };
+const LAST: Keep = Keep {
+    last: Some(1),
+    daily: None,
+    weekly: None,
+    monthly: None,
+    within: None,
+    binlog_within: None,
+};
 
 #[test]
 fn a_chain_counts_until_its_consolidated_backup_is_proven_by_a_trial() {

@@ -20,32 +20,32 @@ const OF_ONE: u64 = 64 << 20;
 
 /// A part of a segment that a replay needs.
 #[derive(Debug, Clone)]
-pub(super) struct Needed {
-    pub(super) segment: Record<SegmentHead>,
-    pub(super) key: Option<Arc<DataKey>>,
+pub(crate) struct Needed {
+    pub(crate) segment: Record<SegmentHead>,
+    pub(crate) key: Option<Arc<DataKey>>,
     /// Offset behind the last byte that counts.
-    pub(super) until: u64,
+    pub(crate) until: u64,
 }
 
 /// The events of a segment, from its position on.
-pub(super) struct Fetched {
+pub(crate) struct Fetched {
     /// Its number among those that are needed.
-    pub(super) number: usize,
-    pub(super) bytes: Vec<u8>,
+    pub(crate) number: usize,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// What counts of a segment, and where it lies.
-pub(super) struct Part<'a> {
-    pub(super) log: &'a str,
+pub(crate) struct Part<'a> {
+    pub(crate) log: &'a str,
     /// Format description of the log.
-    pub(super) description: Vec<u8>,
-    pub(super) offset: u64,
-    pub(super) bytes: &'a [u8],
+    pub(crate) description: Vec<u8>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: &'a [u8],
 }
 
 impl Needed {
     /// What counts of this segment: the first one of a replay begins at `start`.
-    pub(super) fn part<'a>(
+    pub(crate) fn part<'a>(
         &'a self,
         fetched: &'a Fetched,
         start: &LogPosition,
@@ -72,7 +72,7 @@ impl Needed {
 }
 
 /// Fetches segments in order, as many at once as the memory allows.
-pub(super) fn fetch(
+pub(crate) fn fetch(
     session: &Session,
     server: &str,
     needed: &Arc<[Needed]>,

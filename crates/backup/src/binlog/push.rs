@@ -1,0 +1,111 @@
+//! Archives log files from the disk of a server that is gone.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xb_repo::archive::newest::outlines;
+use xb_repo::archive::stream::Begins;
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::log_files::{LogFile, open};
+use crate::binlog::notice::Notice;
+use crate::binlog::receive::{ArchiveSettings, Receiver};
+use crate::binlog::session::{Server, send};
+use crate::binlog::start::{ServerLog, start};
+use crate::error::BackupError;
+use crate::session::Session;
+
+/// What was archived of log files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PushReport {
+    /// Position behind the last byte that was stored, as `FILE:POSITION`; `None` if the archive had everything.
+    pub position: Option<String>,
+    /// Segments that were stored.
+    pub segments: u64,
+    /// Bytes at the end of the last file that are no whole transaction, and were left out.
+    pub left: u64,
+}
+
+/// Archives what log files have behind the end of the archive, as one stream that ends. The file that the archive ends in
+/// has to be among them: its last stored transaction is compared byte by byte.
+///
+/// # Errors
+/// [`ArchiveError::NoContinuation`] and [`ArchiveError::File`]; and, other than a receiver, whatever stands against
+/// storing: what was stored by then is whole, and the next call continues with it.
+pub async fn push(
+    session: &Session,
+    settings: &ArchiveSettings,
+    paths: Vec<PathBuf>,
+    tell: impl Fn(Notice) + Send + Sync + 'static,
+) -> Result<PushReport, BackupError> {
+    let report = Arc::new(Mutex::new(PushReport::default()));
+    let kept = Arc::clone(&report);
+    let receiver = Receiver::new(
+        session,
+        settings,
+        Arc::new(move |notice| {
+            if let Notice::Stored { position, .. } = &notice {
+                let mut report = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                report.position = Some(position.clone());
+                report.segments += 1;
+            }
+            tell(notice);
+        }),
+    );
+    let opening = tokio::task::spawn_blocking(move || open(&paths));
+    let files = opening.await.map_err(|_| BackupError::Bug("the thread that opens panicked"))??;
+    let logs: Vec<ServerLog> = files.iter().map(|file| (file.name.clone(), file.size)).collect();
+    let before = session.cancel.or(receiver.before()).await?;
+    let start = start(before.as_ref(), &logs)?;
+    match &start.begins {
+        Begins::First | Begins::Continues { .. } => {}
+        Begins::Gap { .. } => {
+            let end = before.map(|before| before.content.to.to_string()).unwrap_or_default();
+            let first = logs.first().map(|(log, _)| log.as_str()).unwrap_or_default();
+            let what = format!("it ends at {end}, and the first file is {first}");
+            return Err(ArchiveError::NoContinuation(what).into());
+        }
+        Begins::Branch { reason, .. } => {
+            return Err(ArchiveError::NoContinuation(reason.clone()).into());
+        }
+    }
+    let server = session.cancel.or(server(session, &settings.server, &files, logs)).await?;
+    let last = files.last().map(|file| (file.name.clone(), file.size));
+    let begun = start.at.to_string();
+    let sending = send(files, &start, !settings.accept_no_crc)?;
+    let outcome = receiver.run((server, start, sending), &mut false).await;
+    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match outcome {
+        Ok(()) => return session.cancel.or(std::future::pending::<Result<_, BackupError>>()).await,
+        Err(ArchiveError::Ended) => {}
+        Err(ArchiveError::Differs(what)) => return Err(ArchiveError::NoContinuation(what).into()),
+        Err(error) => return Err(error.into()),
+    }
+    let reached = report.position.as_ref().unwrap_or(&begun).rsplit_once(':');
+    if let (Some((log, offset)), Some((last, size))) = (reached, last)
+        && let (true, Ok(offset)) = (log == last, offset.parse::<u64>())
+    {
+        report.left = size.saturating_sub(offset);
+    }
+    Ok(report)
+}
+
+/// What is known of the server: the files state its version, and the archive the settings that a replay needs.
+async fn server(
+    session: &Session,
+    name: &str,
+    files: &[LogFile],
+    logs: Vec<ServerLog>,
+) -> Result<Server, ArchiveError> {
+    let last = files.last().ok_or(ArchiveError::NoLog)?;
+    let known = outlines(&session.root, name).await?;
+    let settings = known.last().map(|outline| outline.head.content.settings.clone());
+    Ok(Server {
+        version: last.format.server_version.clone(),
+        id: last.server_id,
+        logs,
+        settings: settings.unwrap_or_else(BTreeMap::new),
+    })
+}

@@ -1,0 +1,408 @@
+//! Finds transactions in an archive: by time, table and statement.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use xb_binlog::{
+    Begin, Change, Entry, Event, HEADER_LEN, Sent, SentReader, TransactionSummary, Transactions,
+};
+use xb_encryptor::{DataKey, Keys};
+use xb_repo::archive::listing::{Found, streams};
+use xb_repo::archive::plan::Piece;
+use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stream::Begins;
+
+use crate::binlog::open::{Opened, open};
+use crate::binlog::pieces::{Needed, fetch};
+use crate::error::BackupError;
+use crate::session::Session;
+use crate::table_pattern::TablePattern;
+use crate::until_error::UntilError;
+
+/// A transaction is looked for in segments whose commits are up to this much later than its time, which is that at
+/// which its statement began.
+const LATE: SignedDuration = SignedDuration::from_hours(1);
+/// Bytes of an event that are kept: its header, and what is read of its body.
+const KEPT: usize = HEADER_LEN + Change::NEEDED;
+
+/// What to look for. Everything that is given has to hold.
+#[derive(Debug, Clone, Default)]
+pub struct ArchiveSearch {
+    /// Not before this time.
+    pub since: Option<Timestamp>,
+    /// Not after this time. A transaction whose statement ran for more than an hour may be missed.
+    pub until: Option<Timestamp>,
+    /// Names or patterns of tables, as `SCHEMA.TABLE`; one of them has to match a table whose rows are changed, or be
+    /// in a statement.
+    pub tables: Vec<String>,
+    /// A text in the first KiB of one of its statements; upper and lower case are alike.
+    pub text: Option<String>,
+    /// Only what changes definitions.
+    pub only_ddl: bool,
+}
+
+/// A transaction of an archive.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct FoundTransaction {
+    /// Its GTID.
+    pub gtid: String,
+    /// Time at which the statement that commits it began.
+    pub time: Timestamp,
+    /// Position of its first byte, as `FILE:POSITION`.
+    pub position: String,
+    /// Bytes of its events.
+    pub bytes: u64,
+    /// Whether it changes a definition.
+    pub ddl: bool,
+    /// The first tables whose rows it changes.
+    pub tables: Vec<String>,
+    /// Its first statement, cut, without what may be a password.
+    pub statement: Option<String>,
+    /// ID of the stream that has it.
+    pub stream: String,
+}
+
+/// A place in an archive where one history does not simply continue.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Break {
+    /// `gap` or `branch`.
+    pub kind: &'static str,
+    /// Position behind it.
+    pub position: String,
+    /// Why it is there.
+    pub reason: String,
+    /// ID of the stream that begins there.
+    pub stream: String,
+}
+
+/// What a search shows, in the order of the log.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum SearchLine {
+    /// A transaction.
+    Transaction(FoundTransaction),
+    /// A gap or a branch before what follows.
+    Break(Break),
+}
+
+/// Searches the archive of a server, stream by stream in the order in which they began. `show` gets what is found, and
+/// may end the search. A transaction that two receivers have stored is shown once. Returns what could not be searched.
+///
+/// # Errors
+/// [`BackupError::Selection`] for a malformed pattern; [`BackupError::Keys`] if the keys open no stream;
+/// [`BackupError::Repo`] if the store cannot be read.
+pub async fn search_archive(
+    session: &Session,
+    server: &str,
+    search: &ArchiveSearch,
+    keys: &Keys,
+    mut show: impl FnMut(SearchLine) -> ControlFlow<()>,
+) -> Result<Vec<String>, BackupError> {
+    let wanted = Arc::new(Wanted::new(search)?);
+    let mut problems = Vec::new();
+    let mut shown = HashSet::new();
+    let all = session.cancel.or(streams(&session.root, server)).await?;
+    for mut found in all {
+        let id = found.id.to_string();
+        let key = match open(&mut found, server, keys, session.resources.memory)? {
+            Opened::Sealed(key) => Some(Arc::new(key)),
+            Opened::Plain => {
+                if !keys.is_empty() {
+                    problems.push(format!("stream {id}: it is not sealed, but a key was given"));
+                }
+                None
+            }
+            Opened::Empty => continue,
+            Opened::NoSlots => {
+                problems.push(format!("stream {id}: its key slots are missing"));
+                continue;
+            }
+            Opened::Locked(what) => {
+                problems.push(format!("stream {id}: keys: {what}"));
+                continue;
+            }
+        };
+        problems.extend(found.problems.iter().map(|problem| format!("stream {id}: {problem}")));
+        let (needed, broken) = needed(&found, search, key.as_ref());
+        problems.extend(broken);
+        if needed.is_empty() {
+            continue;
+        }
+        let begins = found.stream.as_ref().and_then(|stream| break_of(&stream.head.content));
+        if let Some(begins) = begins
+            && needed.first().is_some_and(|first| first.segment.content.number == 0)
+            && show(SearchLine::Break(begins)).is_break()
+        {
+            return Ok(problems);
+        }
+        let reading = read(session, server, (needed, &wanted), |found| {
+            // The position, too: after a branch, another transaction has the GTID.
+            match shown.insert((found.gtid.clone(), found.position.clone())) {
+                true => show(SearchLine::Transaction(found)),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        match reading.await {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => return Ok(problems),
+            Err(BackupError::Until(error)) if matches!(*error, UntilError::Segment { .. }) => {
+                problems.push(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(problems)
+}
+
+fn break_of(head: &xb_repo::archive::stream::StreamHead) -> Option<Break> {
+    let (kind, reason) = match &head.begins {
+        Begins::First | Begins::Continues { .. } => return None,
+        Begins::Gap { reason, .. } => ("gap", reason),
+        Begins::Branch { reason, .. } => ("branch", reason),
+    };
+    let (position, stream) = (head.start.to_string(), head.stream.clone());
+    Some(Break { kind, position, reason: reason.clone(), stream })
+}
+
+/// The segments of a stream that may have what is looked for, and why there are not all of them.
+fn needed(
+    found: &Found,
+    search: &ArchiveSearch,
+    key: Option<&Arc<DataKey>>,
+) -> (Arc<[Needed]>, Option<String>) {
+    let Some(stream) = &found.stream else { return (Arc::from([]), None) };
+    let (pieces, broken) = stream.chain();
+    let mut needed = Vec::new();
+    // A transaction in several segments is read from the first of them on.
+    for run in pieces.chunk_by(|_, next| next.segment.content.starts_inside) {
+        if search.may_have(run) {
+            needed.extend(run.iter().map(|piece| Needed {
+                segment: piece.segment.clone(),
+                key: key.cloned(),
+                until: piece.until,
+            }));
+        }
+    }
+    (needed.into(), broken.map(|error| error.to_string()))
+}
+
+impl ArchiveSearch {
+    /// Whether a transaction of this time may be in segments that follow each other. The times of commits go back
+    /// only by what a statement takes.
+    fn may_have(&self, run: &[Piece<'_>]) -> bool {
+        let heads = || run.iter().map(|piece| &piece.segment.content);
+        let with_commits = |head: &&SegmentHead| head.transactions > 0;
+        if heads().filter(with_commits).any(|head| head.commits.is_none()) {
+            return true;
+        }
+        let second = |time: u32| Timestamp::from_second(i64::from(time)).ok();
+        let commits = || heads().filter_map(|head| head.commits);
+        let earliest = commits().map(|commits| commits.first.min(commits.last)).min();
+        let latest = commits().map(|c| c.greatest.max(c.first).max(c.last)).max();
+        let (Some(earliest), Some(latest)) = (earliest.and_then(second), latest.and_then(second))
+        else {
+            return false;
+        };
+        let is_too_early = self.since.is_some_and(|since| latest < since);
+        let is_too_late = self
+            .until
+            .is_some_and(|until| until.saturating_add(LATE).is_ok_and(|at| earliest > at));
+        !is_too_early && !is_too_late
+    }
+}
+
+async fn read(
+    session: &Session,
+    server: &str,
+    (needed, wanted): (Arc<[Needed]>, &Arc<Wanted>),
+    mut show: impl FnMut(FoundTransaction) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, BackupError> {
+    let mut fetched = fetch(session, server, &needed);
+    let mut finder: Option<Finder> = None;
+    while let Some(segment) = fetched.recv().await {
+        let segment = segment?;
+        let one = needed.get(segment.number).ok_or(BackupError::Bug("a segment of no number"))?;
+        let head = one.segment.content.clone();
+        let wrong = |what: String| UntilError::Segment {
+            stream: head.stream.clone(),
+            number: head.number,
+            what,
+        };
+        let mut current = match finder.take().filter(|_| head.starts_inside) {
+            Some(finder) => finder,
+            None => Finder::new(&head, Arc::clone(wanted)).map_err(wrong)?,
+        };
+        let reading = tokio::task::spawn_blocking(move || {
+            let taken = current.take(&segment.bytes);
+            (current, taken, segment.bytes.len())
+        });
+        let (mut current, taken, bytes) =
+            reading.await.map_err(|_| BackupError::Bug("the thread that searches panicked"))?;
+        session.observer.add_bytes(bytes as u64);
+        for found in current.found.drain(..) {
+            if show(found).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        taken.map_err(wrong)?;
+        finder = Some(current);
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// What is looked for.
+struct Wanted {
+    search: ArchiveSearch,
+    tables: Vec<TablePattern>,
+    /// In lower case.
+    text: Option<String>,
+}
+
+impl Wanted {
+    fn new(search: &ArchiveSearch) -> Result<Self, BackupError> {
+        let tables = search.tables.iter().map(|table| TablePattern::parse(table));
+        let tables = tables.collect::<Result<_, _>>().map_err(BackupError::Selection)?;
+        let text = search.text.as_ref().map(|text| text.to_lowercase());
+        Ok(Self { search: search.clone(), tables, text })
+    }
+}
+
+/// Reads the events of segments.
+struct Finder {
+    wanted: Arc<Wanted>,
+    stream: String,
+    reader: SentReader,
+    transactions: Transactions,
+    /// Beginning of the event that arrives.
+    event: Vec<u8>,
+    /// The transaction that is open.
+    open: Option<Candidate>,
+    found: Vec<FoundTransaction>,
+}
+
+struct Candidate {
+    summary: TransactionSummary,
+    has_table: bool,
+    has_text: bool,
+}
+
+impl Finder {
+    fn new(head: &SegmentHead, wanted: Arc<Wanted>) -> Result<Self, String> {
+        let description = base16ct::lower::decode_vec(&head.description);
+        let description = description.map_err(|_| "its format description is malformed")?;
+        let at = head.begin().ok_or("its position is malformed")?;
+        let reader = SentReader::described(at, &description).map_err(|error| error.to_string())?;
+        Ok(Self {
+            wanted,
+            stream: head.stream.clone(),
+            reader,
+            transactions: Transactions::new(),
+            event: Vec::new(),
+            open: None,
+            found: Vec::new(),
+        })
+    }
+
+    /// Reads what follows of the log.
+    fn take(&mut self, mut input: &[u8]) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let sent =
+                self.reader.next(&mut input, &mut bytes).map_err(|error| error.to_string())?;
+            let free = KEPT.saturating_sub(self.event.len());
+            self.event.extend(bytes.iter().take(free));
+            match sent {
+                None => return Ok(()),
+                Some(Sent::Log(entry)) => self.entry(&entry)?,
+                Some(Sent::MadeUp(_)) => {}
+            }
+            self.event.clear();
+        }
+    }
+
+    fn entry(&mut self, entry: &Entry) -> Result<(), String> {
+        let ended = self.transactions.push(entry).map_err(|error| error.to_string())?;
+        let begun = self.transactions.open().filter(|open| open.begin == entry.begin);
+        if let Some(open) = begun {
+            let gtid = open.first.mariadb_gtid().ok_or("it is no log of MariaDB")?;
+            let summary = TransactionSummary::new(gtid, open.seconds);
+            self.open = Some(Candidate { summary, has_table: false, has_text: false });
+        }
+        if let Some(open) = &mut self.open {
+            let has_sum = entry.checksum.is_some() && self.event.len() < KEPT;
+            let end = self.event.len().saturating_sub(if has_sum { 4 } else { 0 });
+            let body = self.event.get(HEADER_LEN..end).unwrap_or_default();
+            let change = match &entry.event {
+                Event::Query(query) => Change::of(query),
+                _ => Change::read(entry.header.event_type, body),
+            };
+            if let Some(change) = change {
+                open.add(&change, &self.wanted);
+            }
+        }
+        if let (Some(ended), Some(open)) =
+            (ended, self.open.take_if(|_| self.transactions.open().is_none()))
+        {
+            let ddl = matches!(&ended.first, Begin::MariaDb(begin) if begin.flags.is_ddl());
+            let log = self.reader.position().map(xb_binlog::LogPosition::log).unwrap_or_default();
+            let position = format!("{log}:{}", ended.begin);
+            let bytes = ended.end - ended.begin;
+            let stream = self.stream.clone();
+            self.found.extend(open.found(&self.wanted, (ddl, position, bytes, stream)));
+        }
+        Ok(())
+    }
+}
+
+impl Candidate {
+    fn add(&mut self, change: &Change, wanted: &Wanted) {
+        self.summary.add(change);
+        match change {
+            Change::Table { schema, table } => {
+                self.has_table |= wanted.tables.iter().any(|one| one.matches(schema, table));
+            }
+            Change::Statement { schema, text, is_cut } => {
+                let text = String::from_utf8_lossy(text);
+                // Rows name their tables themselves; what is cut may name it behind the cut.
+                self.has_table |= schema.as_ref().is_some_and(|schema| {
+                    *is_cut || wanted.tables.iter().any(|one| one.may_be_in(schema, &text))
+                });
+                let lower = text.to_lowercase();
+                self.has_text |= wanted.text.as_ref().is_some_and(|text| lower.contains(text));
+            }
+        }
+    }
+
+    /// The transaction, if it is one that is looked for.
+    fn found(
+        self,
+        wanted: &Wanted,
+        (ddl, position, bytes, stream): (bool, String, u64, String),
+    ) -> Option<FoundTransaction> {
+        let TransactionSummary { gtid, seconds, tables, statement, .. } = self.summary;
+        let search = &wanted.search;
+        let time = Timestamp::from_second(i64::from(seconds)).ok()?;
+        let is_found = search.since.is_none_or(|since| time >= since)
+            && search.until.is_none_or(|until| time <= until)
+            && (ddl || !search.only_ddl)
+            && (self.has_table || wanted.tables.is_empty())
+            && (self.has_text || wanted.text.is_none());
+        let gtid = gtid.to_string();
+        is_found.then_some(FoundTransaction {
+            gtid,
+            time,
+            position,
+            bytes,
+            ddl,
+            tables,
+            statement,
+            stream,
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! Chooses the archive of a repository that is meant.
+
+use xb_repo::archive::listing::servers;
+
+use crate::error::BackupError;
+use crate::session::Session;
+use crate::until_error::UntilError;
+
+/// The server whose archive is meant: that which the user names, that of the backup, or the only one.
+///
+/// # Errors
+/// [`UntilError::WhichServer`] if there is none, or more than one; [`BackupError::Repo`].
+pub async fn which_server(
+    session: &Session,
+    named: Option<&str>,
+    of_backup: Option<&str>,
+) -> Result<String, BackupError> {
+    if let Some(server) = named.or(of_backup) {
+        return Ok(server.to_owned());
+    }
+    let mut all = servers(&session.root).await?;
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Err(UntilError::WhichServer(
+            "no binary log is archived in this place: run `binlog receive`".to_owned(),
+        )
+        .into()),
+        _ => Err(UntilError::WhichServer(format!(
+            "binary logs of several servers are archived here ({}): name one with --server",
+            all.join(", ")
+        ))
+        .into()),
+    }
+}

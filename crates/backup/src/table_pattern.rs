@@ -1,0 +1,234 @@
+//! Patterns of tables by their names in SQL.
+
+use xb_reader::Printable;
+
+/// Schemas that a pattern matches only by their exact name.
+const SYSTEM: [&str; 4] = ["mysql", "sys", "performance_schema", "information_schema"];
+/// Words for a schema, and among how many first words of a statement one of them is: `CREATE OR REPLACE DATABASE`,
+/// `/*!40000 DROP DATABASE`.
+const SCHEMAS: [&str; 2] = ["database", "schema"];
+const OF_SCHEMA: usize = 5;
+
+/// One character of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token {
+    Is(char),
+    /// `?`
+    Any,
+    /// `*`
+    Many,
+}
+
+/// `SCHEMA.TABLE`, in which `*` and `?` stand for others unless they are in backquotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TablePattern {
+    schema: Vec<Token>,
+    table: Vec<Token>,
+}
+
+impl TablePattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// A text for the user, if it has not the right form.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            Err(format!(
+                "{}: {why}; give SCHEMA.TABLE, and put a name that contains a dot, a star or a question mark into backquotes",
+                Printable::new(text.as_bytes())
+            ))
+        };
+        let mut parts = dotted(text)?;
+        match (parts.pop(), parts.pop(), parts.pop()) {
+            (Some(table), Some(schema), None) if !table.is_empty() && !schema.is_empty() => {
+                Ok(Self { schema, table })
+            }
+            (Some(_), None, None) => wrong("the schema is missing"),
+            (_, _, Some(_)) => wrong("more than one dot"),
+            _ => wrong("a name is empty"),
+        }
+    }
+
+    /// Whether it is this table. The schemas of the server itself match only by their exact names.
+    pub(crate) fn matches(&self, schema: &str, table: &str) -> bool {
+        let system = SYSTEM.contains(&schema) && plain(&self.schema).is_none();
+        !system && matches(&self.schema, schema) && matches(&self.table, table)
+    }
+
+    pub(crate) fn is_exact(&self) -> bool {
+        plain(&self.schema).is_some() && self.exact_table().is_some()
+    }
+
+    /// The name of the table, if the pattern names only one.
+    pub(crate) fn exact_table(&self) -> Option<String> {
+        plain(&self.table)
+    }
+
+    /// Whether a statement with this default schema may concern the table: it has a word that matches the table, and
+    /// the schema is the default or another word; or it creates, alters or drops the schema. Upper and lower case are
+    /// alike, and any word counts: it may say yes for a statement on another table, but not no for one on this.
+    pub(crate) fn may_be_in(&self, default: &str, statement: &str) -> bool {
+        let words: Vec<String> = words(statement);
+        let folded = |tokens: &[Token]| -> Vec<Token> {
+            let fold = |token: &Token| match token {
+                Token::Is(c) => c.to_lowercase().map(Token::Is).collect(),
+                other => vec![*other],
+            };
+            tokens.iter().flat_map(fold).collect()
+        };
+        let (schema, table) = (folded(&self.schema), folded(&self.table));
+        let has = |pattern: &[Token]| words.iter().any(|word| matches(pattern, word));
+        let is_of_schema = words.iter().take(OF_SCHEMA).any(|word| SCHEMAS.contains(&&**word));
+        match has(&schema) {
+            true => has(&table) || is_of_schema,
+            false => matches(&schema, &default.to_lowercase()) && has(&table),
+        }
+    }
+}
+
+/// The words of a statement that may be names, in lower case: also those in comments, which a server may execute. Texts
+/// in single quotes are none.
+fn words(statement: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let mut chars = statement.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c.is_alphanumeric() || c == '_' || c == '$' {
+            word.extend(c.to_lowercase());
+            continue;
+        }
+        if !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if !matches!(c, '`' | '"' | '\'') {
+            continue;
+        }
+        while let Some(inner) = chars.next() {
+            match inner {
+                '\\' if c != '`' => drop(chars.next()),
+                _ if inner != c => word.extend(inner.to_lowercase()),
+                _ if chars.peek() == Some(&c) => {
+                    chars.next();
+                    word.push(c);
+                }
+                _ => break,
+            }
+        }
+        let quoted = std::mem::take(&mut word);
+        if c != '\'' {
+            words.push(quoted);
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Divides a name at the dots outside backquotes.
+pub(crate) fn dotted(text: &str) -> Result<Vec<Vec<Token>>, String> {
+    let (mut parts, mut quoted) = (vec![Vec::new()], false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let token = match c {
+            '`' if quoted && chars.peek() == Some(&'`') => {
+                chars.next();
+                Token::Is('`')
+            }
+            '`' => {
+                quoted = !quoted;
+                continue;
+            }
+            '.' if !quoted => {
+                parts.push(Vec::new());
+                continue;
+            }
+            '*' if !quoted => Token::Many,
+            '?' if !quoted => Token::Any,
+            c => Token::Is(c),
+        };
+        if let Some(part) = parts.last_mut() {
+            part.push(token);
+        }
+    }
+    match quoted {
+        true => Err(format!("{}: a backquote is not closed", Printable::new(text.as_bytes()))),
+        false => Ok(parts),
+    }
+}
+
+/// The text of a pattern that matches only itself.
+fn plain(tokens: &[Token]) -> Option<String> {
+    tokens.iter().map(|token| if let Token::Is(c) = token { Some(*c) } else { None }).collect()
+}
+
+fn matches(pattern: &[Token], name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    let (mut p, mut n) = (0, 0);
+    // Where the last star is, and how much of the name it takes so far.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(Token::Many) => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(Token::Any) => (p, n) = (p + 1, n + 1),
+            Some(Token::Is(c)) if *c == name[n] => (p, n) = (p + 1, n + 1),
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    (p, n) = (at + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|token| *token == Token::Many)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_takes_any_number_of_characters() {
+        let of = |pattern: &str, name: &str| matches(&dotted(pattern).unwrap()[0], name);
+        for (pattern, name) in
+            [("*", ""), ("a*b*c", "aXbYbZc"), ("a?c", "abc"), ("*a", "aa"), ("", "")]
+        {
+            assert!(of(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a*b", "abc"), ("?", ""), ("a", "A"), ("*ab*", "aXb")] {
+            assert!(!of(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn statements_that_may_concern_a_table_are_found() {
+        let may = |pattern: &str, default: &str, statement: &str| {
+            TablePattern::parse(pattern).unwrap().may_be_in(default, statement)
+        };
+        for (default, statement) in [
+            ("shop", "DROP TABLE orders"),
+            ("", "DROP TABLE `shop`.`Orders` /* generated by server */"),
+            ("x", "/*!40000 DROP DATABASE IF EXISTS shop */"),
+            ("x", "create or replace schema SHOP"),
+            ("shop", "RENAME TABLE a TO b, orders TO c"),
+            ("shop", "ALTER TABLE \"orders\" ADD x INT DEFAULT 'it''s'"),
+        ] {
+            assert!(may("shop.orders", default, statement), "{statement}");
+            assert!(may("sh*.o?ders", default, statement), "{statement}");
+        }
+        for (default, statement) in [
+            ("shop", "DROP TABLE items"),
+            ("other", "DROP TABLE orders"),
+            ("shop", "INSERT INTO items VALUES ('orders', 'a\\'orders')"),
+            ("shop", "DROP TABLE orders2"),
+            ("x", "DROP DATABASE other"),
+        ] {
+            assert!(!may("shop.orders", default, statement), "{statement}");
+        }
+        assert!(may("shop.`a.b`", "", "DROP TABLE shop.`a.b`"));
+        assert!(may("shop.`a``b`", "shop", "DROP TABLE `a``b`"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Events that a server makes up before it sends a log, or a part of one.
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+use crate::event_type::EventType;
+use crate::format::ChecksumKind;
+use crate::header::{Flags, HEADER_LEN};
+
+/// Where fields are in a format description: the end of the event, its flags, and the time at which
+/// the server started with the log.
+const END: std::ops::Range<usize> = 13..17;
+const FLAGS: usize = 17;
+const CREATED: std::ops::Range<usize> = HEADER_LEN + 52..HEADER_LEN + 56;
+/// Length of a checksum.
+const SUM: usize = 4;
+/// Flag of an event that a server made up.
+const ARTIFICIAL: u16 = 0x20;
+
+/// The format description `format` of a log without its place in it, as it stands before a part of the log.
+/// `None` if it is too short.
+///
+/// That the server still writes the log does not hold for the part. That the server had started ends temporary tables,
+/// so only a part that begins with the log (`is_first`) may say so.
+#[must_use]
+pub fn made_up_description(format: &[u8], is_first: bool) -> Option<Vec<u8>> {
+    let mut description = format.get(..format.len().checked_sub(SUM)?)?.to_vec();
+    description.get_mut(END)?.fill(0);
+    clear_in_use(&mut description);
+    if !is_first {
+        description.get_mut(CREATED)?.fill(0);
+    }
+    Some(with_sum(description, true))
+}
+
+/// Takes the mark off an event, by its header, that the server still writes the log: it is in files only, and no
+/// checksum counts it.
+pub fn clear_in_use(header: &mut [u8]) {
+    if let Some(flags) = header.get_mut(FLAGS) {
+        *flags &= !Flags::IN_USE;
+    }
+}
+
+/// A rotation to `offset` of the log `name`, by the server of this format description; with a checksum, if events have
+/// them so far. `None` if the name is too long, or the description too short.
+#[must_use]
+pub fn made_up_rotation(
+    name: &str,
+    offset: u64,
+    format: &[u8],
+    checksums: ChecksumKind,
+) -> Option<Vec<u8>> {
+    let body = [&offset.to_le_bytes()[..], name.as_bytes()].concat();
+    let has_sum = checksums == ChecksumKind::Crc32;
+    let length = HEADER_LEN + body.len() + if has_sum { SUM } else { 0 };
+    let mut rotation = vec![0; 4];
+    rotation.push(EventType::ROTATE.0);
+    rotation.extend(format.get(5..9)?);
+    rotation.extend(u32::try_from(length).ok()?.to_le_bytes());
+    rotation.extend([0; 4]);
+    rotation.extend(ARTIFICIAL.to_le_bytes());
+    rotation.extend(body);
+    Some(with_sum(rotation, has_sum))
+}
+
+fn with_sum(mut event: Vec<u8>, has_sum: bool) -> Vec<u8> {
+    if has_sum {
+        let sum = checksum(CrcAlgorithm::Crc32IsoHdlc, &event);
+        event.extend(u32::try_from(sum).unwrap_or_default().to_le_bytes());
+    }
+    event
+}

@@ -1,0 +1,49 @@
+//! `binlog push`: archives the log files of a server that is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use xb_backup::ArchiveSettings;
+use xb_cli::{Failure, format_count, format_size};
+
+use crate::args::binlog::PushArgs;
+use crate::commands::binlog::receive::{codec, made_state_dir, server_name};
+use crate::commands::binlog::watched::Watched;
+use crate::commands::context::{Context, resources};
+use crate::place::root_place;
+
+impl Context {
+    pub(super) fn push_binlog(&self, args: &PushArgs) -> Result<(), Failure> {
+        let server = server_name(args.server.as_deref())?;
+        let settings = ArchiveSettings {
+            server: server.clone(),
+            key_slots: args.keys.key_slots(&args.recipients, &self.log)?,
+            compress: codec(&args.compress)?,
+            rpo: Duration::MAX,
+            state: made_state_dir(args.state_dir.as_deref())?,
+            accept_no_crc: args.accept_no_crc,
+        };
+        let root = root_place(Some(&args.place), &args.common)?;
+        let watched = Arc::new(Watched::new(&self.log, (&args.place, &server), None, Vec::new()));
+        let (files, run) = (args.files.clone(), &args.common.run);
+        let work = |session: xb_backup::Session| async move {
+            let tell = move |notice| watched.tell(notice);
+            xb_backup::push(&session, &settings, files, tell).await
+        };
+        let (pushed, _) = self.with_session("push", run, (root, resources(run)), work)?;
+        match &pushed.position {
+            Some(position) => self.log.info(format!(
+                "the archive of {server} reaches {position} now: {} stored",
+                format_count(pushed.segments, "segment")
+            )),
+            None => self.log.info(format!("the archive of {server} has everything already")),
+        }
+        if pushed.left > 0 {
+            self.log.info(format!(
+                "{} at the end of the last file are no whole transaction, and were left out",
+                format_size(pushed.left)
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! `binlog show`: transactions of an archive.
+
+use std::io::{self, Write as _};
+use std::ops::ControlFlow;
+
+use serde_json::{Value, json};
+use xb_backup::{
+    ArchiveSearch, Break, FoundTransaction, Keys, SearchLine, search_archive, which_server,
+};
+use xb_cli::{Exit, Failure, format_size, printable};
+
+use crate::args::binlog::ArchiveShowArgs;
+use crate::commands::context::{Context, resources};
+use crate::place::root_place;
+use crate::report;
+
+/// Version of the format of `--json`.
+const FORMAT: u32 = 1;
+
+impl Context {
+    pub(super) fn show_archive(&self, args: &ArchiveShowArgs) -> Result<(), Failure> {
+        let root = root_place(args.place.as_deref(), &args.common)?;
+        let keys: Keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
+        let search = ArchiveSearch {
+            since: args.since,
+            until: args.until,
+            tables: args.table.clone(),
+            text: args.text.clone(),
+            only_ddl: args.ddl,
+        };
+        let run = &args.common.run;
+        let (json, limit) = (run.json, args.limit);
+        let named = args.server.as_deref();
+        let work = |session: xb_backup::Session| async move {
+            let server = which_server(&session, named, None).await?;
+            let mut shown = Shown::new(json, limit);
+            let searching =
+                search_archive(&session, &server, &search, &keys, |line| shown.line(line));
+            let problems = searching.await?;
+            Ok((server, shown, problems))
+        };
+        let ((server, shown, problems), _) =
+            self.with_session("show", run, (root, resources(run)), work)?;
+        let (found, is_limited, one) = (shown.found, shown.is_limited, shown.one.clone());
+        report::printed(shown.end(&server, &problems))?;
+        if is_limited {
+            self.log.warn(format!(
+                "only the first {limit} are shown; narrow the search, or raise --limit"
+            ));
+        }
+        if let Some(problem) = problems.first() {
+            for problem in &problems {
+                self.log.warn(problem);
+            }
+            return Err(Failure::new(format!("the archive of {server}: {problem}"))
+                .stage("search")
+                .ending(Exit::Damaged)
+                .hint("what is shown may not be all; run `binlog verify`"));
+        }
+        match (found, one) {
+            (0, _) => self.log.info("no transaction in the archive is like that"),
+            (1, Some(gtid)) => self.log.info(format!(
+                "the moment before it: `restore --until=before:{gtid}`; everything else: `restore --until=latest --exclude-gtid={gtid}`"
+            )),
+            _ => self.log.info("the moment before one of them: `restore --until=before:GTID`"),
+        }
+        Ok(())
+    }
+}
+
+/// What is shown.
+struct Shown {
+    limit: usize,
+    /// The lines of JSON; `None` if text is written at once.
+    json: Option<(Vec<FoundTransaction>, Vec<Break>)>,
+    found: usize,
+    /// GTID of the first one.
+    one: Option<String>,
+    is_limited: bool,
+    written: io::Result<()>,
+}
+
+impl Shown {
+    fn new(json: bool, limit: usize) -> Self {
+        let json = json.then(Default::default);
+        Self { limit, json, found: 0, one: None, is_limited: false, written: Ok(()) }
+    }
+
+    fn line(&mut self, line: SearchLine) -> ControlFlow<()> {
+        match line {
+            SearchLine::Transaction(_) if self.found == self.limit => {
+                self.is_limited = true;
+                return ControlFlow::Break(());
+            }
+            SearchLine::Transaction(found) => {
+                self.found += 1;
+                self.one.get_or_insert_with(|| found.gtid.clone());
+                match &mut self.json {
+                    Some((all, _)) => all.push(found),
+                    None => self.written = print(&found),
+                }
+            }
+            SearchLine::Break(one) => match &mut self.json {
+                Some((_, breaks)) => breaks.push(one),
+                None => self.written = print_break(&one),
+            },
+            _ => {}
+        }
+        match &self.written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+
+    fn end(self, server: &str, problems: &[String]) -> io::Result<()> {
+        self.written?;
+        let Some((transactions, breaks)) = self.json else { return Ok(()) };
+        let document: Value = json!({
+            "format": FORMAT,
+            "server": server,
+            "transactions": transactions,
+            "breaks": breaks,
+            "problems": problems,
+            "complete": !self.is_limited && problems.is_empty(),
+        });
+        let mut out = io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &document)?;
+        writeln!(out)
+    }
+}
+
+fn print(found: &FoundTransaction) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let kind = if found.ddl { "definition".to_owned() } else { format_size(found.bytes) };
+    let time = found.time.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let position = printable(&found.position);
+    writeln!(out, "{time}  {:15}  {position:22}  {kind}", found.gtid)?;
+    if !found.tables.is_empty() {
+        writeln!(out, "    {}", printable(&found.tables.join(", ")))?;
+    }
+    if let Some(statement) = &found.statement {
+        writeln!(out, "    {}", printable(statement))?;
+    }
+    Ok(())
+}
+
+fn print_break(one: &Break) -> io::Result<()> {
+    let kind = one.kind.to_uppercase();
+    writeln!(io::stdout().lock(), "{kind} before {}: {}", one.position, printable(&one.reason))
+}
