@@ -47,6 +47,7 @@ fn mixed(files: &[(String, Vec<u8>)], chunk: usize) -> Vec<u8> {
         }
     }
     files.iter().for_each(|(name, _)| writer.end(name).unwrap());
+    writer.payload("xtrabackup_info", 0, b"tool_name = x\n").unwrap();
     writer.end("xtrabackup_info").unwrap();
     writer.finish().unwrap()
 }
@@ -175,7 +176,9 @@ fn an_empty_page_is_damage_unless_recovery_writes_it() {
     let sound = table_in_use(1000);
     let mut holed = sound.clone();
     holed[4 * PAGE..5 * PAGE].fill(0);
-    let checkpoints = |last: u64| format!("to_lsn = 5\nlast_lsn = {last}\n").into_bytes();
+    // Of an unknown kind, which requires no other file.
+    let checkpoints =
+        |last: u64| format!("backup_type = x\nto_lsn = 5\nlast_lsn = {last}\n").into_bytes();
     let table = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());
     for (what, redo, last, expected) in [
         ("no redo log", None, 0, (1, 0)),

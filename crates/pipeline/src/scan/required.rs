@@ -93,9 +93,11 @@ impl Required {
         let number = |text: &str, key: &str| {
             field(text, key).is_some_and(|value| value.parse::<u64>().is_ok())
         };
-        let is_kind = |text: &str| field(text, "backup_type").is_some() && number(text, "to_lsn");
         let said = [
-            (self.of_version(CHECKPOINTS), texts.checkpoints.is_none_or(is_kind)),
+            (
+                self.of_version(CHECKPOINTS),
+                texts.checkpoints.is_none_or(|text| number(text, "to_lsn")),
+            ),
             (
                 self.of_version(INFO),
                 texts.info.is_none_or(|text| field(text, "tool_name").is_some()),
