@@ -28,5 +28,5 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         seed[17..33].copy_from_slice(b"MariaDB 10.11.19");
         seed
     };
-    vec![of(0x5068_7973), of(0x5048_5953), of(6)]
+    vec![of(0x5068_7973), of(0x5048_5953), of(0xf09f_979d), of(6)]
 }

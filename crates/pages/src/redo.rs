@@ -13,6 +13,9 @@ const MARIADB: [u32; 2] = [0x5048_5953, 0x5068_7973];
 /// Since MariaDB 10.8 (the second of its formats) the checkpoints are further back.
 const NEWEST: u32 = MARIADB[1];
 const ENCRYPTED: u32 = 1 << 31;
+/// Number of that second format if the log is encrypted, as MariaDB 10.11.19 writes it. Head and checkpoints are in
+/// clear. (Observed.)
+const NEWEST_ENCRYPTED: u32 = 0xf09f_979d;
 /// Format of MySQL from 8.0.30 on, whose head holds a random number for each log.
 const MYSQL_NUMBERED: u32 = 6;
 /// Creator of a file that mariadb-backup wrote, followed by a version.
@@ -42,7 +45,7 @@ impl RedoHeader {
         if crc32c(head.get(..end)?) != be32(head, end)? {
             return None;
         }
-        let format = be32(head, 0)? & !ENCRYPTED;
+        let format = format(head)?;
         let created = (format == NEWEST).then(|| be64(head, 8)).flatten();
         let number = (format == MYSQL_NUMBERED).then(|| be32(head, 4)).flatten();
         let creator = head.get(CREATOR)?.split(|byte| *byte == 0).next()?;
@@ -73,14 +76,14 @@ impl RedoStart {
     /// intact log: MariaDB from 10.5 on.
     #[must_use]
     pub fn is_expected(head: &[u8]) -> bool {
-        be32(head, 0).is_some_and(|format| MARIADB.contains(&(format & !ENCRYPTED)))
+        format(head).is_some_and(|format| MARIADB.contains(&format))
     }
 
     /// Reads the first [`REDO_HEAD`] bytes of a file of the log. `None` if no checkpoint is in
     /// them, or none that is intact.
     #[must_use]
     pub fn of_head(head: &[u8]) -> Option<Self> {
-        let format = be32(head, 0)? & !ENCRYPTED;
+        let format = format(head)?;
         // A checkpoint, and where its checksum is.
         let places = match format == NEWEST {
             true => [(4096, 0, 60), (8192, 0, 60)],
@@ -93,5 +96,13 @@ impl RedoStart {
         });
         let skips_freed = MARIADB.contains(&format);
         checkpoint.max().map(|checkpoint| Self { checkpoint, skips_freed })
+    }
+}
+
+/// Number of the log's format, without the mark of encryption.
+fn format(head: &[u8]) -> Option<u32> {
+    match be32(head, 0)? {
+        NEWEST_ENCRYPTED => Some(NEWEST),
+        format => Some(format & !ENCRYPTED),
     }
 }

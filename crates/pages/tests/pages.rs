@@ -583,6 +583,12 @@ fn the_checkpoint_of_a_redo_log_is_read() {
     assert_eq!(RedoStart::of_head(&head), None);
     checkpoint(&mut head, 8192, 0, 60, 12345);
     assert_eq!(RedoStart::of_head(&head), start(12345, true));
+    // An encrypted log has its checkpoints in clear.
+    put(&mut head, 0, 0xf09f_979d);
+    assert!(RedoStart::is_expected(&head));
+    assert_eq!(RedoStart::of_head(&head), start(12345, true));
+    head[8192 + 8] ^= 1;
+    assert_eq!(RedoStart::of_head(&head), None);
 }
 
 /// Header of a redo log as MariaDB 10.11.19 wrote it for a new server, and as its backup program
@@ -624,15 +630,22 @@ fn the_header_of_a_redo_log_is_read() {
     assert_eq!(of(&older).map(|head| (head.created, head.number)), Some((None, None)));
     let mysql = summed(header(6, 77, 8192, "MySQL 8.4.7", 0));
     assert_eq!(of(&mysql).map(|head| (head.created, head.number)), Some((None, Some(77))));
-    let encrypted = summed(header(0xd068_7973, 0, 12288, "MariaDB 10.11.19", 0));
-    assert_eq!(of(&encrypted), created(12288, "MariaDB 10.11.19"));
+    let encrypted = summed(header(0xd068_7973, 0, 12288, "MariaDB 10.10.1", 0));
+    assert_eq!(of(&encrypted), created(12288, "MariaDB 10.10.1"));
+    // What MariaDB 10.11.19 wrote, and its backup program, with innodb_encrypt_log.
+    for (creator, sum) in [("MariaDB 10.11.19", 0xb72c_9fdc), ("Backup 10.11.19", 0xc26d_8b0f)] {
+        let mut encrypted = header(0xf09f_979d, 0, 44404, creator, sum);
+        let crypt = [0, 0, 0, 1, 0, 0, 0, 1, 0xf0, 0xf0, 0x08, 0x37, 0xb9, 0x03, 0x90, 0x49];
+        encrypted[48..64].copy_from_slice(&crypt);
+        assert_eq!(of(&encrypted), created(44404, creator));
+    }
 }
 
 proptest! {
     #[test]
     fn no_head_of_a_redo_log_panics(
         mut head in prop::collection::vec(any::<u8>(), 0..13_000), sums in any::<bool>(),
-        format in prop::sample::select(&[6_u32, 0x5048_5953, 0x5068_7973]),
+        format in prop::sample::select(&[6_u32, 0x5048_5953, 0x5068_7973, 0xf09f_979d]),
     ) {
         if sums && head.len() >= 512 {
             put(&mut head, 0, format);
