@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    ArchiveSettings, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources, Session,
-    cancellation, receive, verify_archive,
+    ArchiveFacts, ArchiveSettings, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources,
+    Session, cancellation, receive, verify_archive,
 };
 use xb_encryptor::KeyBytes;
 use xb_mysql::{Access, Account, Target};
@@ -395,7 +395,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
     let text = shop.refused("latest", &time(shop.now() + 3600), &[]);
     assert!(text.contains("does not reach"), "{text}");
     let keys = Keys::default().with_key(KeyBytes::new(KEY).unwrap());
-    let report = block_on(verify_archive(&shop.session(), "shop", &keys, None)).unwrap();
+    let report = block_on(verify_archive(&shop.session(), "shop", facts(&keys, None))).unwrap();
     assert!(!report.is_undamaged(), "{report:#?}");
     std::fs::remove_file(stream.join("alive")).unwrap();
     let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
@@ -484,7 +484,8 @@ fn a_backup_whose_position_is_wrong_is_named() {
     shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
     shop.wait_for(&receiver);
     receiver.stop();
-    let verify = || block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None));
+    let verify =
+        || block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None)));
     let report = verify().unwrap();
     assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
     let path = shop.scratch.join("shop/.xb-catalog/full");
@@ -506,6 +507,11 @@ fn a_backup_whose_position_is_wrong_is_named() {
         let named = report.problems.iter().any(|problem| problem.contains(what));
         assert!(named && !report.is_undamaged(), "{what}: {report:#?}");
     }
+}
+
+/// What an archive is verified against.
+fn facts<'a>(keys: &'a Keys, state: Option<&'a Path>) -> ArchiveFacts<'a> {
+    ArchiveFacts { keys, state, kept_within: None }
 }
 
 /// Makes the segments of an unsealed archive, but for the last `recent` ones of each stream, older by two hours, as if
@@ -644,7 +650,8 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     receiver.stop();
     let (rows, _) = shop.restored("latest", "latest", &[]);
     assert_eq!(rows, shop.rows());
-    let report = block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None)).unwrap();
+    let report =
+        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
     assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
     assert_eq!(report.streams.len(), 2, "{report:#?}");
     // A floor that is too high is no excuse for what a backup needs.
@@ -664,7 +671,8 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     std::fs::remove_file(needed).unwrap();
     let text = shop.refused("latest", "latest", &[]);
     assert!(text.contains("was removed"), "{text}");
-    let report = block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None)).unwrap();
+    let report =
+        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
     assert!(report.has_gap(), "{report:#?}");
 }
 
@@ -708,12 +716,19 @@ fn a_log_is_kept_only_for_as_long_as_was_asked() {
     assert_eq!(rows, shop.rows());
     let text = shop.refused("one", "latest", &[]);
     assert!(text.contains("was removed"), "{text}");
-    let _ = run(&["binlog", "verify"]);
-    let text = run(&["binlog", "list"]).stdout_text();
+    let text = run(&["binlog", "verify", "--keep-binlog-within=0h"]).stdout_text();
     assert!(text.contains("only itself: its log was removed: logs are kept since"), "{text}");
-    // Such a floor is no excuse where no other backup has the log.
+    let text = run(&["binlog", "list"]).stdout_text();
+    assert!(text.contains("was removed; the archive begins at"), "{text}");
+    // A floor alone is no excuse: anyone could have written it.
+    let report =
+        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
+    assert!(report.has_gap(), "{report:#?}");
+    // Nor is the rule, where no other backup has the log.
     std::fs::remove_file(shop.scratch.join("shop/.xb-catalog/two")).unwrap();
-    let report = block_on(verify_archive(&shop.session(), "shop", &Keys::default(), None)).unwrap();
+    let keys = Keys::default();
+    let kept = ArchiveFacts { kept_within: Some(Duration::ZERO), ..facts(&keys, None) };
+    let report = block_on(verify_archive(&shop.session(), "shop", kept)).unwrap();
     assert!(report.has_gap(), "{report:#?}");
 }
 

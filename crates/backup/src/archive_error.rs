@@ -132,7 +132,7 @@ impl ArchiveError {
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
             ),
             Self::NoContinuation(_) => Some(
-                "give all logs from the one on that the archive ends in; `binlog list` shows where that is",
+                "give --server, and all logs from the one on that the archive ends in; `binlog list` shows where that is",
             ),
             Self::Store(error) => error.hint(),
             Self::Repo(error) => error.hint(),

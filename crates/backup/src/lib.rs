@@ -59,7 +59,9 @@ pub use binlog::push::{PushReport, push};
 pub use binlog::read::read_segment;
 pub use binlog::receive::{ArchiveSettings, ReceiveRequest, receive};
 pub use binlog::show::{ArchiveSearch, Break, FoundTransaction, SearchLine, search_archive};
-pub use binlog::verify::{ArchiveReport, StreamReport, Window, list_archive, verify_archive};
+pub use binlog::verify::{
+    ArchiveFacts, ArchiveReport, StreamReport, Window, list_archive, verify_archive,
+};
 pub use binlog::which::which_server;
 pub use cancel::{CancelToken, Canceller, cancellation};
 pub use check::binlog::check_binlog;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    ArchiveReport, ArchiveSettings, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources,
-    Session, cancellation, read_segment, receive, verify_archive,
+    ArchiveFacts, ArchiveReport, ArchiveSettings, Canceller, KeySlots, Keys, Notice,
+    ReceiveRequest, Resources, Session, cancellation, read_segment, receive, verify_archive,
 };
 use xb_binlog::{History, LogPosition, Reader};
 use xb_encryptor::{KeyBytes, KeysObject};
@@ -82,7 +82,7 @@ impl Archive {
     }
 
     fn verify(&self) -> ArchiveReport {
-        block_on(verify_archive(&self.session(), SERVER, &keys(), None)).unwrap()
+        block_on(verify_archive(&self.session(), SERVER, facts(&keys(), None))).unwrap()
     }
 
     fn streams(&self) -> Vec<(Stream, Option<KeysObject>)> {
@@ -184,6 +184,11 @@ fn keys() -> Keys {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// What an archive is verified against.
+fn facts<'a>(keys: &'a Keys, state: Option<&'a Path>) -> ArchiveFacts<'a> {
+    ArchiveFacts { keys, state, kept_within: None }
 }
 
 fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
@@ -713,9 +718,12 @@ fn whatever_is_changed_in_the_archive_is_named() {
     // Another key, and none.
     let wrong =
         Keys::default().with_key(KeyBytes::new(b"another key of 32 bytes, exactly").unwrap());
-    let report = block_on(verify_archive(&archive.session(), SERVER, &wrong, None)).unwrap();
+    let report = block_on(verify_archive(&archive.session(), SERVER, facts(&wrong, None))).unwrap();
     assert!(!report.is_undamaged());
-    assert!(block_on(verify_archive(&archive.session(), SERVER, &Keys::default(), None)).is_err());
+    assert!(
+        block_on(verify_archive(&archive.session(), SERVER, facts(&Keys::default(), None)))
+            .is_err()
+    );
 }
 
 #[test]
@@ -733,8 +741,9 @@ fn a_tail_that_was_removed_is_missed_by_what_the_host_remembers() {
         archive.wait_for(&told);
     }
     receiver.stop();
-    let verify =
-        || block_on(verify_archive(&archive.session(), SERVER, &keys(), Some(&state))).unwrap();
+    let verify = || {
+        block_on(verify_archive(&archive.session(), SERVER, facts(&keys(), Some(&state)))).unwrap()
+    };
     assert!(verify().is_undamaged());
     // The last segment, with all records that tell of it.
     let files = archive.segments();

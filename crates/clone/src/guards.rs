@@ -7,6 +7,10 @@ use xb_mysql::{Client, Target, Trust};
 use crate::error::Error;
 use crate::settings::Settings;
 
+/// The longest time, in seconds, for which a clone is continued, whatever the server allows.
+const MAX_PATIENCE: u64 = 86_400;
+/// Seconds by which the start of a server may seem to move.
+const CLOCK: u64 = 5;
 /// Oldest server whose redo log lies in `#innodb_redo`, and for which DDL can wait.
 const OLDEST: (u32, u32, u32) = (8, 0, 30);
 
@@ -124,7 +128,33 @@ pub(crate) fn patience(client: &mut Client) -> Result<Duration, Error> {
     let Some(row) = rows.first() else { return Ok(Duration::ZERO) };
     let [_, minutes] = row.texts()?;
     let minutes: u64 = minutes.parse().map_err(|_| xb_mysql::Error::Unexpected)?;
-    Ok(Duration::from_secs(minutes.saturating_mul(60)))
+    Ok(Duration::from_secs(minutes.saturating_mul(60).min(MAX_PATIENCE)))
+}
+
+/// A server between two starts. The numbers of its clones begin anew with each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Incarnation {
+    uuid: String,
+    /// When it started, by its clock, in seconds since 1970.
+    started: i64,
+}
+
+impl Incarnation {
+    pub(crate) fn of(client: &mut Client) -> Result<Self, Error> {
+        let unexpected = |_| xb_mysql::Error::Unexpected;
+        let rows = client.rows("SELECT @@GLOBAL.server_uuid, UNIX_TIMESTAMP()")?;
+        let [uuid, now] = one(&rows)?;
+        let rows = client.rows("SHOW GLOBAL STATUS LIKE 'Uptime'")?;
+        let [_, uptime] = one(&rows)?;
+        let now: i64 = now.parse().map_err(unexpected)?;
+        let uptime: i64 = uptime.parse().map_err(unexpected)?;
+        Ok(Self { uuid, started: now.saturating_sub(uptime) })
+    }
+
+    /// Whether the server has not been started again since it was this one. Its clock may have been set a little.
+    pub(crate) fn is_still(&self, other: &Self) -> bool {
+        self.uuid == other.uuid && self.started.abs_diff(other.started) <= CLOCK
+    }
 }
 
 /// Whether the server writes a binary log, which only a restart changes.

@@ -7,7 +7,7 @@ use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
 use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
 
 use crate::error::Error;
-use crate::guards;
+use crate::guards::{self, Incarnation};
 use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::stop::Watched;
@@ -49,6 +49,7 @@ fn receive_into<W: Write>(
     let mut first = donor.connect()?.client;
     let empty_tables = guards::server(&mut first, settings)?;
     let patience = guards::patience(&mut first)?;
+    let server = Incarnation::of(&mut first)?;
     drop(first);
     let (recipient, init) = Recipient::new(settings.ddl_timeout);
     let sink = Sink::new(output);
@@ -71,10 +72,18 @@ fn receive_into<W: Write>(
         // A donor that has not noticed the break yet is busy.
         let may_resume = is_break(&error) || (matches!(error, Error::Busy) && job.is_begun);
         let may_resume = may_resume && since.elapsed() < patience && !settings.stop.is_asked();
-        let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else { return Err(error) };
+        let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else {
+            return Err(match error {
+                // Another clone must not begin in the same stream.
+                Error::Busy if job.is_begun => Error::Refused(
+                    "the connection broke, and the server did not continue the clone in time (error 3634)".to_owned(),
+                ),
+                error => error,
+            });
+        };
         tell(&format!("{error}: connecting again for up to {} s", patience.as_secs()));
         drop(links);
-        links = donor.links_again(since + patience, error)?;
+        links = donor.links_again(&server, since + patience, error)?;
         // If it fails, the next step does as well.
         let _ = links.data.send(&reinit);
     }
@@ -202,7 +211,12 @@ impl DonorAddress<'_> {
     }
 
     /// Connects again, until the donor would give the clone up. `error` is why the connections broke.
-    fn links_again(&self, until: Instant, error: Error) -> Result<Links, Error> {
+    fn links_again(
+        &self,
+        server: &Incarnation,
+        until: Instant,
+        error: Error,
+    ) -> Result<Links, Error> {
         loop {
             if self.settings.stop.wait(self.settings.retry) {
                 return Err(Error::Stopped);
@@ -210,7 +224,17 @@ impl DonorAddress<'_> {
             if Instant::now() >= until {
                 return Err(error);
             }
-            match self.links() {
+            let is_still = || {
+                let found = Incarnation::of(&mut self.connect()?.client)?;
+                match server.is_still(&found) {
+                    true => self.links(),
+                    // By its number, it could give us the clone of another recipient.
+                    false => Err(Error::Refused(
+                        "the connection broke, and the server was started again, or is another one: the clone cannot be continued".to_owned(),
+                    )),
+                }
+            };
+            match is_still() {
                 Err(failed) if is_break(&failed) || is_timeout(&failed) => {}
                 other => return other,
             }

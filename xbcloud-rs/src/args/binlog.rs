@@ -130,6 +130,9 @@ pub(crate) struct PushArgs {
     /// `binlog receive`]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// Begin an archive with these files, if there is none of the server
+    #[arg(long)]
+    pub(crate) new_archive: bool,
     /// Also archive logs without checksums (binlog_checksum=NONE)
     #[arg(long, hide_short_help = true)]
     pub(crate) accept_no_crc: bool,
@@ -202,6 +205,9 @@ pub(crate) struct ArchiveVerifyArgs {
     /// `binlog receive`]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// Logs are pruned with this rule: older backups may lack theirs
+    #[arg(long, value_name = "AGE", value_parser = xb_option_files::parse_age)]
+    pub(crate) keep_binlog_within: Option<Duration>,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]

@@ -152,6 +152,11 @@ impl LogSender {
         self.checksums
     }
 
+    /// Whether it was told to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Begins to send the first file that is left, from `offset` on.
     fn begin(&mut self, offset: u64) -> Result<(), ArchiveError> {
         let Some(file) = self.files.front() else { return Ok(()) };
@@ -173,7 +178,7 @@ impl LogSender {
     /// this is stopped. What is no whole event there is not passed on.
     pub(crate) fn next(&mut self) -> Result<Option<(&[u8], bool)>, ArchiveError> {
         loop {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.is_stopped() {
                 return Ok(None);
             }
             if let Some(event) = self.made_up.pop_front() {
@@ -188,7 +193,7 @@ impl LogSender {
                 self.left -= piece as u64;
                 return Ok(Some((&self.buffer, self.left == 0)));
             }
-            if rest < HEADER_LEN as u64 || self.peeked()? > rest {
+            if rest < HEADER_LEN as u64 || self.is_cut(rest)? {
                 self.end(rest)?;
                 continue;
             }
@@ -207,16 +212,21 @@ impl LogSender {
         }
     }
 
-    /// The length that the next header states.
-    fn peeked(&mut self) -> Result<u64, ArchiveError> {
+    /// Whether the next event is longer than the rest of the file.
+    fn is_cut(&mut self, rest: u64) -> Result<bool, ArchiveError> {
         let before = self.offset;
         self.read(HEADER_LEN)?;
-        let length = u64::from(self.header().length);
+        let (header, length) = (self.header(), u64::from(self.header().length));
         self.offset = before;
         let back = self.open.as_mut().map(|open| open.seek_relative(-(HEADER_LEN as i64)));
         back.transpose().map_err(|error| self.wrong(error.to_string()))?;
-        // Shorter than a header: the reader of what is sent names it.
-        Ok(length)
+        // The position of the end tells a cut from a length that is damaged. Not every event states it.
+        let low = u64::from(u32::MAX);
+        if length > rest && header.end != 0 && u64::from(header.end) != (before + length) & low {
+            let what = format!("it is damaged: the event at offset {before} states {length} bytes");
+            return Err(self.wrong(what));
+        }
+        Ok(length > rest)
     }
 
     fn header(&self) -> EventHeader {

@@ -13,7 +13,7 @@ use xb_repo::archive::listing::{Found, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Base, Stream, reach};
+use xb_repo::archive::plan::{Base, Stop, Stream, plan, reach};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::rollup::Span;
 use xb_repo::archive::segment::SegmentHead;
@@ -137,6 +137,8 @@ pub async fn prune_logs(
     let listed = session.cancel.or(list_by_key(&session.root)).await?;
     let is_gone = |name: &str| gone.iter().any(|of| of == name);
     kept.retain(|backup| !is_gone(&backup.name));
+    // What the first listing knew of them is old: they need their log, and stand in for no other.
+    kept.iter_mut().for_each(|backup| backup.is_restorable = false);
     kept.extend(kept_backups(&listed));
     let mut verdicts = plan_log_prune(session, &kept, within).await?;
     if let Some(why) = unknown(&listed) {
@@ -172,7 +174,9 @@ fn verdict(
     };
     let mut kept: Vec<&KeptBackup> = kept.iter().filter(is_own).collect();
     let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
-    let kept_since = within.and_then(|within| limit(&mut kept, &all, within, Timestamp::now()));
+    if let Some(within) = within {
+        limit(&mut kept, &verdict.server, &all, (within, Timestamp::now()));
+    }
     let Some(oldest) = kept.iter().map(|backup| backup.started).min() else {
         verdict.keep("no backup of it is kept".to_owned());
         return verdict;
@@ -213,6 +217,13 @@ fn verdict(
             numbers.push(*number);
             last = Some(segment);
         }
+        // What is left begins between two transactions, so that it can be read alone.
+        while let Some(number) = numbers.last()
+            && stream.segments.get(&(number + 1)).is_some_and(|next| next.content.starts_inside)
+        {
+            numbers.pop();
+            last = numbers.last().and_then(|number| stream.segments.get(number));
+        }
         let Some(last) = last else { continue };
         let next = stream.segments.get(&last.content.number.saturating_add(1));
         let at = next.map_or_else(|| last.content.to.clone(), |next| next.content.from.clone());
@@ -228,7 +239,6 @@ fn verdict(
                 number: last.content.number.saturating_add(1),
                 head: last.digest.clone(),
                 at,
-                kept_since,
             },
             numbers,
             rollups,
@@ -237,26 +247,32 @@ fn verdict(
     verdict
 }
 
-/// Leaves out the backups for which no log is kept: those from before the last `within`, but for the newest of them
-/// that the log reaches. Returns the time from which on logs are kept; `None` if there is no such backup.
+/// Leaves out the backups for which no log is kept: those from before the last `within`, but for the newest backup of
+/// the server among them from which the end of the archive can be reached. Without one, all stay.
 fn limit(
     kept: &mut Vec<&KeptBackup>,
+    server: &str,
     streams: &[Stream],
-    within: Duration,
-    now: Timestamp,
-) -> Option<Timestamp> {
-    // A clock that is ahead removes nothing.
-    let segments = streams.iter().flat_map(|stream| stream.segments.values());
-    let last = segments.map(|segment| segment.content.received[1]).max()?;
-    let edge = now.min(last).checked_sub(within).ok()?;
+    (within, now): (Duration, Timestamp),
+) {
+    let Some(edge) = edge(streams, within, now) else { return };
     kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
     let is_base = |backup: &&KeptBackup| {
         let base = backup.base.as_ref().filter(|base| base.taken <= edge);
-        backup.is_restorable && base.is_some_and(|base| !reach(streams, base).is_empty())
+        // On a branch that has ended, or behind a gap, it is none.
+        let reaches = base.is_some_and(|base| plan(streams, base, &Stop::Latest).is_ok());
+        backup.is_restorable && reaches && backup.server.as_deref() == Some(server)
     };
-    let base = kept.iter().position(is_base)?;
-    kept.truncate(base + 1);
-    Some(edge)
+    if let Some(base) = kept.iter().position(is_base) {
+        kept.truncate(base + 1);
+    }
+}
+
+/// The time from which on logs are kept, if they are for `within`. A clock that is ahead removes nothing.
+pub(super) fn edge(streams: &[Stream], within: Duration, now: Timestamp) -> Option<Timestamp> {
+    let segments = streams.iter().flat_map(|stream| stream.segments.values());
+    let last = segments.map(|segment| segment.content.received[1]).max()?;
+    now.min(last).checked_sub(within).ok()
 }
 
 impl LogVerdict {

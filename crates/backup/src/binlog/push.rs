@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use xb_binlog::MAGIC;
+use xb_repo::archive::listing::{servers, streams};
 use xb_repo::archive::newest::outlines;
+use xb_repo::archive::plan::{Stream, newest};
+use xb_repo::archive::record::Record;
+use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Begins;
 
 use crate::archive_error::ArchiveError;
@@ -12,7 +17,7 @@ use crate::binlog::log_files::{LogFile, open};
 use crate::binlog::notice::Notice;
 use crate::binlog::receive::{ArchiveSettings, Receiver};
 use crate::binlog::session::{Server, send};
-use crate::binlog::start::{ServerLog, start};
+use crate::binlog::start::{ServerLog, last_stored, start};
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -29,7 +34,8 @@ pub struct PushReport {
 }
 
 /// Archives what log files have behind the end of the archive, as one stream that ends. The file that the archive ends in
-/// has to be among them: its last stored transaction is compared byte by byte.
+/// has to be among them: its last stored transaction is compared byte by byte. With `may_be_first`, there need be no
+/// archive of the server.
 ///
 /// # Errors
 /// [`ArchiveError::NoContinuation`] and [`ArchiveError::File`]; and, other than a receiver, whatever stands against
@@ -37,7 +43,7 @@ pub struct PushReport {
 pub async fn push(
     session: &Session,
     settings: &ArchiveSettings,
-    paths: Vec<PathBuf>,
+    (paths, may_be_first): (Vec<PathBuf>, bool),
     tell: impl Fn(Notice) + Send + Sync + 'static,
 ) -> Result<PushReport, BackupError> {
     let report = Arc::new(Mutex::new(PushReport::default()));
@@ -57,10 +63,21 @@ pub async fn push(
     let opening = tokio::task::spawn_blocking(move || open(&paths));
     let files = opening.await.map_err(|_| BackupError::Bug("the thread that opens panicked"))??;
     let logs: Vec<ServerLog> = files.iter().map(|file| (file.name.clone(), file.size)).collect();
-    let before = session.cancel.or(receiver.before()).await?;
+    // Says if the archive lacks what this host remembers.
+    session.cancel.or(receiver.before()).await?;
+    let before = session.cancel.or(end_of(session, &settings.server)).await?;
     let start = start(before.as_ref(), &logs)?;
     match &start.begins {
-        Begins::First | Begins::Continues { .. } => {}
+        Begins::Continues { .. } => {}
+        Begins::First if may_be_first => {}
+        Begins::First => {
+            let known = session.cancel.or(servers(&session.root)).await?.join(", ");
+            let what = match known.is_empty() {
+                true => "no log is archived in this place".to_owned(),
+                false => format!("there is none of {}; there is one of {known}", settings.server),
+            };
+            return Err(ArchiveError::NoContinuation(what).into());
+        }
         Begins::Gap { .. } => {
             let end = before.map(|before| before.content.to.to_string()).unwrap_or_default();
             let first = logs.first().map(|(log, _)| log.as_str()).unwrap_or_default();
@@ -85,11 +102,26 @@ pub async fn push(
     }
     let reached = report.position.as_ref().unwrap_or(&begun).rsplit_once(':');
     if let (Some((log, offset)), Some((last, size))) = (reached, last)
-        && let (true, Ok(offset)) = (log == last, offset.parse::<u64>())
+        && let Ok(offset) = offset.parse::<u64>()
     {
-        report.left = size.saturating_sub(offset);
+        report.left = size.saturating_sub(if log == last { offset } else { MAGIC.len() as u64 });
     }
     Ok(report)
+}
+
+/// The last segment of the archive: that at which a restore of its latest state ends. What this host remembers may be
+/// older, if another one has received since.
+async fn end_of(
+    session: &Session,
+    server: &str,
+) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
+    let found = streams(&session.root, server).await?;
+    let all: Vec<Stream> = found.into_iter().filter_map(|found| found.stream).collect();
+    let end = newest(&all).and_then(|(stream, _)| Some(stream.chain().0.last()?.segment.clone()));
+    match end {
+        Some(end) => Ok(Some(end)),
+        None => last_stored(&session.root, server).await,
+    }
 }
 
 /// What is known of the server: the files state its version, and the archive the settings that a replay needs.

@@ -168,6 +168,9 @@ trait SentLog {
     /// Checksums of the events before the first format description.
     fn checksums(&self) -> ChecksumKind;
 
+    /// What it means that the log ends before the stored transaction was sent again.
+    fn early_end(&self) -> ArchiveError;
+
     /// Waits for the next bytes, and passes them on. Parts of a packet end with an event.
     fn next<R>(
         &mut self,
@@ -183,6 +186,10 @@ impl SentLog for Dump {
         }
     }
 
+    fn early_end(&self) -> ArchiveError {
+        ArchiveError::Ended
+    }
+
     fn next<R>(
         &mut self,
         pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
@@ -194,6 +201,16 @@ impl SentLog for Dump {
 impl SentLog for LogSender {
     fn checksums(&self) -> ChecksumKind {
         Self::checksums(self)
+    }
+
+    fn early_end(&self) -> ArchiveError {
+        match self.is_stopped() {
+            true => ArchiveError::Ended,
+            false => ArchiveError::Differs(
+                "they end, or are damaged, before the end of the last stored transaction"
+                    .to_owned(),
+            ),
+        }
     }
 
     fn next<R>(
@@ -218,7 +235,7 @@ fn run(
     while !overlap.is_over() {
         match log.next(|dumped| overlap.take(dumped)) {
             Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(false) => return Err(log.early_end()),
             Err(error) => return Err(differing(error)),
         }
         check(&overlap.reader, needs_checksums)?;

@@ -13,7 +13,7 @@ use xb_encryptor::{DataKey, Keys};
 use xb_repo::archive::listing::{Found, streams};
 use xb_repo::archive::plan::Piece;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::{Begins, StreamHead};
 
 use crate::binlog::open::{Opened, open};
 use crate::binlog::pieces::{Needed, fetch};
@@ -130,19 +130,20 @@ pub async fn search_archive(
         problems.extend(found.problems.iter().map(|problem| format!("stream {id}: {problem}")));
         let (needed, broken) = needed(&found, search, key.as_ref());
         problems.extend(broken);
-        if needed.is_empty() {
-            continue;
-        }
-        let begins = found.stream.as_ref().and_then(|stream| break_of(&stream.head.content));
-        if let Some(begins) = begins
-            && needed.first().is_some_and(|first| first.segment.content.number == 0)
-            && show(SearchLine::Break(begins)).is_break()
-        {
-            return Ok(problems);
+        let stream = found.stream.as_ref();
+        if let Some((started, begins)) = stream.and_then(|of| break_of(&of.head.content)) {
+            // What follows has numbers of its own.
+            shown.clear();
+            let is_first = needed.first().is_some_and(|first| first.segment.content.number == 0);
+            if (is_first || search.has_break(started)) && show(SearchLine::Break(begins)).is_break()
+            {
+                return Ok(problems);
+            }
         }
         let reading = read(session, server, (needed, &wanted), |found| {
-            // The position, too: after a branch, another transaction has the GTID.
-            match shown.insert((found.gtid.clone(), found.position.clone())) {
+            // Not only the GTID: after a branch, another transaction has it.
+            let key = (found.gtid.clone(), found.position.clone(), found.time, found.bytes);
+            match shown.insert(key) {
                 true => show(SearchLine::Transaction(found)),
                 false => ControlFlow::Continue(()),
             }
@@ -159,14 +160,14 @@ pub async fn search_archive(
     Ok(problems)
 }
 
-fn break_of(head: &xb_repo::archive::stream::StreamHead) -> Option<Break> {
+fn break_of(head: &StreamHead) -> Option<(Timestamp, Break)> {
     let (kind, reason) = match &head.begins {
         Begins::First | Begins::Continues { .. } => return None,
         Begins::Gap { reason, .. } => ("gap", reason),
         Begins::Branch { reason, .. } => ("branch", reason),
     };
     let (position, stream) = (head.start.to_string(), head.stream.clone());
-    Some(Break { kind, position, reason: reason.clone(), stream })
+    Some((head.started, Break { kind, position, reason: reason.clone(), stream }))
 }
 
 /// The segments of a stream that may have what is looked for, and why there are not all of them.
@@ -192,6 +193,11 @@ fn needed(
 }
 
 impl ArchiveSearch {
+    /// Whether a break at this time is shown.
+    fn has_break(&self, at: Timestamp) -> bool {
+        self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at <= until)
+    }
+
     /// Whether a transaction of this time may be in segments that follow each other. The times of commits go back
     /// only by what a statement takes.
     fn may_have(&self, run: &[Piece<'_>]) -> bool {
@@ -368,10 +374,13 @@ impl Candidate {
                 self.has_table |= wanted.tables.iter().any(|one| one.matches(schema, table));
             }
             Change::Statement { schema, text, is_cut } => {
+                // What is cut may name it behind the cut, and a name in another character set is not read.
+                let is_foreign = std::str::from_utf8(text).is_err_and(|e| e.error_len().is_some());
                 let text = String::from_utf8_lossy(text);
-                // Rows name their tables themselves; what is cut may name it behind the cut.
+                // Rows name their tables themselves.
                 self.has_table |= schema.as_ref().is_some_and(|schema| {
-                    *is_cut || wanted.tables.iter().any(|one| one.may_be_in(schema, &text))
+                    let may_be = |one: &TablePattern| one.may_be_in(schema, &text);
+                    *is_cut || is_foreign || wanted.tables.iter().any(may_be)
                 });
                 let lower = text.to_lowercase();
                 self.has_text |= wanted.text.as_ref().is_some_and(|text| lower.contains(text));

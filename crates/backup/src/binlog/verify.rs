@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -19,6 +20,7 @@ use xb_repo::names::{BackupName, CATALOG};
 use xb_repo::root::Root;
 
 use crate::binlog::open::{Opened, open};
+use crate::binlog::prune::edge;
 use crate::binlog::read::read_segment;
 use crate::binlog::tail::{Tail, tail};
 use crate::error::BackupError;
@@ -117,9 +119,9 @@ pub struct Window {
     /// It reaches the end of what is stored.
     #[serde(skip)]
     is_whole: bool,
-    /// Its log was removed, because logs are kept from this time on.
+    /// Its log was removed.
     #[serde(skip)]
-    kept_since: Option<Timestamp>,
+    is_removed: bool,
 }
 
 /// Lists the archive of a server by its records.
@@ -129,29 +131,38 @@ pub struct Window {
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
     let looked = found.into_iter().map(Looked::unread).collect();
-    report(session, server, looked, (bases(session, server).await?, false, None)).await
+    report(session, server, looked, (bases(session, server).await?, None)).await
+}
+
+/// What an archive is verified against.
+#[derive(Debug, Clone, Copy)]
+pub struct ArchiveFacts<'a> {
+    /// Keys of its streams. If there are any, every stream has to be sealed, and authentic.
+    pub keys: &'a Keys,
+    /// Folder in which its receiver remembers its last segment.
+    pub state: Option<&'a Path>,
+    /// How long logs are kept at most ([`Keep::binlog_within`](crate::Keep::binlog_within)).
+    pub kept_within: Option<Duration>,
 }
 
 /// Verifies the archive of a server: everything that [`list_archive`] shows, the seal, and each event of
-/// each segment. With `keys`, every stream has to be sealed, and authentic. `state` is the folder in which its
-/// receiver remembers its last segment.
+/// each segment.
 ///
 /// # Errors
 /// [`BackupError::Repo`] if the store cannot be read; [`BackupError::Keys`] if the keys open no stream.
 pub async fn verify_archive(
     session: &Session,
     server: &str,
-    keys: &Keys,
-    state: Option<&Path>,
+    facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
     let backups = bases(session, server).await?;
     let wanted: HashSet<LogPosition> =
         backups.iter().map(|(_, base)| base.position.clone()).collect();
     let mut looked = Vec::new();
     for found in streams(&session.root, server).await? {
-        looked.push(verify_stream(session, server, found, (keys, &wanted)).await?);
+        looked.push(verify_stream(session, server, found, (facts.keys, &wanted)).await?);
     }
-    report(session, server, looked, (backups, true, state)).await
+    report(session, server, looked, (backups, Some(facts))).await
 }
 
 /// A stream, and what its events show.
@@ -378,8 +389,11 @@ async fn report(
     session: &Session,
     server: &str,
     looked: Vec<Looked>,
-    (backups, verified, state): (Vec<(BackupName, Base)>, bool, Option<&Path>),
+    (backups, facts): (Vec<(BackupName, Base)>, Option<ArchiveFacts<'_>>),
 ) -> Result<ArchiveReport, BackupError> {
+    let verified = facts.is_some();
+    let state = facts.and_then(|facts| facts.state);
+    let within = facts.and_then(|facts| facts.kept_within);
     let mut report = ArchiveReport {
         server: server.to_owned(),
         streams: looked.iter().map(stream_report).collect(),
@@ -420,7 +434,9 @@ async fn report(
         }
         report.backups.push(window);
     }
-    excuse(&mut report.backups);
+    if let Some(since) = within.and_then(|within| edge(&streams, within, Timestamp::now())) {
+        excuse(&mut report.backups, since);
+    }
     let lost = report.streams.iter().filter(|stream| stream.begins.as_deref() == Some("gap"));
     let lost = lost.map(|stream| {
         let reason = stream.reason.as_deref().unwrap_or_default();
@@ -436,13 +452,12 @@ async fn report(
     Ok(report)
 }
 
-/// A backup does without its log if a newer one from before the time since which logs are kept has it: then every
-/// second since that time can be restored.
-fn excuse(windows: &mut [Window]) {
+/// A backup does without its log if logs are kept since a time, and a newer backup from before that time has its log:
+/// then every second since can be restored. A floor alone, which anyone could write, is no excuse.
+fn excuse(windows: &mut [Window], since: Timestamp) {
     let whole: Vec<Timestamp> =
         windows.iter().filter(|window| window.is_whole).map(|window| window.from).collect();
-    for window in windows {
-        let Some(since) = window.kept_since else { continue };
+    for window in windows.iter_mut().filter(|window| window.is_removed) {
         if whole.iter().any(|from| window.from < *from && *from <= since) {
             window.archived = false;
             window.problem = Some(format!("its log was removed: logs are kept since {since}"));
@@ -499,7 +514,7 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
         until: None,
         problem: None,
         is_whole: false,
-        kept_since: None,
+        is_removed: false,
     };
     match plan(streams, base, &Stop::Latest) {
         Ok(plan) => {
@@ -514,9 +529,7 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
         Err(error) => {
             window.archived = !matches!(error, PlanError::NoStart { .. });
             window.problem = Some(error.to_string());
-            if let PlanError::Removed { kept_since, .. } = error {
-                window.kept_since = kept_since;
-            }
+            window.is_removed = matches!(error, PlanError::Removed { .. });
         }
     }
     window

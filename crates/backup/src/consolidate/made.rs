@@ -1,22 +1,29 @@
 //! Looks for a full backup that an earlier run has made of a chain.
 
+use xb_repo::chain::Link;
 use xb_repo::error::RepoError;
 use xb_repo::list::fault_of;
 use xb_repo::manifest::Manifest;
+use xb_repo::manifest::merged_link::MergedLink;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::{is_proven, manifests};
 use xb_repo::root::Root;
 
 /// The backup that was consolidated from the chain that ends with `last`, if there is one that is not known to be
-/// damaged, and whether a trial restore has proven it. A proven one is preferred.
+/// damaged, and whether a trial restore has proven it. A proven one is preferred. One that states other links, or other
+/// facts than the last of them, was not made of this chain; nor was an unsealed one, if the chain is sealed.
 pub(super) async fn made_before(
     root: &Root,
-    last: &Manifest,
+    chain: &[Link],
 ) -> Result<Option<(BackupName, bool)>, RepoError> {
+    let links: Vec<MergedLink> = chain.iter().map(|link| link.stored.merged_link()).collect();
+    let Some(last) = chain.last().map(|link| &link.stored.manifest) else { return Ok(None) };
+    let is_sealed = chain.iter().any(|link| link.stored.manifest.is_sealed());
     let mut unproven = None;
     for (name, stored) in manifests(root).await?.sound {
-        let stands_for = stored.manifest.stands_for();
-        if stands_for.is_none_or(|link| link.run != last.run) {
+        let made = &stored.manifest;
+        let is_of_chain = made.consolidated_from == links && has_facts(made, last);
+        if !is_of_chain || (is_sealed && !made.is_sealed()) {
             continue;
         }
         if fault_of(root, &name, &stored).await?.is_some() {
@@ -28,4 +35,12 @@ pub(super) async fn made_before(
         unproven.get_or_insert((name, false));
     }
     Ok(unproven)
+}
+
+/// Whether a merged backup states what the last link does. Earlier versions did not note where a redo log begins, which
+/// the merged one does.
+fn has_facts(made: &Manifest, last: &Manifest) -> bool {
+    let mut last = last.clone();
+    last.source.redo_start_lsn = last.source.redo_start_lsn.or(made.source.redo_start_lsn);
+    made.has_the_facts_of(&last)
 }

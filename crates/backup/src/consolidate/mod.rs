@@ -13,6 +13,7 @@ use xb_repo::chain::{Link, chain};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::{Level, VerifyReport};
+use xb_uploader::Lock;
 
 use self::made::made_before;
 use self::merged_stream::merged_stream;
@@ -44,6 +45,8 @@ pub struct ConsolidateRequest {
     pub accept: Accept,
     /// The trial restore of the new backup, and the parent of the scratch directory.
     pub trial: Trial,
+    /// Lock of the objects of the new backup, which is made before the trial: that may take hours.
+    pub lock: Option<Lock>,
 }
 
 /// What came of it.
@@ -83,14 +86,18 @@ pub async fn consolidate(
     talk: &OnLine,
 ) -> Result<Consolidated, BackupError> {
     let Session { root, cancel, .. } = session;
-    let ConsolidateRequest { name, put: new, mut keys, accept, trial } = request;
+    let ConsolidateRequest { name, put: new, mut keys, accept, trial, lock } = request;
     let chain = cancel.or(chain(root, &name)).await?;
     let from = chain.iter().map(|link| link.name.to_string()).collect();
-    let Some(last) = chain.last().filter(|_| chain.len() > 1) else {
+    if chain.len() < 2 {
         return Ok(Consolidated::Full);
-    };
+    }
     let record = new.tool.clone();
-    let (name, stored) = match cancel.or(made_before(root, &last.stored.manifest)).await? {
+    let made = cancel.or(made_before(root, &chain)).await?;
+    if let Some((before, _)) = &made {
+        lock_new(session, before, lock.as_ref()).await?;
+    }
+    let (name, stored) = match made {
         Some((before, true)) => return Ok(Consolidated::Before(before.to_string())),
         Some((before, false)) => (before, None),
         None => {
@@ -99,13 +106,27 @@ pub async fn consolidate(
             let merged;
             (merged, keys) =
                 store_merged(session, &chain, new, (keys, accept), &trial, talk).await?;
-            (BackupName::new(&merged.manifest.name)?, Some(Box::new(merged)))
+            let name = BackupName::new(&merged.manifest.name)?;
+            lock_new(session, &name, lock.as_ref()).await?;
+            (name, Some(Box::new(merged)))
         }
     };
     let level = Level::Restore;
     let verify = VerifyRequest { name: name.clone(), level, keys, accept, record: Some(record) };
     let proof = verify_by_restore(session, verify, &trial, talk).await?;
     Ok(Consolidated::Tried { name: name.to_string(), from, put: stored, trial: Box::new(proof) })
+}
+
+/// Locks the objects of the new backup, also of one that an earlier run has left.
+async fn lock_new(
+    session: &Session,
+    name: &BackupName,
+    lock: Option<&Lock>,
+) -> Result<(), BackupError> {
+    let Some(lock) = lock else { return Ok(()) };
+    let locking =
+        crate::admin::object_lock::lock(&session.root, name, lock, session.resources.parallel);
+    session.cancel.or(locking).await.map(drop)
 }
 
 /// Fetches the chain, merges it, and stores the result. Returns the keys, too.

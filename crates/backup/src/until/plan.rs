@@ -200,9 +200,10 @@ fn newest_fitting(
     archive: &Archive,
     stop: &Stop,
 ) -> Result<BackupName, UntilError> {
-    let can_be_restored = |line: &&Listing| line.state == State::Complete && line.fault().is_none();
-    // Of the same data, a consolidated backup only if a trial restore has proven it.
-    let mut candidates: Vec<((Timestamp, bool), BackupName, &Manifest)> = listed
+    let can_be_restored = |line: &&Listing| line.state == State::Complete && line.restorable;
+    // Of the same data, a consolidated backup that a trial restore has proven, then the server's own, then one that is
+    // not proven.
+    let mut candidates: Vec<((Timestamp, u8), BackupName, &Manifest)> = listed
         .lines
         .iter()
         .filter(can_be_restored)
@@ -210,8 +211,12 @@ fn newest_fitting(
             let (name, stored) = listed.sound.get_key_value(&BackupName::new(&line.name).ok()?)?;
             let manifest = &stored.manifest;
             let is_own = manifest.server.as_ref().is_none_or(|of| *of == archive.server);
-            let is_proven = manifest.stands_for().is_none() || line.is_verified(Level::Restore);
-            is_own.then(|| ((manifest.finished, is_proven), name.clone(), manifest))
+            let rank = match (manifest.stands_for(), line.is_verified(Level::Restore)) {
+                (Some(_), true) => 2,
+                (None, _) => 1,
+                (Some(_), false) => 0,
+            };
+            is_own.then(|| ((manifest.finished, rank), name.clone(), manifest))
         })
         .collect();
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));

@@ -185,8 +185,6 @@ pub enum PlanError {
         position: LogPosition,
         /// Position of the first byte that is left of that stream.
         left: At,
-        /// The log was meant to be kept from this time on only.
-        kept_since: Option<Timestamp>,
     },
     /// The history branches, and it is not known to which side the backup belongs.
     #[error(
@@ -434,10 +432,10 @@ impl<'a> Line<'a> {
             let floor = stream.floor.as_ref()?;
             let begin = stream.head.content.start.position()?;
             let is_removed = begin <= position && position < floor.at.position()?;
-            is_removed.then(|| (floor.at.clone(), floor.kept_since))
+            is_removed.then(|| floor.at.clone())
         });
         match removed {
-            Some((left, kept_since)) => PlanError::Removed { position, left, kept_since },
+            Some(left) => PlanError::Removed { position, left },
             None => PlanError::NoStart { position },
         }
     }

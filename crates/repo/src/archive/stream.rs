@@ -218,10 +218,6 @@ pub struct Floor {
     pub head: String,
     /// Position of the first byte that is left.
     pub at: At,
-    /// The log was meant to be kept from this time on only: backups from before it, other than the newest of them, do
-    /// without.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_since: Option<Timestamp>,
 }
 
 impl Content for Floor {

@@ -20,7 +20,7 @@ use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, memory, parallel, p
 use crate::commands::inspect::verify::{judged, not_reached, remarks};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::transfer::producer::state_dir;
-use crate::commands::transfer::put::{can_lock, lock_all};
+use crate::commands::transfer::put::can_lock;
 use crate::limits::default_threads;
 use crate::report;
 
@@ -98,12 +98,10 @@ impl Context {
                 keys: asked.keys,
                 accept: asked.accept,
                 trial: trial.clone(),
+                lock,
             };
             let done = xb_backup::consolidate(&session, request, &output.on_line()).await;
             let done = done.inspect_err(|error| output.explain(error))?;
-            if let Consolidated::Tried { put: Some(put), .. } = &done {
-                lock_all(&session, &put.manifest.name, lock.as_ref(), &self.log).await?;
-            }
             Ok((done, last.manifest))
         };
         let ((done, last), end) = self.with_session("consolidate", run, (root, resources), work)?;

@@ -84,9 +84,13 @@ impl Context {
 /// The rules; `None` if none is given.
 ///
 /// # Errors
-/// All given rules keep nothing.
+/// All given rules keep nothing, or are for logs only.
 pub(crate) fn rules(keep: &Keep) -> Result<Option<&Keep>, Failure> {
     match (keep.is_empty(), keep.keeps_nothing()) {
+        (true, _) if keep.binlog_within.is_some() => {
+            Err(Failure::usage("--keep-binlog-within is a rule for logs only")
+                .hint("add a rule for the backups, such as --keep-within"))
+        }
         (true, _) => Ok(None),
         (false, false) => Ok(Some(keep)),
         (false, true) => Err(Failure::usage("the retention rules keep nothing: each number is 0")

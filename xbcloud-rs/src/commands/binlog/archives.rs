@@ -3,7 +3,9 @@
 use std::io::Write as _;
 
 use serde_json::json;
-use xb_backup::{ArchiveReport, BackupError, Keys, Session, list_archive, verify_archive};
+use xb_backup::{
+    ArchiveFacts, ArchiveReport, BackupError, Keys, Session, list_archive, verify_archive,
+};
 use xb_cli::{Exit, Failure, format_count};
 use xb_repo::archive::listing::servers;
 use xb_repo::root::Root;
@@ -38,11 +40,12 @@ impl Context {
         let root = root_place(args.place.as_deref(), &args.common)?;
         let keys: Keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
         let state = state_dir(args.state_dir.as_deref());
-        let server = args.server.clone();
+        let (server, kept_within) = (args.server.clone(), args.keep_binlog_within);
         let verify = |session: Session| async move {
+            let facts = ArchiveFacts { keys: &keys, state: state.as_deref(), kept_within };
             let mut found = Vec::new();
             for server in named(&session.root, server).await? {
-                let verifying = verify_archive(&session, &server, &keys, state.as_deref());
+                let verifying = verify_archive(&session, &server, facts);
                 found.push(session.cancel.or(verifying).await?);
             }
             Ok(found)

@@ -25,7 +25,7 @@ impl Context {
         };
         let root = root_place(Some(&args.place), &args.common)?;
         let watched = Arc::new(Watched::new(&self.log, (&args.place, &server), None, Vec::new()));
-        let (files, run) = (args.files.clone(), &args.common.run);
+        let (files, run) = ((args.files.clone(), args.new_archive), &args.common.run);
         let work = |session: xb_backup::Session| async move {
             let tell = move |notice| watched.tell(notice);
             xb_backup::push(&session, &settings, files, tell).await

@@ -32,7 +32,7 @@ pub struct Keep {
     #[cfg_attr(feature = "clap", arg(id = "keep-within", long, value_name = "AGE", value_parser = xb_option_files::parse_age))]
     pub within: Option<Duration>,
     /// Keep an archived binary log for AGE at most, even if an older kept backup could use it
-    #[cfg_attr(feature = "clap", arg(id = "keep-binlog-within", long, value_name = "AGE", value_parser = xb_option_files::parse_age))]
+    #[cfg_attr(feature = "clap", arg(id = "keep-binlog-within", long, hide_short_help = true, value_name = "AGE", value_parser = xb_option_files::parse_age))]
     pub binlog_within: Option<Duration>,
 }
 
@@ -88,11 +88,20 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     for (n, candidate) in sorted.iter().enumerate() {
         reasons_of_its_own(candidate, now).for_each(|why| note(n, why));
     }
+    // An increment of it may be running, which began before its consolidated backup was proven.
+    for &copy in counted_for.keys().filter(|&&n| sorted[n].stands_for.is_none()) {
+        let of_server = sorted.iter().filter(|other| other.server == sorted[copy].server);
+        let mut later = of_server.filter(|other| other.finished > sorted[copy].finished);
+        if sorted[copy].counts() && !later.any(|other| other.counts()) {
+            kept[copy].insert(Why::MayBeContinued);
+        }
+    }
     let bases = bases(&sorted);
     keep_bases(&sorted, &bases, &mut kept);
     for (&copy, &counted) in &counted_for {
         // A proven one has no need of it; an unproven one may be proven tomorrow.
-        if sorted[counted].stands_for.is_none() && !kept[counted].is_empty() {
+        let is_merged = |n: usize| sorted[n].stands_for.is_some();
+        if is_merged(copy) && !is_merged(counted) && !kept[counted].is_empty() {
             kept[copy].insert(Why::UnprovenCopyOf(sorted[counted].name.clone()));
         }
     }

@@ -27,6 +27,8 @@ pub enum Why {
     NewestVerified,
     /// The newest of those verified to the highest level.
     BestVerified,
+    /// The newest that the server made: an increment of it may be running, although its consolidated backup counts.
+    MayBeContinued,
     /// Consolidated from this backup, which counts in its place and is kept, until a trial restore proves it.
     UnprovenCopyOf(String),
     /// It is pinned.
@@ -58,6 +60,7 @@ impl std::fmt::Display for Why {
             Self::Weekly => "weekly",
             Self::Monthly => "monthly",
             Self::Within => "within",
+            Self::MayBeContinued => "an increment of it may be running",
             Self::NewestVerified => "newest verified",
             Self::BestVerified => "verified furthest",
             Self::Pinned => "pinned",

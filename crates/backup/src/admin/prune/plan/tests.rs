@@ -373,7 +373,48 @@ fn a_chain_counts_until_its_consolidated_backup_is_proven_by_a_trial() {
         assert!(of("i2-full").kept.ends_with(&copy), "{plan:?}");
         assert!(!of("i2-full").kept.contains(&Why::Newest), "{plan:?}");
     }
-    assert_eq!(kept(&consolidated(Some(Level::Restore)), LAST), ["i2-full"]);
+    // The server may be taking an increment of i2.
+    let mut all = consolidated(Some(Level::Restore));
+    assert_eq!(kept(&all, LAST), ["i2-full", "i2", "i1", "f"]);
+    all.push(on("i3", 903 * DAY, "i2-full"));
+    assert_eq!(kept(&all, LAST), ["i3", "i2-full"]);
+}
+
+#[test]
+fn copies_and_backups_that_name_another_one_wrongly_are_backups_of_their_own() {
+    let copied = Candidate { run: "run of f".to_owned(), ..candidate("golden", 900 * DAY) };
+    let all = [candidate("f", 900 * DAY), copied];
+    let two = Keep { last: Some(2), ..LAST };
+    assert_eq!(kept(&all, two).len(), 2);
+    let plan = plan_prune(&all, &two, now());
+    assert!(
+        plan.iter().all(|one| !one.kept.iter().any(|why| matches!(why, Why::UnprovenCopyOf(_))))
+    );
+    for change in [
+        (|one: &mut Candidate| one.server = Some("other".to_owned())) as fn(&mut Candidate),
+        |one| one.to_lsn = Some(77),
+        |one| one.finished = Timestamp::from_second(950 * DAY).unwrap(),
+    ] {
+        let mut all = consolidated(Some(Level::Restore));
+        change(&mut all[3]);
+        let names = kept(&all, two);
+        assert!(
+            ["i2-full", "i2"].iter().all(|name| names.iter().any(|kept| kept == name)),
+            "{names:?}"
+        );
+    }
+}
+
+#[test]
+fn a_merge_that_can_be_restored_counts_before_a_chain_that_cannot() {
+    let mut all = consolidated(None);
+    all[2].broken = Some("its base is gone".to_owned());
+    all[2].accepted_without_base = true;
+    let mut newer = on("n", 903 * DAY, "elsewhere");
+    (newer.broken, newer.accepted_without_base) = (Some("elsewhere".to_owned()), true);
+    all.push(newer);
+    let names = kept(&all, LAST);
+    assert!(names.iter().any(|name| name == "i2-full"), "{names:?}");
 }
 
 #[test]
@@ -381,7 +422,7 @@ fn a_chain_and_its_consolidated_backup_are_one_for_the_rules() {
     let mut all = consolidated(Some(Level::Restore));
     all.insert(0, candidate("before", 800 * DAY));
     let two = Keep { last: Some(2), ..LAST };
-    assert_eq!(kept(&all, two), ["i2-full", "i1", "f"]);
+    assert_eq!(kept(&all, two), ["i2-full", "i2", "i1", "f"]);
     let mut all = consolidated(None);
     all.insert(0, candidate("before", 800 * DAY));
     assert_eq!(kept(&all, two), ["i2-full", "i2", "i1", "f"]);
@@ -412,7 +453,7 @@ fn the_time_at_which_a_merge_was_stored_makes_it_not_the_newest() {
     let behind = Candidate { written: 950 * DAY, ..candidate("behind", 899 * DAY) };
     all.push(behind);
     all[3].written = 902 * DAY;
-    assert_eq!(kept(&all, LAST), ["i2-full", "behind"]);
+    assert_eq!(kept(&all, LAST), ["i2-full", "i2", "i1", "f", "behind"]);
 }
 
 proptest! {
