@@ -647,6 +647,22 @@ fn what_a_dead_server_has_left_is_archived() {
     assert!(push(&all).expect(1).stderr_text().contains("do not continue the archive"));
     std::fs::write(dead.join(all[0]), &whole[..400]).unwrap();
     assert!(push(&all[..1]).expect(1).stderr_text().contains("do not continue the archive"));
+    // A log of that name, long enough, of another history: no event begins where the stored one does.
+    let mut moved = whole.clone();
+    moved.splice(300..300, [0xff; 4000]);
+    std::fs::write(dead.join(all[0]), &moved).unwrap();
+    let text = push(&all[..1]).expect(1).stderr_text();
+    assert!(text.contains("do not continue the archive") || text.contains("damaged"), "{text}");
+    // Another server's name begins no archive by mistake.
+    std::fs::write(dead.join(all[0]), &whole).unwrap();
+    let mistyped = archive
+        .cmd(&["binlog", "push", &archive.store.root_url(), "--server=shap"])
+        .arg(dead.join(all[0]))
+        .arg(format!("--encrypt-key-file={}", archive.path("key")))
+        .run()
+        .expect(1);
+    let text = mistyped.stderr_text();
+    assert!(text.contains("there is none of shap; there is one of shop"), "{text}");
     assert_eq!(archive.stored(), stored);
     std::fs::write(dead.join(all[0]), &whole).unwrap();
 

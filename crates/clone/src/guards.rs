@@ -178,6 +178,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_that_was_started_again_is_another_one() {
+        let of = |uuid: &str, started| Incarnation { uuid: uuid.to_owned(), started };
+        assert!(of("a", 1000).is_still(&of("a", 1002)));
+        assert!(!of("a", 1000).is_still(&of("a", 1060)));
+        assert!(!of("a", 1000).is_still(&of("b", 1000)));
+    }
+
+    #[test]
     fn versions_are_compared_as_numbers() {
         assert_eq!(parse("9.7.4-2"), Some((9, 7, 4)));
         assert_eq!(parse("8.0.30"), Some((8, 0, 30)));

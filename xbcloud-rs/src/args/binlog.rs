@@ -206,7 +206,7 @@ pub(crate) struct ArchiveVerifyArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Logs are pruned with this rule: older backups may lack theirs
-    #[arg(long, value_name = "AGE", value_parser = xb_option_files::parse_age)]
+    #[arg(long, value_name = "AGE", value_parser = xb_cli::parse_age)]
     pub(crate) keep_binlog_within: Option<Duration>,
     #[command(flatten)]
     pub(crate) identities: IdentityOptions,

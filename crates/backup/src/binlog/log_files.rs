@@ -320,6 +320,14 @@ mod tests {
         assert!(left.len() < second.len() - 7 && second[4..].starts_with(&left));
         let error = sent(&paths, 4).unwrap_err();
         assert!(error.contains("ends within an event"), "{error}");
+        // A length that is damaged is no cut: much may lie behind it.
+        let (mut reader, mut input) = (Reader::new(), &second[..]);
+        let first = reader.next(&mut input).unwrap().unwrap();
+        let at = usize::try_from(first.end).unwrap() + 9;
+        let mut damaged = second.clone();
+        damaged[at + 2] ^= 0x40;
+        let error = sent(&[file(folder.path(), "bin.000002", &damaged)], 4).unwrap_err();
+        assert!(error.contains("damaged"), "{error}");
         let in_use = xb_testkit::vectors::read("binlog/mariadb.000007-in-use");
         let sent_of = sent(&[file(folder.path(), "bin.000007", &in_use)], 4).unwrap();
         assert_eq!(sent_of[17] & 1, 0);
