@@ -194,7 +194,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
     pub(crate) to_retain_mode: Option<RetainMode>,
-    /// Consolidate the chain of the new backup if it has N increments or more
+    /// Consolidate the chain of the new backup from N increments on
     #[arg(long, value_name = "N", hide_short_help = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) consolidate_after: Option<u32>,

@@ -31,7 +31,7 @@ pub struct Keep {
     /// Keep all backups younger than AGE, such as 12h, 30d or 8w
     #[cfg_attr(feature = "clap", arg(id = "keep-within", long, value_name = "AGE", value_parser = xb_option_files::parse_age))]
     pub within: Option<Duration>,
-    /// Keep an archived binary log for AGE at most, even if an older kept backup could use it
+    /// Keep archived binary logs for AGE at most
     #[cfg_attr(feature = "clap", arg(id = "keep-binlog-within", long, hide_short_help = true, value_name = "AGE", value_parser = xb_option_files::parse_age))]
     pub binlog_within: Option<Duration>,
 }
