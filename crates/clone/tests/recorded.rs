@@ -233,7 +233,7 @@ fn another_clone_of_the_server_is_told_apart_from_other_errors() {
     assert!(matches!(received, Err(Error::Busy)) && sink.len == 0);
 }
 
-/// The clones of a donor whose connections break before the message `at`, and that goes on from `from`.
+/// The clones of a donor whose connections break before the message `at`, and that continues from `from`.
 fn broken(messages: &[Message], at: usize, from: usize) -> Vec<Vec<Message>> {
     let is = |kind: u8| move |message: &&Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == kind);
     let of = |kind: u8| {

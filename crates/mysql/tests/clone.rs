@@ -400,7 +400,7 @@ fn an_error_of_the_donor_is_told() {
     assert_eq!(error, "the donor ended the clone: error 3862: Clone Donor Error");
 }
 
-/// What a donor sends after REINIT, before it goes on.
+/// What a donor sends after REINIT, before it continues.
 fn again(messages: &[Message]) -> Vec<Message> {
     let of_kind = |kind: u8| {
         messages
@@ -506,7 +506,7 @@ fn a_clone_goes_on_with_nothing_lost_or_sent_twice() {
         assert!(goes_on(after, &usual).is_ok(), "{at}");
         assert!(goes_on(at, &usual).is_err(), "{at}: the last block twice");
         assert!(goes_on(after + 2, &usual).is_err(), "{at}: the next one lost");
-        // The clone of someone else; a donor that does not say it goes on; no task.
+        // The clone of someone else; a donor that does not say that it continues; no task.
         let mut other = usual.clone();
         let Content::Bytes(bytes) = &mut other[0].content else { panic!("locators") };
         bytes[10 + 12 + 7] ^= 1;

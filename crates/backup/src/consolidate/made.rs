@@ -9,7 +9,7 @@ use xb_repo::names::BackupName;
 use xb_repo::resolve::{is_proven, manifests};
 use xb_repo::root::Root;
 
-/// The backup that was consolidated from the chain that ends with `last`, if there is one that is not known to be
+/// The backup that was consolidated from `chain`, the full backup first, if there is one that is not known to be
 /// damaged, and whether a trial restore has proven it. A proven one is preferred. One that states other links, or other
 /// facts than the last of them, was not made of this chain; nor was an unsealed one, if the chain is sealed.
 pub(super) async fn made_before(

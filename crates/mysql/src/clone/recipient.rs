@@ -106,7 +106,7 @@ pub struct Recipient {
     /// The block whose data comes next, and the stage in which it was announced.
     pending: Option<(Stage, DataHead)>,
     ddl_timeout: Duration,
-    /// Where a clone whose connections broke goes on.
+    /// Where a clone whose connections broke continues.
     resumed: Option<Phase>,
 }
 
