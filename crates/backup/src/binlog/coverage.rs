@@ -114,20 +114,21 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
     if let Some(what) = differs {
         return uncovered(what);
     }
-    if ends.is_none() && streams.iter().all(|stream| stream.alive.is_none()) {
+    let is_alive = is_alive(&streams);
+    if ends.is_none() && !is_alive && streams.iter().all(|stream| stream.alive.is_none()) {
         return uncovered("nothing of the log is archived yet".to_owned());
     }
     Ok(Some(match ends {
         Some(ends) => Look::Behind {
             ends: format!("the archive ends at {ends}, before the position {at} of the backup"),
-            is_alive: is_alive(&streams),
+            is_alive,
         },
         None => Look::Behind {
             ends: format!(
                 "the archive, which begins at {}, does not have the position {at} of the backup",
                 oldest.head.content.start
             ),
-            is_alive: is_alive(&streams),
+            is_alive,
         },
     }))
 }
@@ -135,7 +136,10 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
 /// Whether a receiver gave a sign of life a short time ago, and did not end since.
 fn is_alive(streams: &[Outline]) -> bool {
     let now = Timestamp::now();
-    let alive = streams.iter().filter(|stream| !stream.has_ended);
-    let mut written = alive.filter_map(|stream| Some(stream.alive.as_ref()?.content.written));
-    written.any(|written| now.duration_since(written) < LIFE)
+    // The head is the first sign of life.
+    let sign = |stream: &Outline| {
+        stream.alive.as_ref().map_or(stream.head.content.started, |alive| alive.content.written)
+    };
+    let at_work = streams.iter().filter(|stream| !stream.has_ended);
+    at_work.map(sign).any(|sign| now.duration_since(sign) < LIFE)
 }
