@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use xb_cli::Size;
-use xb_keyring::{KeyOptions, RecipientOptions};
+use xb_cli::{KeyOptions, RecipientOptions, Size};
 use xb_reader::Dialect;
 
 use crate::args::binlog::LoginFile;

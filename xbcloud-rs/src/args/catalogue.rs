@@ -2,8 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use xb_backup::{CopyOptions, Keep, Trial};
-use xb_cli::{Failure, parse_age};
-use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions};
+use xb_cli::{Failure, IdentityOptions, KeyOptions, NewKeyOptions, parse_age};
 use xb_repo::verification::Level;
 use xb_uploader::{Lock, LockMode};
 

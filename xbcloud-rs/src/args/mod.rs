@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use xb_backup::{Keep, Ready, RestoreOptions, Trial};
-use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_cli::{IdentityOptions, KeyOptions};
 
 pub(crate) use self::backup::{
     BackupOptions, CheckpointArg, ProducerOptions, PutOptions, StreamOptions,
@@ -44,7 +44,7 @@ use crate::args::until::UntilOptions;
 /// Store MySQL and MariaDB backups in an object store, and restore them
 #[derive(Debug, Parser)]
 #[command(name = "xbcloud-rs", version, after_help = examples::ALL)]
-#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
+#[command(long_version = xb_cli::seal_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use xb_backup::Accept;
-use xb_cli::{Failure, Size};
-use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_cli::{Failure, IdentityOptions, KeyOptions, Size};
 use xb_pipeline::Fifos;
 use xb_reader::Dialect;
 

@@ -10,9 +10,10 @@ use xb_backup::{
     LocalRunLog, LockGuard, Producer, PutLayout, PutReport, PutRequest, Resources, ServerWatch,
     Session, SinceRequest,
 };
-use xb_cli::{Failure, Log, OrFail as _, format_duration, format_size};
+use xb_cli::{
+    Failure, IdentityOptions, KeyOptions, Log, OrFail as _, format_duration, format_size,
+};
 use xb_compressor::{AlgorithmError, Compression};
-use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
     codec_memory,
