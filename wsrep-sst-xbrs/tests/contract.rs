@@ -467,8 +467,10 @@ fn folders_elsewhere_get_their_files() {
     assert!(!binlogs.join("binlog.000001").exists(), "ours is of another history");
     assert_eq!(read(binlogs.join("#sql-xb/.old/binlog.000001")), "old binlog");
 
-    let cleaned = Command::new(PROGRAM).arg("clean-old").arg(&data).output().unwrap();
-    assert!(cleaned.status.success());
+    let clean = || Command::new(PROGRAM).arg("clean-old").arg(&data).output().unwrap();
+    assert_eq!(clean().status.code(), Some(22), "no server has started on the data");
+    std::fs::write(redo.join("ib_logfile0"), "written by a server").unwrap();
+    assert!(clean().status.success());
     for folder in [&data, &redo, &binlogs, &fast] {
         assert!(!folder.join("#sql-xb").exists(), "{}", folder.display());
     }

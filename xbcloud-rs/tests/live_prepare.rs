@@ -198,6 +198,25 @@ fn memory_and_syncs_are_chosen_for_each_step_unless_the_operator_does() {
     }
 }
 
+/// As on a host whose root file system is read-only.
+#[test]
+fn a_backup_is_prepared_where_nothing_temporary_can_be_written() {
+    let scratch = Scratch::new();
+    let store = Store::folder();
+    let server = quiet_server();
+    let _ = back_up(&store, &server, "full", &[]);
+    let target = scratch.join("t");
+    let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["restore", &store.url("full"), "--prepare"])
+        .arg(format!("--target-dir={}", target.display()))
+        .args(store.options())
+        .env("TMPDIR", "/nonexistent")
+        .run()
+        .expect(0);
+    let copy = MariaDb::start_on(&target);
+    assert_eq!(copy.checksums("shop"), server.checksums("shop"));
+}
+
 #[test]
 fn a_disk_that_fails_while_a_backup_is_prepared_fails_the_restore() {
     let Some(disk) = ShortDisk::mount(200) else {

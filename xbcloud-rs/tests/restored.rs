@@ -81,3 +81,21 @@ fn a_chain_whose_prepare_was_interrupted_is_told_from_foreign_files() {
         "{refused}"
     );
 }
+
+/// The root of a fresh ext4 has this directory, which only root can read.
+#[test]
+fn a_fresh_file_system_counts_as_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/root/n", folder.path().display());
+    let _ = run(&["put", &place], &small_backup(1, 100_000)).expect(0);
+    let target = folder.path().join("data");
+    let dir = format!("--target-dir={}", target.display());
+    std::fs::create_dir_all(target.join("lost+found")).unwrap();
+    let _ = run(&["restore", &dir, &place], b"").expect(0);
+    assert!(target.join("xtrabackup_info").is_file() && target.join("lost+found").is_dir());
+    std::fs::remove_dir_all(&target).unwrap();
+    std::fs::create_dir_all(&target).unwrap();
+    std::fs::write(target.join("lost+found"), "a file of this name is foreign").unwrap();
+    let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
+    assert!(refused.contains("not empty"), "{refused}");
+}

@@ -11,7 +11,8 @@
 //!
 //! A server that is dropped is killed.
 //!
-//! [`recovery_memory`] is the memory with which a recovery of given files is fast.
+//! [`recovery_memory`] is the memory with which a recovery of given files is fast, [`recovery_tmpdir`] a place for its
+//! temporary files.
 
 mod account;
 mod log;
@@ -23,5 +24,5 @@ mod server;
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
 pub use origin::{key_plugin, origin_settings};
 pub use private::{private_args, socket_in};
-pub use recovery::{recovery_memory, working_memory};
+pub use recovery::{recovery_memory, recovery_tmpdir, working_memory};
 pub use server::{Login, Server, ServerError, Setup};

@@ -41,6 +41,13 @@ pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
     memory(log, files.bytes, available)
 }
 
+/// Returns a directory for a recovery's temporary files, if the usual one cannot be used, as on a read-only root: then it
+/// is `data`. The files have no names there, and end with the program.
+#[must_use]
+pub fn recovery_tmpdir(data: &Path) -> Option<&Path> {
+    tempfile::tempfile().is_err().then_some(data)
+}
+
 /// Returns the memory, in bytes, with which a private server should work on the files in `data`: what they
 /// have, at most half of the memory that is available now, and at most 16 GiB.
 #[must_use]

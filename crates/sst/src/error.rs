@@ -11,7 +11,8 @@ use crate::cancel::{CancelReason, CancelToken};
 use crate::offer::OfferError;
 use crate::run::ChildError;
 use crate::swap::{OURS, SwapError};
-use xb_wire::{BindError, TransferError};
+use nix::unistd::{Uid, User};
+use xb_wire::{AnnouncementError, BindError, TransferError};
 
 /// The first cause of a failed transfer.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +52,7 @@ pub enum SstError {
         path: PathBuf,
     },
     /// This process may not remove or rename a directory.
-    #[error("cannot remove or rename {}: it belongs to user {owner}, and this program runs as user {user}", path.display())]
+    #[error("cannot remove or rename {}: it belongs to user {}, and this program runs as user {}", path.display(), name(*owner), name(*user))]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -90,6 +91,9 @@ pub enum SstError {
     /// An address from the server is invalid.
     #[error("{0}")]
     Address(String),
+    /// What asks this donor for its data cannot be answered.
+    #[error(transparent)]
+    Request(#[from] AnnouncementError),
     /// The connection would not be protected as required.
     #[error("{0}")]
     Security(String),
@@ -189,6 +193,14 @@ impl RoomShort {
     }
 }
 
+/// Name and number of a user; only the number of one without a name.
+fn name(user: u32) -> String {
+    match User::from_uid(Uid::from_raw(user)) {
+        Ok(Some(known)) => format!("{} ({user})", known.name),
+        _ => user.to_string(),
+    }
+}
+
 /// MiB, rounded up.
 fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
@@ -254,6 +266,15 @@ impl SstError {
             Self::Login { .. } => Some(
                 "check that the server runs, set wsrep_sst_auth to USER:PASSWORD, and grant USER RELOAD, PROCESS, LOCK TABLES, BINLOG MONITOR and REPLICA MONITOR"
                     .into(),
+            ),
+            Self::Bind(BindError::Security(_)) => Some(
+                "correct tcert, tkey and tca in [sst], or the server's own ssl-cert, ssl-key and ssl-ca".into(),
+            ),
+            Self::Bind(BindError::Resolve { .. }) => Some(
+                "set wsrep_sst_receive_address or wsrep_node_address to a name or an address of this node".into(),
+            ),
+            Self::Request(AnnouncementError::Malformed { .. }) => Some(
+                "a donor sends to joiners with wsrep_sst_method=xbrs only; a request of garbd names none: back this node up with `xbcloud-rs backup`".into(),
             ),
             Self::Bind(_) => Some(
                 "end the program that uses the port (ss -ltnp), or set another one in wsrep_sst_receive_address"

@@ -266,10 +266,13 @@ async fn what_is_left(
 ) -> Result<Option<(TargetDir, Left)>, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     if !is_unfinished(target) {
-        // A run may have been killed before it created a journal.
-        let own = |entry: std::fs::DirEntry| entry.file_name() == ".xb-partial";
+        // A run may have been killed before it created a journal. A fresh file system is empty, too.
+        let is_nothing = |entry: std::fs::DirEntry| {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            entry.file_name() == ".xb-partial" || entry.file_name() == "lost+found" && is_folder
+        };
         return match std::fs::read_dir(target) {
-            Ok(entries) => match entries.flatten().all(own) {
+            Ok(entries) => match entries.flatten().all(is_nothing) {
                 true => Ok(None),
                 false if target.join(INCREMENTS).exists() => Err(failed(HALF_PREPARED.into())),
                 false => Err(failed(NOT_EMPTY.into())),

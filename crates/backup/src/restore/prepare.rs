@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use xb_option_files::{Loaded, OptionFilePaths, load};
-use xb_server::recovery_memory;
+use xb_server::{recovery_memory, recovery_tmpdir};
 
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
@@ -316,6 +316,9 @@ impl Step<'_> {
         }
         if let Some(memory) = self.memory {
             args.push(format!("--use-memory={memory}").into());
+        }
+        if let Some(tmpdir) = recovery_tmpdir(self.dir) {
+            args.push(with_path("--tmpdir=", tmpdir));
         }
         if !self.syncs {
             args.push(format!("{FLUSH_METHOD}={NO_SYNC}").into());

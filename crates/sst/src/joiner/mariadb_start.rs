@@ -2,13 +2,13 @@
 //! is not started.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::destination::Destination;
 use super::prepare::key_words;
 use crate::contract::args::Args;
 use crate::contract::datadir::Kind;
+use crate::contract::settings::Settings;
 use crate::error::SstError;
 use crate::session::backup_program::{option, server_words};
 
@@ -16,30 +16,17 @@ use crate::session::backup_program::{option, server_words};
 pub(super) const READY: &str = "ready for connections";
 /// Entries that the server creates, and that a start of its own would create again.
 pub(super) const OWN: [&str; 4] = ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info"];
+/// Size of the redo log, in bytes, that such a start creates at most.
+const REDO: u64 = 16 << 20;
 /// Names of the server's program.
 const NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 
-/// Returns the program of the server that has started this process; `None` if it cannot be found.
+/// Returns the program of the server that has started this process, the same file; `None` if it cannot be found. A server
+/// that has changed its user does not show it, and a file that was replaced since, as by an upgrade, is another version.
 pub(super) fn program(args: &Args) -> Option<PathBuf> {
-    let process = PathBuf::from(format!("/proc/{}", args.parent?));
-    let is_server =
-        |path: &PathBuf| NAMES.iter().any(|name| path.file_name() == Some(OsStr::new(name)));
-    if let Some(program) = std::fs::read_link(process.join("exe")).ok().filter(is_server) {
-        return Some(program);
-    }
-    // Of a server that has changed its user, only the command line can be read.
-    let line = std::fs::read(process.join("cmdline")).ok()?;
-    let first = PathBuf::from(OsStr::from_bytes(line.split(|byte| *byte == 0).next()?));
-    let named = Some(first).filter(is_server)?;
-    match named.is_absolute() {
-        true => Some(named).filter(|path| path.is_file()),
-        false => {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-            dirs.map(|dir| dir.join(named.file_name().unwrap_or_default()))
-                .find(|path| path.is_file())
-        }
-    }
+    let program = std::fs::read_link(format!("/proc/{}/exe", args.parent?)).ok()?;
+    // The kernel appends a word to the name of a file that is gone.
+    NAMES.iter().any(|name| program.file_name() == Some(OsStr::new(name))).then_some(program)
 }
 
 /// Returns why a server cannot be started on the received data before it is swapped.
@@ -65,9 +52,10 @@ pub(super) fn obstacle(destination: &Destination) -> Result<Option<&'static str>
 /// Arguments beside those of a private server and of the node's option files.
 pub(super) fn server_args(
     args: &Args,
-    data_files: Option<&OsStr>,
+    settings: &Settings,
     destination: &Destination,
-    (work, data): (&Path, &Path),
+    work: &Path,
+    data: &Path,
 ) -> Vec<OsString> {
     let mut words = server_words(args);
     words.extend(key_words(args));
@@ -84,11 +72,13 @@ pub(super) fn server_args(
         option("--relay-log", work.join("relay")),
         option("--relay-log-index", work.join("relay.index")),
     ]);
+    let data_files = settings.second_start.data_files.as_deref();
     words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
+    // The server makes its log as large as it is set. This start needs no more room than that one.
+    let log = settings.redo_log.bytes(args.family, None).min(REDO);
+    words.push(format!("--innodb-log-file-size={log}").into());
     let fixed = [
         "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
-        // The server makes its log as large as it wants it.
-        "--innodb-log-file-size=16M",
         // A start that is interrupted is not resumed.
         "--innodb-doublewrite=OFF",
         "--innodb-fast-shutdown=1",

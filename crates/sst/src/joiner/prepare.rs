@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use xb_server::recovery_memory;
+use xb_server::{recovery_memory, recovery_tmpdir};
 
 use crate::context::Context;
 use crate::contract::args::Family;
@@ -32,6 +32,8 @@ pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
     };
     words.push("--prepare".into());
     words.push(option("--target-dir=", new.as_os_str()));
+    let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(new));
+    words.extend(tmpdir.map(|dir| option("--tmpdir=", dir.as_os_str())));
     // Options of the operator's come later, and the last one counts.
     words.push(match &settings.use_memory {
         Some(memory) => option("--use-memory=", memory),

@@ -50,7 +50,7 @@ pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
     if args.family == Family::MariaDb {
         let program = mariadb_start::program(args);
         if program.is_none() {
-            talk.info("the server is not started on the received data before the swap: its program cannot be found");
+            talk.info("the server will not be started on the data before the swap: its program cannot be found");
         }
         return Ok(program);
     }
@@ -111,9 +111,9 @@ pub(super) fn run(
     if context.args.family == Family::MariaDb
         && let Some(why) = mariadb_start::obstacle(destination)?
     {
-        context.talk.info(format_args!(
-            "the server is not started on the received data before the swap: {why}"
-        ));
+        context
+            .talk
+            .info(format_args!("the server is not started on the data before the swap: {why}"));
         return Ok(false);
     }
     let new = &destination.new;
@@ -149,10 +149,12 @@ fn on(
     ));
     let mut words = args.defaults.words();
     words.extend(private_args(work.path()));
-    let data_files = settings.second_start.data_files.as_deref();
     words.extend(match is_mariadb {
-        true => mariadb_start::server_args(args, data_files, destination, (work.path(), data)),
-        false => server_args(args, data_files, work.path(), data),
+        true => mariadb_start::server_args(args, settings, destination, work.path(), data),
+        false => {
+            let data_files = settings.second_start.data_files.as_deref();
+            server_args(args, data_files, work.path(), data)
+        }
     });
     words.push(option("--log-error", &log));
     words.push(option("--init-file", &sql.file));

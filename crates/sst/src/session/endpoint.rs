@@ -188,7 +188,7 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
 /// Connects to the address that the joiner announced.
 pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, CancelHook), SstError> {
     let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
-        .map_err(|error| SstError::Address(error.to_string()))?;
+        .map_err(SstError::Request)?;
     let (cancel, hooked) = cancel(context.stop());
     let donor = Donor {
         security: security(context)?,

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::entry_state::{EntryPaths, is_fleeting};
 use super::error::{SwapError, failed};
 use super::exchange::{lost, roll_back};
-use super::folders::{exists, list};
+use super::folders::{NEW, OLD, OURS, exists, list, make_dir};
 use super::journal::Entry;
 use super::journal_file::{begin, kept_journal_path, last};
 
@@ -35,6 +35,15 @@ pub fn take_back(
     for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {
         if !exists(&EntryPaths::of(&journal, entry).old)? {
             return Err(lost(&journal, entry));
+        }
+    }
+    // A directory without old data has been tidied up.
+    for folder in &journal.folders {
+        if !folder.is_dir() {
+            return Err(SwapError::Lost { folder: folder.clone(), name: OURS.to_owned() });
+        }
+        for path in [OLD, NEW].map(|name| folder.join(OURS).join(name)) {
+            make_dir(&path).map_err(failed("make", &path))?;
         }
     }
     // What the server has removed since, and what it has created.

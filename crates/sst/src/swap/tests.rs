@@ -368,6 +368,7 @@ fn swapped_and_used() -> (TempDir, PathBuf, PathBuf) {
     finish(&data, &journal, || Ok(())).unwrap();
     put(&data, &["later", "ib_logfile7", "ib_logfile8"], "server");
     std::fs::remove_dir_all(data.join("added")).unwrap();
+    std::fs::remove_dir(redo.join("#sql-xb/.new")).unwrap();
     (scratch, data, redo)
 }
 
