@@ -294,6 +294,11 @@ pub(crate) fn locked(log: &Log, lock: Option<&Lock>, not_locked: Option<&str>) {
     }
 }
 
+/// Fails if standard output is closed: for commands whose only result goes there.
+pub(crate) fn can_print() -> Result<(), Failure> {
+    xb_cli::refuse_closed_output("leave standard output open, or redirect it: > FILE")
+}
+
 /// The end of a command whose report went to standard output. If the reader has seen enough, as
 /// `head` has, the program ends silently, as if the signal SIGPIPE had ended it.
 pub(crate) fn printed(result: std::io::Result<()>) -> Result<(), Failure> {

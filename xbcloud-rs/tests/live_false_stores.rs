@@ -241,6 +241,20 @@ fn a_range_of_the_whole_object_needs_no_partial_answer() {
     }
 }
 
+/// What is a range by its own words is one, whatever its status.
+#[test]
+fn a_range_may_be_answered_with_status_200() {
+    let site = Site::new(bucket());
+    let stream = small_backup(39, 20 * MIB);
+    let put = site.command("put", "n", &["--chunk-size=32M"]).stdin_bytes(stream.clone());
+    let _ = put.run().expect(0);
+    site.proxy.set_rules(vec![Rule::new("GET", "", Action::PartAs200).with_header("range")]);
+    let limits = ["--max-retries=1", "--retry-timeout=0"];
+    assert!(site.command("get", "n", &limits).run().expect(0).stdout == stream);
+    let altered = site.proxy.seen().iter().filter(|seen| seen.action.is_some()).count();
+    assert!(altered > 1, "{altered}");
+}
+
 /// Five runs that begin in the same second, and one more: each gets a name before it uploads.
 #[test]
 fn generated_names_are_settled_before_the_upload() {

@@ -101,6 +101,29 @@ fn a_closed_standard_output_is_no_success() {
     let _ = keyed("1<> /dev/null").expect(0);
 }
 
+/// A command whose result is what it prints fails without it; a verdict is unknown then.
+#[test]
+fn what_cannot_be_printed_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = format!("file://{}", folder.path().display());
+    let stream = xb_testkit::stream::small_backup(1, 10_000);
+    let _ = xbcloud(&["put", &format!("{root}/n")]).stdin_bytes(stream).run().expect(0);
+    let shell = |command: &str, redirect: &str| {
+        let command = format!("exec {} {command} {redirect}", env!("CARGO_BIN_EXE_xbcloud-rs"));
+        Cmd::new("/bin/sh").args(["-c", &command]).run()
+    };
+    for (command, code) in [
+        (format!("list '{root}'"), 1),
+        (format!("show '{root}/n'"), 1),
+        ("plan --size=1G".to_owned(), 1),
+        (format!("monitor --max-age=1h '{root}'"), 3),
+    ] {
+        let _ = shell(&command, "> /dev/null").expect(0);
+        let _ = shell(&command, ">&-").expect(code);
+        let _ = shell(&command, "> /dev/full").expect(code);
+    }
+}
+
 #[test]
 fn auto_compression_reports_its_codecs_and_is_read_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,6 +9,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use live_support::*;
+use serde_json::Value;
+use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::files::tree;
 use xb_testkit::store::Store;
@@ -239,4 +241,35 @@ fn a_program_that_is_missing_is_noticed_before_anything_is_written() {
     let ran = restore(&["--prepare-program=/no/such/xtrabackup"]).expect_failure();
     assert!(ran.stderr_text().contains("/no/such/xtrabackup"), "{ran:?}");
     assert!(!data.exists());
+}
+
+/// Nothing limits the time of a program: only who waits for it can decide that it has stopped working.
+#[test]
+fn displays_show_how_long_a_program_has_been_silent() {
+    let scene = Scene::new();
+    let events = scene.scratch.join("events");
+    let script = "#!/bin/sh\necho begun\nuntil [ -e \"${0%/*}/go\" ]; do :; done\n";
+    std::fs::write(scene.program(), script).unwrap();
+    let mut running = Cmd::new("sh")
+        .args(["-c", "exec \"$@\" 2>\"$0\""])
+        .arg(&events)
+        .args([env!("CARGO_BIN_EXE_xbcloud-rs"), "restore", "--json", "--prepare"])
+        .arg(format!("--target-dir={}", scene.scratch.join("data").display()))
+        .arg(format!("--prepare-program={}", scene.program().display()))
+        .args(scene.store.options())
+        .arg(scene.store.url("full"))
+        .spawn();
+    let phases = || {
+        let text = std::fs::read_to_string(&events).unwrap_or_default();
+        let events = text.lines().map_while(|line| serde_json::from_str::<Value>(line).ok());
+        let phases = events.filter(|event| event["event"] == "progress");
+        phases.map(|event| event["phase"].clone()).collect::<Vec<_>>()
+    };
+    let silent = |phase: &Value| phase["silent_ms"].as_u64();
+    running.until("a silence is shown", || phases().iter().any(|p| silent(p) >= Some(1000)));
+    std::fs::write(scene.scratch.join("go"), "").unwrap();
+    let _ = running.wait().expect(0);
+    let phases = phases();
+    let others = phases.iter().filter(|phase| phase["name"] != "prepare");
+    assert!(others.into_iter().all(|phase| silent(phase).is_none()), "{phases:?}");
 }

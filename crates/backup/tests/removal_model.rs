@@ -1,5 +1,5 @@
-//! Model of what meets at one backup: removals, a new backup of the same name, an increment of it and a
-//! pin; and a search through all their interleavings.
+//! Model of what meets at one backup: removals, a new backup of the same name, an increment of it, an increment
+//! of that one, and a pin; and a search through all their interleavings.
 //!
 //! Every request is one step. Between two steps of one command, every other may take any number of
 //! steps, a command may crash or sleep until its mark counts as old, and a request to remove the
@@ -10,7 +10,7 @@
 //! The defences can be switched off one by one; the search must then find the fault that each of them
 //! prevents.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
-#![allow(clippy::cast_possible_truncation, reason = "there are three commands at most")]
+#![allow(clippy::cast_possible_truncation, reason = "there are four commands at most")]
 
 use std::collections::{HashSet, VecDeque};
 
@@ -31,6 +31,8 @@ struct Defences {
     expire: bool,
     /// After a failed try the mark stays.
     keep_late: bool,
+    /// An increment looks at its whole chain after writing, not at its base alone.
+    whole_chain: bool,
 }
 
 const ALL: Defences = Defences {
@@ -41,6 +43,7 @@ const ALL: Defences = Defences {
     compare: true,
     expire: true,
     keep_late: true,
+    whole_chain: true,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,6 +54,8 @@ enum Kind {
     Commit,
     /// Commits an increment of the backup.
     Increment,
+    /// Commits an increment of that increment.
+    Second,
     Pin,
 }
 
@@ -101,6 +106,8 @@ struct World {
     manifest: Option<u8>,
     /// The backup whose increment exists.
     increment: Option<u8>,
+    /// The backup whose increment has an increment.
+    second: Option<u8>,
     pin: Option<u8>,
     mark: Option<Mark>,
     /// Commands whose request to remove the manifest may still take effect.
@@ -129,6 +136,7 @@ impl World {
         Self {
             manifest: Some(FIRST),
             increment: None,
+            second: None,
             pin: None,
             mark: None,
             in_flight: Vec::new(),
@@ -146,6 +154,9 @@ impl World {
             command.succeeded
                 && match command.kind {
                     Kind::Remove => false,
+                    // A crash in between may leave an increment without its base, which no command
+                    // has reported; but none that relies on it may report success.
+                    Kind::Second => !there || self.increment != command.about,
                     Kind::Increment | Kind::Pin => !there,
                     Kind::Commit => {
                         let meant = |other: &Command| {
@@ -191,6 +202,7 @@ impl World {
                     // It waits until the name is free.
                     (Kind::Commit, Some(_)) => Vec::new(),
                     (_, None) => world.go(c, At::Over),
+                    (Kind::Second, about) if self.increment != about => world.go(c, At::Over),
                     (Kind::Remove, about) if !with.look_under_mark && self.is_needed(about) => {
                         world.go(c, At::Over)
                     }
@@ -251,6 +263,10 @@ impl World {
                     world.increment = command.about;
                     world.go(c, At::Wait)
                 }
+                Kind::Second => {
+                    world.second = command.about;
+                    world.go(c, if with.whole_chain { At::Wait } else { At::Check })
+                }
                 _ => {
                     world.pin = command.about;
                     world.go(c, At::Wait)
@@ -270,6 +286,14 @@ impl World {
                     _ => world.go(c, At::Check),
                 },
             },
+            At::Check if command.kind == Kind::Second => {
+                let base = self.increment == command.about;
+                let full = self.manifest == command.about || !with.whole_chain;
+                match base && full {
+                    true => world.done(c),
+                    false => world.go(c, At::TakeBack),
+                }
+            }
             At::Check => match (command.kind, self.manifest == command.about) {
                 (_, true) => world.done(c),
                 (Kind::Commit, false)
@@ -282,7 +306,10 @@ impl World {
                 _ => world.go(c, At::Over),
             },
             At::TakeBack => {
-                world.increment = None;
+                match command.kind {
+                    Kind::Second => world.second = None,
+                    _ => world.increment = None,
+                }
                 world.go(c, At::Over)
             }
         }
@@ -365,10 +392,20 @@ fn search(start: World, with: &Defences) -> (Option<World>, usize) {
     (None, seen.len())
 }
 
-use Kind::{Commit as C, Increment as I, Pin as P, Remove as R};
+use Kind::{Commit as C, Increment as I, Pin as P, Remove as R, Second as S};
 
-const MEETINGS: [&[Kind]; 8] =
-    [&[R, C], &[R, I], &[R, P], &[R, R, C], &[R, R, I], &[R, C, I], &[R, I, P], &[R, C, P]];
+const MEETINGS: [&[Kind]; 10] = [
+    &[R, C],
+    &[R, I],
+    &[R, P],
+    &[R, R, C],
+    &[R, R, I],
+    &[R, C, I],
+    &[R, I, P],
+    &[R, C, P],
+    &[R, I, S],
+    &[R, R, I, S],
+];
 
 #[test]
 fn no_interleaving_loses_what_a_command_reported() {
@@ -394,7 +431,7 @@ fn each_command_alone_succeeds() {
 
 #[test]
 fn each_defence_is_needed() {
-    let without: [(&str, Defences, &[Kind]); 6] = [
+    let without: [(&str, Defences, &[Kind]); 7] = [
         ("looking under the mark", Defences { look_under_mark: false, ..ALL }, &[R, I]),
         ("looking for marks", Defences { look_for_marks: false, ..ALL }, &[R, I]),
         // Either of the two finds the mark of a request that is still in flight.
@@ -405,6 +442,7 @@ fn each_defence_is_needed() {
         ),
         ("comparing", Defences { compare: false, ..ALL }, &[R, R, C]),
         ("marks that expire", Defences { expire: false, ..ALL }, &[R, I]),
+        ("looking at the whole chain", Defences { whole_chain: false, ..ALL }, &[R, I, S]),
         ("keeping the mark of a late request", Defences { keep_late: false, ..ALL }, &[R, C]),
     ];
     for (what, with, kinds) in without {

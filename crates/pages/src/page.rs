@@ -103,6 +103,13 @@ pub enum Fault {
         /// Number of pages as stated.
         stated: u64,
     },
+    /// The same of an undo tablespace, which a server truncates while it runs.
+    Truncated {
+        /// Number of pages present.
+        pages: u64,
+        /// Number of pages as stated.
+        stated: u64,
+    },
     /// A compressed page states an impossible length.
     Length {
         /// The stated length in bytes.
@@ -134,7 +141,7 @@ impl fmt::Display for Fault {
             Self::Empty => f.write_str("empty page that the tablespace counts as used"),
             Self::EmptyFixed => f.write_str("empty page that is in use in every tablespace"),
             Self::Blank => f.write_str("the file holds no page, only zeros or nothing"),
-            Self::Short { pages, stated } => {
+            Self::Short { pages, stated } | Self::Truncated { pages, stated } => {
                 write!(f, "the file ends after {pages} pages, but its first page states {stated}")
             }
             Self::Length { len } => write!(f, "invalid page length of {len} bytes"),

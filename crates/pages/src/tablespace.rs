@@ -231,11 +231,14 @@ impl PageChecker {
         let pages = self.at / page_size as u64;
         let stated = self.header.map(|header| (header.size, header.lsn));
         let system = (self.role == Role::System).then_some(SystemFile { pages, page_size, stated });
-        // Servers truncate undo tablespaces at any time.
-        if let (Some((stated, lsn)), Role::Table) = (stated, self.role)
-            && pages < stated
+        if let Some((stated, lsn)) = stated.filter(|(stated, _)| pages < *stated)
+            && let Some(fault) = match self.role {
+                Role::Table => Some(Fault::Short { pages, stated }),
+                Role::Undo => Some(Fault::Truncated { pages, stated }),
+                _ => None,
+            }
         {
-            let (fault, missing_since) = (Fault::Short { pages, stated }, Some(lsn));
+            let missing_since = Some(lsn);
             bad(BadPage { page: pages, offset: pages * page_size as u64, fault, missing_since });
         }
         // Without a page that states a position, the tablespace may be as old as its backup.

@@ -270,6 +270,39 @@ fn a_tablespace_without_pages_is_damage_unless_recovery_may_create_it() {
 }
 
 #[test]
+fn an_undo_tablespace_that_is_shorter_than_it_states_is_damage_unless_it_may_be_truncated() {
+    let (sound, log) = (table_in_use(900), redo(MARIADB, 1000));
+    for name in ["undo001", "undo_002", "x.ibu"] {
+        let of = |log: Option<&[u8]>, last, pages| {
+            let mut files = vec![(name, &sound[..pages * PAGE])];
+            files.extend(log.map(|log| ("ib_logfile0", log)));
+            let found = pages_of(&files, last);
+            assert_eq!(found.bad.len() as u64, found.counts.damaged);
+            (found.counts.damaged, found.doubtful)
+        };
+        assert_eq!(of(Some(&log), 1694, 6), (0, 0), "{name}");
+        assert_eq!(of(Some(&log), 1694, 5), (1, 0), "{name} of an idle server");
+        assert_eq!(of(Some(&log), 2560, 5), (0, 1), "{name} of a busy server");
+        assert_eq!(of(None, 2560, 5), (1, 0), "{name} without a redo log");
+    }
+    // The length to which MariaDB truncates: its recovery writes the first page.
+    let mut truncated = sound;
+    truncated[46..50].copy_from_slice(&700_u32.to_be_bytes());
+    // No page behind these was ever used.
+    truncated[50..54].copy_from_slice(&6_u32.to_be_bytes());
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &truncated[..PAGE - 4]) as u32;
+    truncated[PAGE - 4..PAGE].copy_from_slice(&sum.to_be_bytes());
+    for (pages, expected) in [(640, (0, 0)), (639, (0, 1)), (641, (0, 1))] {
+        truncated.resize(pages * PAGE, 0);
+        let found = pages_of(&[("undo001", &truncated), ("ib_logfile0", &log)], 2560);
+        assert_eq!((found.counts.damaged, found.doubtful), expected, "{pages}");
+    }
+    truncated.resize(640 * PAGE, 0);
+    let found = pages_of(&[("undo001", &truncated), ("ib_logfile0", &log)], 1694);
+    assert_eq!((found.counts.damaged, found.doubtful), (1, 0), "an idle server has written it");
+}
+
+#[test]
 fn a_redo_log_that_recovery_cannot_read_is_damage() {
     use xb_pipeline::RedoFault;
     const NEWEST: u32 = 0x5068_7973;

@@ -3,7 +3,7 @@
 use crate::error::RepoError;
 use crate::lineage::Lineage;
 use crate::list::{describe, fault_of};
-use crate::manifest::{Manifest, StoredManifest};
+use crate::manifest::{Base, Manifest, StoredManifest};
 use crate::names::BackupName;
 use crate::resolve::{Known, manifests};
 use crate::restorable::{NO_BASE, Sound, links};
@@ -71,6 +71,25 @@ pub async fn chain_of(
         };
         search = needs_search(&stored);
         sound.insert(base, stored);
+    }
+}
+
+/// The backups that an incremental one needs, its base first, before it is committed: all of its chain, or
+/// its base alone if the chain is broken already, as that of an archive of increments may be.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn bases(root: &Root, manifest: &Manifest) -> Result<Vec<Base>, RepoError> {
+    let Some(base) = &manifest.base else { return Ok(Vec::new()) };
+    let link =
+        |link: &Link| Base { name: link.name.to_string(), run: link.stored.manifest.run.clone() };
+    match chain(root, &BackupName::new(&base.name)?).await {
+        Ok(links) if links.last().is_some_and(|last| last.stored.manifest.run == base.run) => {
+            Ok(links.iter().rev().map(link).collect())
+        }
+        Err(RepoError::Store(error)) => Err(RepoError::Store(error)),
+        // The check after the commit finds a base that is gone.
+        _ => Ok(vec![base.clone()]),
     }
 }
 
@@ -178,7 +197,7 @@ mod tests {
     use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
 
     use super::*;
-    use crate::manifest::{Base, sample};
+    use crate::manifest::sample;
 
     /// Counts the reads.
     #[derive(Debug, Default)]
@@ -231,6 +250,21 @@ mod tests {
         let counted = root.failing(Arc::clone(&reads) as Arc<dyn Faults>);
         assert_eq!(names_of(&counted, "n2").await.unwrap(), ["n0", "n1", "n2"]);
         assert_eq!(reads.0.load(Ordering::Relaxed), 3);
+    }
+
+    /// What was broken before is not the commit's to judge.
+    #[tokio::test]
+    async fn an_increment_needs_what_was_there_before_its_commit() {
+        let (folder, root) = root(&["n0", "n1", "n2"], &[]).await;
+        let last = root.manifest(&name("n2")).await.unwrap().unwrap();
+        let needed = async || {
+            let needed = bases(&root, &last).await.unwrap();
+            needed.into_iter().map(|base| base.name).collect::<Vec<_>>()
+        };
+        assert_eq!(needed().await, ["n1", "n0"]);
+        std::fs::remove_file(folder.path().join(".xb-catalog/n0")).unwrap();
+        assert_eq!(needed().await, ["n1"]);
+        assert_eq!(bases(&root, &sample()).await.unwrap(), []);
     }
 
     #[tokio::test]

@@ -373,6 +373,29 @@ async fn an_upload_that_is_forgotten_too_late_is_an_error() {
     assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
 }
 
+/// One wrong answer about an upload of which every part is acknowledged decides nothing.
+#[tokio::test]
+async fn a_false_answer_to_a_completion_is_asked_for_again() {
+    for (code, status) in [("InvalidPart", 400), ("NoSuchUpload", 404)] {
+        let bucket = s3::bucket();
+        let rule = Rule::new("POST", "uploadId=", Action::Refuse { status, code }).times(1);
+        let proxy = Proxy::start(bucket.address(), vec![rule]);
+        let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+        let mut sender = PartSender::new(store.clone(), 1);
+        upload(&mut sender, "a/object", 2).await.unwrap();
+        sender.finish().await.unwrap();
+        assert_eq!(bucket.list("a/").len(), 1, "{code}");
+        // One that lies for ever ends the run, with the cause.
+        proxy.set_rules(vec![Rule::new("POST", "uploadId=", Action::Refuse { status, code })]);
+        let mut sender = PartSender::new(store.clone(), 1);
+        upload(&mut sender, "a/other", 2).await.unwrap();
+        let error = sender.finish().await.unwrap_err();
+        assert!(error.hint().unwrap().contains("lifecycle rule"), "{error}");
+        sender.abort().await;
+        assert_eq!(bucket.list("a/").len(), 1, "{code}");
+    }
+}
+
 /// A bucket with a default retention demands a checksum with each object and part.
 #[tokio::test]
 async fn a_store_that_demands_a_checksum_gets_one() {

@@ -184,6 +184,7 @@ fn snapshot(observer: &Observer, traffic: &Traffic) -> Snapshot {
         done: phase.bytes,
         total: phase.total,
         elapsed: phase.elapsed,
+        silent: phase.silent,
     });
     Snapshot {
         phase,

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use xb_option_files::{Loaded, OptionFilePaths, load};
+use xb_pipeline::Observer;
 use xb_server::{recovery_memory, recovery_tmpdir};
 
 use crate::cancel::CancelToken;
@@ -236,7 +238,9 @@ pub(crate) async fn prepare(
         };
         let is_export = options.export && step.last && tool == PrepareTool::MariaDbBackup;
         let small = if is_export { SmallLog::set(dir)? } else { None };
-        run_first(tool, by, &step.arguments(tool, options), talk, cancel).await?;
+        observer.hear_program();
+        run_first(tool, by, &step.arguments(tool, options), &heard_by(observer, talk), cancel)
+            .await?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }
     if let Some(at_end) = at_end {
@@ -244,6 +248,16 @@ pub(crate) async fn prepare(
         tokio::task::block_in_place(|| at_end.sync())?;
     }
     Ok(())
+}
+
+/// Passes lines on, and notes each for displays: a program that works on a large backup reports its progress, and one
+/// that has been silent for long may never end.
+fn heard_by(observer: &Observer, talk: &OnLine) -> OnLine {
+    let (observer, talk) = (observer.clone(), Arc::clone(talk));
+    Arc::new(move |line| {
+        observer.hear_program();
+        talk(line);
+    })
 }
 
 /// Refuses files with which mariadb-backup (10.11, observed) never ends, and says nothing.
@@ -278,7 +292,7 @@ async fn sync_at_end(
         let mut programs = tool.programs().iter().map(Path::new);
         programs.find(|program| child::find(&[program]).is_ok()).map(Path::to_owned)
     })?;
-    let quiet: OnLine = std::sync::Arc::new(|_| {});
+    let quiet: OnLine = Arc::new(|_| {});
     let words = ["--no-defaults", "--help"].map(OsString::from);
     let help = child::ask(&program, &words, &quiet, cancel).await.ok()?;
     help.contains(NO_SYNC).then(|| WriteBack::watch(dir))?

@@ -12,7 +12,8 @@ use xb_pipeline::{
     ObjectLayout, Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings,
     Part, Wait, start_pack, start_pack_native,
 };
-use xb_repo::claim::commit::{commit, recheck_base};
+use xb_repo::chain::bases;
+use xb_repo::claim::commit::{commit, recheck_bases};
 use xb_repo::claim::mark::settled;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::clone_facts::CloneFacts;
@@ -192,9 +193,10 @@ impl RunFolder {
             })
             .await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
+        let bases = cancel.or(bases(root, &manifest)).await?;
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
-        recheck_base(root, &self.name, &manifest, &self.claim).await?;
+        recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
         self.settle().await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());

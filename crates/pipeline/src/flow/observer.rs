@@ -63,6 +63,8 @@ pub struct Phase {
     pub total: Option<u64>,
     /// Time since its begin.
     pub elapsed: Duration,
+    /// If a program runs in it: time since the program last wrote a line, or since its start.
+    pub silent: Option<Duration>,
 }
 
 /// Begin of a phase of a run.
@@ -96,6 +98,8 @@ struct Current {
     held: [Duration; 3],
     later: u64,
     total: Option<u64>,
+    /// When a program that runs in it last wrote a line.
+    heard: Option<Instant>,
 }
 
 impl Observer {
@@ -134,7 +138,8 @@ impl Observer {
         if phases.begun.len() < MAX_PHASES {
             phases.begun.push(PhaseBegin { name, at: begun });
         }
-        phases.current = Some(Current { name, begun, bytes, held, later: 0, total: None });
+        phases.current =
+            Some(Current { name, begun, bytes, held, later: 0, total: None, heard: None });
     }
 
     /// States that the current phase will process `next` more bytes of the stream, and then those
@@ -155,6 +160,13 @@ impl Observer {
         }
     }
 
+    /// Notes that a program that runs in the current phase was started, or has written a line.
+    pub fn hear_program(&self) {
+        if let Some(current) = &mut self.phases().current {
+            current.heard = Some(Instant::now());
+        }
+    }
+
     /// Returns the current phase, if the run has phases.
     #[must_use]
     pub fn phase(&self) -> Option<Phase> {
@@ -167,6 +179,7 @@ impl Observer {
             bytes: bytes.saturating_sub(current.bytes),
             total: current.total,
             elapsed: current.begun.elapsed(),
+            silent: current.heard.map(|heard| heard.elapsed()),
         })
     }
 
@@ -331,9 +344,17 @@ mod tests {
         observer.begin_phase("prepare");
         let phase = observer.phase().unwrap();
         assert_eq!((phase.name, phase.number, phase.bytes, phase.total), ("prepare", 2, 0, None));
+        assert_eq!(phase.silent, None);
+        observer.hear_program();
+        pass(2);
+        let silent = observer.phase().unwrap().silent.unwrap();
+        assert!(silent >= Duration::from_millis(2));
+        observer.hear_program();
+        assert!(observer.phase().unwrap().silent.unwrap() < observer.phase().unwrap().elapsed);
         // One more than was stated.
         observer.begin_phase("check");
-        assert_eq!(observer.phase().map(|phase| (phase.number, phase.of)), Some((3, 3)));
+        let last = observer.phase().map(|phase| (phase.number, phase.of, phase.silent));
+        assert_eq!(last, Some((3, 3, None)));
         assert_eq!(observer.snapshot().bytes, 130);
     }
 

@@ -197,7 +197,7 @@ impl ClonePatches {
     fn place(&self, bad: &BadPageOf) -> Option<(usize, u64)> {
         let file = self.files.iter().position(|path| *path == bad.path)?;
         // How long a file is stands in its first page.
-        let is_length = matches!(bad.page.fault, Fault::Short { .. });
+        let is_length = matches!(bad.page.fault, Fault::Short { .. } | Fault::Truncated { .. });
         Some((file, if is_length { 0 } else { bad.page.offset }))
     }
 

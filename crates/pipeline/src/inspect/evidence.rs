@@ -23,9 +23,12 @@ pub const MAX_BAD_PAGES: usize = 1000;
 const MAX_MISSING: usize = 10_000;
 /// A redo log with fewer bytes than this after its checkpoint changes no page.
 const IDLE: u64 = 512;
-/// A redo log with fewer bytes than this after its checkpoint creates no tablespace: a table without
-/// columns of note takes 1560 (MariaDB 10.11).
+/// A redo log with fewer bytes than this after its checkpoint creates no tablespace, and truncates none: a table
+/// without columns of note takes 1560 (MariaDB 10.11).
 const CREATES_NOTHING: u64 = 1024;
+/// Length to which MariaDB truncates an undo tablespace, in bytes (10.11). It writes the first page, which states the
+/// length, later than that.
+const TRUNCATED: u64 = 10 << 20;
 
 /// Maximum number of bad pages of a clone that are kept until its patches.
 const MAX_UNPATCHED: usize = 1_000_000;
@@ -229,11 +232,14 @@ impl Evidence {
         let least = match page.fault {
             // The server may have freed the page before it wrote it.
             Fault::Empty if start.skips_freed => IDLE,
-            // The server may have created the file since the checkpoint.
-            Fault::Blank => CREATES_NOTHING,
+            // The server may have created or truncated the file since the checkpoint.
+            Fault::Blank | Fault::Truncated { .. } => CREATES_NOTHING,
             _ => return Verdict::Lost,
         };
+        let is_truncation =
+            matches!(page.fault, Fault::Truncated { .. }) && page.offset == TRUNCATED;
         match end.is_some_and(|end| end.saturating_sub(start.checkpoint) >= least) {
+            true if is_truncation => Verdict::Recovered,
             true => Verdict::Doubtful,
             false => Verdict::Lost,
         }

@@ -6,7 +6,7 @@ use xb_uploader::{Operation, StoreError, StoreErrorKind};
 use super::Claim;
 use super::mark::{removing, settled, take_back, take_back_unmarked};
 use crate::error::RepoError;
-use crate::manifest::Manifest;
+use crate::manifest::Base;
 use crate::names::BackupName;
 use crate::root::Root;
 
@@ -72,34 +72,45 @@ pub async fn confirm_commit(
     Err(StoreError::new(Operation::Claim, key, StoreErrorKind::Fenced, what).into())
 }
 
-/// Checks after the commit that the base of an incremental backup still exists. Whoever removes a base
+/// Checks after the commit that the `bases` of an incremental backup still exist. Whoever removes one
 /// marks it, and then looks for dependants; so either they see this backup, or it sees their mark here
-/// and waits for what becomes of the base. `own` is the claim of the run.
+/// and waits for what becomes of the base. Below its own base, they may have looked before the backups in
+/// between were committed, whose runs may have died since. `own` is the claim of the run.
 ///
 /// # Errors
-/// [`RepoError::Chain`] if the base is gone: the manifest of `name` is removed again.
+/// [`RepoError::Chain`] if one is gone: the manifest of `name` is removed again.
 /// [`RepoError::InDoubt`] if that cannot be determined.
-pub async fn recheck_base(
+pub async fn recheck_bases(
     root: &Root,
     name: &BackupName,
-    manifest: &Manifest,
+    run: &str,
+    bases: &[Base],
     own: &Claim,
 ) -> Result<(), RepoError> {
-    let Some(base) = &manifest.base else { return Ok(()) };
     let in_doubt = |error| in_doubt(name, error);
-    let of_base = BackupName::new(&base.name)?;
-    settled(root, &of_base, &base.run).await.map_err(in_doubt)?;
+    let mut names = Vec::with_capacity(bases.len());
+    for base in bases {
+        let of_base = BackupName::new(&base.name)?;
+        settled(root, &of_base, &base.run).await.map_err(in_doubt)?;
+        names.push((of_base, base));
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
     // One false answer must not cost a backup.
     let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
-    match known.manifest(&of_base).await {
-        Ok(Some(found)) if found.run == base.run => Ok(()),
-        Ok(_) => {
-            take_back(root, name, &manifest.run, own).await?;
-            let what = format!("its base {} was removed while it was being committed", base.name);
-            Err(RepoError::Chain { name: name.to_string(), what })
+    for (of_base, base) in names {
+        match known.manifest(&of_base).await {
+            Ok(Some(found)) if found.run == base.run => {}
+            Ok(_) => {
+                take_back(root, name, run, own).await?;
+                let what = format!("its base {of_base} was removed while it was being committed");
+                return Err(RepoError::Chain { name: name.to_string(), what });
+            }
+            // It exists, although it cannot be read now.
+            Err(error) if error.is_of_one_object() => {}
+            Err(error) => return Err(in_doubt(error)),
         }
-        // It exists, although it cannot be read now.
-        Err(error) if error.is_of_one_object() => Ok(()),
-        Err(error) => Err(in_doubt(error)),
     }
+    Ok(())
 }

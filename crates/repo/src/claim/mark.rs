@@ -21,9 +21,6 @@ use crate::names::BackupName;
 use crate::records;
 use crate::root::Root;
 
-/// Waits between looks at a mark grow up to that of this retry.
-const LONGEST_WAIT: u32 = 4;
-
 /// The manifest that is to be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expected {
@@ -271,16 +268,16 @@ pub async fn take_back_unmarked(
 /// # Errors
 /// [`RepoError::Store`].
 pub async fn settled(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
-    let mut waits = 0;
+    let mut looks = 0;
     while let Some(of) = removing(root, name, run).await? {
-        waits += 1;
+        looks += 1;
         let until = Timestamp::from_second(of.until).unwrap_or_default();
         let what = format!(
             "waiting for the end of a removal of {name} that another command began ({}); if that command is dead, the wait ends by itself at {until}",
             of.by
         );
         let why = StoreError::new(Operation::Claim, of.claim, StoreErrorKind::Unavailable, what);
-        root.store().pause_after(&why, LONGEST_WAIT.min(waits)).await;
+        root.store().pause_after(&why, looks).await;
     }
     Ok(())
 }
@@ -309,7 +306,7 @@ mod tests {
     use xb_uploader::{Fault, Faults, Location, Place, Policy, StoreSettings};
 
     use super::*;
-    use crate::claim::commit::{commit, recheck_base};
+    use crate::claim::commit::{commit, recheck_bases};
     use crate::manifest::{Base, sample};
     use crate::names::RunId;
     use crate::pin::pin;
@@ -327,6 +324,14 @@ mod tests {
 
     fn manifest(of: &str, run: &str) -> Manifest {
         Manifest { name: of.to_owned(), run: run.to_owned(), ..sample() }
+    }
+
+    /// An increment of `base`, which it names. The samples end at 20.
+    fn increment(of: &str, run: &str, base: &str, of_base: &str) -> Manifest {
+        let mut increment = manifest(of, run);
+        increment.base = Some(Base { name: base.to_owned(), run: of_base.to_owned() });
+        increment.source.backup_type = Some("incremental".to_owned());
+        increment
     }
 
     const NEW: &str = "ffffffffffffffffffffffffffffffff";
@@ -505,6 +510,20 @@ mod tests {
         .await
     }
 
+    /// A removal whose process died may be waited for for an hour, and each look is a listing and a read.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_for_a_removal_takes_few_requests() {
+        let fixture = Fixture::new().await;
+        let _mark = fixture.mark(&fixture.root).await;
+        let looks = Arc::new(Looks::default());
+        let root = fixture.root.failing(Arc::clone(&looks) as Arc<dyn Faults>);
+        let old = name("old");
+        let waiting = settled(&root, &old, NEW);
+        assert!(tokio::time::timeout(Duration::from_secs(600), waiting).await.is_err());
+        let looks = looks.seen.load(Ordering::Relaxed);
+        assert!((60..=85).contains(&looks), "{looks}");
+    }
+
     #[tokio::test]
     async fn a_commit_waits_for_the_removal_of_its_name() {
         let fixture = Fixture::new().await;
@@ -529,13 +548,41 @@ mod tests {
         for removed in [false, true] {
             let fixture = Fixture::new().await;
             let mark = fixture.mark(&fixture.root).await;
-            let base = Some(Base { name: "old".to_owned(), run: sample().run });
-            let late = Manifest { base, ..manifest("late", NEW) };
+            let late = increment("late", NEW, "old", &sample().run);
+            let needed = [late.base.clone().unwrap()];
             fixture.root.commit(&name("late"), &late, None).await.unwrap();
             let settling = async move |root: Root| {
                 let run = RunId::random().unwrap();
                 let own = Claim::packed(&root, &name("late"), run).await.unwrap();
-                recheck_base(&root, &name("late"), &late, &own).await
+                recheck_bases(&root, &name("late"), NEW, &needed, &own).await
+            };
+            let settled = while_waiting(&fixture.root, settling, async move {
+                match removed {
+                    true => mark.remove_manifest().await.unwrap().free().await,
+                    false => mark.withdraw().await,
+                }
+            });
+            let settled = settled.await;
+            assert_eq!(matches!(settled, Err(RepoError::Chain { .. })), removed, "{settled:?}");
+            assert_eq!(fixture.run("late").await.is_none(), removed);
+        }
+    }
+
+    /// The removal has looked for dependants before the increment in between was committed, whose run died then.
+    #[tokio::test]
+    async fn an_increment_of_an_increment_waits_for_what_becomes_of_its_full_backup() {
+        for removed in [false, true] {
+            let fixture = Fixture::new().await;
+            let mark = fixture.mark(&fixture.root).await;
+            let middle = increment("middle", &"e".repeat(32), "old", &sample().run);
+            fixture.root.commit(&name("middle"), &middle, None).await.unwrap();
+            let late = increment("late", NEW, "middle", &middle.run);
+            let needed = [&late, &middle].map(|link| link.base.clone().unwrap());
+            fixture.root.commit(&name("late"), &late, None).await.unwrap();
+            let settling = async move |root: Root| {
+                let run = RunId::random().unwrap();
+                let own = Claim::packed(&root, &name("late"), run).await.unwrap();
+                recheck_bases(&root, &name("late"), NEW, &needed, &own).await
             };
             let settled = while_waiting(&fixture.root, settling, async move {
                 match removed {

@@ -85,20 +85,30 @@ impl Store {
         parts: Vec<PartId>,
         size: u64,
     ) -> Result<Option<String>, StoreError> {
-        let outcome = self
-            .retrying(Operation::Complete, key, || {
-                let parts = parts.clone();
-                async move { Ok(store.0.complete_multipart(path, id, parts).await?.e_tag) }
-            })
-            .await;
-        match outcome {
-            Ok(tag) => Ok(tag),
-            Err(error) if error.kind == StoreErrorKind::Fenced => Err(error),
+        let mut is_second = false;
+        loop {
+            let outcome = self
+                .retrying(Operation::Complete, key, || {
+                    let parts = parts.clone();
+                    async move { Ok(store.0.complete_multipart(path, id, parts).await?.e_tag) }
+                })
+                .await;
+            let error = match outcome {
+                Ok(tag) => return Ok(tag),
+                Err(error) if error.kind == StoreErrorKind::Fenced => return Err(error),
+                Err(error) => forgotten(error),
+            };
             // The response was lost: the store may have completed the upload and forgotten its ID.
-            Err(error) => match self.size(key).await {
-                Ok(Some(found)) if found == size => Ok(None),
-                _ => Err(forgotten(error)),
-            },
+            if matches!(self.size(key).await, Ok(Some(found)) if found == size) {
+                return Ok(None);
+            }
+            // One wrong answer must not cost an object of which every part is acknowledged.
+            if is_second || !is_forgotten(&error) {
+                return Err(error);
+            }
+            is_second = true;
+            self.pause(1).await;
+            self.traffic().count_retry();
         }
     }
 

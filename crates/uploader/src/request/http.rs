@@ -206,6 +206,7 @@ impl HttpService for Watched {
         // Some requests have no try around them.
         let _ = ANSWER.try_with(|answer| answer.secrets.replace(request.secrets(&how.headers)));
         let has_body = request.body().is_some();
+        let asked = request.0.headers().get(http::header::RANGE).cloned();
         let (request, progress) = request.into_parts_watched(how);
         let client = if metadata { &self.clients.near } else { &self.clients.far };
         let outcome = tokio::select! {
@@ -223,7 +224,10 @@ impl HttpService for Watched {
         let is_success = response.status().is_success();
         let bounds =
             ANSWER.try_with(|answer| answer.bounds(is_success)).unwrap_or(BodyBounds::SHORT);
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        if asked.is_some_and(|asked| is_that_range(&asked, &parts)) {
+            parts.status = http::StatusCode::PARTIAL_CONTENT;
+        }
         let body = http_body_util::BodyExt::map_err(body, move |error| broken(&origin, &error));
         let body = HttpResponseBody::new(body);
         let body = WatchedBody::new(body, limits, bounds, how.rate.clone());
@@ -235,6 +239,16 @@ impl HttpService for Watched {
         page.check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
+}
+
+/// Whether a success is the range that was asked for, by its own words: some stores (`rclone serve s3`) send one with
+/// status 200. Its bytes are compared with their checksums as those of any other.
+fn is_that_range(asked: &HeaderValue, answer: &http::response::Parts) -> bool {
+    let stated = answer.headers.get(http::header::CONTENT_RANGE);
+    let asked = asked.to_str().ok().and_then(|asked| asked.strip_prefix("bytes="));
+    let stated = stated.and_then(|stated| stated.to_str().ok());
+    let stated = stated.and_then(|stated| stated.strip_prefix("bytes ")?.split('/').next());
+    answer.status == http::StatusCode::OK && asked.is_some() && asked == stated
 }
 
 /// Request for the client whose body is not watched yet.

@@ -278,6 +278,9 @@ fn expired(about: RetryContext) -> (StoreErrorKind, Option<Cow<'static, str>>) {
 /// Seconds by which clocks may differ: stores accept 15 minutes, and their answers take some time.
 const SKEW: i64 = 300;
 
+/// Hint for a store that refuses to write to the name of a locked object, which claims and records need.
+const LOCKED: &str = "the object is locked, and this bucket keeps no versions beside it: enable versioning of the bucket; or remove its default retention, and lock complete backups with --retain";
+
 fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
     if let Some(ahead) = about.clock_ahead.filter(|ahead| ahead.abs() > SKEW) {
         let (seconds, direction) =
@@ -304,6 +307,9 @@ fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
             "QuotaExceeded",
             "the quota of the bucket or of its owner is used up: make room, or raise it",
         ),
+        // versitygw and MinIO, in a bucket that keeps one version of each object.
+        ("object lock", LOCKED),
+        ("WORM protected", LOCKED),
         (
             "AccessDenied",
             "the access key is valid, but not allowed to do this; check the policies of the bucket and of the key",
@@ -351,6 +357,14 @@ mod tests {
             |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status, kind, advice) in [
             (denied("<Code>AccessDenied</Code>"), 403, StoreErrorKind::Denied, "policies"),
+            (
+                denied(
+                    "<Code>AccessDenied</Code><Message>Access Denied because object protected by object lock.</Message>",
+                ),
+                403,
+                StoreErrorKind::Denied,
+                "default retention",
+            ),
             (denied("<Code>SignatureDoesNotMatch</Code>"), 403, StoreErrorKind::Denied, "secret"),
             (generic("<Code>ExpiredToken</Code>"), 400, StoreErrorKind::Denied, "expired"),
             (

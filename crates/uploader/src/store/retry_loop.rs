@@ -55,9 +55,12 @@ impl Store {
         tokio::time::sleep(self.policy.pause(retry, None, jitter())).await;
     }
 
-    /// Like [`Store::pause`], after reporting the reason as that of a retry.
-    pub async fn pause_after(&self, why: &StoreError, retry: u32) {
-        let pause = self.policy.pause(retry, None, jitter());
+    /// Waits for another command, after reporting the reason as that of a retry. The pauses double with
+    /// `looks` (from 1), from 1/4 s to 8 s plus up to a quarter of jitter, whatever the policy: nothing has
+    /// failed, and each look costs requests.
+    pub async fn pause_after(&self, why: &StoreError, looks: u32) {
+        let doubled = Duration::from_millis(250 << looks.saturating_sub(1).min(5));
+        let pause = doubled.mul_f64(1.0 + jitter() / 4.0);
         notice::retry(why, pause);
         tokio::time::sleep(pause).await;
     }

@@ -23,6 +23,7 @@ const FORMAT: u32 = 1;
 
 impl Context {
     pub(super) fn list_archives(&self, args: &ArchiveListArgs) -> Result<(), Failure> {
+        report::can_print()?;
         let root = root_place(args.place.as_deref(), &args.common)?;
         let server = args.server.clone();
         let list = |session: Session| async move {

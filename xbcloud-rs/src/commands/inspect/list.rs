@@ -12,6 +12,7 @@ use crate::report;
 
 impl Context {
     pub(crate) fn list(&self, args: &ListArgs) -> Result<(), Failure> {
+        report::can_print()?;
         let root = root_place(args.place.as_deref(), &args.common)?;
         let cache = match args.no_cache {
             false => cache::of_root(args.place.as_deref(), &args.common)?,

@@ -15,6 +15,7 @@ use crate::report;
 
 impl Context {
     pub(crate) fn plan(&self, args: &PlanArgs) -> Result<(), Failure> {
+        report::can_print()?;
         let like = match &args.like {
             None => None,
             Some(name) => {

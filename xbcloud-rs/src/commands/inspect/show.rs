@@ -12,6 +12,7 @@ use crate::report::{self, details};
 
 impl Context {
     pub(crate) fn show(&self, args: &ShowArgs) -> Result<(), Failure> {
+        report::can_print()?;
         let cache = cache::of_backup(&args.source.name, &args.common)?;
         let (root, name) = self.which_with(&args.source, &args.common, cache.as_ref())?;
         let request = ShowRequest {

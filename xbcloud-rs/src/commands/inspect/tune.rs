@@ -38,6 +38,7 @@ const RETRIES: u32 = 2;
 
 impl Context {
     pub(crate) fn tune(&self, args: &mut TuneArgs) -> Result<(), Failure> {
+        report::can_print()?;
         let run = &mut args.common.run;
         if run.max_retries.is_none() && run.retry_timeout.is_none() {
             run.max_retries = Some(RETRIES);

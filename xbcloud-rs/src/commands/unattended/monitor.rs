@@ -1,6 +1,7 @@
 //! `monitor`: checks the age of the newest backup and of the newest proof.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,6 +16,7 @@ use crate::cache;
 use crate::commands::context::Context;
 use crate::job::{ArchiveLimits, Found, FoundArchive, Limits, Verdict, judge};
 use crate::place::root_place;
+use crate::report;
 
 impl Context {
     pub(crate) fn monitor(&self, args: &MonitorArgs) -> Result<(), Failure> {
@@ -51,8 +53,18 @@ impl Context {
                 judge(name.unwrap_or("repository"), &found, &archives, limits)
             }
         };
-        Err(Failure::verdict(verdict.line, verdict.code))
+        // A verdict without its line is none for whoever reads both.
+        let code = match report::can_print().is_ok() && is_printed(&verdict.line) {
+            true => verdict.code,
+            false => Verdict::unknown("").code,
+        };
+        Err(Failure::verdict("", code))
     }
+}
+
+fn is_printed(line: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
 /// Maximum difference between clocks.

@@ -11,9 +11,9 @@ mod source;
 mod transfer;
 
 use bytes::Bytes;
-use xb_repo::chain::{Link, chain_of};
+use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
-use xb_repo::claim::commit::{commit, confirm_commit, recheck_base};
+use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases};
 use xb_repo::claim::mark::{settled, take_back};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
@@ -293,6 +293,10 @@ impl Copying<'_> {
         } else {
             cancel.or(self.classic_is_there(claim, &ledger)).await?;
         }
+        let bases = match request.options.alone {
+            true => Vec::new(),
+            false => cancel.or(bases(to, &source.copied)).await?,
+        };
         cancel.or(settled(to, name, run)).await?;
         if let Some(signal) = cancel.signal() {
             return Err(BackupError::Interrupted(signal));
@@ -305,9 +309,7 @@ impl Copying<'_> {
             take_back(to, name, run, claim).await?;
             return Err(error);
         }
-        if !request.options.alone {
-            recheck_base(to, name, &source.copied, claim).await?;
-        }
+        recheck_bases(to, name, run, &bases, claim).await?;
         Ok(confirm_commit(to, name, claim, run).await?)
     }
 

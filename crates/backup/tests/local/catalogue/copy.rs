@@ -1,7 +1,7 @@
 //! Copies within and between stores.
 
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
 
 use xb_backup::{BackupError, CopyOptions, CopyRequest, Keep};
 use xb_repo::error::RepoError;
@@ -9,11 +9,9 @@ use xb_repo::list::State;
 use xb_repo::manifest::Layout;
 use xb_repo::root::Root;
 use xb_repo::verification::Level;
-use xb_uploader::{Location, Operation, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Place, Policy, StoreSettings};
 
-use super::support::{
-    KEY, copy, every, keys, line, manifest_of, name, plan, rewrite, unverified, verify,
-};
+use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, unverified, verify};
 use crate::common::{Store, block_on, put_sealed, session, stream_reader};
 
 #[test]
@@ -262,20 +260,23 @@ fn an_existing_copy_is_believed_only_if_its_whole_manifest_is_the_same() {
     }
 }
 
-/// ROOT of the store with short waits, which tells when it has been listed more often than a copy does
-/// that waits for nothing.
-fn impatient(store: &Store, tell: Sender<()>) -> Root {
+/// Is told when a copy of `n0` waits for a removal.
+static TELL: Mutex<Option<Sender<()>>> = Mutex::new(None);
+
+/// ROOT of the store. What a command waits for there is reported to `tell`.
+fn reporting(store: &Store, tell: Sender<()>) -> Root {
+    *TELL.lock().unwrap() = Some(tell);
+    xb_uploader::report_retries(|why, _| {
+        if why.to_string().contains("the end of a removal of n0")
+            && let Some(tell) = TELL.lock().unwrap().as_ref()
+        {
+            let _ = tell.send(());
+        }
+    });
     let path =
         store.folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
     let location = Location { place: Place::Local, path };
-    let policy = Policy::default().with_max_backoff(Duration::from_millis(1));
-    let root = Root::open(&location, &StoreSettings::default(), policy, false).unwrap();
-    let lists = std::sync::atomic::AtomicU32::new(0);
-    root.failing(std::sync::Arc::new(every(Operation::List, move || {
-        if lists.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 200 {
-            let _ = tell.send(());
-        }
-    })))
+    Root::open(&location, &StoreSettings::default(), Policy::default(), false).unwrap()
 }
 
 /// A copy keeps the run of its source, so the removal of an earlier copy removes the same keys.
@@ -295,7 +296,7 @@ fn a_copy_waits_until_the_objects_of_an_earlier_one_are_gone() {
                 return;
             }
             let (tell, told) = channel();
-            let (source, target) = (from_root.clone(), impatient(&to, tell.clone()));
+            let (source, target) = (from_root.clone(), reporting(&to, tell.clone()));
             copying = Some(std::thread::spawn(move || {
                 let request = unverified(CopyRequest {
                     name: name("n0"),

@@ -12,6 +12,9 @@ use crate::messages::size::{format_clock, format_duration, format_rate, format_s
 /// become slow.
 const RATE_SPAN: Duration = Duration::from_secs(10);
 
+/// Silence of a program from which it is shown: programs that prepare a backup write a line more often.
+const LONG_SILENCE: Duration = Duration::from_secs(60);
+
 /// Counters and values computed from them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Reading {
@@ -89,6 +92,13 @@ impl Reading {
         (phase.done == 0 && phase.total.is_none()).then_some(phase.elapsed)
     }
 
+    /// How long a program has been silent, if that is long.
+    fn silence(&self) -> String {
+        let silent = self.now.phase.as_ref().and_then(|phase| phase.silent);
+        let silent = silent.filter(|silent| *silent >= LONG_SILENCE).map(format_duration);
+        silent.map_or_else(String::new, |silent| format!(", program silent for {silent}"))
+    }
+
     /// Describes the reading: `1.50 GiB of 4.00 GiB (37%), stored 700 MiB (45%), 120 MiB/s, ETA
     /// 0:21, 2 retries, upload is slowest`
     pub(super) fn describe(&self) -> String {
@@ -113,6 +123,7 @@ impl Reading {
             }
             text.push_str(&format!(", {}", format_rate(self.rate)));
         }
+        text.push_str(&self.silence());
         if let Some(left) = self.left {
             text.push_str(&format!(", ETA {}", format_clock(left)));
         }
@@ -146,6 +157,7 @@ impl Reading {
         if self.only_time().is_none() {
             text.push_str(&format!(", {}", format_rate(self.rate)));
         }
+        text.push_str(&self.silence());
         if let Some(left) = self.left {
             text.push_str(&format!(", ETA {}", format_clock(left)));
         }
@@ -172,6 +184,7 @@ impl Reading {
                 "done": phase.done,
                 "total": phase.total,
                 "elapsed_ms": millis(phase.elapsed),
+                "silent_ms": phase.silent.map(millis),
             })
         });
         // The decimals of a rate have no meaning.
@@ -280,7 +293,7 @@ mod tests {
         let phase = |name: &str, number, done, total, elapsed| {
             let name = name.to_owned();
             let elapsed = seconds(elapsed);
-            let phase = PhaseSnapshot { name, number, of: 3, done, total, elapsed };
+            let phase = PhaseSnapshot { name, number, of: 3, done, total, elapsed, silent: None };
             Snapshot { phase: Some(phase), ..bytes(5 << 20) }
         };
         let mut meter = Meter::default();
@@ -296,6 +309,16 @@ mod tests {
         let prepare = meter.read(seconds(67.0), &phase("prepare", 2, 0, None, 62.0));
         assert_eq!(prepare.label("restore"), "restore 2/3 prepare");
         assert_eq!([prepare.describe(), prepare.describe_short()], ["1m 02s", "1m 02s"]);
+        assert_eq!(prepare.event("restore")["phase"]["silent_ms"], Value::Null);
+        let mut quiet = phase("prepare", 2, 0, None, 602.0);
+        for (silent, expected) in
+            [(59.0, "10m 02s"), (600.0, "10m 02s, program silent for 10m 00s")]
+        {
+            quiet.phase.as_mut().unwrap().silent = Some(seconds(silent));
+            let reading = Meter::default().read(seconds(605.0), &quiet);
+            assert_eq!([reading.describe(), reading.describe_short()], [expected, expected]);
+            assert_eq!(reading.event("restore")["phase"]["silent_ms"], silent * 1000.0);
+        }
         // The rate is that of this phase alone.
         let last = meter.read(seconds(69.0), &phase("check", 3, 2 << 20, Some(2 << 20), 1.0));
         assert_eq!(last.describe(), "2.00 MiB of 2.00 MiB (100%), 2.00 MiB/s, ETA 0:00");

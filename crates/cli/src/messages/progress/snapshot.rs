@@ -34,4 +34,6 @@ pub struct PhaseSnapshot {
     pub total: Option<u64>,
     /// Time since its begin.
     pub elapsed: Duration,
+    /// If a program runs in it: time since the program last wrote a line, or since its start.
+    pub silent: Option<Duration>,
 }

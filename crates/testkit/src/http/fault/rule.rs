@@ -48,6 +48,8 @@ pub enum Action {
     Unconditional,
     /// The request is passed on without its `Range`, as a cache that only keeps whole objects does.
     WholeObject,
+    /// A part of an object is answered as asked for, but with status 200, as `rclone serve s3` does it.
+    PartAs200,
     /// A write is answered with success, and the server never sees it: a store that loses it.
     Swallow,
 }
