@@ -96,7 +96,8 @@ impl Archive {
         let (streams, keys_objects): (Vec<_>, Vec<_>) = self.streams().into_iter().unzip();
         let first = streams[0].head.content.start.position().unwrap();
         // Its position is that of the beginning of a log, which a branch repeats.
-        let base = Base { position: first, gtids: None, taken: jiff::Timestamp::now() };
+        let base =
+            Base { position: first, gtids: None, at_most: None, taken: jiff::Timestamp::now() };
         let plan = plan(&streams, &base, &Stop::Latest).unwrap();
         let mut logs: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for piece in plan.pieces {
