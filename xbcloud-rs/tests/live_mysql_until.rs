@@ -270,7 +270,13 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
     let writer = shop.server.start_sql(&WORK.to_owned());
     shop.back_up("one");
     let _ = writer.wait().expect(0);
-    shop.server.sql("DELETE FROM d.u; INSERT INTO d.made VALUES (1)");
+    // One that is larger than a segment.
+    shop.server.sql(
+        "DELETE FROM d.u; INSERT INTO d.made VALUES (1);
+         INSERT INTO d.big SELECT n.n, REPEAT(SHA2(n.n, 256), 20000) FROM
+         (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5) n
+         JOIN (SELECT 1 m UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5) m",
+    );
     shop.server.sql(WORK);
     let before = (shop.server.sql(SUMS), shop.server.gtids());
     shop.server.sql("DROP TABLE d.t");

@@ -42,10 +42,11 @@ impl FromStr for AnyGtid {
 
     /// Parses `DOMAIN-SERVER-SEQUENCE`, `UUID:NUMBER` or `UUID:TAG:NUMBER`.
     fn from_str(text: &str) -> Result<Self, GtidError> {
-        match text.contains(':') {
+        let parsed = match text.contains(':') {
             true => text.parse().map(Self::MySql),
             false => text.parse().map(Self::MariaDb),
-        }
+        };
+        parsed.map_err(|_| GtidError::any(text))
     }
 }
 

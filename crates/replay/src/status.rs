@@ -50,7 +50,7 @@ impl Status {
 
 /// The message without the statement that some end with: it may hold a password.
 fn without_statement(message: &str) -> &str {
-    message.split_once(" Query: '").map_or(message, |(before, _)| before)
+    message.split_once(". Query: '").map_or(message, |(before, _)| before)
 }
 
 /// A text that changes while the server does anything.
