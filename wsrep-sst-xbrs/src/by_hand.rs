@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use xb_sst::{
     Args, CancelToken, Context, DatadirLock, ErrorLog, Handed, Layout, Level, Login, OptionFiles,
-    SstError, check_donor, check_joiner, drop_old, finish_interrupted, swap, tidy,
+    SstError, check_donor, check_joiner, drop_old, finish_interrupted, is_in_use, is_untried, swap,
+    take_back, tidy,
 };
 
 use crate::setup::context;
@@ -40,8 +41,24 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             if swap::journal_path(&layout.datadir).exists() {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
+            if is_untried(layout)? {
+                return Err(SstError::Untried { datadir: layout.datadir.clone() });
+            }
             drop_old(layout, lock)?;
             talk.info("the old data is removed");
+            Ok(())
+        })),
+        Some("roll-back") => Some(on_datadir(words, |layout, lock, talk| {
+            if swap::journal_path(&layout.datadir).exists() {
+                return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
+            }
+            if is_in_use(layout)? {
+                return Err(SstError::InUse { datadir: layout.datadir.clone() });
+            }
+            talk.info(match take_back(layout, lock)? {
+                true => "the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it",
+                false => "nothing to do: there is no old data",
+            });
             Ok(())
         })),
         _ => None,

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use xb_backup::{KeySlots, Keys};
-use xb_cli::{Failure, Log};
+use xb_cli::{Failure, IdentityOptions, KeyOptions, Log, sealing};
 use xb_encryptor::Backend;
 use xb_encryptor::xbcrypt::{Algorithm, AlgorithmError, ChunkSize, Cipher};
-use xb_keyring::{IdentityOptions, KeyOptions, sealing};
 use xb_pipeline::FileCipher;
 
 use crate::args::{OpeningOptions, PutOptions};

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use xb_cli::{Failure, Secret, env_first};
 use xb_uploader::{
-    AwsProfile, AzureSettings, BucketLookup, Checksum, ContainerCredentials, Encryption,
-    GoogleSettings, HttpSettings, S3Settings, StoreSettings, Tags, WebIdentity,
+    AwsProfile, AzureSettings, Checksum, ContainerCredentials, Encryption, GoogleSettings,
+    HttpSettings, S3Settings, StoreSettings, Tags, WebIdentity,
 };
 
 use crate::args::{
-    AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, RunOptions, S3Options,
+    AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, RunOptions, S3Options,
     StoreOptions,
 };
 
@@ -144,11 +144,7 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
     settings.profile = Some(profile(options));
     settings.container = container();
     settings.metadata_endpoint = env_first(&["AWS_EC2_METADATA_SERVICE_ENDPOINT"]);
-    settings.lookup = match options.s3_bucket_lookup {
-        Lookup::Auto => BucketLookup::Auto,
-        Lookup::Dns => BucketLookup::Dns,
-        Lookup::Path => BucketLookup::Path,
-    };
+    settings.lookup = options.s3_bucket_lookup;
     settings.provider = options.s3_provider;
     settings.storage_class = given(&options.s3_storage_class, "s3-storage-class");
     settings.encryption = encryption(options)?;

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Command, CommandFactory as _, Parser, Subcommand, ValueEnum};
-use xb_cli::{Failure, Log, Secret, Size};
+use xb_cli::{
+    Failure, IdentityOptions, KeyOptions, Log, NewKeyOptions, RecipientOptions, Secret, Size,
+};
 use xb_encryptor::xbcrypt::Algorithm;
-use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions};
 
 /// Words that are commands if they come first.
 pub(crate) const TOOLS: [&str; 4] = ["keygen", "rewrap", "inspect", "help"];
@@ -45,7 +46,7 @@ const MAX_THREADS: u64 = 256;
 /// Encrypt any input, or decrypt it with -d
 #[derive(Debug, Parser)]
 #[command(name = "xbcrypt-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
-#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
+#[command(long_version = xb_cli::seal_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     /// Decrypt
     #[arg(short, long)]

@@ -2,12 +2,11 @@
 
 use xb_cli::{
     Failure, Input, Log, OrFail as _, Progress, ProgressOptions, Secret, Signals, Snapshot,
-    env_first, format_duration, format_rate, format_size,
+    env_first, format_duration, format_rate, format_size, sealing,
 };
 use xb_compressor::{Algorithm as Codec, AlgorithmError};
 use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Limits};
 use xb_encryptor::{Backend, KeyBytes};
-use xb_keyring::sealing;
 use xb_pipeline::filter::{
     FileKind, Looked, OpenFile, SealFile, XbcryptRead, XbcryptWrite, look, open_file, seal_file,
     xbcrypt_decrypt, xbcrypt_encrypt,
@@ -221,8 +220,7 @@ impl Decrypt {
         let key = options.key(log)?;
         // Read only once, because the key may come from a FIFO. The format decides on its length
         // later.
-        let others =
-            xb_keyring::KeyOptions { encrypt_key_file: None, encrypt_key: None, ..options };
+        let others = xb_cli::KeyOptions { encrypt_key_file: None, encrypt_key: None, ..options };
         let keys = others.keys(&line.identities, log)?;
         // The environment is used only if no key option is given.
         let key = match key {

@@ -9,9 +9,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted};
+use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted, sealing};
 use xb_encryptor::{DataKey, KeysObject};
-use xb_keyring::sealing;
 use xb_pipeline::filter::{Facts, facts};
 
 use crate::args::RewrapArgs;

@@ -4,11 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
-use xb_cli::{Failure, Log, Secret, Size};
+use xb_cli::{Failure, KeyOptions, Log, Secret, Size};
 use xb_pipeline::{Durability, Fifos, Undo};
 use xb_reader::Dialect;
-
-use xb_keyring::KeyOptions;
 
 use crate::keys;
 
@@ -30,7 +28,7 @@ const DEFAULT_PARALLEL: usize = 4;
 /// Create, list and extract streams of MySQL and MariaDB backups
 #[derive(Debug, Parser)]
 #[command(name = "xbstream-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
-#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
+#[command(long_version = xb_cli::seal_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     /// Write a stream of FILES to stdout
     #[arg(short = 'c', long)]

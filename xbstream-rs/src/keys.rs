@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use xb_cli::{Failure, Log};
+use xb_cli::{Failure, KeyOptions, Log};
 use xb_encryptor::xbcrypt::{Algorithm, AlgorithmError, Cipher};
 use xb_encryptor::{Backend, KeyBytes};
-use xb_keyring::KeyOptions;
 use xb_pipeline::Decrypt;
 
 /// Interprets `--decrypt` and the key options.

@@ -9,6 +9,8 @@
 //! - [`Program::parse`] passes the arguments to clap: [`expand`] reads the option files and
 //!   rewrites MySQL's option syntax into clap's, and removes each [`Secret`] from the process list.
 //!   [`env_first`] reads the environment.
+//! - [`KeyOptions`], [`RecipientOptions`], [`IdentityOptions`] and [`NewKeyOptions`] are the options from which
+//!   keys come.
 //! - [`Size`] and [`Secret`] are option types; [`format_size`] and similar functions format values
 //!   for people.
 //! - [`Log`] writes to standard error; [`Progress`] shows counters there.
@@ -42,6 +44,7 @@ mod closed;
 mod exit;
 mod failure;
 mod help;
+mod keys;
 mod messages;
 mod personality;
 mod program;
@@ -61,6 +64,9 @@ pub use failure::{Failure, OrFail};
 pub use help::HelpTopic;
 pub use help::manual::write_manual;
 pub use help::version::long_version;
+pub use keys::{
+    IdentityOptions, KeyOptions, NewKeyOptions, RecipientOptions, seal_version, sealing,
+};
 pub use messages::log::{Level, Log, LogOptions};
 pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptions, Snapshot};
 pub use messages::size::{

@@ -32,6 +32,18 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// The old data cannot be removed yet.
+    #[error("no server has started on the data that the last transfer brought to {}", datadir.display())]
+    Untried {
+        /// The data directory.
+        datadir: PathBuf,
+    },
+    /// A server runs on the data.
+    #[error("a server has the data in {} in use", datadir.display())]
+    InUse {
+        /// The data directory.
+        datadir: PathBuf,
+    },
     /// A file system is mounted inside the data that must be swapped.
     #[error("{} is a mount point and cannot be renamed", path.display())]
     Mounted {
@@ -251,6 +263,10 @@ impl SstError {
             Self::Interrupted { .. } => {
                 Some("finish it with: wsrep_sst_xbrs-rs recover DATADIR".into())
             }
+            Self::Untried { .. } => Some(
+                "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
+            ),
+            Self::InUse { .. } => Some("stop the server first".into()),
             Self::Mounted { .. } => Some(
                 "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir; if it holds no data, name it in cpat in [sst]"
                     .into(),
@@ -289,7 +305,7 @@ impl SstError {
                     .into(),
             ),
             Self::SecondStart { .. } => Some(
-                "the data of this node is unchanged; correct what the log names and start the node again (second-start-timeout in [sst] sets the time limit)"
+                "the data of this node is unchanged; correct what the log names and start the node again (in [sst], second-start-timeout sets the time limit, and second-start=no leaves the start out)"
                     .into(),
             ),
             Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::Signal;
 use xb_process::{
     Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError, Stop,
-    enlarged, guard, how_it_ended,
+    can_confine, enlarged, guard, how_it_ended,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -62,6 +62,8 @@ pub struct Run<'a> {
     pub env: Vec<(&'static str, OsString)>,
     /// File for all its messages; without one, only the last are kept.
     pub log: Option<PathBuf>,
+    /// If not empty, and this system can: the only directories and files that it can write to.
+    pub writable: Vec<PathBuf>,
 }
 
 impl Run<'_> {
@@ -81,7 +83,10 @@ impl Run<'_> {
         for (name, value) in &self.env {
             program = program.env(name, value);
         }
-        program
+        match self.writable.is_empty() || can_confine().is_err() {
+            true => program,
+            false => program.writing_only_below(&self.writable),
+        }
     }
 
     fn not_started(&self, source: io::Error) -> ChildError {
@@ -297,7 +302,7 @@ mod tests {
 
     fn run<'a>(program: &'a str, args: &[&str]) -> Run<'a> {
         let args = args.iter().map(OsString::from).collect();
-        Run { program: Path::new(program), args, env: Vec::new(), log: None }
+        Run { program: Path::new(program), args, env: Vec::new(), log: None, writable: Vec::new() }
     }
 
     fn pid_of(running: &Running) -> Pid {

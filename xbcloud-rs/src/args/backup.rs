@@ -4,13 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use xb_cli::Size;
-use xb_keyring::{KeyOptions, RecipientOptions};
+use xb_cli::{KeyOptions, RecipientOptions, Size};
 use xb_reader::Dialect;
+use xb_repo::manifest::Layout;
 
 use crate::args::binlog::LoginFile;
 use crate::args::catalogue::RetainOptions;
-use crate::args::shared::LayoutArg;
 
 /// A backup that a program writes.
 #[derive(Debug, Args)]
@@ -117,7 +116,7 @@ pub(crate) struct PutOptions {
     /// packed: objects of equal size; classic: objects per file, readable by stock xbcloud
     /// [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
-    pub(crate) layout: Option<LayoutArg>,
+    pub(crate) layout: Option<Layout>,
     /// lz4 or zstd[:LEVEL]; packed layout also auto, snappy, gzip[:LEVEL]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use xb_cli::Secret;
-use xb_keyring::{IdentityOptions, KeyOptions, RecipientOptions};
+use xb_cli::{IdentityOptions, KeyOptions, RecipientOptions, Secret};
 
 use crate::args::examples;
 use crate::args::shared::{CommonOptions, RunOptions};

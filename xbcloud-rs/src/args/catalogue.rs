@@ -1,9 +1,8 @@
 //! Command line of list, show, verify, copy, pin, accept, prune, delete, gc and rewrap.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use xb_backup::{CopyOptions, Keep, Trial};
-use xb_cli::{Failure, parse_age};
-use xb_keyring::{IdentityOptions, KeyOptions, NewKeyOptions};
+use xb_cli::{Failure, IdentityOptions, KeyOptions, NewKeyOptions, parse_age};
 use xb_repo::verification::Level;
 use xb_uploader::{Lock, LockMode};
 
@@ -67,13 +66,7 @@ pub(crate) struct RetainOptions {
     /// [default: governance]
     #[arg(long, value_enum, value_name = "MODE", requires = "retain", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
-    pub(crate) retain_mode: Option<RetainMode>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RetainMode {
-    Governance,
-    Compliance,
+    pub(crate) retain_mode: Option<LockMode>,
 }
 
 impl RetainOptions {
@@ -86,13 +79,10 @@ impl RetainOptions {
 /// A lock for this long, counted from now.
 pub(crate) fn lock(
     retain: Option<std::time::Duration>,
-    mode: Option<RetainMode>,
+    mode: Option<LockMode>,
 ) -> Result<Option<Lock>, Failure> {
     let Some(age) = retain else { return Ok(None) };
-    let mode = match mode {
-        Some(RetainMode::Compliance) => LockMode::Compliance,
-        Some(RetainMode::Governance) | None => LockMode::Governance,
-    };
+    let mode = mode.unwrap_or(LockMode::Governance);
     let until = jiff::Timestamp::now().checked_add(age).map_err(|_| {
         Failure::usage("--retain is too long: the lock would end after the year 9999")
     })?;

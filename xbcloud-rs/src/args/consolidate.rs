@@ -2,8 +2,7 @@
 
 use clap::Args;
 use xb_backup::Trial;
-use xb_cli::Size;
-use xb_keyring::RecipientOptions;
+use xb_cli::{RecipientOptions, Size};
 
 use crate::args::catalogue::RetainOptions;
 use crate::args::shared::{CommonOptions, OpeningOptions};

@@ -17,23 +17,21 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use xb_backup::{Keep, Ready, RestoreOptions, Trial};
-use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_cli::{IdentityOptions, KeyOptions};
+use xb_uploader::LockMode;
 
 pub(crate) use self::backup::{
     BackupOptions, CheckpointArg, ProducerOptions, PutOptions, StreamOptions,
 };
 pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
-pub(crate) use self::shared::{
-    CommonOptions, LayoutArg, OpeningOptions, ReportOption, RunOptions, Source,
-};
+pub(crate) use self::shared::{CommonOptions, OpeningOptions, ReportOption, RunOptions, Source};
 pub(crate) use self::store::{
-    AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, Lookup, S3Options, StoreOptions,
+    AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, S3Options, StoreOptions,
 };
 use crate::args::binlog::{BinlogArgs, SourceServer};
 use crate::args::catalogue::{
-    AcceptArgs, CopyArgs, PinArgs, PruneArgs, RetainMode, RetainOptions, ShowArgs, UnpinArgs,
-    VerifyArgs,
+    AcceptArgs, CopyArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs, VerifyArgs,
 };
 use crate::args::consolidate::ConsolidateArgs;
 use crate::args::copy_destination::Destination;
@@ -44,7 +42,7 @@ use crate::args::until::UntilOptions;
 /// Store MySQL and MariaDB backups in an object store, and restore them
 #[derive(Debug, Parser)]
 #[command(name = "xbcloud-rs", version, after_help = examples::ALL)]
-#[command(long_version = xb_keyring::long_version(env!("CARGO_PKG_VERSION")))]
+#[command(long_version = xb_cli::seal_version(env!("CARGO_PKG_VERSION")))]
 pub(crate) struct Line {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -193,7 +191,7 @@ pub(crate) struct RunArgs {
     /// Lock mode of the copy
     #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
-    pub(crate) to_retain_mode: Option<RetainMode>,
+    pub(crate) to_retain_mode: Option<LockMode>,
     /// Consolidate the chain of the new backup from N increments on
     #[arg(long, value_name = "N", hide_short_help = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]

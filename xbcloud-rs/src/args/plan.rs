@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use xb_cli::Size;
+use xb_repo::manifest::Layout;
 
-use crate::args::shared::{CommonOptions, LayoutArg};
+use crate::args::shared::CommonOptions;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -22,8 +23,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SIZE", value_parser = some)]
     pub(crate) chunk_size: Option<Size>,
     /// packed or classic [default: packed]
-    #[arg(long, value_enum, value_name = "LAYOUT")]
-    pub(crate) layout: Option<LayoutArg>,
+    #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
+    pub(crate) layout: Option<Layout>,
     /// Plan for a sealed backup
     #[arg(long)]
     pub(crate) sealed: bool,

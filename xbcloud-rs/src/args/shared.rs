@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use xb_backup::Accept;
-use xb_cli::{Failure, Size};
-use xb_keyring::{IdentityOptions, KeyOptions};
+use xb_cli::{Failure, IdentityOptions, KeyOptions, Size};
 use xb_pipeline::Fifos;
 use xb_reader::Dialect;
 
@@ -31,13 +30,6 @@ pub(crate) struct OpeningOptions {
     pub(crate) identities: IdentityOptions,
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
-}
-
-/// Layout of a backup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LayoutArg {
-    Packed,
-    Classic,
 }
 
 // Options of every command.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
 use xb_cli::Secret;
-use xb_uploader::Provider;
+use xb_uploader::{BucketLookup, Provider};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Store")]
@@ -112,16 +112,17 @@ pub(crate) struct S3Options {
     /// Profile in the AWS credentials and config files
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) aws_profile: Option<String>,
-    /// Position of the bucket in request URLs: in the host name (dns) or in the path
+    /// Position of the bucket in request URLs: dns (in the host name), path, or auto
     #[arg(
         long,
         value_enum,
         default_value = "auto",
         ignore_case = true,
         value_name = "STYLE",
+        hide_possible_values = true,
         hide_short_help = true
     )]
-    pub(crate) s3_bucket_lookup: Lookup,
+    pub(crate) s3_bucket_lookup: BucketLookup,
     /// Signature version; only 4 is supported
     #[arg(long, default_value = "auto", value_name = "VERSION", hide = true)]
     pub(crate) s3_api_version: String,
@@ -233,11 +234,4 @@ pub(crate) enum ChecksumArg {
     Crc64nvme,
     Sha256,
     None,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Lookup {
-    Auto,
-    Dns,
-    Path,
 }

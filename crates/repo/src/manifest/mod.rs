@@ -34,6 +34,7 @@ pub const FORMAT: u32 = 1;
 
 /// Division of a backup into objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// One native stream, cut into objects of equal size.

@@ -130,6 +130,7 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         args: backup_args(context, work.path()),
         env: password(context),
         log: Some(context.layout.datadir.join("xbrs.backup.log")),
+        writable: Vec::new(),
     };
     let threads = settings.compress_threads;
     let memory = MEMORY.max((BLOCKS_PER_WORKER * threads as u64 + 2) * BLOCK);

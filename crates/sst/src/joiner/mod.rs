@@ -1,10 +1,13 @@
 //! The joiner: receives into a directory beside the data, prepares there, and then swaps the data.
 
+mod acceptance;
 mod binlog_state;
 mod content;
 pub(crate) mod datadir_lock;
-mod placed;
+mod destination;
+mod mariadb_start;
 mod prepare;
+mod present_data;
 mod receive;
 pub(crate) mod recover;
 mod relocate;
@@ -12,30 +15,31 @@ mod removable;
 mod room;
 mod second_start;
 
-use std::ffi::OsStr;
-use std::fs::Metadata;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xb_pipeline::Observer;
-use xb_report::{Direction, StageEnd};
+use xb_report::{Direction, Report, StageEnd};
 
+pub use self::acceptance::{is_in_use, is_untried, take_back};
 use self::datadir_lock::DatadirLock;
+use self::destination::Destination;
 use self::prepare::prepare;
+use self::present_data::PresentData;
+pub use self::present_data::has_old;
 use self::receive::receive;
-use self::recover::{drop_old, drop_received, finish_interrupted, remove_old, tidy};
-use self::room::{Amount, Room};
+use self::recover::{drop_received, finish_interrupted, tidy};
+use self::room::Amount;
 use crate::context::Context;
-use crate::contract::datadir::{Layout, is_mounted};
+use crate::contract::args::Family;
+use crate::contract::error_log::ErrorLog;
 use crate::contract::position::Position;
-use crate::contract::settings::Old;
 use crate::error::SstError;
 use crate::offer::{Offer, What};
-use crate::server::{backup_version, data_size};
+use crate::server::backup_version;
 use crate::session::endpoint;
 use crate::session::progress::Progress;
-use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
+use crate::swap;
 use xb_wire::{Offered, Receipt};
 
 /// Tells old init scripts that a transfer is running, so that they wait longer.
@@ -54,9 +58,11 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
     let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
-    removable::check(context, |name, metadata| goes(context, name, metadata))?;
+    let data = PresentData::of(context, &lock);
+    acceptance::take_back_untried(&context.layout, &lock, &context.talk)?;
+    removable::check(&context.layout, |name, metadata| data.is_swapped(name, metadata))?;
     drop_received(&context.layout, &lock)?;
-    let outcome = receive_all(context, &lock);
+    let outcome = receive_all(context, data);
     // Best effort: the next join does this, too.
     if outcome.is_err() && !swap::journal_path(datadir).exists() {
         let _ = drop_received(&context.layout, &lock);
@@ -69,9 +75,9 @@ pub fn join(context: &Context) -> Result<(), SstError> {
 }
 
 /// Runs the join from listening to swapping the data. Returns the position of the data.
-fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstError> {
+fn receive_all(context: &Context, data: PresentData<'_>) -> Result<Position, SstError> {
     // Without the backup program this node could not use what it receives.
-    let program = backup_version::of_backup_program(context)?;
+    let program = backup_version::of_backup_program(&context.settings.program, context.stop())?;
     let server = context.args.server_version.as_deref().or(program.as_deref());
     let (listener, _hooked) = endpoint::listen(context)?;
     let _mark = Mark::set(&context.layout.datadir);
@@ -85,22 +91,22 @@ fn receive_all(context: &Context, lock: &DatadirLock) -> Result<Position, SstErr
         }
     };
     match &offer.what {
-        What::Ist => incremental(context, offered, &offer),
+        What::Ist => incremental(offered, &offer, &context.talk),
         What::Full { bytes, disk, places, .. } => {
             let redo = context.settings.redo_log.bytes(context.args.family, server);
             let amount = Amount { bytes: *bytes, disk: *disk, places, redo };
-            full(context, lock, offered, &amount, offer.position())
+            full(context, data, offered, &amount, offer.position())
         }
     }
 }
 
 /// Joins without a snapshot: the data is unchanged.
-fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Position, SstError> {
+fn incremental(offered: Offered, offer: &Offer, talk: &ErrorLog) -> Result<Position, SstError> {
     let position = offer.position().ok_or(crate::offer::OfferError::Damaged)?;
     let mut incoming = offered.accept(b"")?;
     while incoming.next_block()?.is_some() {}
     let _ = incoming.confirm()?;
-    context.talk.info(format_args!(
+    talk.info(format_args!(
         "IST: the donor still has all write sets that this node lacks, up to {position}; the data is kept"
     ));
     Ok(position)
@@ -108,15 +114,16 @@ fn incremental(context: &Context, offered: Offered, offer: &Offer) -> Result<Pos
 
 fn full(
     context: &Context,
-    lock: &DatadirLock,
+    data: PresentData<'_>,
     offered: Offered,
     amount: &Amount<'_>,
     offered_at: Option<Position>,
 ) -> Result<Position, SstError> {
     let Context { talk, layout, settings, .. } = context;
     talk.info(format_args!("SST: full backup of about {} MiB from the donor", amount.bytes >> 20));
+    let destination = Destination::of(layout, context.args.family);
     let ready = second_start::find(context).and_then(|mysqld| {
-        let deleting = make_ready(context, lock, amount)?;
+        let deleting = data.make_ready(&destination, amount, settings)?;
         context.server.total(amount.bytes).map_err(SstError::Server)?;
         Ok((mysqld, deleting))
     });
@@ -127,16 +134,16 @@ fn full(
             return Err(error);
         }
     };
-    let new = layout.datadir.join(OURS).join(NEW);
-    let mut clock = Clock::start();
+    let new = &destination.new;
+    let mut clock = Clock::start(context);
 
     let observer = Observer::default();
     observer.begin_phase("receiving");
     let progress = Progress::start(context, &observer, amount.bytes);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
     let incoming = offered.accept(b"")?;
-    let (incoming, files) = receive(context, incoming, &new, &observer)?;
-    let stated = content::before_preparing(&new, context.args.family, offered_at.as_ref());
+    let (incoming, files) = receive(context, incoming, &destination, &observer)?;
+    let stated = content::before_preparing(new, context.args.family, offered_at.as_ref());
     let stated = match stated {
         Ok(stated) => stated,
         Err(error) => {
@@ -149,164 +156,46 @@ fn full(
     }
     progress.finish(format_args!("received {files} files"));
     drop(watch);
-    clock.lap(context, "receiving");
+    clock.lap("receiving");
 
     // Let the disk write while the backup is prepared.
     let syncing = std::thread::spawn({
         let new = new.clone();
         move || sync(&new)
     });
-    placed::with_links(context, &new, || prepare(context, &new))?;
-    let position = content::position(&new, stated, offered_at.as_ref())?;
+    destination.with_links(|| prepare(context, new))?;
+    let position = content::position(new, stated, offered_at.as_ref())?;
     syncing.join().unwrap_or(Ok(()))?;
-    clock.lap(context, "preparing");
+    clock.lap("preparing");
 
-    relocate::clear(context, &new)?;
+    relocate::clear(new, layout.binlog.as_deref())?;
+    let mut is_accepted = false;
     if let Some(mysqld) = mysqld {
-        second_start::run(context, &mysqld, &new)?;
-        clock.lap(context, "the second start");
+        is_accepted = second_start::run(context, &mysqld, &destination)?;
+        clock.lap("the second start");
     }
-    relocate::relocate_all(context, &new)?;
-    let remote = relocate::relocate_remote(context, &new)?;
-    sync(&new)?;
+    relocate::relocate_all(layout, new)?;
+    // The dictionary of Percona's server has the files where that server found them.
+    let is_fixed = is_accepted && context.args.family == Family::Percona;
+    let is_searched = |path: &Path| !is_fixed || settings.second_start.is_searched(path);
+    let remote = relocate::relocate_remote(layout, new, is_searched, talk)?;
+    sync(new)?;
     if let Some(deleting) = deleting {
         // What the thread could not delete is tried again.
         let _ = deleting.join();
     }
     context.stop().check()?;
-    exchange(context, lock, &remote)?;
-    clock.lap(context, "exchanging");
-    match settings.old {
-        Old::Kept => report_old(context),
+    data.swap(&remote)?;
+    if !is_accepted {
         // The new data is in place even if this fails.
-        Old::Removed => drop_old(layout, lock).unwrap_or_else(|error| {
-            talk.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
-        }),
+        if let Err(error) = acceptance::note_untried(layout) {
+            talk.warn(format_args!("cannot note that no server has started on the data: {error}"));
+        }
     }
+    clock.lap("exchanging");
+    data.after_the_swap(settings.old);
     talk.info(format_args!("the received data is in place, at position {position}"));
     Ok(position)
-}
-
-/// Logs where the old data is, its size, and when it will be removed.
-fn report_old(context: &Context) {
-    let Context { layout, talk, .. } = context;
-    if !has_old(&layout.datadir) {
-        return;
-    }
-    let old = layout.datadir.join(OURS).join(OLD);
-    let disk = Layout::of(&old).map_or(0, |old| data_size::estimate(&old).disk);
-    talk.info(format_args!(
-        "the old data, about {} MiB, is in {}, where servers do not see it; it is removed by wsrep_sst_xbrs-rs clean-old {}, or by the next full transfer",
-        disk >> 20,
-        old.display(),
-        layout.datadir.display()
-    ));
-}
-
-/// Checks whether the donor's data can be received, and creates the directories for it.
-fn make_ready(
-    context: &Context,
-    lock: &DatadirLock,
-    amount: &Amount<'_>,
-) -> Result<Option<Deleting>, SstError> {
-    refuse_mounts(context)?;
-    let deleting = make_room(context, lock, amount)?;
-    make_all_folders(&context.layout)?;
-    Ok(deleting)
-}
-
-fn make_all_folders(layout: &Layout) -> Result<(), SstError> {
-    // Recorded first: after a crash, other settings may name other directories.
-    make_folders(&layout.datadir)?;
-    swap::remember(&layout.datadir, &layout.folders_outside())?;
-    for folder in std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()) {
-        make_folders(&folder)?;
-    }
-    Ok(())
-}
-
-/// Returns whether an entry of the data directory is swapped.
-fn goes(context: &Context, name: &OsStr, metadata: &Metadata) -> bool {
-    let kind = metadata.file_type();
-    let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
-    let stays = context.settings.keep.keeps(name.as_bytes())
-        && !second_start::is_renewed(&context.layout.datadir, name);
-    moves && !stays && !context.layout.leads_outside(name)
-}
-
-/// Refuses mount points, which cannot be renamed, before any data is sent.
-fn refuse_mounts(context: &Context) -> Result<(), SstError> {
-    let datadir = &context.layout.datadir;
-    for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
-        if is_mounted(&entry.path()) && goes(context, &entry.file_name(), &metadata) {
-            return Err(SstError::Mounted { path: entry.path() });
-        }
-    }
-    Ok(())
-}
-
-/// Thread that deletes old data of an earlier swap while the new data arrives.
-type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
-
-/// Makes room for the donor's data. The donor waits for an answer, so slow work is done later.
-fn make_room(
-    context: &Context,
-    lock: &DatadirLock,
-    amount: &Amount<'_>,
-) -> Result<Option<Deleting>, SstError> {
-    let Context { layout, settings, talk, .. } = context;
-    if !settings.space_check {
-        return Ok(None);
-    }
-    let room = room::check(context, amount)?;
-    if room == Room::WithoutOld {
-        talk.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
-        make_all_folders(layout)?;
-        exchange(context, lock, &[])?;
-    }
-    Ok((room != Room::Enough).then(|| {
-        let layout = layout.clone();
-        std::thread::spawn(move || remove_old(&layout))
-    }))
-}
-
-/// Swaps the data; in the `remote` directories, only the files that are new there.
-fn exchange(context: &Context, lock: &DatadirLock, remote: &[PathBuf]) -> Result<(), SstError> {
-    let Context { layout, talk, .. } = context;
-    let folders: Vec<_> = std::iter::once(layout.datadir.clone())
-        .chain(layout.folders_outside())
-        .chain(remote.iter().cloned())
-        .collect();
-    // The old data of an earlier swap is no longer needed.
-    drop_old(layout, lock)?;
-    for folder in &folders {
-        make_old(folder)?;
-    }
-    let outside = layout.folders_outside();
-    let journal = swap::plan(folders, |folder, name, metadata| match folder.checked_sub(1) {
-        None => goes(context, name, metadata),
-        Some(number) => {
-            let of_kind = |here: &PathBuf| {
-                layout.outside.iter().any(|place| place.dir == *here && place.kind.has(name))
-            };
-            let is_new = |here: &PathBuf| here.join(OURS).join(NEW).join(name).exists();
-            match (outside.get(number), remote.get(number.wrapping_sub(outside.len()))) {
-                (Some(here), _) => of_kind(here),
-                (None, Some(here)) => is_new(here),
-                (None, None) => false,
-            }
-        }
-    })?;
-    swap::begin(&layout.datadir, &journal)?;
-    if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
-        talk.warn(format_args!("{error}; rolling the swap back"));
-        if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
-            talk.info("the old data is in place again");
-        }
-        return Err(error.into());
-    }
-    Ok(())
 }
 
 fn sync(folder: &Path) -> Result<(), SstError> {
@@ -334,28 +223,26 @@ impl Drop for Mark {
 }
 
 /// Measures how long each step took, for the log and the report.
-struct Clock(Instant);
-
-impl Clock {
-    fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    fn lap(&mut self, context: &Context, what: &str) {
-        let took = self.0.elapsed();
-        if context.settings.time {
-            context.talk.info(format_args!("{what} took {:.2} s", took.as_secs_f64()));
-        }
-        if let Some(report) = &context.report {
-            report.stage(what, StageEnd::Ok, took);
-        }
-        self.0 = Instant::now();
-    }
+struct Clock<'a> {
+    begun: Instant,
+    log: Option<&'a ErrorLog>,
+    report: Option<&'a Report>,
 }
 
-/// Returns whether there is old data in `DATADIR/#sql-xb/.old`.
-#[must_use]
-pub fn has_old(datadir: &Path) -> bool {
-    let old = datadir.join(OURS).join(OLD);
-    std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
+impl<'a> Clock<'a> {
+    fn start(context: &'a Context) -> Self {
+        let log = context.settings.time.then_some(&context.talk);
+        Self { begun: Instant::now(), log, report: context.report.as_ref() }
+    }
+
+    fn lap(&mut self, what: &str) {
+        let took = self.begun.elapsed();
+        if let Some(log) = self.log {
+            log.info(format_args!("{what} took {:.2} s", took.as_secs_f64()));
+        }
+        if let Some(report) = self.report {
+            report.stage(what, StageEnd::Ok, took);
+        }
+        self.begun = Instant::now();
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
         // The backup has its own option file, which lists the plugins to load and their directory.
         // The program reads that file only if no other is given.
         Family::MariaDb => {
-            add_key_options(context, new)?;
+            add_key_options(settings.key_options.text(), new)?;
             Vec::new()
         }
         Family::Percona => args.defaults.words(),
@@ -47,7 +47,8 @@ pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
         words.extend(server);
     }
     let log = layout.datadir.join("xbrs.prepare.log");
-    Run { program: &settings.program, args: words, env: Vec::new(), log: Some(log) }
+    let program = &settings.program;
+    Run { program, args: words, env: Vec::new(), log: Some(log), writable: Vec::new() }
         .to_end(context.stop())
         .map_err(|error| match error {
             ChildError::Failed { ref words, .. }
@@ -67,8 +68,7 @@ fn is_of_keys(message: &str) -> bool {
 
 /// Appends the location of this node's keys to the backup's option file: it may differ from the
 /// donor's.
-fn add_key_options(context: &Context, new: &Path) -> Result<(), SstError> {
-    let text = context.settings.key_options.text();
+fn add_key_options(text: &[u8], new: &Path) -> Result<(), SstError> {
     if text.is_empty() {
         return Ok(());
     }
@@ -82,7 +82,7 @@ fn add_key_options(context: &Context, new: &Path) -> Result<(), SstError> {
 /// Options from the server's command line that locate the keys of encrypted tables. Plugins do not
 /// see what follows `--mysqld-args`, and the program itself accepts these options only with
 /// `loose-`.
-fn key_words(args: &crate::contract::args::Args) -> impl Iterator<Item = OsString> {
+pub(super) fn key_words(args: &crate::contract::args::Args) -> impl Iterator<Item = OsString> {
     let of_keys = args.server.iter().filter(|(name, _)| name.contains("key-management"));
     of_keys.map(|(name, value)| {
         let mut word = OsString::from(format!("--loose-{name}"));

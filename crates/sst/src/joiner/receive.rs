@@ -1,6 +1,5 @@
 //! Receives the stream into files and checks that it is complete.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,7 +11,7 @@ use xb_pipeline::{
 };
 use xb_reader::TargetDir;
 
-use super::placed::{self, Folders};
+use super::destination::Destination;
 use crate::context::Context;
 use crate::contract::args::Family;
 use crate::error::{SstError, cannot_write};
@@ -21,17 +20,17 @@ use xb_wire::{Incoming, Refusal, TransferError};
 /// Memory for frames that are being decoded, in bytes.
 const MEMORY: u64 = 64 << 20;
 
-/// Receives the stream and writes its files in `new`. Succeeds only for a complete stream: the
+/// Receives the stream and writes its files to their destination. Succeeds only for a complete stream: the
 /// donor ends the stream only after its backup program has succeeded and has written its last file.
 /// Returns the connection, so that the result can be sent to the donor.
 pub(crate) fn receive(
     context: &Context,
     incoming: Incoming,
-    new: &Path,
+    destination: &Destination,
     observer: &Observer,
 ) -> Result<(Incoming, u64), SstError> {
     let refusal = incoming.refusal();
-    let mut files = match Files::start(context, new, &refusal) {
+    let mut files = match Files::start(context, destination, &refusal) {
         Ok(files) => files,
         Err(error) => {
             incoming.refuse(&error.to_string());
@@ -76,29 +75,31 @@ pub(crate) fn receive(
 struct Files {
     extractor: Extractor,
     failed: Arc<AtomicBool>,
-    folders: Folders,
+    destination: Destination,
 }
 
 impl Files {
     /// Starts the extraction. If a file cannot be written, the donor is informed immediately.
-    fn start(context: &Context, folder: &Path, refusal: &Refusal) -> Result<Self, SstError> {
+    fn start(
+        context: &Context,
+        destination: &Destination,
+        refusal: &Refusal,
+    ) -> Result<Self, SstError> {
         let threads = context.settings.write_threads;
         // As the family's own xbstream program creates them.
         let modes = |target: TargetDir| match context.args.family {
             Family::MariaDb => target.with_modes(0o660, 0o700),
             Family::Percona => target.with_modes(0o640, 0o750),
         };
-        let target = TargetDir::open(folder)
-            .and_then(|target| placed::send_there(context, modes(target), modes))
-            .map_err(|error| SstError::Get(error.to_string()))?;
+        let target = destination.open(modes).map_err(|error| SstError::Get(error.to_string()))?;
         let failed = Arc::new(AtomicBool::new(false));
-        let folders = Folders::of(context, folder);
+        let destination = destination.clone();
         let on_failure = OnFailure::new({
-            let (failed, refusal, folders) =
-                (Arc::clone(&failed), refusal.clone(), folders.clone());
+            let (failed, refusal, destination) =
+                (Arc::clone(&failed), refusal.clone(), destination.clone());
             move |cause| {
                 failed.store(true, Ordering::Release);
-                refusal.refuse(&cannot_write(folders.of_failure(cause), cause));
+                refusal.refuse(&cannot_write(&destination.dir_of_failure(cause), cause));
             }
         });
         // Files that the backup program itself has compressed.
@@ -109,8 +110,8 @@ impl Files {
             .with_undo(undo);
         options.on_failure = on_failure;
         let extractor =
-            Extractor::new(target, options).map_err(|source| extract(&folders, source))?;
-        Ok(Self { extractor, failed, folders })
+            Extractor::new(target, options).map_err(|source| extract(&destination, source))?;
+        Ok(Self { extractor, failed, destination })
     }
 
     fn have_failed(&self) -> bool {
@@ -120,7 +121,7 @@ impl Files {
     /// Returns the number of files once everything received is written.
     fn finish(self) -> Result<u64, SstError> {
         let report = self.extractor.finish();
-        report.map(|report| report.files).map_err(|source| extract(&self.folders, source))
+        report.map(|report| report.files).map_err(|source| extract(&self.destination, source))
     }
 
     fn failure(self) -> SstError {
@@ -131,8 +132,8 @@ impl Files {
     }
 }
 
-fn extract(folders: &Folders, source: ExtractError) -> SstError {
-    let folder = folders.of_failure(&source.cause).to_owned();
+fn extract(destination: &Destination, source: ExtractError) -> SstError {
+    let folder = destination.dir_of_failure(&source.cause);
     SstError::Extract { folder, source: Box::new(source) }
 }
 

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::context::Context;
 use crate::contract::datadir::{Kind, Layout};
+use crate::contract::error_log::ErrorLog;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
 use crate::joiner::binlog_state;
@@ -36,9 +36,9 @@ const NOT_DATA: [&str; 15] = [
 ];
 
 /// Removes files that must not become part of the data: those that only the backup program needs,
-/// and the donor's binary log, which is not this node's. Keeps the state of that log.
-pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
-    let ours = context.layout.binlog.clone();
+/// and the donor's binary log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here.
+pub(crate) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> {
+    let ours = binlog.map(OsStr::to_owned);
     let binlogs: Vec<_> = ours.into_iter().chain(binlog_of(new)).map(Kind::Binlog).collect();
     for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
         let entry = entry.map_err(SstError::io("list", new))?;
@@ -58,7 +58,7 @@ pub(crate) fn clear(context: &Context, new: &Path) -> Result<(), SstError> {
             removed?;
         }
     }
-    context.layout.binlog.as_ref().map_or(Ok(()), |base| binlog_state::write(new, base))
+    binlog.map_or(Ok(()), |base| binlog_state::write(new, base))
 }
 
 /// Returns the base name of the donor's binary log, which may differ from this node's.
@@ -73,9 +73,9 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 
 /// Moves the kinds of files that have their own directory: within `new` if that directory is in the
 /// data directory, else into `#sql-xb/.new` of that directory.
-pub(crate) fn relocate_all(context: &Context, new: &Path) -> Result<(), SstError> {
-    let inside = context.layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
-    let outside = context.layout.outside.iter();
+pub(crate) fn relocate_all(layout: &Layout, new: &Path) -> Result<(), SstError> {
+    let inside = layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
+    let outside = layout.outside.iter();
     let outside = outside.map(|place| (&place.kind, place.dir.join(OURS).join(NEW)));
     for (kind, dir) in inside.chain(outside) {
         std::fs::create_dir_all(&dir).map_err(SstError::io("make", &dir))?;
@@ -124,10 +124,14 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// path here, into `#sql-xb/.new` of their directory. If that is impossible, they stay in the schema's
 /// directory and lose their link. Returns the directories; the moved files are synced to disk.
 ///
-/// After a second start, the data dictionary has the files where that server found them: then only
-/// directories that the joiner's server searches count.
-pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathBuf>, SstError> {
-    let (layout, talk) = (&context.layout, &context.talk);
+/// `is_searched` returns whether the joiner's server finds a tablespace at a path: after a second start, the data
+/// dictionary has the files where that server found them.
+pub(crate) fn relocate_remote(
+    layout: &Layout,
+    new: &Path,
+    is_searched: impl Fn(&Path) -> bool,
+    talk: &ErrorLog,
+) -> Result<Vec<PathBuf>, SstError> {
     let mut folders = Vec::new();
     for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
         if !schema.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -139,8 +143,11 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
                 continue;
             }
             let file = link.with_extension("ibd");
-            let moved = is_searched(context, &link, &file)
-                .and_then(|()| to_remote(layout, new, &link, &file, &mut folders));
+            let found = remote_target(&link, &file).and_then(|target| match is_searched(&target) {
+                true => Ok(()),
+                false => Err("innodb_directories does not name its directory".to_owned()),
+            });
+            let moved = found.and_then(|()| to_remote(layout, new, &link, &file, &mut folders));
             if let Err(why) = moved {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
                 talk.warn(format_args!(
@@ -155,16 +162,6 @@ pub(crate) fn relocate_remote(context: &Context, new: &Path) -> Result<Vec<PathB
         rustix::fs::syncfs(&handle).map_err(|e| SstError::io("sync", folder)(e.into()))?;
     }
     Ok(folders)
-}
-
-/// Checks that the server will find a tablespace at the place that its link names.
-fn is_searched(context: &Context, link: &Path, file: &Path) -> Result<(), String> {
-    let settings = &context.settings.second_start;
-    let target = remote_target(link, file)?;
-    match !settings.applies(&context.args) || settings.is_searched(&target) {
-        true => Ok(()),
-        false => Err("innodb_directories does not name its directory".to_owned()),
-    }
 }
 
 /// Moves one tablespace. Its directory is recorded on disk before anything is written there.

@@ -10,24 +10,24 @@ use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
 use super::recover::all_folders;
-use crate::context::Context;
+use crate::contract::datadir::Layout;
 use crate::error::SstError;
 use crate::swap::OURS;
 
 /// Checks that this process can remove what earlier transfers have left, and rename the present
-/// data: the entries of the data directory for which `goes` returns true.
+/// data: the entries of the data directory for which `is_swapped` returns true.
 pub(super) fn check(
-    context: &Context,
-    goes: impl Fn(&OsStr, &Metadata) -> bool,
+    layout: &Layout,
+    is_swapped: impl Fn(&OsStr, &Metadata) -> bool,
 ) -> Result<(), SstError> {
-    for folder in all_folders(&context.layout)? {
+    for folder in all_folders(layout)? {
         tree(&folder.join(OURS))?;
     }
-    let datadir = &context.layout.datadir;
+    let datadir = &layout.datadir;
     for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
         let Ok(metadata) = entry.metadata() else { continue };
         // The system changes the entry `..` of a directory that moves.
-        if metadata.is_dir() && goes(&entry.file_name(), &metadata) {
+        if metadata.is_dir() && is_swapped(&entry.file_name(), &metadata) {
             writable(&entry.path())?;
         }
     }

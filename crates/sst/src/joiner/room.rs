@@ -6,8 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::placed;
-use crate::context::Context;
+use super::destination::Destination;
 use crate::contract::datadir::{Kind, Layout};
 use crate::contract::settings::Old;
 use crate::error::{RoomShort, SstError};
@@ -84,16 +83,21 @@ struct Volume {
     present: u64,
 }
 
-/// Checks the room on every file system. Old data is counted as free only if the operator allows to delete it before the new data
-/// has arrived: it may be the only data that works.
+/// Checks the room on every file system. Old data is counted as free only if the operator allows to delete it before
+/// the new data has arrived: it may be the only data that works.
 ///
 /// # Errors
 /// [`SstError::Room`]; or if the room cannot be determined.
-pub(super) fn check(context: &Context, amount: &Amount<'_>) -> Result<Room, SstError> {
+pub(super) fn check(
+    layout: &Layout,
+    destination: &Destination,
+    amount: &Amount<'_>,
+    old: Old,
+) -> Result<Room, SstError> {
     let mut room = Room::Enough;
-    for volume in volumes(context, amount)? {
+    for volume in volumes(layout, destination, amount)? {
         let free = free_bytes(&volume.path)?;
-        let enough = judge(&volume, free, context.settings.old).ok_or_else(|| {
+        let enough = judge(&volume, free, old).ok_or_else(|| {
             SstError::Room(Box::new(RoomShort {
                 data: volume.need.before_the_swap(),
                 redo: volume.need.redo,
@@ -124,7 +128,11 @@ fn judge(volume: &Volume, free: u64, old: Old) -> Option<Room> {
 }
 
 /// Adds up what each file system needs.
-fn volumes(context: &Context, amount: &Amount<'_>) -> Result<Vec<Volume>, SstError> {
+fn volumes(
+    layout: &Layout,
+    destination: &Destination,
+    amount: &Amount<'_>,
+) -> Result<Vec<Volume>, SstError> {
     let mut volumes = BTreeMap::<u64, Volume>::new();
     let mut volume_of = |dir: &Path, change: &dyn Fn(&mut Volume)| {
         let (path, device) = nearest(dir).map_err(SstError::io("look at", dir))?;
@@ -137,10 +145,10 @@ fn volumes(context: &Context, amount: &Amount<'_>) -> Result<Vec<Volume>, SstErr
         change(volume);
         Ok::<_, SstError>(())
     };
-    for (dir, need) in needs(context, amount)? {
+    for (dir, need) in needs(layout, destination, amount)? {
         volume_of(&dir, &|volume| volume.need.add(need))?;
     }
-    for (dir, disk) in data_size::by_folder(&context.layout) {
+    for (dir, disk) in data_size::by_folder(layout) {
         let earlier = Layout::of(&dir.join(OURS).join(OLD));
         let earlier = earlier.map_or(0, |earlier| data_size::estimate(&earlier).disk);
         volume_of(&dir, &|volume| {
@@ -152,15 +160,19 @@ fn volumes(context: &Context, amount: &Amount<'_>) -> Result<Vec<Volume>, SstErr
 }
 
 /// What each directory needs.
-fn needs(context: &Context, amount: &Amount<'_>) -> Result<Vec<(PathBuf, Need)>, SstError> {
-    let (layout, redo) = (&context.layout, amount.redo);
-    let Places { files, dirs, redo: donors_redo } = amount.places;
+fn needs(
+    layout: &Layout,
+    destination: &Destination,
+    amount: &Amount<'_>,
+) -> Result<Vec<(PathBuf, Need)>, SstError> {
+    let Amount { redo, places, .. } = *amount;
+    let Places { files, dirs, redo: donors_redo } = places;
     let mut data = amount.disk;
     let mut needs = Vec::new();
     for place in &layout.outside {
         let of_kind = files.iter().filter(|(name, _)| place.kind.has(name.as_ref()));
         let disk = of_kind.fold(0, |sum: u64, (_, disk)| sum.saturating_add(*disk));
-        if placed::is_placed(context, &place.kind) {
+        if destination.places(&place.kind) {
             data = data.saturating_sub(disk);
         }
         needs.push((place.dir.clone(), Need { data: disk, ..Need::default() }));

@@ -1,6 +1,6 @@
-//! Starts this node's own server once on the prepared data, in private and without a cluster, before
-//! the swap: it upgrades the data if the donor's version is lower, locks the user of the donor's
-//! transfers, removes replica channels, and shuts down.
+//! Starts this node's own server once on the prepared data, in private and without a cluster, before the swap: data that
+//! it does not accept is not swapped in. Percona's server also upgrades the data if the donor's version is lower, locks
+//! the user of the donor's transfers, and removes replica channels.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -12,8 +12,12 @@ use std::time::{Duration, Instant};
 
 use xb_server::{cause_in_log, end_of_log, private_args, socket_in};
 
+use super::destination::Destination;
+use super::mariadb_start;
 use crate::context::Context;
-use crate::contract::args::Args;
+use crate::contract::args::{Args, Family};
+use crate::contract::error_log::ErrorLog;
+use crate::contract::keep_patterns::Keep;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
@@ -39,15 +43,28 @@ const MAX_VERSION: usize = 4096;
 /// # Errors
 /// [`SstError::NoServer`].
 pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
-    let args = &context.args;
-    if !context.settings.second_start.applies(args) {
+    let Context { args, settings, talk, .. } = context;
+    if !settings.second_start.applies(args) {
         return Ok(None);
+    }
+    if args.family == Family::MariaDb {
+        let program = mariadb_start::program(args);
+        if program.is_none() {
+            talk.info("the server is not started on the received data before the swap: its program cannot be found");
+        }
+        return Ok(program);
     }
     let running = args.server_version.as_deref().unwrap_or_default();
     let mut others = Vec::new();
     for program in candidates(args) {
         let words = vec!["--no-defaults".into(), "--version".into()];
-        let run = Run { program: &program, args: words, env: Vec::new(), log: None };
+        let run = Run {
+            program: &program,
+            args: words,
+            env: Vec::new(),
+            log: None,
+            writable: Vec::new(),
+        };
         let text = match run.output(context.stop(), MAX_VERSION) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(ChildError::Stopped(why)) => return Err(why.into()),
@@ -81,26 +98,46 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
     Some([next()?, next()?, next()?])
 }
 
-/// Starts `program` on the data in `new`, and waits until it has shut down.
+/// Starts `program` on the received data, and waits until it has shut down. Returns whether it was started.
 ///
 /// # Errors
 /// [`SstError::SecondStart`], or that of a system call. The server has ended; what was received is
 /// of no more use.
-pub(super) fn run(context: &Context, program: &Path, new: &Path) -> Result<(), SstError> {
+pub(super) fn run(
+    context: &Context,
+    program: &Path,
+    destination: &Destination,
+) -> Result<bool, SstError> {
+    if context.args.family == Family::MariaDb
+        && let Some(why) = mariadb_start::obstacle(destination)?
+    {
+        context.talk.info(format_args!(
+            "the server is not started on the received data before the swap: {why}"
+        ));
+        return Ok(false);
+    }
+    let new = &destination.new;
     let start = context.layout.datadir.join(OURS).join(START);
     let data = start.join("data");
     remove_tree(&start)?;
     make_dir(&start).map_err(SstError::io("make", &start))?;
     std::fs::rename(new, &data).map_err(SstError::io("rename", new))?;
-    on(context, program, &data)?;
+    on(context, program, destination, &data)?;
     std::fs::rename(&data, new).map_err(SstError::io("rename", &data))?;
-    std::fs::remove_dir(&start).map_err(SstError::io("remove", &start))
+    std::fs::remove_dir(&start).map_err(SstError::io("remove", &start))?;
+    Ok(true)
 }
 
-fn on(context: &Context, program: &Path, data: &Path) -> Result<(), SstError> {
+fn on(
+    context: &Context,
+    program: &Path,
+    destination: &Destination,
+    data: &Path,
+) -> Result<(), SstError> {
     let Context { args, settings, layout, talk, .. } = context;
     let work = WorkFolder::make(args.role, settings.tmpdir.as_deref())?;
-    let sql = Statements::write(context, work.path())?;
+    let is_mariadb = args.family == Family::MariaDb;
+    let sql = Statements::write(work.path(), args, settings.second_start.reset_replica)?;
     let before = names(data)?;
     lend(&layout.datadir, data)?;
     let log = layout.datadir.join("xbrs.mysqld.log");
@@ -112,23 +149,37 @@ fn on(context: &Context, program: &Path, data: &Path) -> Result<(), SstError> {
     ));
     let mut words = args.defaults.words();
     words.extend(private_args(work.path()));
-    words.extend(server_args(context, work.path(), data));
+    let data_files = settings.second_start.data_files.as_deref();
+    words.extend(match is_mariadb {
+        true => mariadb_start::server_args(args, data_files, destination, (work.path(), data)),
+        false => server_args(args, data_files, work.path(), data),
+    });
     words.push(option("--log-error", &log));
     words.push(option("--init-file", &sql.file));
     let mut notifier = Notifier::new(context.notify_socket.as_deref());
+    let ready = if is_mariadb { mariadb_start::READY } else { READY };
     let begin = Instant::now();
     let fault = || {
         notifier.alive("the server starts once on the received data");
         match settings.second_start.limit {
             Some(limit) if begin.elapsed() > limit => Some(too_long(limit)),
-            _ if end_of_log(&log).contains(READY) && !sql.result.exists() => {
+            _ if end_of_log(&log).contains(ready) && !sql.result.exists() => {
                 Some("could not run its statements".to_owned())
             }
             _ => None,
         }
     };
     let failed = |what| SstError::SecondStart { program: program.into(), what, log: log.clone() };
-    let run = Run { program, args: words, env: Vec::new(), log: None };
+    let writable = match is_mariadb {
+        true => {
+            std::fs::File::create(&log).map_err(SstError::io("make", &log))?;
+            let placed = destination.dirs_of(|_| true);
+            placed.chain([data.to_owned(), work.path().to_owned(), log.clone()]).collect()
+        }
+        // Its keyring may write beside its own file.
+        false => Vec::new(),
+    };
+    let run = Run { program, args: words, env: Vec::new(), log: None, writable };
     run.to_end_unless(context.stop(), fault).map_err(|error| match error {
         ChildError::Failed { how, words, .. } => {
             // It writes to the log only once it has read its options.
@@ -138,8 +189,12 @@ fn on(context: &Context, program: &Path, data: &Path) -> Result<(), SstError> {
         }
         error => error.into(),
     })?;
-    sql.check(context).map_err(failed)?;
-    take_back(context, data, &before)
+    match is_mariadb {
+        true if sql.result.exists() => {}
+        true => return Err(failed("ended before it had run its statements".to_owned())),
+        false => sql.check(talk).map_err(failed)?,
+    }
+    take_back(&layout.datadir, &settings.keep, data, &before)
 }
 
 fn too_long(limit: Duration) -> String {
@@ -148,8 +203,7 @@ fn too_long(limit: Duration) -> String {
 
 /// Arguments beside those of a private server. The node's option files count, but every file has its
 /// place in `data` or `work`: the places that the option files name hold the node's present data.
-fn server_args(context: &Context, work: &Path, data: &Path) -> Vec<OsString> {
-    let Context { args, settings, .. } = context;
+fn server_args(args: &Args, data_files: Option<&OsStr>, work: &Path, data: &Path) -> Vec<OsString> {
     let tmp = work.join("tmp");
     let mut words = vec![
         option("--datadir", data),
@@ -160,9 +214,7 @@ fn server_args(context: &Context, work: &Path, data: &Path) -> Vec<OsString> {
     ];
     let dirs = [("--basedir", &args.basedir), ("--plugin-dir", &args.plugindir)];
     words.extend(dirs.iter().filter_map(|(name, dir)| Some(option(name, dir.as_ref()?))));
-    words.extend(
-        settings.second_start.data_files.iter().map(|f| option("--innodb-data-file-path", f)),
-    );
+    words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
     let fixed = [
         "--innodb-data-home-dir=./",
         "--innodb-log-group-home-dir=./",
@@ -205,10 +257,12 @@ struct Statements {
     channels: PathBuf,
     /// What is left: unlocked accounts, replica channels.
     result: PathBuf,
+    /// Whether the donor's replica channels are removed.
+    reset: bool,
 }
 
 impl Statements {
-    fn write(context: &Context, work: &Path) -> Result<Self, SstError> {
+    fn write(work: &Path, args: &Args, reset: bool) -> Result<Self, SstError> {
         let tmp = work.join("tmp");
         let quotable = tmp.to_str().is_some_and(|path| !path.contains(['\'', '\\', '\n']));
         if socket_in(work).is_none() || !quotable {
@@ -219,20 +273,26 @@ impl Statements {
         }
         std::fs::create_dir(&tmp).map_err(SstError::io("make", &tmp))?;
         let file = work.join("init.sql");
-        let this = Self { file, channels: tmp.join("channels"), result: tmp.join("result") };
+        let this = Self { file, channels: tmp.join("channels"), result: tmp.join("result"), reset };
         let options = &mut std::fs::OpenOptions::new();
         let open = options.write(true).create_new(true).mode(0o600).open(&this.file);
-        let written = open.and_then(|mut file| file.write_all(this.text(context).as_bytes()));
+        let version = args.server_version.as_deref().and_then(numbers);
+        let text = match args.family {
+            Family::MariaDb => {
+                format!("SELECT 1 INTO OUTFILE '{}';\nSHUTDOWN;\n", this.result.display())
+            }
+            Family::Percona => this.text(version),
+        };
+        let written = open.and_then(|mut file| file.write_all(text.as_bytes()));
         written.map_err(SstError::io("write", &this.file))?;
         Ok(this)
     }
 
-    fn text(&self, context: &Context) -> String {
+    fn text(&self, version: Option<[u32; 3]>) -> String {
         let (channels, result) = (self.channels.display(), self.result.display());
-        let version = context.args.server_version.as_deref().and_then(numbers);
         // The word changed in 8.0.22; 8.4 does not know the old one.
         let word = if version < Some([8, 0, 22]) { "SLAVE" } else { "REPLICA" };
-        let reset = match context.settings.second_start.reset_replica {
+        let reset = match self.reset {
             true => format!("RESET {word} ALL;\n"),
             false => String::new(),
         };
@@ -248,20 +308,18 @@ impl Statements {
     }
 
     /// Checks what the server left.
-    fn check(&self, context: &Context) -> Result<(), String> {
+    fn check(&self, talk: &ErrorLog) -> Result<(), String> {
         let numbers = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()
         };
-        let reset = context.settings.second_start.reset_replica;
         let (before, left) =
             match (numbers(&self.channels).as_deref(), numbers(&self.result).as_deref()) {
-                (Ok([before]), Ok([0, left])) if *left == 0 || !reset => (*before, *left),
+                (Ok([before]), Ok([0, left])) if *left == 0 || !self.reset => (*before, *left),
                 (_, Ok([0, left])) => return Err(format!("{left} replica channels remain")),
                 (_, Ok([_, _])) => return Err(format!("{SST_USER} is not locked")),
                 _ => return Err("ended before it had run its statements".to_owned()),
             };
-        let talk = &context.talk;
         if left > 0 {
             talk.warn(format_args!("the donor is a replica, and so is this node: reset-replica=no keeps {left} replica channels"));
         } else if before > 0 {
@@ -291,13 +349,18 @@ fn is_lent(name: &OsStr) -> bool {
 
 /// Removes what belongs to the node and not to the data: files that were lent, and what the server
 /// created for itself.
-fn take_back(context: &Context, data: &Path, before: &HashSet<OsString>) -> Result<(), SstError> {
+fn take_back(
+    datadir: &Path,
+    keep: &Keep,
+    data: &Path,
+    before: &HashSet<OsString>,
+) -> Result<(), SstError> {
     let read = |folder: &Path| std::fs::read(folder.join(STATE)).ok();
-    let renewed = read(data) != read(&context.layout.datadir);
+    let renewed = read(data) != read(datadir);
     for name in names(data)?.difference(before) {
-        let is_own = OWN.iter().any(|own| name == own)
+        let is_own = OWN.iter().chain(&mariadb_start::OWN).any(|own| name == own)
             || is_lent(name)
-            || context.settings.keep.keeps(name.as_bytes());
+            || keep.keeps(name.as_bytes());
         if is_own && !(renewed && name == STATE) {
             let path = data.join(name);
             let removed = match path.is_dir() {

@@ -2,7 +2,9 @@
 //! transfer begins.
 
 use std::ffi::OsString;
+use std::path::Path;
 
+use crate::cancel::CancelToken;
 use crate::context::Context;
 use crate::error::SstError;
 use crate::run::Run;
@@ -14,14 +16,18 @@ const MAX: usize = 4096;
 ///
 /// # Errors
 /// If the program does not exist.
-pub(crate) fn of_backup_program(context: &Context) -> Result<Option<String>, SstError> {
+pub(crate) fn of_backup_program(
+    program: &Path,
+    cancel: &CancelToken,
+) -> Result<Option<String>, SstError> {
     let run = Run {
-        program: &context.settings.program,
+        program,
         args: vec![OsString::from("--version")],
         env: Vec::new(),
         log: None,
+        writable: Vec::new(),
     };
-    let (output, words) = run.all_output(context.stop(), MAX)?;
+    let (output, words) = run.all_output(cancel, MAX)?;
     let text = String::from_utf8_lossy(&output).into_owned();
     Ok(std::iter::once(text).chain(words).find_map(|text| version_in(&text)))
 }
@@ -33,7 +39,7 @@ pub(crate) fn of_backup_program(context: &Context) -> Result<Option<String>, Sst
 pub(crate) fn of_server(context: &Context) -> Result<Option<String>, SstError> {
     match &context.args.server_version {
         Some(version) => Ok(Some(version.clone())),
-        None => of_backup_program(context),
+        None => of_backup_program(&context.settings.program, context.stop()),
     }
 }
 

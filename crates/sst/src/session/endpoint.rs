@@ -2,11 +2,13 @@
 
 use std::io::ErrorKind;
 use std::num::{NonZeroU8, NonZeroU64};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::context::Context;
 use crate::contract::args::{Args, Family, Role};
+use crate::contract::error_log::ErrorLog;
 use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
 use crate::server::backup_version;
@@ -46,8 +48,7 @@ fn limits(settings: &Settings) -> Limits {
 
 /// Logs the transport's events. On the donor, a failure also ends the backup, which may produce no
 /// output at that moment.
-fn observer(context: &Context) -> Observer {
-    let (talk, stop, role) = (context.talk.clone(), context.stop().clone(), context.args.role);
+fn observer(role: Role, talk: ErrorLog, stop: CancelToken) -> Observer {
     Observer::new(move |event| match event {
         Event::Failed { .. } => {
             if role == Role::Donor {
@@ -87,7 +88,8 @@ fn security(context: &Context) -> Result<Security, SstError> {
                 Verify::Identity => TlsMode::VerifyIdentity,
             },
         }),
-        None => perconas(context),
+        None if args.family == Family::Percona => perconas(&context.layout.datadir),
+        None => None,
     };
     let Some(certificates) = certificates else {
         if files.verify != Verify::Unsaid {
@@ -142,11 +144,8 @@ fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
 }
 
 /// Certificates that Percona's servers use for their own traffic.
-fn perconas(context: &Context) -> Option<Certificates> {
-    if context.args.family != Family::Percona {
-        return None;
-    }
-    let [certificate, key, authority] = PERCONAS.map(|name| context.layout.datadir.join(name));
+fn perconas(datadir: &Path) -> Option<Certificates> {
+    let [certificate, key, authority] = PERCONAS.map(|name| datadir.join(name));
     let all = certificate.is_file() && key.is_file() && authority.is_file();
     let authority = Some(authority);
     all.then_some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa })
@@ -165,7 +164,7 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
         secret: has_secret(&context.args),
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context),
+        observer: observer(context.args.role, context.talk.clone(), context.stop().clone()),
         ..Joiner::default()
     };
     match Listener::bind(&address, joiner.clone()) {
@@ -195,7 +194,7 @@ pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, Canc
         security: security(context)?,
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context),
+        observer: observer(context.args.role, context.talk.clone(), context.stop().clone()),
     };
     Ok((connect_to(&announcement, offer, donor)?, hooked))
 }

@@ -9,6 +9,8 @@
 //! new, empty files of its storage engines before it fails, and units start one (`--wsrep_recover`)
 //! before they ask for a transfer: everything that such a server has created is moved to
 //! `FOLDER/#sql-xb/.old/.stray/`.
+//!
+//! The journal of a finished swap stays beside the old data, so that the swap can be taken back.
 
 mod entry_state;
 mod error;
@@ -17,6 +19,7 @@ mod folders;
 mod journal;
 mod journal_file;
 mod plan;
+mod take_back;
 #[cfg(test)]
 mod tests;
 
@@ -28,3 +31,4 @@ pub use journal::{Entry, Journal, JournalError};
 pub use journal_file::{begin, interrupted, journal_path, kept_journal_path, last, tidy};
 pub(crate) use journal_file::{forget, remember, remembered};
 pub use plan::plan;
+pub use take_back::take_back;

@@ -361,3 +361,69 @@ proptest! {
         let _ = Journal::parse(&text);
     }
 }
+
+/// A swap that is finished, and a server that has worked on the new data since.
+fn swapped_and_used() -> (TempDir, PathBuf, PathBuf) {
+    let (scratch, data, redo, journal) = scene();
+    finish(&data, &journal, || Ok(())).unwrap();
+    put(&data, &["later", "ib_logfile7", "ib_logfile8"], "server");
+    std::fs::remove_dir_all(data.join("added")).unwrap();
+    (scratch, data, redo)
+}
+
+fn is_schema(name: &std::ffi::OsStr) -> bool {
+    name == "later"
+}
+
+fn is_back(data: &Path, redo: &Path) -> bool {
+    let stray = data.join("#sql-xb/.old/.stray");
+    content(data) == expected(&OLD_NAMES, "old", &KEPT)
+        && content(redo) == expected(&REDO, "old", &["foreign.txt"])
+        && data.join("#sql-xb/.new/later").exists()
+        && stray.join("ib_logfile8").exists()
+        && stray.join("ib_logfile7").exists()
+}
+
+#[test]
+fn a_finished_swap_is_taken_back_whatever_a_server_has_created() {
+    let (_scratch, data, redo) = swapped_and_used();
+    assert!(take_back(&data, is_schema, || Ok(())).unwrap());
+    assert!(is_back(&data, &redo));
+    assert_eq!((interrupted(&data).unwrap(), last(&data).unwrap()), (None, None));
+    assert!(!take_back(&data, is_schema, || Ok(())).unwrap(), "there is nothing left to take back");
+}
+
+#[test]
+fn a_crash_while_a_swap_is_taken_back_loses_nothing() {
+    let mut crashes = 0;
+    for crash in 0.. {
+        let (_scratch, data, redo) = swapped_and_used();
+        if take_back(&data, is_schema, crash_after(crash)).is_ok() {
+            break;
+        }
+        crashes += 1;
+        // The next start finishes the swap, and then it can be taken back again.
+        let journal = interrupted(&data).unwrap().unwrap();
+        finish(&data, &journal, || Ok(())).unwrap();
+        let new: Vec<&str> = NEW_NAMES.into_iter().filter(|name| *name != "added").collect();
+        let mut now = content(&data);
+        assert_eq!(now.remove("later").as_deref(), Some("server"), "{crash}: {now:?}");
+        assert_eq!(now, expected(&new, "new", &KEPT), "{crash}");
+        assert!(take_back(&data, is_schema, || Ok(())).unwrap());
+        let (old, kept) =
+            (expected(&OLD_NAMES, "old", &KEPT), expected(&REDO, "old", &["foreign.txt"]));
+        assert_eq!((content(&data), content(&redo)), (old, kept), "{crash}");
+    }
+    assert!(crashes > STEPS, "{crashes}");
+}
+
+#[test]
+fn old_data_that_is_not_whole_is_not_put_back() {
+    let (_scratch, data, redo) = swapped_and_used();
+    std::fs::remove_dir_all(data.join("#sql-xb/.old/shop")).unwrap();
+    let before = (content(&data), content(&redo));
+    let error = take_back(&data, is_schema, || Ok(())).unwrap_err();
+    assert!(matches!(&error, SwapError::Lost { name, .. } if name == "shop"), "{error}");
+    assert_eq!((content(&data), content(&redo)), before);
+    assert_eq!(interrupted(&data).unwrap(), None, "the server can start");
+}

@@ -45,6 +45,7 @@ pub struct HttpSettings {
 
 /// Way in which a bucket name becomes part of the address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum BucketLookup {
     /// By path for a custom endpoint or a name with dots, otherwise as a host name.

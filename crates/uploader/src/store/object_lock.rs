@@ -18,6 +18,7 @@ use crate::store::Store;
 
 /// Rule for removing an object lock early ("S3 Object Lock", retention modes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum LockMode {
     /// Removable with the permission `s3:BypassGovernanceRetention`.

@@ -5,7 +5,7 @@ use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 use xb_repo::manifest::{Layout, Manifest};
 
-use crate::args::{LayoutArg, PlanArgs};
+use crate::args::PlanArgs;
 use crate::commands::context::{Context, DEFAULT_CHUNK, memory, parallel, put_memory};
 use crate::commands::inspect::cost_report::{Failures, PlanReport};
 use crate::commands::inspect::price_options::{priced, provider_of};
@@ -25,11 +25,8 @@ impl Context {
                 Some(self.with_progress("plan", &args.common.run, None, find)?.0.manifest)
             }
         };
-        let layout = match (&like, args.layout) {
-            (Some(manifest), _) => manifest.layout,
-            (None, Some(LayoutArg::Classic)) => Layout::Classic,
-            (None, _) => Layout::Packed,
-        };
+        let layout = like.as_ref().map(|manifest| manifest.layout).or(args.layout);
+        let layout = layout.unwrap_or(Layout::Packed);
         let cut_as = like.as_ref().and_then(|manifest| manifest.classic.as_ref());
         let chunk_size = args.chunk_size.map(|size| size.bytes());
         let chunk_size = chunk_size.or(cut_as.map(|classic| classic.chunk_size));

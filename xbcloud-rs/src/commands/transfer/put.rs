@@ -10,9 +10,10 @@ use xb_backup::{
     LocalRunLog, LockGuard, Producer, PutLayout, PutReport, PutRequest, Resources, ServerWatch,
     Session, SinceRequest,
 };
-use xb_cli::{Failure, Log, OrFail as _, format_duration, format_size};
+use xb_cli::{
+    Failure, IdentityOptions, KeyOptions, Log, OrFail as _, format_duration, format_size,
+};
 use xb_compressor::{AlgorithmError, Compression};
-use xb_keyring::{IdentityOptions, KeyOptions};
 use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
     codec_memory,
@@ -25,8 +26,8 @@ use xb_repo::root::Root;
 use xb_uploader::Lock;
 
 use crate::args::{
-    BackupArgs, BackupOptions, CheckpointArg, LayoutArg, ProducerOptions, PutArgs, PutOptions,
-    RunOptions, StreamOptions,
+    BackupArgs, BackupOptions, CheckpointArg, ProducerOptions, PutArgs, PutOptions, RunOptions,
+    StreamOptions,
 };
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
 use crate::commands::transfer::origin::{Origin, clone_request, server_name};
@@ -337,13 +338,9 @@ impl Context {
         keys: &KeyOptions,
         run: &RunOptions,
     ) -> Result<(PutRequest, Resources), Failure> {
-        let layout = match put.layout {
-            Some(LayoutArg::Packed) => Layout::Packed,
-            Some(LayoutArg::Classic) => Layout::Classic,
-            // Scripts for the stock tool read the objects in the bucket.
-            None if self.stock => Layout::Classic,
-            None => Layout::Packed,
-        };
+        // Scripts for the stock tool read the objects in the bucket.
+        let usual = if self.stock { Layout::Classic } else { Layout::Packed };
+        let layout = put.layout.unwrap_or(usual);
         if layout == Layout::Packed && put.classic.md5 {
             return Err(Failure::usage("--md5 works only in the classic layout")
                 .hint("remove --md5; the manifest of a packed backup has its own checksums"));

@@ -1,5 +1,4 @@
-//! Settings of a Percona joiner's second start: its server runs once on the received data, in
-//! private, before the swap.
+//! Settings of a joiner's second start: its server runs once on the received data, in private, before the swap.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -13,7 +12,7 @@ use crate::contract::args::{Args, Family};
 /// Default time limit.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// How a Percona joiner starts its server on the received data.
+/// How a joiner starts its server on the received data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondStart {
     /// Whether it does.
@@ -50,13 +49,17 @@ impl Reader<'_> {
 }
 
 impl SecondStart {
-    /// Returns whether a joiner with these arguments starts its server: only Percona's servers
-    /// since 8.0 state their version, and need it.
+    /// Returns whether a joiner with these arguments starts its server: MariaDB, and Percona's servers since 8.0, which
+    /// state their version.
     #[must_use]
     pub fn applies(&self, args: &Args) -> bool {
         let version = args.server_version.as_deref().unwrap_or_default();
         let major = version.split('.').next().and_then(|number| number.parse().ok());
-        self.wanted && args.family == Family::Percona && major.is_some_and(|major: u32| major >= 8)
+        self.wanted
+            && match args.family {
+                Family::MariaDb => true,
+                Family::Percona => major.is_some_and(|major: u32| major >= 8),
+            }
     }
 
     /// Returns whether the server finds a tablespace with this path wherever the data dictionary

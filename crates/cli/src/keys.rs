@@ -1,4 +1,4 @@
-//! The key options of the binaries.
+//! The key options of the programs.
 //!
 //! [`KeyOptions`] holds the keys that both create and open a key slot, [`RecipientOptions`] and
 //! [`IdentityOptions`] the two halves that age separates, [`NewKeyOptions`] the key slots that a
@@ -9,16 +9,20 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use xb_cli::{Failure, Log, Secret};
 use xb_encryptor::{
     Backend, Identities, KeyBytes, KeyCommand, KeyFile, KeySlots, Keys, Passphrase, Recipient,
 };
 
+use crate::args::secret::Secret;
+use crate::failure::Failure;
+use crate::help::version::long_version;
+use crate::messages::log::Log;
+
 /// Returns the text of `--version` for a program with the seal, given its version number.
-pub fn long_version(version: &str) -> String {
+pub fn seal_version(version: &str) -> String {
     let portable_only = Backend::ALL.len() == 1;
     let features = if portable_only { "none" } else { "aws-lc" };
-    xb_cli::long_version(version, features, Backend::default().name())
+    long_version(version, features, Backend::default().name())
 }
 
 /// Keys that create a key slot and open it again.

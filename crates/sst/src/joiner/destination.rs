@@ -1,0 +1,138 @@
+//! Where received files go: into `#sql-xb/.new` of the data directory, and some kinds where they belong, into
+//! `#sql-xb/.new` of a directory outside. While the backup is prepared, links beside the other files lead there.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use xb_pipeline::ExtractCause;
+use xb_reader::{RelPath, TargetDir, TargetError};
+
+use crate::contract::args::Family;
+use crate::contract::datadir::{Kind, KindDir, Layout};
+use crate::error::SstError;
+use crate::swap::{NEW, OURS};
+
+/// Suffixes of files that the backup program has compressed.
+const COMPRESSED: [&[u8]; 3] = [b".qp", b".lz4", b".zst"];
+
+/// Directories of received files.
+#[derive(Debug, Clone)]
+pub(super) struct Destination {
+    /// The directory of all files that are not placed elsewhere.
+    pub(super) new: PathBuf,
+    placed: Vec<KindDir>,
+}
+
+impl Destination {
+    /// The redo log is not placed: preparing consumes it. Nor is anything of Percona's server, which is started on the
+    /// received data before the swap.
+    pub(super) fn of(layout: &Layout, family: Family) -> Self {
+        let is_placed = |place: &&KindDir| {
+            matches!(place.kind, Kind::Data(_) | Kind::Undo | Kind::Aria)
+                && family == Family::MariaDb
+        };
+        let placed = layout.outside.iter().filter(is_placed).cloned().collect();
+        Self { new: staging(&layout.datadir), placed }
+    }
+
+    /// Returns whether files of this kind are received where they belong.
+    pub(super) fn places(&self, kind: &Kind) -> bool {
+        self.placed.iter().any(|place| place.kind == *kind)
+    }
+
+    /// Directories of the kinds that are received where they belong.
+    pub(super) fn dirs_of(&self, wanted: impl Fn(&Kind) -> bool) -> impl Iterator<Item = PathBuf> {
+        let places = self.placed.iter().filter(move |place| wanted(&place.kind));
+        places.map(|place| staging(&place.dir))
+    }
+
+    /// Directories that receive files, each once.
+    fn dirs(&self) -> BTreeSet<&Path> {
+        self.placed.iter().map(|place| place.dir.as_path()).collect()
+    }
+
+    /// Opens the directories; `modes` sets the modes of new files.
+    ///
+    /// # Errors
+    /// If a directory cannot be opened.
+    pub(super) fn open(
+        &self,
+        modes: impl Fn(TargetDir) -> TargetDir,
+    ) -> Result<TargetDir, TargetError> {
+        let mut target = modes(TargetDir::open(&self.new)?);
+        for dir in self.dirs() {
+            let here = self.placed.iter().filter(|place| place.dir == dir);
+            let kinds: Vec<Kind> = here.map(|place| place.kind.clone()).collect();
+            let other = modes(TargetDir::open(&staging(dir))?);
+            target = target.with_elsewhere(other, move |name| {
+                let plain = COMPRESSED.iter().find_map(|suffix| name.strip_suffix(*suffix));
+                let name = OsStr::from_bytes(plain.unwrap_or(name));
+                kinds.iter().any(|kind| kind.has(name))
+            });
+        }
+        Ok(target)
+    }
+
+    /// Returns the directory in which a file could not be written.
+    pub(super) fn dir_of_failure(&self, cause: &ExtractCause) -> PathBuf {
+        let file = match cause {
+            ExtractCause::Target { source, .. } => source.path(),
+            _ => None,
+        };
+        let name = file.map_or(&b""[..], RelPath::as_bytes);
+        let placed = self.placed.iter().find(|place| place.kind.has(OsStr::from_bytes(name)));
+        placed.map_or_else(|| self.new.clone(), |place| staging(&place.dir))
+    }
+
+    /// Runs `prepare` while `new` has links to the files that were received elsewhere.
+    ///
+    /// # Errors
+    /// That of `prepare`; or if a link cannot be created, or a file cannot be removed.
+    pub(super) fn with_links(
+        &self,
+        prepare: impl FnOnce() -> Result<(), SstError>,
+    ) -> Result<(), SstError> {
+        self.link()?;
+        prepare()?;
+        self.unlink()
+    }
+
+    fn link(&self) -> Result<(), SstError> {
+        for (name, path) in self.received()? {
+            let link = self.new.join(name);
+            symlink(&path, &link).map_err(SstError::io("create the link", link))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the links from `new`. A received file whose link is gone was removed or replaced by the backup program,
+    /// and is removed.
+    fn unlink(&self) -> Result<(), SstError> {
+        for (name, path) in self.received()? {
+            let link = self.new.join(name);
+            let is_link = std::fs::read_link(&link).is_ok_and(|target| target == path);
+            let gone = if is_link { link } else { path };
+            std::fs::remove_file(&gone).map_err(SstError::io("remove", gone))?;
+        }
+        Ok(())
+    }
+
+    /// Names and paths of the files that were received where they belong.
+    fn received(&self) -> Result<Vec<(OsString, PathBuf)>, SstError> {
+        let mut files = Vec::new();
+        for dir in self.dirs().into_iter().map(staging) {
+            for entry in std::fs::read_dir(&dir).map_err(SstError::io("list", &dir))? {
+                let entry = entry.map_err(SstError::io("list", &dir))?;
+                files.push((entry.file_name(), entry.path()));
+            }
+        }
+        Ok(files)
+    }
+}
+
+fn staging(dir: &Path) -> PathBuf {
+    dir.join(OURS).join(NEW)
+}
