@@ -317,6 +317,8 @@ impl Checker {
         }
         if head.from.offset == 4 {
             self.reader = reader(head)?;
+            // A replay of a clone may begin with a log.
+            self.meet();
         }
         Ok(self)
     }
