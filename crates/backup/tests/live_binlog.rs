@@ -17,8 +17,9 @@ use xb_backup::{
 use xb_binlog::{History, LogPosition, Reader};
 use xb_encryptor::{KeyBytes, KeysObject};
 use xb_mysql::{Access, Account, Target};
+use xb_repo::archive::base::Base;
 use xb_repo::archive::listing::streams;
-use xb_repo::archive::plan::{Base, Stop, Stream, plan};
+use xb_repo::archive::plan::{Stop, Stream, plan};
 use xb_repo::root::Root;
 use xb_testkit::mariadb::MariaDb;
 use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};

@@ -107,7 +107,7 @@ fn relay_logs_are_those_of_a_second_implementation() {
 
 #[test]
 fn a_relay_log_ends_with_the_last_transaction_before_the_stop() {
-    RICH.map(ends_before_the_stop);
+    RICH.iter().copied().for_each(ends_before_the_stop);
 }
 
 fn ends_before_the_stop(name: &str) {
@@ -150,7 +150,7 @@ fn ends_before_the_stop(name: &str) {
 
 #[test]
 fn a_transaction_is_left_out_whole_and_once() {
-    RICH.map(is_left_out);
+    RICH.iter().copied().for_each(is_left_out);
 }
 
 fn is_left_out(name: &str) {
