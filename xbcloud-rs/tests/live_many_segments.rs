@@ -83,6 +83,7 @@ fn make(store: &Store, segments: u64) {
         started: begin,
         server_version: "10.11.19-MariaDB".to_owned(),
         server_id: 1,
+        server_uuid: None,
         start: at(300),
         gtids: Some("0-1-0".to_owned()),
         begins: Begins::First,

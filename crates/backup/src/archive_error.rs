@@ -19,11 +19,17 @@ pub enum ArchiveError {
     /// The server writes no binary log.
     #[error("the server writes no binary log")]
     NoLog,
-    /// The server is not one of MariaDB.
-    #[error("the server is {version}: binary logs are archived of MariaDB only")]
-    Fork {
-        /// Version of the server.
-        version: String,
+    /// The server of MySQL writes transactions without GTIDs, or may.
+    #[error("the server has gtid_mode={mode}: transactions without GTIDs cannot be archived")]
+    NoGtids {
+        /// Its mode.
+        mode: String,
+    },
+    /// A log of MySQL has a transaction without GTID.
+    #[error("{log} has transactions without GTIDs, which cannot be archived")]
+    Anonymous {
+        /// Name of the log.
+        log: String,
     },
     /// The server's log has no checksums.
     #[error(
@@ -110,7 +116,11 @@ impl ArchiveError {
                     | xb_mysql::Error::Io { .. }
                     | xb_mysql::Error::OutOfOrder { .. }
             ),
-            Self::Log(_) | Self::Cut { .. } | Self::Ended | Self::Differs(_) => true,
+            Self::Log(_)
+            | Self::Anonymous { .. }
+            | Self::Cut { .. }
+            | Self::Ended
+            | Self::Differs(_) => true,
             Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
                 error.kind == StoreErrorKind::Unavailable
             }
@@ -124,10 +134,13 @@ impl ArchiveError {
         match self {
             Self::Server(xb_mysql::Error::Server(error)) if matches!(error.code, 1045 | 1227) => {
                 Some(
-                    "give the account REPLICATION SLAVE (on MariaDB 10.5 and later also BINLOG MONITOR)",
+                    "give the account REPLICATION SLAVE (on MariaDB 10.5 and later also BINLOG MONITOR, on MySQL REPLICATION CLIENT)",
                 )
             }
             Self::NoLog => Some("start the server with --log-bin"),
+            Self::NoGtids { .. } => Some(
+                "turn GTIDs on, step by step as MySQL's manual describes: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON",
+            ),
             Self::NoChecksums { .. } => Some(
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
             ),

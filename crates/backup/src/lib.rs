@@ -112,7 +112,7 @@ pub use write::{
     FIXED_SIZE, IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest, PutSizing, backup,
     limits, plan, put, put_plan, refuse_without_base,
 };
-pub use xb_binlog::Gtid;
+pub use xb_binlog::AnyGtid;
 pub use xb_encryptor::{KeySlots, Keys};
 pub use xb_mysql::Access;
 pub use xb_pipeline::GlobError;

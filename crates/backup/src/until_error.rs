@@ -26,11 +26,23 @@ pub enum UntilError {
         /// What is in the way of each, newest first; may be empty.
         why: String,
     },
-    /// The backup notes no position, or one without GTIDs of MariaDB.
-    #[error("{backup} notes no position in a binary log of MariaDB with its GTIDs")]
+    /// The backup notes no position with its GTIDs that the archive can have.
+    #[error(
+        "{backup} notes no position in the binary log with its GTIDs, or the archive begins behind it"
+    )]
     NoPosition {
         /// Name of the backup.
         backup: String,
+    },
+    /// A transaction is to be left out that the backup may have.
+    #[error(
+        "transaction {gtid} cannot be left out: {backup} may have it; choose an earlier backup"
+    )]
+    InData {
+        /// Name of the backup.
+        backup: String,
+        /// The transaction.
+        gtid: String,
     },
     /// Nothing is archived for the server.
     #[error("the binary log of {server} is not archived in this place")]

@@ -17,8 +17,9 @@ use xb_backup::{
 use xb_binlog::{History, LogPosition, Reader};
 use xb_encryptor::{KeyBytes, KeysObject};
 use xb_mysql::{Access, Account, Target};
+use xb_repo::archive::base::Base;
 use xb_repo::archive::listing::streams;
-use xb_repo::archive::plan::{Base, Stop, Stream, plan};
+use xb_repo::archive::plan::{Stop, Stream, plan};
 use xb_repo::root::Root;
 use xb_testkit::mariadb::MariaDb;
 use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
@@ -96,7 +97,8 @@ impl Archive {
         let (streams, keys_objects): (Vec<_>, Vec<_>) = self.streams().into_iter().unzip();
         let first = streams[0].head.content.start.position().unwrap();
         // Its position is that of the beginning of a log, which a branch repeats.
-        let base = Base { position: first, gtids: None, taken: jiff::Timestamp::now() };
+        let base =
+            Base { position: first, gtids: None, at_most: None, taken: jiff::Timestamp::now() };
         let plan = plan(&streams, &base, &Stop::Latest).unwrap();
         let mut logs: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for piece in plan.pieces {

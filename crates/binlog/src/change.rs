@@ -4,15 +4,16 @@ use crate::event_type::EventType;
 use crate::fields::Fields;
 use crate::query::{Query, Verb};
 
-/// Events of MariaDB that name the statement of rows, and a table.
+/// Events that name the statement of rows, of MariaDB and of MySQL, and a table.
 const ANNOTATE: EventType = EventType(160);
+const ROWS_QUERY: EventType = EventType(29);
 const TABLE_MAP: EventType = EventType(19);
 /// What `LOAD DATA` has between the fixed part of a statement and its variables: number of a file (4), two
 /// places in the statement (4 each), and what to do with duplicates (1). ("EXECUTE_LOAD_QUERY_EVENT",
 /// documentation of MariaDB Server)
 const LOAD: usize = 13;
 
-/// A table or a statement of a transaction of MariaDB.
+/// A table or a statement of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Rows of this table are changed.
@@ -43,6 +44,8 @@ impl Change {
     pub fn read(event_type: EventType, body: &[u8]) -> Option<Self> {
         let query = match event_type {
             ANNOTATE => return Some(Self::statement(None, body)),
+            // A byte for a length, which is not used.
+            ROWS_QUERY => return Some(Self::statement(None, body.get(1..)?)),
             TABLE_MAP => return table(body),
             EventType::QUERY => Query::decode(body, false)?,
             EventType::QUERY_COMPRESSED => Query::decode(body, true)?,
@@ -58,7 +61,8 @@ impl Change {
     /// The change that a statement is; `None` if it only begins or ends a transaction.
     #[must_use]
     pub fn of(query: &Query) -> Option<Self> {
-        (query.verb == Verb::Other).then(|| Self::statement(Some(&query.schema), &query.text))
+        matches!(query.verb, Verb::Other | Verb::XaEnd)
+            .then(|| Self::statement(Some(&query.schema), &query.text))
     }
 
     fn statement(schema: Option<&[u8]>, text: &[u8]) -> Self {

@@ -13,6 +13,15 @@ pub enum GtidError {
         /// Beginning of the text.
         text: String,
     },
+    /// Not a GTID of either fork.
+    #[error(
+        "{text:?} is not a GTID: write DOMAIN-SERVER-SEQUENCE of MariaDB, such as 0-1-26, or UUID:NUMBER or \
+         UUID:TAG:NUMBER of MySQL"
+    )]
+    Any {
+        /// Beginning of the text.
+        text: String,
+    },
     /// Two transactions of one domain in a position.
     #[error("two GTIDs of domain {domain} in one position: name only the last one")]
     Domain {
@@ -32,6 +41,10 @@ pub enum GtidError {
 impl GtidError {
     pub(crate) fn mariadb(text: &str) -> Self {
         Self::MariaDb { text: shown(text) }
+    }
+
+    pub(crate) fn any(text: &str) -> Self {
+        Self::Any { text: shown(text) }
     }
 
     pub(crate) fn mysql(text: &str) -> Self {

@@ -68,8 +68,8 @@ impl History {
         self.transactions.open()
     }
 
-    /// XA transactions of MariaDB that are prepared, and neither committed nor rolled back. Those that were
-    /// prepared before the history began are unknown.
+    /// XA transactions that are prepared, and neither committed nor rolled back. Those that were prepared before the
+    /// history began are unknown.
     pub fn prepared(&self) -> impl Iterator<Item = &Xid> {
         self.prepared.iter()
     }
@@ -102,14 +102,14 @@ impl History {
         }
         let barrier = match &entry.event {
             Event::Incident(_) => Some(Barrier::Incident),
-            Event::Query(query) if !self.is_in_group() => {
+            Event::Query(query) if !self.open().is_some_and(Open::is_group) => {
                 Barrier::of_statement(&query.text, query.text.len() >= MAX_TEXT)
             }
             _ => None,
         };
         let ended = self.transactions.push(entry)?;
         if let Some(transaction) = &ended {
-            self.count(transaction)?;
+            self.count(transaction, &entry.event)?;
         }
         match &entry.event {
             Event::GtidList(list) => self.begin_log(GtidState::MariaDb(list.position()))?,
@@ -120,45 +120,34 @@ impl History {
         Ok(Step { ended, barrier, abandoned: None })
     }
 
-    /// Whether statements are parts of a transaction, so that they define nothing.
-    fn is_in_group(&self) -> bool {
-        match self.open().map(|open| &open.first) {
-            Some(Begin::MariaDb(begin)) => !begin.flags.is_standalone(),
-            _ => false,
+    fn count(&mut self, transaction: &Transaction, last: &Event) -> Result<(), Error> {
+        if let (Some(gtids), Some(gtid)) = (&mut self.gtids, transaction.first.gtid())
+            && !gtids.add(gtid)
+        {
+            return Err(self.other_fork());
         }
-    }
-
-    fn count(&mut self, transaction: &Transaction) -> Result<(), Error> {
-        let begin = match &transaction.first {
-            Begin::MariaDb(begin) => begin,
-            Begin::MySql(begin) => {
-                let Some(gtid) = begin.gtid.clone() else { return Ok(()) };
-                match &mut self.gtids {
-                    Some(GtidState::MySql(set)) => set.insert(gtid),
-                    Some(GtidState::MariaDb(_)) => return Err(self.other_fork()),
-                    None => {}
+        if let Begin::MariaDb(begin) = &transaction.first {
+            match begin.alter {
+                Some(Alter::Start) => {
+                    self.altering.insert((begin.gtid.domain, begin.gtid.sequence), begin.gtid);
                 }
-                return Ok(());
+                Some(Alter::Commit(sequence) | Alter::Rollback(sequence)) => {
+                    self.altering.remove(&(begin.gtid.domain, sequence));
+                }
+                None => {}
             }
+        }
+        // MariaDB names it at the beginning, MySQL at the end.
+        let xid = match (&transaction.first, last) {
+            (Begin::MariaDb(begin), _) => begin.xid.clone(),
+            (_, Event::XaPrepare(prepare)) => Some(prepare.xid.clone()),
+            (_, Event::Query(query)) => Xid::of_statement(&query.text),
+            _ => None,
         };
-        match &mut self.gtids {
-            Some(GtidState::MariaDb(position)) => position.advance(begin.gtid),
-            Some(GtidState::MySql(_)) => return Err(self.other_fork()),
-            None => {}
-        }
-        match begin.alter {
-            Some(Alter::Start) => {
-                self.altering.insert((begin.gtid.domain, begin.gtid.sequence), begin.gtid);
-            }
-            Some(Alter::Commit(sequence) | Alter::Rollback(sequence)) => {
-                self.altering.remove(&(begin.gtid.domain, sequence));
-            }
-            None => {}
-        }
-        if let Some(xid) = &begin.xid {
+        if let Some(xid) = xid {
             match transaction.outcome {
-                Outcome::XaPrepared => self.prepared.insert(xid.clone()),
-                _ => self.prepared.remove(xid),
+                Outcome::XaPrepared => self.prepared.insert(xid),
+                _ => self.prepared.remove(&xid),
             };
         }
         match self.altering.len().max(self.prepared.len()) > MAX_PENDING {
@@ -175,7 +164,9 @@ impl History {
             (Some(GtidState::MariaDb(ours)), GtidState::MariaDb(found)) => {
                 found.iter().all(|gtid| ours.get(gtid.domain) == Some(*gtid))
             }
-            (Some(GtidState::MySql(ours)), GtidState::MySql(found)) => ours == found,
+            (Some(ours), found) if ours == found => true,
+            (Some(GtidState::MySql(_)), GtidState::MySql(_)) => false,
+            (Some(ours), found) if ours.is_empty() || found.is_empty() => false,
             _ => return Err(self.other_fork()),
         };
         if !continues {

@@ -22,6 +22,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod any_gtid;
 mod barrier;
 mod change;
 mod error;
@@ -38,6 +39,7 @@ mod log_digest;
 mod made_up;
 mod mariadb_gtid;
 mod mysql_gtid;
+mod payload;
 mod pending;
 mod position;
 mod query;
@@ -50,6 +52,7 @@ mod summary;
 mod transactions;
 mod xa;
 
+pub use any_gtid::AnyGtid;
 pub use barrier::Barrier;
 pub use change::Change;
 pub use error::Error;
@@ -64,6 +67,7 @@ pub use log_digest::LogDigest;
 pub use made_up::{clear_in_use, made_up_description, made_up_rotation};
 pub use mariadb_gtid::{Gtid, GtidList, GtidPosition};
 pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};
+pub use payload::Payload;
 pub use position::{GtidState, LogPosition, NotedPosition};
 pub use query::{Query, Verb};
 pub use reader::{LogEnd, MAGIC, Reader};

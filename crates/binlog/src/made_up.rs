@@ -13,8 +13,10 @@ const FLAGS: usize = 17;
 const CREATED: std::ops::Range<usize> = HEADER_LEN + 52..HEADER_LEN + 56;
 /// Length of a checksum.
 const SUM: usize = 4;
-/// Flag of an event that a server made up.
+/// Flags of an event that a server made up, of one of the relay log itself, and of one that a reader may pass over.
 const ARTIFICIAL: u16 = 0x20;
+const OF_RELAY_LOG: u16 = 0x40;
+const IGNORABLE: u16 = 0x80;
 
 /// The format description `format` of a log without its place in it, as it stands before a part of the log.
 /// `None` if it is too short.
@@ -50,16 +52,30 @@ pub fn made_up_rotation(
     checksums: ChecksumKind,
 ) -> Option<Vec<u8>> {
     let body = [&offset.to_le_bytes()[..], name.as_bytes()].concat();
+    made_up(EventType::ROTATE, ARTIFICIAL, &body, (format, checksums))
+}
+
+/// An empty list of previous GTIDs, as it stands in a relay log of MySQL: without one, the server refuses the log.
+pub(crate) fn made_up_previous_gtids(format: &[u8], checksums: ChecksumKind) -> Option<Vec<u8>> {
+    made_up(EventType::PREVIOUS_GTIDS, OF_RELAY_LOG | IGNORABLE, &[0; 8], (format, checksums))
+}
+
+fn made_up(
+    event_type: EventType,
+    flags: u16,
+    body: &[u8],
+    (format, checksums): (&[u8], ChecksumKind),
+) -> Option<Vec<u8>> {
     let has_sum = checksums == ChecksumKind::Crc32;
     let length = HEADER_LEN + body.len() + if has_sum { SUM } else { 0 };
-    let mut rotation = vec![0; 4];
-    rotation.push(EventType::ROTATE.0);
-    rotation.extend(format.get(5..9)?);
-    rotation.extend(u32::try_from(length).ok()?.to_le_bytes());
-    rotation.extend([0; 4]);
-    rotation.extend(ARTIFICIAL.to_le_bytes());
-    rotation.extend(body);
-    Some(with_sum(rotation, has_sum))
+    let mut event = vec![0; 4];
+    event.push(event_type.0);
+    event.extend(format.get(5..9)?);
+    event.extend(u32::try_from(length).ok()?.to_le_bytes());
+    event.extend([0; 4]);
+    event.extend(flags.to_le_bytes());
+    event.extend(body);
+    Some(with_sum(event, has_sum))
 }
 
 fn with_sum(mut event: Vec<u8>, has_sum: bool) -> Vec<u8> {

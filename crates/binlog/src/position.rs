@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::any_gtid::AnyGtid;
 use crate::gtid_error::GtidError;
 use crate::mariadb_gtid::GtidPosition;
 use crate::mysql_gtid::GtidSet;
@@ -66,8 +67,8 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// The transactions up to a position, by GTIDs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The transactions up to a position, by GTIDs. The beginning of every history is empty, and of no fork yet.
+#[derive(Debug, Clone, Eq)]
 pub enum GtidState {
     /// The last transaction of each domain.
     MariaDb(GtidPosition),
@@ -75,11 +76,71 @@ pub enum GtidState {
     MySql(GtidSet),
 }
 
+impl GtidState {
+    /// Whether no transaction has happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::MariaDb(position) => position.is_empty(),
+            Self::MySql(set) => set.is_empty(),
+        }
+    }
+
+    /// Whether a transaction lies at or before this state, if both are of one history.
+    #[must_use]
+    pub fn contains(&self, gtid: &AnyGtid) -> bool {
+        match (self, gtid) {
+            (Self::MariaDb(position), AnyGtid::MariaDb(gtid)) => position.is_past(*gtid),
+            (Self::MySql(set), AnyGtid::MySql(gtid)) => set.contains(gtid),
+            _ => false,
+        }
+    }
+
+    /// Adds the next transaction; false if it is of another fork.
+    #[must_use]
+    pub fn add(&mut self, gtid: AnyGtid) -> bool {
+        if self.is_empty() {
+            *self = match gtid {
+                AnyGtid::MariaDb(_) => Self::MariaDb(GtidPosition::default()),
+                AnyGtid::MySql(_) => Self::MySql(GtidSet::default()),
+            };
+        }
+        match (self, gtid) {
+            (Self::MariaDb(position), AnyGtid::MariaDb(gtid)) => position.advance(gtid),
+            (Self::MySql(set), AnyGtid::MySql(gtid)) => set.insert(gtid),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether every transaction of this state lies at or before `other`, by the numbers alone: those of MariaDB are
+    /// compared in each domain, whichever server gave them.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::MariaDb(one), Self::MariaDb(two)) => one.iter().all(|gtid| {
+                two.get(gtid.domain).is_some_and(|last| last.sequence >= gtid.sequence)
+            }),
+            (Self::MySql(one), Self::MySql(two)) => one.is_subset(two),
+            _ => self.is_empty(),
+        }
+    }
+}
+
+impl PartialEq for GtidState {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::MariaDb(one), Self::MariaDb(two)) => one == two,
+            (Self::MySql(one), Self::MySql(two)) => one == two,
+            _ => self.is_empty() && other.is_empty(),
+        }
+    }
+}
+
 impl FromStr for GtidState {
     type Err = GtidError;
 
-    /// Parses a position of MariaDB, or a set of MySQL: their forms differ. The empty text counts as
-    /// MariaDB's.
+    /// Parses a position of MariaDB, or a set of MySQL: their forms differ.
     fn from_str(text: &str) -> Result<Self, GtidError> {
         match text.contains(':') {
             true => text.parse().map(Self::MySql),
@@ -110,7 +171,7 @@ impl PartialOrd for GtidState {
                     (false, false) => None,
                 }
             }
-            _ => None,
+            _ => (self == other).then_some(Ordering::Equal),
         }
     }
 }
@@ -202,6 +263,13 @@ mod tests {
         assert_eq!(state(&five).partial_cmp(&state(&format!("{uuid}:t:1"))), None);
         assert_eq!(state("0-1-5").partial_cmp(&state("0-1-9")), Some(Less));
         assert_eq!(state("0-1-5").partial_cmp(&state(&five)), None);
+        // The beginning of a history is of no fork.
+        let mut first = state("");
+        assert!(first == GtidState::MySql(GtidSet::default()) && first.is_within(&state(&five)));
+        assert!(first.add(format!("{uuid}:1").parse().unwrap()));
+        assert!(!first.add("0-1-1".parse().unwrap()) && first.is_within(&state(&five)));
+        assert!(state("0-1-5").is_within(&state("0-2-5")) && !state("0-1-5").is_within(&first));
+        assert_eq!(first.to_string(), format!("{uuid}:1"));
         assert_eq!(state(&five).to_string(), five);
         assert!("0-1".parse::<GtidState>().is_err() && ":1".parse::<GtidState>().is_err());
     }

@@ -31,8 +31,10 @@ pub enum Verb {
     Commit,
     /// `ROLLBACK`
     Rollback,
-    /// `XA START`
+    /// `XA START`, and `XA END` in MySQL's logs: both are marks of a group
     XaStart,
+    /// `XA COMMIT` or `XA ROLLBACK` of a prepared transaction
+    XaEnd,
     /// Any other statement.
     Other,
 }
@@ -44,7 +46,10 @@ impl Verb {
             b"BEGIN" => Self::Begin,
             b"COMMIT" => Self::Commit,
             b"ROLLBACK" => Self::Rollback,
-            _ if text.starts_with(b"XA START ") => Self::XaStart,
+            _ if text.starts_with(b"XA START ") || text.starts_with(b"XA END ") => Self::XaStart,
+            _ if text.starts_with(b"XA COMMIT ") || text.starts_with(b"XA ROLLBACK ") => {
+                Self::XaEnd
+            }
             _ => Self::Other,
         }
     }

@@ -1,25 +1,25 @@
-//! Writes relay logs: what a replica of MariaDB has received and is to apply.
+//! Writes relay logs: what a replica has received and is to apply.
 //!
 //! A server that applies a binary log as it is, in parallel, crashes (MariaDB 10.11.19), because nothing
 //! in it names the log of the source. So each log becomes one relay log, which begins as those that
-//! the server writes itself: the format description, without a position of its own; an artificial
-//! rotation, which names the source's log and the position in it; and then the events. Only whole
+//! the server writes itself: the format description, without a position of its own; of MySQL, an empty
+//! list of previous GTIDs; an artificial rotation, which names the source's log and the position in it; and then the events. Only whole
 //! transactions are written, byte by byte as they are in the log. What stands between them, such as
 //! lists of GTIDs, checkpoints and the log's end, is left out: a relay log ends with a transaction.
 
 use std::collections::BTreeSet;
 
+use crate::any_gtid::AnyGtid;
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
-use crate::gtid_event::MariaDbBegin;
 use crate::history::History;
-use crate::made_up::{made_up_description, made_up_rotation};
-use crate::mariadb_gtid::{Gtid, GtidPosition};
+use crate::made_up::{made_up_description, made_up_previous_gtids, made_up_rotation};
 use crate::position::{GtidState, LogPosition};
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
 use crate::stop::Stop;
+use crate::transactions::{Begin, Transaction};
 
 /// Longest name of a log, in bytes.
 const MAX_NAME: usize = 255;
@@ -33,11 +33,11 @@ const CANDIDATES: u32 = 64;
 #[derive(Debug, Clone)]
 pub struct RelayPlan {
     /// The transactions that the data has.
-    pub start: GtidPosition,
+    pub start: GtidState,
     /// Where the replay ends.
     pub stop: Stop,
     /// Transactions to leave out. Each must be on the way.
-    pub leave_out: BTreeSet<Gtid>,
+    pub leave_out: BTreeSet<AnyGtid>,
     /// Whether one of them may change the definition of something.
     pub may_leave_out_ddl: bool,
 }
@@ -53,7 +53,7 @@ pub struct RelayWriter {
     history: History,
     log: Option<Log>,
     state: State,
-    left: BTreeSet<Gtid>,
+    left: BTreeSet<AnyGtid>,
     /// Which candidates for a server id occur, by bit: the lowest stands for the highest id.
     ids: u64,
     end: RelayEnd,
@@ -63,8 +63,9 @@ pub struct RelayWriter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayEnd {
-    /// The transactions that the data has after the replay: the last one of each domain.
-    pub gtids: GtidPosition,
+    /// The transactions that the data has after the replay. Those of MySQL that were left out count: a server takes
+    /// an empty transaction in the place of each.
+    pub gtids: GtidState,
     /// End of the last transaction that was written; `None` if none was.
     pub last: Option<LogPosition>,
     /// End of the last transaction that was read, even if it was left out.
@@ -97,8 +98,8 @@ struct Log {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Between,
-    Writing(MariaDbBegin),
-    LeavingOut(MariaDbBegin),
+    Writing(AnyGtid),
+    LeavingOut(AnyGtid),
     Stopped,
 }
 
@@ -116,7 +117,7 @@ impl RelayWriter {
             free_server_id: HIGHEST_ID,
         };
         let left = plan.leave_out.clone();
-        let history = History::new("", Some(GtidState::MariaDb(plan.start.clone())));
+        let history = History::new("", Some(plan.start.clone()));
         Self { plan, history, log: None, state: State::Between, left, ids: 0, end }
     }
 
@@ -138,7 +139,7 @@ impl RelayWriter {
             match std::mem::replace(&mut self.state, State::Between) {
                 State::Writing(_) => abandoned = log.written,
                 // Another transaction gets its number.
-                State::LeavingOut(begin) => drop(self.left.insert(begin.gtid)),
+                State::LeavingOut(gtid) => drop(self.left.insert(gtid)),
                 State::Between | State::Stopped => {}
             }
         }
@@ -147,13 +148,12 @@ impl RelayWriter {
         }
         let failed = |error| RelayError::Log { log: name.to_owned(), error };
         let reader = Reader::resume(format, offset).map_err(failed)?;
-        let described = reader.format().filter(|format| format.fork == Fork::MariaDb);
-        let checksums = described
-            .map(|format| format.checksums)
-            .ok_or(RelayError::Fork { log: name.to_owned() })?;
+        let described = reader.format().filter(|format| self.is_of(format.fork));
+        let described = described.ok_or(RelayError::Fork { log: name.to_owned() })?;
+        let (fork, checksums) = (described.fork, described.checksums);
         let is_whole = offset <= (MAGIC.len() + format.len()) as u64;
-        let head =
-            head(name, format, offset, is_whole, checksums).ok_or_else(|| failed(Error::Format))?;
+        let head = head((name, offset), format, is_whole, (fork, checksums))
+            .ok_or_else(|| failed(Error::Format))?;
         if let Some(id) = format.get(5..9).and_then(|id| id.try_into().ok()) {
             self.occupy(u32::from_le_bytes(id));
         }
@@ -167,6 +167,14 @@ impl RelayWriter {
         });
         self.check_position()?;
         Ok(abandoned)
+    }
+
+    /// Whether the data may be of this fork.
+    fn is_of(&self, fork: Fork) -> bool {
+        match &self.end.gtids {
+            GtidState::MariaDb(_) => fork == Fork::MariaDb || self.end.gtids.is_empty(),
+            GtidState::MySql(_) => fork == Fork::MySql || self.end.gtids.is_empty(),
+        }
     }
 
     /// Whether the stop has been reached, so that no further bytes count.
@@ -226,7 +234,7 @@ impl RelayWriter {
             return Err(RelayError::NotReached(self.plan.stop));
         }
         if let Some(gtid) = self.left.first() {
-            return Err(RelayError::NotFound(*gtid));
+            return Err(RelayError::NotFound(gtid.clone()));
         }
         if let Some(gtid) = self.history.altering().next() {
             return Err(RelayError::OpenAlter(gtid));
@@ -243,9 +251,14 @@ impl RelayWriter {
         let Some(log) = &mut self.log else { return Err(RelayError::NoLog) };
         if self.state == State::Between {
             let held = std::mem::take(&mut log.held);
-            if let Event::MariaDbBegin(begin) = &entry.event {
+            let begin = match &entry.event {
+                Event::MariaDbBegin(begin) => Some(Begin::MariaDb(begin.clone())),
+                Event::MySqlBegin(begin) => Some(Begin::MySql(begin.clone())),
+                _ => None,
+            };
+            if let Some(begin) = begin {
                 (log.begin, log.written) = (entry.begin, held.len() as u64);
-                self.begin(begin)?;
+                self.begin(&begin)?;
                 if let (State::Writing(_), Some(log)) = (&self.state, &mut self.log) {
                     out.append(&mut log.head);
                     out.extend(held);
@@ -264,8 +277,8 @@ impl RelayWriter {
         }
         self.check_inside(entry)?;
         self.occupy(entry.header.server_id);
-        if step.ended.is_some() {
-            self.end(entry.end)?;
+        if let Some(ended) = step.ended {
+            self.end(&ended)?;
         }
         self.check_position()
     }
@@ -294,36 +307,46 @@ impl RelayWriter {
     }
 
     /// A transaction begins: it is written, left out, or the stop is before it.
-    fn begin(&mut self, begin: &MariaDbBegin) -> Result<(), RelayError> {
-        let gtid = begin.gtid;
-        if self.plan.stop == Stop::Before(gtid) {
+    fn begin(&mut self, begin: &Begin) -> Result<(), RelayError> {
+        let Some(gtid) = begin.gtid() else {
+            let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
+            return Err(RelayError::Anonymous(self.at(at)?));
+        };
+        if self.plan.stop == Stop::Before(gtid.clone()) {
             self.state = State::Stopped;
-        } else if self.is_known(gtid) {
+        } else if self.is_known(&gtid) {
             return Err(RelayError::Known(gtid));
         } else if self.left.remove(&gtid) {
-            let is_ddl = begin.flags.is_ddl() || begin.alter.is_some();
-            if is_ddl && !self.plan.may_leave_out_ddl {
+            let is_alter = matches!(begin, Begin::MariaDb(begin) if begin.alter.is_some());
+            if is_alter && !self.plan.may_leave_out_ddl {
                 return Err(RelayError::LeftOutDdl(gtid));
             }
-            self.state = State::LeavingOut(begin.clone());
+            self.state = State::LeavingOut(gtid);
         } else {
-            self.state = State::Writing(begin.clone());
+            self.state = State::Writing(gtid);
         }
         Ok(())
     }
 
-    /// Whether the data has a transaction already, by the numbers of its server.
-    fn is_known(&self, gtid: Gtid) -> bool {
-        let last = self.plan.start.get(gtid.domain);
-        last.is_some_and(|last| last.server == gtid.server && last.sequence >= gtid.sequence)
+    /// Whether the data has a transaction already; of MariaDB, by the numbers of its server.
+    fn is_known(&self, gtid: &AnyGtid) -> bool {
+        match (&self.plan.start, gtid) {
+            (GtidState::MariaDb(start), AnyGtid::MariaDb(gtid)) => {
+                let last = start.get(gtid.domain);
+                last.is_some_and(|last| {
+                    last.server == gtid.server && last.sequence >= gtid.sequence
+                })
+            }
+            (start, gtid) => start.contains(gtid),
+        }
     }
 
-    /// The transaction ends at this offset of the log.
-    fn end(&mut self, offset: u64) -> Result<(), RelayError> {
-        let at = self.at(offset)?;
-        let (begin, is_written) = match std::mem::replace(&mut self.state, State::Between) {
-            State::Writing(begin) => (begin, true),
-            State::LeavingOut(begin) => (begin, false),
+    /// The transaction ends.
+    fn end(&mut self, ended: &Transaction) -> Result<(), RelayError> {
+        let at = self.at(ended.end)?;
+        let (gtid, is_written) = match std::mem::replace(&mut self.state, State::Between) {
+            State::Writing(gtid) => (gtid, true),
+            State::LeavingOut(gtid) => (gtid, false),
             other => {
                 self.state = other;
                 return Ok(());
@@ -331,14 +354,20 @@ impl RelayWriter {
         };
         self.end.reached = Some(at.clone());
         if is_written {
-            self.end.last = Some(at);
-            self.end.gtids.advance(begin.gtid);
+            self.end.last = Some(at.clone());
             self.end.transactions += 1;
             self.end.later += u64::from(self.end.left_out > 0);
         } else {
+            if ended.is_ddl() && !self.plan.may_leave_out_ddl {
+                return Err(RelayError::LeftOutDdl(gtid));
+            }
             self.end.left_out += 1;
         }
-        if self.plan.stop == Stop::After(begin.gtid) {
+        let counts = is_written || matches!(gtid, AnyGtid::MySql(_));
+        if counts && !self.end.gtids.add(gtid.clone()) {
+            return Err(self.fault(Error::OtherFork { log: at.log().to_owned() }));
+        }
+        if self.plan.stop == Stop::After(gtid) {
             self.state = State::Stopped;
         }
         Ok(())
@@ -354,12 +383,12 @@ impl RelayWriter {
 
     /// Checks that the stop does not lie within the present transaction, of which an event ends here.
     fn check_inside(&self, entry: &Entry) -> Result<(), RelayError> {
-        let (State::Writing(begin) | State::LeavingOut(begin)) = &self.state else { return Ok(()) };
+        let (State::Writing(gtid) | State::LeavingOut(gtid)) = &self.state else { return Ok(()) };
         if self.stop_here().is_none_or(|stop| stop >= entry.end) {
             return Ok(());
         }
         let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
-        let (gtid, begin) = (begin.gtid, self.at(at)?);
+        let (gtid, begin) = (gtid.clone(), self.at(at)?);
         Err(RelayError::Inside { stop: self.plan.stop.clone(), gtid, begin })
     }
 
@@ -405,13 +434,16 @@ impl RelayWriter {
 }
 
 fn head(
-    name: &str,
+    (name, offset): (&str, u64),
     format: &[u8],
-    offset: u64,
     is_whole: bool,
-    checksums: ChecksumKind,
+    (fork, checksums): (Fork, ChecksumKind),
 ) -> Option<Vec<u8>> {
     let description = made_up_description(format, is_whole)?;
+    let gtids = match fork {
+        Fork::MySql => made_up_previous_gtids(format, checksums)?,
+        Fork::MariaDb => Vec::new(),
+    };
     let rotation = made_up_rotation(name, offset, format, checksums)?;
-    Some([&MAGIC[..], &description, &rotation].concat())
+    Some([&MAGIC[..], &description, &gtids, &rotation].concat())
 }

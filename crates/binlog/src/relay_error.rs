@@ -1,5 +1,6 @@
 //! Why logs cannot be replayed as asked.
 
+use crate::any_gtid::AnyGtid;
 use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::event_type::EventType;
@@ -22,8 +23,10 @@ pub enum RelayError {
     /// The name of a log is not that of a file, or is longer than 255 bytes.
     #[error("{0:?} is not the name of a log")]
     Name(String),
-    /// The log is not one of MariaDB.
-    #[error("log {log} is one of MySQL: only logs of MariaDB can be replayed")]
+    /// The log is of another fork than the data.
+    #[error(
+        "log {log} is of another fork than the data: MySQL and MariaDB cannot replay each other's logs"
+    )]
     Fork {
         /// Name of the log.
         log: String,
@@ -56,7 +59,10 @@ pub enum RelayError {
     NotReached(Stop),
     /// The data has a transaction already.
     #[error("transaction {0} is in the data already: the logs begin before the data's position")]
-    Known(Gtid),
+    Known(AnyGtid),
+    /// A transaction of MySQL has no GTID.
+    #[error("the transaction at {0} has no GTID: set gtid_mode=ON on the server")]
+    Anonymous(LogPosition),
     /// The stop lies within a transaction.
     #[error(
         "{stop} lies within transaction {gtid}, which begins at {begin} and ends after it: stop at \
@@ -66,7 +72,7 @@ pub enum RelayError {
         /// The stop.
         stop: Stop,
         /// The transaction.
-        gtid: Gtid,
+        gtid: AnyGtid,
         /// Its beginning.
         begin: LogPosition,
     },
@@ -91,10 +97,10 @@ pub enum RelayError {
     },
     /// A transaction that changes the definition of something was to be left out.
     #[error("transaction {0} changes the definition of something: later ones may need it")]
-    LeftOutDdl(Gtid),
+    LeftOutDdl(AnyGtid),
     /// A transaction that was to be left out is not there.
     #[error("transaction {0} is to be left out, but is not on the way")]
-    NotFound(Gtid),
+    NotFound(AnyGtid),
     /// An `ALTER TABLE` in two phases has begun and not ended.
     #[error(
         "the ALTER TABLE that begins with transaction {0} has not ended at the stop: stop before it, or \

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::mariadb_gtid::Gtid;
+use crate::any_gtid::AnyGtid;
 use crate::position::LogPosition;
 
 /// The boundary between two transactions at which a replay ends.
@@ -11,9 +11,9 @@ pub enum Stop {
     /// After everything.
     End,
     /// After this transaction.
-    After(Gtid),
+    After(AnyGtid),
     /// Before this transaction.
-    Before(Gtid),
+    Before(AnyGtid),
     /// At this position, which no transaction may straddle.
     At(LogPosition),
 }

@@ -2,28 +2,31 @@
 
 use std::fmt;
 
+use crate::any_gtid::AnyGtid;
 use crate::change::Change;
 use crate::event_type::EventType;
 use crate::format::{ChecksumKind, FormatDescription};
-use crate::gtid_event::MariaDbBegin;
+use crate::gtid_event::{MariaDbBegin, MySqlBegin};
 use crate::header::{EventHeader, HEADER_LEN};
-use crate::mariadb_gtid::Gtid;
+use crate::payload::Payload;
 use crate::reader::MAGIC;
 
 /// Bytes of a statement that are kept, and number of tables.
 const MAX_STATEMENT: usize = 200;
 const MAX_TABLES: usize = 10;
 const SUM: usize = 4;
+/// Where the type is in the header of an event.
+const TYPE: usize = 4;
 /// Words that a secret may follow.
 const SECRETS: [&str; 2] = ["IDENTIFIED", "PASSWORD"];
 
-/// What a transaction of MariaDB changes, as far as its events say.
+/// What a transaction changes, as far as its events say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionSummary {
     /// Its GTID.
-    pub gtid: Gtid,
-    /// Time at which its first statement began, in seconds since 1970.
+    pub gtid: AnyGtid,
+    /// Time of its first event, in seconds since 1970.
     pub seconds: u32,
     /// The first tables whose rows it changes, as `schema.table`.
     pub tables: Vec<String>,
@@ -41,28 +44,35 @@ impl TransactionSummary {
         let format = is_format.then(|| FormatDescription::decode(body)).flatten()?;
         let has_sum = format.checksums == ChecksumKind::Crc32;
         let (header, body, rest) = next(events, has_sum)?;
-        if header.event_type != EventType::MARIADB_GTID {
-            return None;
-        }
         events = rest;
-        let gtid = MariaDbBegin::decode(body, header.server_id)?.gtid;
-        let mut found = Self::new(gtid, header.seconds);
+        let mut found = Self::new(gtid(&header, body)?, header.seconds);
         while let Some((header, body, rest)) = next(events, has_sum) {
             events = rest;
-            if matches!(header.event_type, EventType::MARIADB_GTID | EventType::XID) {
+            if is_first(header.event_type) || header.event_type == EventType::XID {
                 break;
             }
-            if let Some(change) = Change::read(header.event_type, body) {
+            if header.event_type == EventType::TRANSACTION_PAYLOAD {
+                found.add_payload(body);
+            } else if let Some(change) = Change::read(header.event_type, body) {
                 found.add(&change);
             }
+        }
+        // One that is cut.
+        if events.get(TYPE) == Some(&EventType::TRANSACTION_PAYLOAD.0) {
+            found.add_payload(events.get(HEADER_LEN..).unwrap_or_default());
         }
         Some(found)
     }
 
     /// A transaction that begins.
     #[must_use]
-    pub fn new(gtid: Gtid, seconds: u32) -> Self {
+    pub fn new(gtid: AnyGtid, seconds: u32) -> Self {
         Self { gtid, seconds, tables: Vec::new(), statement: None }
+    }
+
+    fn add_payload(&mut self, body: &[u8]) {
+        // What can be read of it is shown.
+        let _ = Payload::new().push(body, |change| self.add(change));
     }
 
     /// Adds what the next event of the transaction says.
@@ -106,6 +116,26 @@ impl fmt::Display for TransactionSummary {
     }
 }
 
+/// Whether an event of this type begins a transaction.
+fn is_first(event_type: EventType) -> bool {
+    matches!(
+        event_type,
+        EventType::MARIADB_GTID
+            | EventType::GTID
+            | EventType::GTID_TAGGED
+            | EventType::ANONYMOUS_GTID
+    )
+}
+
+fn gtid(header: &EventHeader, body: &[u8]) -> Option<AnyGtid> {
+    match header.event_type {
+        EventType::MARIADB_GTID => Some(MariaDbBegin::decode(body, header.server_id)?.gtid.into()),
+        EventType::GTID => MySqlBegin::decode(body, false)?.gtid.map(AnyGtid::from),
+        EventType::GTID_TAGGED => MySqlBegin::decode_tagged(body)?.gtid.map(AnyGtid::from),
+        _ => None,
+    }
+}
+
 /// The event at the beginning: its header, its body, and what follows.
 fn next(bytes: &[u8], has_sum: bool) -> Option<(EventHeader, &[u8], &[u8])> {
     let header = EventHeader::parse(bytes.first_chunk::<HEADER_LEN>()?);
@@ -121,7 +151,7 @@ mod tests {
     #[test]
     fn a_statement_is_shown_without_its_secrets() {
         let shown = |statement: &str| {
-            let gtid = Gtid { domain: 0, server: 1, sequence: 7 };
+            let gtid = "0-1-7".parse().unwrap();
             let mut found = TransactionSummary::new(gtid, 0);
             found.state(statement.as_bytes());
             found.state(b"another one");

@@ -1,11 +1,14 @@
 //! Finds the transactions of a log: their limits, GTIDs and outcomes.
 
+use crate::any_gtid::AnyGtid;
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::event_type::EventType;
 use crate::gtid_event::{MariaDbBegin, MySqlBegin};
-use crate::mariadb_gtid::Gtid;
 use crate::query::Verb;
+
+/// Microseconds of a second.
+const SECOND: u64 = 1_000_000;
 
 /// A transaction of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,23 +19,24 @@ pub struct Transaction {
     pub end: u64,
     /// `server_id` of the server that first committed it.
     pub server_id: u32,
-    /// Time at which the statement that commits it began, in seconds since 1970. Transactions are in the
-    /// order of their commits, in which this time may go back.
+    /// Time of its commit in seconds since 1970; of MariaDB, that at which the statement that commits it began.
+    /// Transactions are in the order of their commits, in which this time may go back.
     pub seconds: u32,
     /// Its first event, with its GTID.
     pub first: Begin,
     /// How it ends.
     pub outcome: Outcome,
+    /// MySQL: one of its statements changes the definition of something.
+    has_ddl: bool,
 }
 
 impl Transaction {
-    /// Whether the transaction changes the definition of something. MySQL also counts other statements
-    /// that commit by themselves, such as `XA COMMIT`.
+    /// Whether the transaction changes the definition of something.
     #[must_use]
     pub fn is_ddl(&self) -> bool {
         match &self.first {
             Begin::MariaDb(begin) => begin.flags.is_ddl(),
-            Begin::MySql(_) => self.outcome == Outcome::Statement,
+            Begin::MySql(_) => self.has_ddl,
         }
     }
 }
@@ -47,12 +51,20 @@ pub enum Begin {
 }
 
 impl Begin {
-    /// Returns the GTID of a transaction of MariaDB.
+    /// Returns the GTID; `None` of an anonymous transaction of MySQL.
     #[must_use]
-    pub fn mariadb_gtid(&self) -> Option<Gtid> {
+    pub fn gtid(&self) -> Option<AnyGtid> {
         match self {
-            Self::MariaDb(begin) => Some(begin.gtid),
-            Self::MySql(_) => None,
+            Self::MariaDb(begin) => Some(begin.gtid.into()),
+            Self::MySql(begin) => begin.gtid.clone().map(AnyGtid::from),
+        }
+    }
+
+    /// Time of the commit in microseconds since 1970, if the event states it; else by `seconds`, its header's.
+    fn micros(&self, seconds: u32) -> u64 {
+        match self {
+            Self::MySql(MySqlBegin { committed: Some(micros), .. }) => *micros,
+            _ => u64::from(seconds) * SECOND,
         }
     }
 }
@@ -88,12 +100,38 @@ pub struct Open {
     pub begin: u64,
     /// `server_id` of the server that first committed it.
     pub server_id: u32,
-    /// Time at which the statement that commits it began, in seconds since 1970.
+    /// Time in seconds since 1970.
     pub seconds: u32,
+    /// The same in microseconds, as far as the log has them: MySQL's.
+    pub micros: u64,
     /// Its first event, with its GTID.
     pub first: Begin,
     /// MySQL: `BEGIN` or `XA START` was read, so that no other statement ends it.
     has_begun: bool,
+    has_ddl: bool,
+}
+
+impl Open {
+    fn new(entry: &Entry, first: Begin) -> Self {
+        let micros = first.micros(entry.header.seconds);
+        Self {
+            begin: entry.begin,
+            server_id: entry.header.server_id,
+            seconds: u32::try_from(micros / SECOND).unwrap_or(u32::MAX),
+            micros,
+            first,
+            has_begun: false,
+            has_ddl: false,
+        }
+    }
+
+    /// Whether statements are parts of it, so that they define nothing by themselves.
+    pub(crate) fn is_group(&self) -> bool {
+        match &self.first {
+            Begin::MariaDb(begin) => !begin.flags.is_standalone(),
+            Begin::MySql(_) => self.has_begun,
+        }
+    }
 }
 
 impl Transactions {
@@ -127,13 +165,7 @@ impl Transactions {
         };
         let must_be_closed = first.is_some() || is_between(&entry.event);
         let Some(open) = &mut self.open else {
-            self.open = first.map(|first| Open {
-                begin: at,
-                server_id: entry.header.server_id,
-                seconds: entry.header.seconds,
-                first,
-                has_begun: false,
-            });
+            self.open = first.map(|first| Open::new(entry, first));
             let is_fine = self.open.is_some() || must_be_closed || may_be_anywhere(entry);
             let event_type = entry.header.event_type;
             return if is_fine { Ok(None) } else { Err(Error::Outside { at, event_type }) };
@@ -142,16 +174,16 @@ impl Transactions {
             return Err(Error::Unfinished { begin: open.begin, at });
         }
         let Some(outcome) = open.outcome(entry) else { return Ok(None) };
-        let Some(Open { begin, server_id, seconds, first, .. }) = self.open.take() else {
-            return Ok(None);
-        };
+        let Some(open) = self.open.take() else { return Ok(None) };
+        let Open { begin, server_id, seconds, first, has_ddl, .. } = open;
         let found = entry.end.saturating_sub(begin);
         if let Begin::MySql(MySqlBegin { length: Some(stated), .. }) = first
             && stated != found
         {
             return Err(Error::TransactionLength { begin, stated, found });
         }
-        Ok(Some(Transaction { begin, end: entry.end, server_id, seconds, first, outcome }))
+        let end = entry.end;
+        Ok(Some(Transaction { begin, end, server_id, seconds, first, outcome, has_ddl }))
     }
 }
 
@@ -178,10 +210,7 @@ fn may_be_anywhere(entry: &Entry) -> bool {
 impl Open {
     /// How the transaction ends with this event; `None` if it does not.
     fn outcome(&mut self, entry: &Entry) -> Option<Outcome> {
-        let is_standalone = match &self.first {
-            Begin::MariaDb(begin) => begin.flags.is_standalone(),
-            Begin::MySql(_) => !self.has_begun,
-        };
+        let is_standalone = !self.is_group();
         match &entry.event {
             Event::Xid(_) => Some(Outcome::Commit),
             Event::XaPrepare(prepare) if prepare.is_one_phase => Some(Outcome::Commit),
@@ -195,7 +224,12 @@ impl Open {
                 }
                 Verb::Commit => Some(Outcome::Commit),
                 Verb::Rollback => Some(Outcome::Rollback),
-                Verb::Other => is_standalone.then_some(Outcome::Statement),
+                Verb::XaEnd => is_standalone.then_some(Outcome::Statement),
+                Verb::Other => {
+                    // `CREATE TABLE ... SELECT` is a group with rows.
+                    self.has_ddl |= is_standalone || query.text.starts_with(b"CREATE ");
+                    is_standalone.then_some(Outcome::Statement)
+                }
             },
             Event::Content if entry.header.event_type == EventType::EXECUTE_LOAD_QUERY => {
                 is_standalone.then_some(Outcome::Statement)

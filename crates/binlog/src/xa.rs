@@ -30,6 +30,21 @@ impl Xid {
         };
         Some(Self { format, global: part(global)?, branch: part(branch)? })
     }
+
+    /// The transaction that a statement completes, as servers write it: `XA COMMIT X'6f6e65',X'',1`. `None` if it has
+    /// another form.
+    pub(crate) fn of_statement(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let name = text.strip_prefix("XA COMMIT ").or_else(|| text.strip_prefix("XA ROLLBACK "))?;
+        let mut parts = name.split(',');
+        let mut hex = || {
+            let digits = parts.next()?.strip_prefix("X'")?.strip_suffix('\'')?;
+            base16ct::mixed::decode_vec(digits).ok()
+        };
+        let (global, branch) = (hex()?, hex()?);
+        let format = parts.next()?.trim().parse().ok()?;
+        parts.next().is_none().then_some(Self { format, global, branch })
+    }
 }
 
 /// An XA transaction is prepared, or committed in one phase.
@@ -49,5 +64,28 @@ impl XaPrepare {
         let is_one_phase = fields.u8()? != 0;
         let (format, global, branch) = (fields.u32()?, fields.u32()?, fields.u32()?);
         Some(Self { is_one_phase, xid: Xid::decode(format, global, branch, &mut fields)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_names_the_transaction_that_it_completes() {
+        let found = Xid::of_statement(b"XA COMMIT X'6f6e65',X'62',3").unwrap();
+        assert_eq!(
+            (found.format, &found.global[..], &found.branch[..]),
+            (3, &b"one"[..], &b"b"[..])
+        );
+        assert!(Xid::of_statement(b"XA ROLLBACK X'6F6E65',X'',1").is_some());
+        for bad in [
+            "XA COMMIT 'one'",
+            "XA COMMIT X'6f',X'',1,2",
+            "XA END X'6f',X'',1",
+            "XA COMMIT X'6',X'',1",
+        ] {
+            assert_eq!(Xid::of_statement(bad.as_bytes()), None, "{bad}");
+        }
     }
 }

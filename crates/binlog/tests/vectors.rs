@@ -5,7 +5,8 @@ mod listing;
 
 use listing::{gtid, listed, ours, read, transactions};
 use xb_binlog::{
-    Begin, ChecksumKind, Error, Event, Fork, GtidPosition, GtidSet, LogEnd, Outcome, Reader, Rotate,
+    Begin, Change, ChecksumKind, Error, Event, Fork, GtidPosition, GtidSet, HEADER_LEN, History,
+    LogEnd, Outcome, Payload, Reader, Rotate,
 };
 use xb_testkit::vectors;
 
@@ -260,4 +261,48 @@ fn an_error_stays() {
     assert!(matches!(first, Error::Checksum { .. }), "{first}");
     assert_eq!(reader.next(&mut &log("mariadb.000002")[..]), Err(first.clone()));
     assert_eq!(reader.finish(), Err(first));
+}
+
+#[test]
+fn prepared_transactions_are_known_until_they_are_completed() {
+    for (name, expected) in [("mariadb.000001", [1, 0, 1, 0]), ("mysql.000001", [1, 0, 1, 0])] {
+        let mut history = History::new("bin.000001", None);
+        let mut numbers = vec![0];
+        for entry in &read(&log(name), usize::MAX).0 {
+            let _ = history.push(entry).unwrap();
+            let number = history.prepared().count();
+            if numbers.last() != Some(&number) {
+                numbers.push(number);
+            }
+        }
+        assert_eq!(numbers[1..], expected, "{name}");
+    }
+}
+
+#[test]
+fn a_compressed_transaction_shows_what_it_changes() {
+    let log = log("mysql.000001");
+    let (entries, _) = read(&log, usize::MAX);
+    let found = entries.iter().find(|entry| entry.event == Event::TransactionPayload).unwrap();
+    let place = |offset: u64| usize::try_from(offset).unwrap();
+    let body = &log[place(found.begin) + HEADER_LEN..place(found.end)];
+    let changes = |bytes: &[u8], piece: usize| {
+        let (mut payload, mut all) = (Payload::new(), Vec::new());
+        let is_sound = bytes
+            .chunks(piece)
+            .all(|part| payload.push(part, |one| all.push(one.clone())).is_some());
+        (is_sound, all)
+    };
+    let table = Change::Table { schema: "d".to_owned(), table: "i".to_owned() };
+    for piece in [1, 7, usize::MAX] {
+        assert_eq!(changes(body, piece), (true, vec![table.clone()]), "{piece}");
+    }
+    // A part shows nothing else, and whatever is altered is an error or another table.
+    for end in 1..body.len() {
+        let (is_sound, all) = changes(&body[..end], usize::MAX);
+        assert!(is_sound && all.len() <= 1, "{end}");
+        let mut altered = body.to_vec();
+        altered[end] ^= 0x10;
+        let _ = changes(&altered, 5);
+    }
 }

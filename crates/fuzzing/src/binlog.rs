@@ -1,8 +1,9 @@
 //! Binary logs of both forks.
 
 use xb_binlog::{
-    Change, ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, HEADER_LEN, History,
-    LogEnd, LogPosition, Reader, RelayPlan, RelayWriter, Sent, SentReader, Stop,
+    AnyGtid, Change, ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, GtidState,
+    HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan, RelayWriter, Sent,
+    SentReader, Stop,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -40,6 +41,7 @@ pub(crate) fn log(data: &[u8]) {
         let body = body.and_then(|body| log.get(body..)).unwrap_or_default();
         let near = body.get(..Change::NEEDED).unwrap_or(body);
         let _ = Change::read(entry.header.event_type, near);
+        payload(body, usize::from(how >> 2) + 1);
         if let Event::PreviousGtids(set) = &entry.event {
             assert_eq!(set.to_string().parse::<GtidSet>().as_ref(), Ok(set));
         }
@@ -57,6 +59,20 @@ pub(crate) fn log(data: &[u8]) {
         assert_eq!(at, log.len() as u64);
     }
     sent(bytes, &log, &entries, usize::from(how >> 2) + 1);
+}
+
+/// Any bytes as a compressed transaction: in pieces, it holds the same.
+fn payload(body: &[u8], piece: usize) {
+    let read = |piece: usize| {
+        let (mut payload, mut found) = (Payload::new(), Vec::new());
+        let whole = body
+            .chunks(piece)
+            .all(|part| payload.push(part, |change| found.push(change.clone())).is_some());
+        (whole, found)
+    };
+    let (whole, found) = read(usize::MAX);
+    let (in_pieces, parts) = read(piece);
+    assert!(whole == in_pieces && (!whole || found == parts));
 }
 
 /// Any bytes as what a server sends; and a log as what it sends of it, which are the same events.
@@ -145,23 +161,29 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Any bytes as a log that is to be replayed. The first two bytes choose how it is cut, the stop, and
-/// whether a transaction is left out; however it is cut, the relay log is the same.
+/// Any bytes as a log that is to be replayed. The first three bytes choose how it is cut, the stop, whether a transaction
+/// is left out, and the fork; however it is cut, the relay log is the same.
 pub(crate) fn relay(data: &[u8]) {
-    let Some(([how, number], bytes)) = data.split_first_chunk::<2>() else { return };
-    let log = events(LOGS[0], bytes);
-    let gtid = Gtid { domain: 0, server: 1, sequence: u64::from(*number) };
+    let Some(([how, number, fork], bytes)) = data.split_first_chunk::<3>() else { return };
+    let of = LOGS[usize::from(fork & 1)];
+    let log = events(of, bytes);
+    let gtid: AnyGtid = match fork & 1 {
+        0 => Gtid { domain: 0, server: 1, sequence: u64::from(*number) }.into(),
+        _ => format!("11111111-2222-3333-4444-555555555555:{}", u64::from(*number) + 1)
+            .parse()
+            .unwrap(),
+    };
     let stop = match how & 3 {
         0 => Stop::End,
-        1 => Stop::After(gtid),
-        2 => Stop::Before(gtid),
-        _ => Stop::At(LogPosition::new("b.1", 256 + u64::from(*number)).unwrap()),
+        1 => Stop::After(gtid.clone()),
+        2 => Stop::Before(gtid.clone()),
+        _ => Stop::At(LogPosition::new("b.1", of.1 as u64 + u64::from(*number)).unwrap()),
     };
     let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
-    let plan = RelayPlan { start: start(), stop, leave_out, may_leave_out_ddl: true };
+    let plan = RelayPlan { start: start(of.0), stop, leave_out, may_leave_out_ddl: true };
     let write = |piece: usize| {
         let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());
-        writer.begin_log("b.1", &log[4..LOGS[0].1], 4)?;
+        writer.begin_log("b.1", &log[4..of.1], 4)?;
         for bytes in log[4..].chunks(piece) {
             writer.push(bytes, &mut out)?;
         }
@@ -170,22 +192,28 @@ pub(crate) fn relay(data: &[u8]) {
     let whole = write(usize::MAX);
     assert_eq!(whole, write(usize::from(how >> 3) + 1));
     if let Ok((out, end)) = whole {
-        assert!(out.len() <= log.len() + 64);
+        assert!(out.len() <= log.len() + 96);
         assert_eq!(out.is_empty(), end.transactions == 0);
     }
 }
 
 /// GTIDs before the recorded log.
-fn start() -> GtidPosition {
-    let lists = read(LOGS[0].0, usize::MAX).0.into_iter().find_map(|entry| match entry.event {
-        Event::GtidList(list) => Some(list.position()),
+fn start(log: &[u8]) -> GtidState {
+    let lists = read(log, usize::MAX).0.into_iter().find_map(|entry| match entry.event {
+        Event::GtidList(list) => Some(GtidState::MariaDb(list.position())),
+        Event::PreviousGtids(set) => Some(GtidState::MySql(set)),
         _ => None,
     });
-    lists.unwrap_or_default()
+    lists.unwrap_or(GtidState::MariaDb(GtidPosition::default()))
 }
 
 /// The recorded log's events, with each stop.
 pub(crate) fn relay_seeds() -> Vec<Vec<u8>> {
-    let events = seeds().into_iter().nth(1).unwrap_or_default();
-    (0..8).map(|how| [&[how | 40, 31], &events[1..]].concat()).collect()
+    let of_forks = [seeds().into_iter().nth(1), seeds().into_iter().nth(3)];
+    let of_forks = of_forks.into_iter().map(Option::unwrap_or_default).enumerate();
+    of_forks
+        .flat_map(|(fork, events)| {
+            (0..8).map(move |how| [&[how | 40, 31, fork as u8], &events[1..]].concat())
+        })
+        .collect()
 }

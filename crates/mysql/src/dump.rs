@@ -10,7 +10,7 @@ use crate::response::{EOF, ERR, OK};
 
 const REGISTER: u8 = 0x15;
 const DUMP: u8 = 0x12;
-/// MariaDB sends the events that hold the text of statements whose rows are logged.
+/// MariaDB sends the events that hold the text of statements whose rows are logged. MySQL passes it over.
 const ANNOTATE: u16 = 2;
 /// A replica that understands GTIDs of MariaDB: the server sends its events unchanged.
 const CAPABILITY: u8 = 4;
@@ -19,7 +19,7 @@ const MAX_HOST: usize = 60;
 /// Longest error packet that is read, in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// What a replica says about itself. Made for servers of MariaDB.
+/// What a replica says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replica {
     /// Its `server_id`. A server ends the connection of another replica with the same one.
@@ -41,7 +41,7 @@ pub enum Start {
         /// Offset in bytes.
         offset: u32,
     },
-    /// Behind these GTIDs, one of each domain, as in `gtid_slave_pos`. The server chooses the log.
+    /// MariaDB: behind these GTIDs, one of each domain, as in `gtid_slave_pos`. The server chooses the log.
     Gtids(String),
 }
 
@@ -50,9 +50,11 @@ impl Replica {
     pub(crate) fn settings(&self, start: &Start) -> String {
         let heartbeat = self.heartbeat.as_nanos();
         // The server sends checksums as its logs have them only to a replica that says so.
+        // MySQL has other names since 8.0.26; a server passes over those that it does not know.
         let mut sql = format!(
-            "SET @master_heartbeat_period = {heartbeat}, \
+            "SET @master_heartbeat_period = {heartbeat}, @source_heartbeat_period = {heartbeat}, \
              @master_binlog_checksum = @@global.binlog_checksum, \
+             @source_binlog_checksum = @@global.binlog_checksum, \
              @mariadb_slave_capability = {CAPABILITY}"
         );
         if let Start::Gtids(gtids) = start {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_binlog::{GtidPosition, LogPosition, RelayPlan, Stop};
+use xb_binlog::{GtidState, LogPosition, RelayPlan, Stop};
 use xb_replay::{Piece, Progress, ReplayRequest, Watch};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -74,7 +74,7 @@ fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-fn position(info: &str) -> Option<(LogPosition, GtidPosition)> {
+fn position(info: &str) -> Option<(LogPosition, GtidState)> {
     let mut words = info.split_whitespace();
     let position = LogPosition::new(words.next()?, words.next()?.parse().ok()?)?;
     Some((position, words.next().unwrap_or_default().parse().ok()?))

@@ -6,10 +6,11 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use xb_binlog::{GtidPosition, TransactionSummary};
+use xb_binlog::{AnyGtid, GtidState, TransactionSummary};
 use xb_mysql::{Client, Error, Row};
 use xb_server::Server;
 
+use crate::dialect::Dialect;
 use crate::error::ReplayError;
 use crate::relay_files::RelayFiles;
 use crate::request::{Progress, Watch};
@@ -19,19 +20,15 @@ use crate::status::{Status, activity, value};
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a failed transaction that are looked at to describe it.
 const DESCRIBED: u64 = 1 << 20;
-const DISABLED_EVENTS: &str =
-    "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'";
-const DIRTY: &str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
-                     'Innodb_buffer_pool_pages_dirty'";
 /// Changed pages that may be left for the stop.
 const FEW_PAGES: u64 = 1000;
-const GTIDS: &str = "SELECT @@GLOBAL.gtid_slave_pos";
 
 /// The applier of a server, and what it has to apply.
 #[derive(Debug)]
 pub(crate) struct Applier<'a> {
     pub(crate) server: &'a mut Server,
     pub(crate) client: &'a mut Client,
+    pub(crate) dialect: &'static Dialect,
     pub(crate) files: &'a RelayFiles,
     /// Where the relay logs are.
     pub(crate) dir: &'a Path,
@@ -72,14 +69,53 @@ impl Stillness {
 }
 
 impl Applier<'_> {
-    /// Sets the transactions that the data has.
-    pub(crate) fn set_gtids(&mut self, start: &GtidPosition) -> Result<(), ReplayError> {
-        self.run("setting its GTID position", &format!("SET GLOBAL gtid_slave_pos = '{start}'"))
+    /// Sees to it that the server knows which transactions the data has: MariaDB is told, MySQL tells. Data of MySQL
+    /// may have transactions behind the beginning of the logs, which its applier passes over.
+    pub(crate) fn set_gtids(&mut self, start: &GtidState) -> Result<(), ReplayError> {
+        if !self.dialect.is_mysql() {
+            let statement = format!("SET GLOBAL gtid_slave_pos = '{start}'");
+            return self.run("setting its GTID position", &statement);
+        }
+        // Of the origin, if it was a replica.
+        self.run("ending the replica", self.dialect.reset)?;
+        RelayFiles::show(self.dir)
+            .map_err(|source| ReplayError::NotDurable { path: self.dir.to_owned(), source })?;
+        let (found, end) = (self.gtids()?, &self.files.end.gtids);
+        match start.is_within(&found) && found.is_within(end) {
+            true => Ok(()),
+            false => {
+                let expected = format!("between {start} and {end}");
+                Err(ReplayError::Elsewhere { expected, found: found.to_string() })
+            }
+        }
+    }
+
+    /// MySQL counts every number: an empty transaction takes the place of each that is left out, or a later source
+    /// would send it.
+    pub(crate) fn fill<'g>(
+        &mut self,
+        left_out: impl IntoIterator<Item = &'g AnyGtid>,
+    ) -> Result<(), ReplayError> {
+        let doing = "committing an empty transaction";
+        let data = self.gtids()?;
+        for gtid in left_out {
+            if self.dialect.is_mysql() && data.contains(gtid) {
+                let (expected, found) = (format!("data without {gtid}"), data.to_string());
+                return Err(ReplayError::Elsewhere { expected, found });
+            }
+            if let AnyGtid::MySql(gtid) = gtid {
+                self.run(doing, &format!("SET SESSION gtid_next = '{gtid}'"))?;
+                self.run(doing, "BEGIN")?;
+                self.run(doing, "COMMIT")?;
+                self.run(doing, "SET SESSION gtid_next = 'AUTOMATIC'")?;
+            }
+        }
+        Ok(())
     }
 
     /// Events that are disabled as those of a replica.
     pub(crate) fn disabled_events(&mut self) -> Result<BTreeSet<String>, ReplayError> {
-        let rows = self.client.rows(DISABLED_EVENTS);
+        let rows = self.client.rows(self.dialect.disabled_events);
         let rows = rows.map_err(|error| self.broken("listing events", error))?;
         let text = |row: &Row| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
         Ok(rows.iter().map(text).collect())
@@ -93,10 +129,7 @@ impl Applier<'_> {
         };
         self.run(
             "naming the relay logs",
-            &format!(
-                "CHANGE MASTER TO MASTER_HOST='none', MASTER_USER='none', RELAY_LOG_FILE='{first}', \
-                 RELAY_LOG_POS=4, MASTER_USE_GTID=no"
-            ),
+            &format!("{}, RELAY_LOG_FILE='{first}', RELAY_LOG_POS=4", self.dialect.source),
         )?;
         self.start()?;
         let mut retried = None;
@@ -106,8 +139,8 @@ impl Applier<'_> {
                 Halt::Failed(status) if retried.is_none() => {
                     (watch.progress)(Progress::Serially);
                     retried = Some(status.error);
-                    self.run("applying serially", "STOP SLAVE")?;
-                    self.run("applying serially", "SET GLOBAL slave_parallel_threads = 0")?;
+                    self.run("applying serially", self.dialect.stop)?;
+                    self.run("applying serially", self.dialect.serially)?;
                     self.start()?;
                 }
                 Halt::Failed(status) => {
@@ -120,18 +153,18 @@ impl Applier<'_> {
                 }
             }
         }
-        self.run("ending the applier", "STOP SLAVE")?;
+        self.run("ending the applier", self.dialect.stop)?;
         let status = self.status()?;
         if !status.error.is_empty() || !self.is_done(&status)? {
             return Err(self.elsewhere(&status)?);
         }
-        self.run("ending the replica", "RESET SLAVE ALL")?;
+        self.run("ending the replica", self.dialect.reset)?;
         self.check_gtids()?;
         Ok(retried)
     }
 
     fn start(&mut self) -> Result<(), ReplayError> {
-        self.run("starting the applier", "START SLAVE SQL_THREAD")
+        self.run("starting the applier", self.dialect.start)
     }
 
     /// Waits until the applier has done everything, or has failed.
@@ -152,7 +185,8 @@ impl Applier<'_> {
             if (watch.is_cancelled)() {
                 return Err(ReplayError::Abandoned);
             }
-            let now = activity(self.client).map_err(|error| self.broken("asking it", error))?;
+            let now = activity(self.client, self.dialect)
+                .map_err(|error| self.broken("asking it", error))?;
             let at = format!("{}:{}", status.source.0, status.source.1);
             stillness.check(format!("{log} {offset} {at} {now}"), &at)?;
             std::thread::sleep(PAUSE);
@@ -165,8 +199,8 @@ impl Applier<'_> {
         self.run("flushing", "SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
         let mut stillness = Stillness::new(self.patience);
         loop {
-            let dirty =
-                value(self.client, DIRTY).map_err(|error| self.broken("asking it", error))?;
+            let dirty = value(self.client, self.dialect.dirty)
+                .map_err(|error| self.broken("asking it", error))?;
             if dirty.parse::<u64>().is_ok_and(|dirty| dirty <= FEW_PAGES) {
                 return Ok(());
             }
@@ -178,7 +212,8 @@ impl Applier<'_> {
         }
     }
 
-    /// Whether both the GTIDs and the position are the planned ones.
+    /// Whether both the GTIDs and the position are the planned ones. A set of MySQL has every transaction, and what its
+    /// applier passes over does not move the position.
     fn is_done(&mut self, status: &Status) -> Result<bool, ReplayError> {
         let last = self.files.end.last.as_ref();
         // Events count positions modulo 2³².
@@ -186,6 +221,7 @@ impl Applier<'_> {
         let is_there = last.is_some_and(|last| {
             last.log() == status.source.0 && low(last.offset()) == low(status.source.1)
         });
+        let is_there = is_there || self.dialect.is_mysql();
         Ok(is_there && self.gtids()? == self.files.end.gtids)
     }
 
@@ -209,13 +245,15 @@ impl Applier<'_> {
         Ok(ReplayError::Elsewhere { expected, found })
     }
 
-    fn gtids(&mut self) -> Result<GtidPosition, ReplayError> {
-        let text = value(self.client, GTIDS).map_err(|error| self.broken("asking it", error))?;
+    fn gtids(&mut self) -> Result<GtidState, ReplayError> {
+        let text = value(self.client, self.dialect.gtids)
+            .map_err(|error| self.broken("asking it", error))?;
         text.parse().map_err(|_| self.broken("asking it", Error::Unexpected))
     }
 
     fn status(&mut self) -> Result<Status, ReplayError> {
-        let status = Status::ask(self.client).map_err(|error| self.broken("asking it", error))?;
+        let status = Status::ask(self.client, self.dialect)
+            .map_err(|error| self.broken("asking it", error))?;
         Ok(status.unwrap_or_default())
     }
 

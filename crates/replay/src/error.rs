@@ -98,7 +98,7 @@ pub enum ReplayError {
         /// The state.
         found: String,
     },
-    /// Everything was applied, but may not be durable.
+    /// A file could not be written after the server had started: what was applied may not be durable.
     #[error("{}: {source}{AGAIN}", path.display())]
     NotDurable {
         /// The file or directory.

@@ -1,4 +1,4 @@
-//! Replays binary logs of MariaDB onto a prepared data directory.
+//! Replays binary logs onto a prepared data directory.
 //!
 //! [`replay`] writes the logs as relay logs, cut and filtered ([`xb_binlog::RelayWriter`]); starts a
 //! private server on the data ([`xb_server`]), which applies them in parallel, as a replica would; waits
@@ -17,6 +17,7 @@
 //! [`settle`]: a caller that is killed before it has noted the end finds it there ([`unsettled`]).
 
 mod applier;
+mod dialect;
 mod error;
 mod place;
 mod relay_files;

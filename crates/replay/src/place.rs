@@ -16,6 +16,8 @@ const BEGUN: &str = "begun";
 const DONE: &str = "done";
 /// Where a replica keeps its state, in the data directory.
 const REPLICA_FILES: [&str; 3] = ["master.info", "relay-log.info", "multi-master.info"];
+/// The identity of a server of MySQL, which makes a new one when there is none.
+const IDENTITY: &str = "auto.cnf";
 
 /// Checks that no replay onto this data was interrupted, after which it is of no more use.
 ///
@@ -65,7 +67,8 @@ fn engine_stamp(data: &Path) -> io::Result<String> {
     for entry in fs::read_dir(data)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("ib") || name.starts_with("aria_log") {
+        let is_of_engine = ["ib", "aria_log", "mysql.ibd", "undo_"];
+        if is_of_engine.iter().any(|prefix| name.starts_with(prefix)) {
             let meta = entry.metadata()?;
             found.push(format!("{name} {} {}.{}", meta.len(), meta.mtime(), meta.mtime_nsec()));
         }
@@ -119,6 +122,8 @@ impl Place {
     /// Makes the data durable, and replaces the mark by the caller's note, the last of what is in the directory.
     pub(crate) fn end(self, note: &[u8]) -> Result<(), ReplayError> {
         let sync = || rustix::fs::syncfs(File::open(&self.data)?).map_err(io::Error::from);
+        let identity = self.data.join(IDENTITY);
+        remove_tree(&identity).map_err(failed(&identity))?;
         let remove = || {
             for entry in fs::read_dir(&self.own)? {
                 let entry = entry?;

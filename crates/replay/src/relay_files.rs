@@ -14,6 +14,8 @@ use crate::request::{Piece, Progress, ReplayRequest, Watch};
 pub(crate) const BASE: &str = "relay";
 /// Their index.
 pub(crate) const INDEX: &str = "relay.index";
+/// The index before the server may see it: MySQL removes the logs in it when it ends an earlier replica.
+const HELD: &str = "relay.held";
 
 /// Relay logs that are complete, in the order in which they are applied.
 #[derive(Debug)]
@@ -69,9 +71,14 @@ impl RelayFiles {
     }
 
     fn write_index(&self, dir: &Path) -> Result<(), ReplayError> {
-        let index = dir.join(INDEX);
+        let index = dir.join(HELD);
         let lines = self.logs.iter().map(|(name, _)| format!("{}\n", dir.join(name).display()));
         std::fs::write(&index, lines.collect::<String>()).map_err(failed(&index))
+    }
+
+    /// Shows the server which relay logs there are.
+    pub(crate) fn show(dir: &Path) -> std::io::Result<()> {
+        std::fs::rename(dir.join(HELD), dir.join(INDEX))
     }
 
     pub(crate) fn bytes(&self) -> u64 {

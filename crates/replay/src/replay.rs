@@ -6,8 +6,9 @@ use xb_mysql::{Client, Row};
 use xb_server::{Login, Server, Setup};
 
 use crate::applier::Applier;
+use crate::dialect::Dialect;
 use crate::error::ReplayError;
-use crate::place::Place;
+use crate::place::{Place, failed};
 use crate::relay_files::RelayFiles;
 use crate::request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
 use crate::settings::options;
@@ -21,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// First all pieces become relay logs, in the directory `#sql-xb-replay` of the data directory, which
 /// needs room for them. Nothing else is changed until the last piece has arrived and the whole plan was
 /// found to hold. Then the server applies them. On success, the data has exactly the planned
-/// transactions, its `gtid_slave_pos` names them, it is no replica, and it is durable; call [`settle`] once its
+/// transactions, its `gtid_slave_pos` or `gtid_executed` names them, it is no replica, and it is durable; call [`settle`] once its
 /// end is noted.
 ///
 /// [`settle`]: crate::settle
@@ -42,7 +43,13 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
             return Err(error);
         }
     };
-    if let Err(error) = place.begin() {
+    let dialect = Dialect::of(&files.end.gtids);
+    // MySQL ends the origin's replica first.
+    let shown = match dialect.is_mysql() {
+        true => Ok(()),
+        false => RelayFiles::show(place.path()).map_err(failed(place.path())),
+    };
+    if let Err(error) = shown.and_then(|()| place.begin()) {
         place.abandon();
         return Err(error);
     }
@@ -52,7 +59,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         data: request.data.clone(),
         scratch: place.path().to_owned(),
         login: Login::OwnAccount,
-        options: options(request, place.path(), files.end.free_server_id),
+        options: options(request, place.path(), dialect, files.end.free_server_id),
         writable: [std::slice::from_ref(&request.data), &request.writable[..]].concat(),
     });
     let mut server = match started {
@@ -67,17 +74,19 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     let mut applier = Applier {
         server: &mut server,
         client: &mut client,
+        dialect,
         files: &files,
         dir: place.path(),
         patience: request.patience,
     };
     applier.set_gtids(&request.plan.start)?;
+    applier.fill(&request.plan.leave_out)?;
     let disabled = applier.disabled_events()?;
     let applying = Instant::now();
     let retried = applier.apply(watch)?;
     let applied_in = applying.elapsed();
     let disabled_events = applier.disabled_events()?.difference(&disabled).cloned().collect();
-    let prepared_xa = applier.client.rows("XA RECOVER FORMAT='SQL'");
+    let prepared_xa = applier.client.rows(dialect.prepared);
     let prepared_xa =
         prepared_xa.map_err(|error| applier.broken("listing XA transactions", error))?;
     (watch.progress)(Progress::Stopping);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use xb_binlog::{GtidPosition, LogPosition, RelayPlan};
+use xb_binlog::{GtidState, LogPosition, RelayPlan};
 
 /// What to replay, onto what.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl fmt::Debug for Watch<'_> {
 #[non_exhaustive]
 pub struct ReplayReport {
     /// The transactions that the data has now.
-    pub gtids: GtidPosition,
+    pub gtids: GtidState,
     /// The position in the logs up to which they were replayed, or left out.
     pub position: LogPosition,
     /// Number of transactions that were applied.

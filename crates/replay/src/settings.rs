@@ -3,18 +3,20 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use crate::dialect::Dialect;
 use crate::relay_files::{BASE, INDEX};
 use crate::request::ReplayRequest;
 
 /// Global variables of the origin that change what replayed statements do, and that its logs lack. A
 /// caller records their values, and gives them to [`origin_options`]. Plugins, and what encryption needs,
 /// come in addition.
-pub const ORIGIN_SETTINGS: [&str; 20] = [
+pub const ORIGIN_SETTINGS: [&str; 26] = [
     "alter_algorithm",
     "aria_encrypt_tables",
     "character_set_server",
     "collation_server",
     "default_storage_engine",
+    "default_table_encryption",
     "default_tmp_storage_engine",
     "enforce_storage_engine",
     "explicit_defaults_for_timestamp",
@@ -28,8 +30,13 @@ pub const ORIGIN_SETTINGS: [&str; 20] = [
     "innodb_strict_mode",
     "lower_case_table_names",
     "old_mode",
+    "partial_revokes",
+    "sql_generate_invisible_primary_key",
     "sql_mode",
+    "sql_require_primary_key",
     "system_versioning_alter_history",
+    "table_encryption_privilege_check",
+    "xa_detach_on_prepare",
 ];
 
 /// Returns the options that give these values of the origin to a private server. Variables that are not in
@@ -49,11 +56,40 @@ pub fn origin_options<'a>(
     values.into_iter().filter(known).map(option)
 }
 
+/// Options of MariaDB.
+const OF_MARIADB: [&str; 5] = [
+    "--slave-parallel-mode=optimistic",
+    // A table that exists already, or is not there, is an error here, and not a retry.
+    "--slave-ddl-exec-mode=STRICT",
+    "--slave-max-allowed-packet=1G",
+    "--gtid-strict-mode=OFF",
+    "--performance-schema=OFF",
+];
+/// Options of MySQL. Its errors are in its performance schema.
+const OF_MYSQL: [&str; 11] = [
+    "--gtid-mode=ON",
+    "--enforce-gtid-consistency=ON",
+    "--replica-preserve-commit-order=ON",
+    "--replica-exec-mode=STRICT",
+    "--replica-max-allowed-packet=1G",
+    "--relay-log-recovery=OFF",
+    "--super-read-only=OFF",
+    "--loose-group-replication-start-on-boot=OFF",
+    // It leaves nothing of its own.
+    "--loose-auto-generate-certs=OFF",
+    "--loose-sha256-password-auto-generate-rsa-keys=OFF",
+    "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
+];
 /// Least memory of the server, in bytes.
 const MIN_MEMORY: u64 = 128 << 20;
 
 /// The options of the server, the caller's last.
-pub(crate) fn options(request: &ReplayRequest, own: &Path, server_id: u32) -> Vec<OsString> {
+pub(crate) fn options(
+    request: &ReplayRequest,
+    own: &Path,
+    dialect: &Dialect,
+    server_id: u32,
+) -> Vec<OsString> {
     let memory = request.memory.max(MIN_MEMORY);
     let path = |option: &str, name: &str| {
         let mut word = OsString::from(option);
@@ -63,29 +99,38 @@ pub(crate) fn options(request: &ReplayRequest, own: &Path, server_id: u32) -> Ve
     let mut options = vec![
         path("--relay-log=", BASE),
         path("--relay-log-index=", INDEX),
-        // In the data directory they would outlive the replay.
-        path("--master-info-file=", "master.info"),
-        path("--relay-log-info-file=", "relay-log.info"),
         format!("--server-id={server_id}").into(),
-        format!("--slave-parallel-threads={}", parallel(request)).into(),
         format!("--innodb-buffer-pool-size={}", memory / 8 * 5).into(),
-        format!("--innodb-log-file-size={}", (memory / 4).clamp(64 << 20, 1 << 30)).into(),
-        format!("--aria-pagecache-buffer-size={}", memory / 16).into(),
         format!("--key-buffer-size={}", memory / 16).into(),
     ];
+    let redo = (memory / 4).clamp(64 << 20, 1 << 30);
+    match dialect.is_mysql() {
+        true => {
+            options.push(format!("--replica-parallel-workers={}", request.threads.max(1)).into());
+            options.push(format!("--loose-innodb-redo-log-capacity={redo}").into());
+            options.extend(OF_MYSQL.map(OsString::from));
+        }
+        false => options.extend(
+            [
+                // In the data directory they would outlive the replay.
+                path("--master-info-file=", "master.info"),
+                path("--relay-log-info-file=", "relay-log.info"),
+                format!("--slave-parallel-threads={}", parallel(request)).into(),
+                format!("--innodb-log-file-size={redo}").into(),
+                format!("--aria-pagecache-buffer-size={}", memory / 16).into(),
+            ]
+            .into_iter()
+            .chain(OF_MARIADB.map(OsString::from)),
+        ),
+    }
     let fixed = [
-        "--slave-parallel-mode=optimistic",
-        // A table that exists already, or is not there, is an error here, and not a retry.
-        "--slave-ddl-exec-mode=STRICT",
-        "--slave-max-allowed-packet=1G",
         "--max-allowed-packet=1G",
         "--relay-log-purge=ON",
-        "--gtid-strict-mode=OFF",
         "--read-only=OFF",
         // With DISABLED, no statement could create an event.
         "--event-scheduler=OFF",
         // DATA DIRECTORY could be that of a running server.
-        "--skip-symbolic-links",
+        "--loose-skip-symbolic-links",
         // Engines with tables on other servers: the origin has changed them already. The data itself may say
         // that the server is to load them.
         "--loose-federated=OFF",
@@ -101,7 +146,6 @@ pub(crate) fn options(request: &ReplayRequest, own: &Path, server_id: u32) -> Ve
         "--innodb-io-capacity-max=200000",
         "--innodb-buffer-pool-load-at-startup=OFF",
         "--innodb-buffer-pool-dump-at-shutdown=OFF",
-        "--performance-schema=OFF",
     ];
     options.extend(fixed.map(OsString::from));
     options.extend(request.settings.iter().cloned());

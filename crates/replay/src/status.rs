@@ -2,11 +2,7 @@
 
 use xb_mysql::{Client, Error, Rows};
 
-/// What moves while a server works, and does not by our asking.
-const COUNTERS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write', 'Handler_update', \
-                        'Handler_delete', 'Innodb_data_read', 'Innodb_data_written')";
-const THREADS: &str = "SELECT id, state, stage, progress, examined_rows FROM \
-                       information_schema.processlist WHERE user = 'system user' ORDER BY id";
+use crate::dialect::Dialect;
 
 /// State of the applier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,8 +18,8 @@ pub(crate) struct Status {
 
 impl Status {
     /// Asks the server. `None` if it is no replica.
-    pub(crate) fn ask(client: &mut Client) -> Result<Option<Self>, Error> {
-        let results = client.query("SHOW SLAVE STATUS")?.collect()?;
+    pub(crate) fn ask(client: &mut Client, dialect: &Dialect) -> Result<Option<Self>, Error> {
+        let results = client.query(dialect.status)?.collect()?;
         let Some(Rows { columns, rows, .. }) = results.into_iter().next() else { return Ok(None) };
         let Some(row) = rows.first() else { return Ok(None) };
         let text = |name: &str| {
@@ -32,14 +28,21 @@ impl Status {
             Ok::<_, Error>(String::from_utf8_lossy(value).into_owned())
         };
         let number = |name| text(name)?.parse::<u64>().map_err(|_| Error::Unexpected);
-        let code = number("Last_SQL_Errno")?;
+        let [relay, relay_offset, source, source_offset, is_running, code, error] = dialect.columns;
+        let code = number(code)?;
+        let mut error = text(error)?;
+        if let (Some(statement), false) = (dialect.worker_error, code == 0)
+            && let Some(row) = client.rows(statement)?.first()
+        {
+            [error] = row.texts()?;
+        }
         Ok(Some(Self {
-            relay: (text("Relay_Log_File")?, number("Relay_Log_Pos")?),
-            source: (text("Relay_Master_Log_File")?, number("Exec_Master_Log_Pos")?),
-            is_running: text("Slave_SQL_Running")? == "Yes",
+            relay: (text(relay)?, number(relay_offset)?),
+            source: (text(source)?, number(source_offset)?),
+            is_running: text(is_running)? == "Yes",
             error: match code {
                 0 => String::new(),
-                code => format!("error {code}: {}", without_statement(&text("Last_SQL_Error")?)),
+                code => format!("error {code}: {}", without_statement(&error)),
             },
         }))
     }
@@ -51,9 +54,9 @@ fn without_statement(message: &str) -> &str {
 }
 
 /// A text that changes while the server does anything.
-pub(crate) fn activity(client: &mut Client) -> Result<String, Error> {
+pub(crate) fn activity(client: &mut Client, dialect: &Dialect) -> Result<String, Error> {
     let mut text = String::new();
-    for statement in [COUNTERS, THREADS] {
+    for statement in dialect.activity {
         for row in client.rows(statement)? {
             for value in row.iter() {
                 text.push_str(&String::from_utf8_lossy(value.unwrap_or_default()));

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::ops::Range;
 
 use origin::{Backup, Origin, replay};
-use xb_binlog::{Gtid, LogPosition, Stop};
+use xb_binlog::{Gtid, GtidState, LogPosition, Stop};
 use xb_replay::{Progress, ReplayError};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
@@ -246,13 +246,14 @@ fn a_dropped_table_is_left_out_or_never_reached() {
     let at = origin.position();
     origin.server.sql("CREATE TABLE x1.later (i INT); INSERT INTO x1.later VALUES (1)");
 
-    let (data, request) = backup.request(Stop::Before(dropped));
+    let (data, request) = backup.request(Stop::Before(dropped.into()));
     let report = replay(&origin, &request, 1000, |_| {}).unwrap();
-    assert_eq!(report.gtids.get(0).unwrap().sequence, dropped.sequence - 1);
+    let GtidState::MariaDb(gtids) = &report.gtids else { panic!("{report:?}") };
+    assert_eq!(gtids.get(0).unwrap().sequence, dropped.sequence - 1);
     assert_eq!(MariaDb::start_on(data.path()).checksums("x"), before);
 
     let (_data, mut request) = backup.request(Stop::End);
-    request.plan.leave_out = BTreeSet::from([dropped]);
+    request.plan.leave_out = BTreeSet::from([dropped.into()]);
     let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
     assert!(
         error.is_data_untouched() && error.to_string().contains(&dropped.to_string()),
@@ -277,7 +278,7 @@ fn a_dropped_table_is_left_out_or_never_reached() {
     let (log, offset) = at.split_once(':').unwrap();
     let stop = Stop::At(LogPosition::new(log, offset.parse().unwrap()).unwrap());
     let (data, mut request) = backup.request(stop);
-    request.plan.leave_out = BTreeSet::from([dropped]);
+    request.plan.leave_out = BTreeSet::from([dropped.into()]);
     request.plan.may_leave_out_ddl = true;
     let report = replay(&origin, &request, 1000, |_| {}).unwrap();
     assert_eq!((report.position.to_string(), report.left_out), (at, 1));
@@ -316,8 +317,8 @@ fn any_stop_is_a_prefix_of_the_commits() {
         // Spread over all of them, in no order.
         let last = usize::try_from((number * 7919 + 13) % commits.len() as u64).unwrap();
         let stop = match number % 3 {
-            0 => Stop::After(commits[last].0),
-            1 => Stop::Before(commits[last + 1].0),
+            0 => Stop::After(commits[last].0.clone()),
+            1 => Stop::Before(commits[last + 1].0.clone()),
             _ => Stop::At(commits[last].1.clone()),
         };
         let (data, mut request) = backup.request(stop.clone());

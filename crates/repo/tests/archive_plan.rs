@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use xb_binlog::{Gtid, GtidPosition, LogPosition};
-use xb_repo::archive::plan::{Base, Cutter, Plan, PlanError, Stop, Stream, plan};
+use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
+use xb_repo::archive::base::{Base, Noted};
+use xb_repo::archive::plan::{Cutter, Plan, PlanError, Stop, Stream, locate, plan};
 use xb_repo::archive::record::{FORMAT, Record, digest};
 use xb_repo::archive::segment::{BarrierAt, Body, Commits, LastTransaction, SegmentHead};
 use xb_repo::archive::stream::{At, Begins, Link, StreamHead};
@@ -19,7 +20,7 @@ const NOW: i64 = 1_000_000;
 /// A transaction where it lies.
 #[derive(Debug, Clone)]
 struct Change {
-    gtid: Gtid,
+    gtid: AnyGtid,
     seconds: u32,
     log: u64,
     begin: u64,
@@ -38,13 +39,20 @@ fn position(log: u64, offset: u64) -> LogPosition {
     LogPosition::new(&log_name(log), offset).unwrap()
 }
 
-/// A server's history: time, length, and whether another log follows.
+fn gtid(is_mysql: bool, number: u64) -> AnyGtid {
+    match is_mysql {
+        true => format!("11111111-2222-3333-4444-555555555555:{number}").parse().unwrap(),
+        false => Gtid { domain: 0, server: 1, sequence: number }.into(),
+    }
+}
+
+/// A server's history of either fork: time, length, and whether another log follows.
 fn history() -> impl Strategy<Value = Vec<Change>> {
     let each = (0_u32..40, 1_u64..50, prop::bool::weighted(0.2), prop::bool::weighted(0.05));
-    vec(each, 1..40).prop_map(|all| {
+    (vec(each, 1..40), any::<bool>()).prop_map(|(all, is_mysql)| {
         let (mut log, mut offset, mut changes) = (1, 300, Vec::new());
         for (n, (seconds, len, rotates, is_ahead)) in all.into_iter().enumerate() {
-            let gtid = Gtid { domain: 0, server: 1, sequence: n as u64 + 1 };
+            let gtid = gtid(is_mysql, n as u64 + 1);
             // A clock that was a day ahead for one transaction.
             let seconds = if is_ahead { NOW as u32 + 86_400 } else { seconds };
             changes.push(Change { gtid, seconds, log, begin: offset, end: offset + len });
@@ -58,10 +66,10 @@ fn history() -> impl Strategy<Value = Vec<Change>> {
     })
 }
 
-fn gtids(changes: &[Change], log: u64, offset: u64) -> GtidPosition {
-    let mut position = GtidPosition::default();
+fn gtids(changes: &[Change], log: u64, offset: u64) -> GtidState {
+    let mut position = GtidState::MariaDb(GtidPosition::default());
     for change in changes.iter().filter(|each| (each.log, each.end) <= (log, offset)) {
-        position.advance(change.gtid);
+        assert!(position.add(change.gtid.clone()));
     }
     position
 }
@@ -84,6 +92,7 @@ fn stream(
         started: Timestamp::from_second(NOW + i64::from(id.as_bytes()[31])).unwrap(),
         server_version: "10.11.19-MariaDB".to_owned(),
         server_id: 1,
+        server_uuid: None,
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
         settings: BTreeMap::new(),
@@ -186,12 +195,12 @@ fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> 
 }
 
 /// The transactions that a replay by this plan applies.
-fn replayed(plan: &Plan<'_>, changes: &[Change], base: &Base) -> Vec<Gtid> {
+fn replayed(plan: &Plan<'_>, changes: &[Change], base: &Base) -> Vec<AnyGtid> {
     found(plan, changes, base).0
 }
 
 /// The same, and whether the stop was found.
-fn found(plan: &Plan<'_>, changes: &[Change], base: &Base) -> (Vec<Gtid>, bool) {
+fn found(plan: &Plan<'_>, changes: &[Change], base: &Base) -> (Vec<AnyGtid>, bool) {
     let mut cutter = Cutter::new(&plan.stop);
     let mut taken = Vec::new();
     for piece in &plan.pieces {
@@ -203,9 +212,14 @@ fn found(plan: &Plan<'_>, changes: &[Change], base: &Base) -> (Vec<Gtid>, bool) 
                 && change.begin < piece.until;
             if is_here
                 && begin >= base.position
-                && cutter.takes(&begin, change.gtid, change.seconds, head.clock())
+                && cutter.takes(
+                    &begin,
+                    &change.gtid,
+                    u64::from(change.seconds) * 1_000_000,
+                    head.clock(),
+                )
             {
-                taken.push(change.gtid);
+                taken.push(change.gtid.clone());
             }
         }
     }
@@ -219,7 +233,15 @@ fn base_at(changes: &[Change], number: usize) -> (Base, usize) {
         None => changes.last().map(|last| (last.log, last.end)).unwrap(),
     };
     let gtids = Some(gtids(changes, log, offset));
-    (Base { position: position(log, offset), gtids, taken: Timestamp::UNIX_EPOCH }, number)
+    (
+        Base {
+            position: position(log, offset),
+            gtids,
+            at_most: None,
+            taken: Timestamp::UNIX_EPOCH,
+        },
+        number,
+    )
 }
 
 proptest! {
@@ -235,7 +257,7 @@ proptest! {
         let streams = archive(&changes, &lives, covered);
         let (base, first) = base_at(&changes, base);
         let rest = &changes[first..];
-        let all: Vec<Gtid> = rest.iter().map(|each| each.gtid).collect();
+        let all: Vec<AnyGtid> = rest.iter().map(|each| each.gtid.clone()).collect();
         let applied = |stop: &Stop| {
             let plan = plan(&streams, &base, stop)?;
             let (taken, has_stopped) = found(&plan, &changes, &base);
@@ -263,19 +285,59 @@ proptest! {
 
         if let Some(change) = rest.get(number) {
             let until = |stop: Stop| applied(&stop);
-            prop_assert_eq!(until(Stop::Gtid(change.gtid)), Ok(all[..=number].to_vec()));
-            prop_assert_eq!(until(Stop::BeforeGtid(change.gtid)), Ok(all[..number].to_vec()));
+            prop_assert_eq!(until(Stop::Gtid(change.gtid.clone())), Ok(all[..=number].to_vec()));
+            prop_assert_eq!(until(Stop::BeforeGtid(change.gtid.clone())), Ok(all[..number].to_vec()));
             let at = position(change.log, change.begin);
             prop_assert_eq!(until(Stop::Position(at)), Ok(all[..number].to_vec()));
         }
-        let beyond = Gtid { domain: 0, server: 1, sequence: 99 };
+        let beyond = gtid(matches!(changes[0].gtid, AnyGtid::MySql(_)), 99);
         let error = applied(&Stop::Gtid(beyond));
         let is_refused = matches!(error, Err(PlanError::NotReached { .. }));
         prop_assert!(is_refused, "{:?}", error);
         if first > 1 {
-            let before = applied(&Stop::Gtid(changes[first - 2].gtid));
+            let before = applied(&Stop::Gtid(changes[first - 2].gtid.clone()));
             let is_refused = matches!(before, Err(PlanError::BeforeBackup { .. }));
         prop_assert!(is_refused, "{:?}", before);
+        }
+    }
+
+    /// A clone notes bounds. Wherever its data is between them, every transaction that it lacks is on the way.
+    #[test]
+    fn a_clone_is_replayed_from_a_place_before_its_data(
+        changes in history().prop_filter("of MySQL", |all| matches!(all[0].gtid, AnyGtid::MySql(_))),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        from in 0_usize..40,
+        more in 0_usize..5,
+        lost in 0_usize..5,
+    ) {
+        let from = from % (changes.len() + 1);
+        let to = (from + more).min(changes.len());
+        let stored = changes.len().saturating_sub(lost).max(1);
+        let streams = archive(&changes[..stored], &lives, 0);
+        let set = |number: usize| {
+            let mut set = GtidState::MariaDb(GtidPosition::default());
+            changes[..number].iter().for_each(|each| assert!(set.add(each.gtid.clone())));
+            set
+        };
+        let taken = Timestamp::from_second(NOW + 1000).unwrap();
+        let noted = Noted::Between { from: set(from), to: set(to), taken };
+        let base = locate(&streams, &noted).unwrap();
+        let begins = changes.iter().position(|each| position(each.log, each.begin) >= base.position);
+        prop_assert!(begins.is_none_or(|begins| begins <= from), "{begins:?} {from}");
+        match plan(&streams, &base, &Stop::Latest) {
+            Ok(plan) => {
+                prop_assert!(to <= stored);
+                let (taken, _) = found(&plan, &changes, &base);
+                let expected = changes[begins.unwrap_or(stored).min(stored)..stored].iter();
+                prop_assert_eq!(taken, expected.map(|each| each.gtid.clone()).collect::<Vec<_>>());
+            }
+            Err(PlanError::NotReached { .. }) => prop_assert!(to > stored),
+            Err(error) => prop_assert!(false, "{error}"),
+        }
+        if let Some(inside) = to.checked_sub(1) {
+            let stop = Stop::Gtid(changes[inside].gtid.clone());
+            let is_refused = matches!(plan(&streams, &base, &stop), Err(PlanError::BeforeBackup { .. } | PlanError::NotReached { .. }));
+            prop_assert!(is_refused);
         }
     }
 
@@ -320,7 +382,7 @@ fn simple(changes: &[Change], begins: Begins, id: u8, start: (u64, u64)) -> Stre
 fn changes(number: u64) -> Vec<Change> {
     (0..number)
         .map(|n| {
-            let gtid = Gtid { domain: 0, server: 1, sequence: n + 1 };
+            let gtid = gtid(false, n + 1);
             let begin = 300 + n * 25;
             Change { gtid, seconds: n as u32 * 10, log: 1, begin, end: begin + 25 }
         })
@@ -375,7 +437,9 @@ fn the_branch_that_goes_on_is_the_default() {
     // The server lost what follows the fifth, and continued with others.
     let mut others = changes.clone();
     for change in &mut others[5..] {
-        change.gtid.server = 2;
+        if let AnyGtid::MariaDb(gtid) = &mut change.gtid {
+            gtid.server = 2;
+        }
     }
     let branch = Begins::Branch { after, reason: "shorter".to_owned() };
     let new = simple(&others, branch, 1, (1, 4));
@@ -409,7 +473,16 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
 
 #[test]
 fn stops_are_read_as_they_are_printed() {
-    for text in ["latest", "2026-11-20T09:14:59Z", "0-1-26", "before:0-1-26", "bin.000123:1343"] {
+    let uuid = "11111111-2222-3333-4444-555555555555";
+    for text in [
+        "latest",
+        "2026-11-20T09:14:59Z",
+        "0-1-26",
+        "before:0-1-26",
+        &format!("{uuid}:26"),
+        &format!("before:{uuid}:tag:26"),
+        "bin.000123:1343",
+    ] {
         assert_eq!(text.parse::<Stop>().unwrap().to_string(), text);
     }
     let zoned: Stop = "2026-11-20T04:14:59-05:00".parse().unwrap();
@@ -422,6 +495,8 @@ fn stops_are_read_as_they_are_printed() {
         "before:",
         "bin.1:x",
         "0-1",
+        &format!("{uuid}:1-5"),
+        uuid,
     ] {
         assert!(bad.parse::<Stop>().is_err(), "{bad}");
     }

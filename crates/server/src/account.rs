@@ -28,8 +28,8 @@ pub(crate) fn make(file: &Path) -> io::Result<Account> {
     let password = Zeroizing::new(format!("Aa1!{}", random(32)?));
     // The server reads one statement a line.
     let text = Zeroizing::new(format!(
-        "CREATE OR REPLACE USER '{user}'@'localhost' IDENTIFIED VIA mysql_native_password USING \
-         PASSWORD('{}');\nGRANT ALL PRIVILEGES ON *.* TO '{user}'@'localhost' WITH GRANT OPTION;\n",
+        "DROP USER IF EXISTS '{user}'@'localhost';\nCREATE USER '{user}'@'localhost' IDENTIFIED BY '{}';\n\
+         GRANT ALL PRIVILEGES ON *.* TO '{user}'@'localhost' WITH GRANT OPTION;\n",
         *password
     ));
     let mut options = File::options();

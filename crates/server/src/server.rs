@@ -51,7 +51,7 @@ pub enum Login {
     /// The server does not read its accounts: its socket gives administrator rights without a password.
     /// Statements about accounts, events and loadable functions fail.
     WithoutAccounts,
-    /// MariaDB: the server creates an account for us when it starts, with a random name and password.
+    /// The server creates an account for us when it starts, with a random name and password.
     /// [`Server::drop_account`] removes it from the data.
     OwnAccount,
 }

@@ -65,14 +65,33 @@ pub(crate) struct LoginFile {
     pub(crate) login_file: Option<PathBuf>,
 }
 
+/// How a log is archived.
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveOptions {
+    /// Name of the server, as in its backups and archive [default: this host's name]
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+    /// none, lz4, snappy, gzip[:LEVEL] or zstd[:LEVEL]
+    #[arg(long, value_name = "CODEC", default_value = "zstd")]
+    pub(crate) compress: String,
+    /// Directory where the receiver on this host records its last segment, so that a change in the store
+    /// is noticed [default: /var/lib/xbcloud-rs, or ~/.local/state/xbcloud-rs]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Also archive logs without checksums (binlog_checksum=NONE)
+    #[arg(long, hide_short_help = true)]
+    pub(crate) accept_no_crc: bool,
+    #[command(flatten)]
+    pub(crate) recipients: RecipientOptions,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ReceiveArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY: where the backups are
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
-    /// Name of the server, as in its backups [default: this host's name]
-    #[arg(long, value_name = "ID")]
-    pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) source: SourceServer,
     #[command(flatten)]
@@ -80,16 +99,6 @@ pub(crate) struct ReceiveArgs {
     /// Longest time that a transaction waits before it is sent to the store, such as 1s or 1m
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
     pub(crate) rpo: Duration,
-    /// none, lz4, snappy, gzip[:LEVEL] or zstd[:LEVEL]
-    #[arg(long, value_name = "CODEC", default_value = "zstd")]
-    pub(crate) compress: String,
-    /// Directory where this host records the last segment, so that a change in the store is noticed
-    /// [default: /var/lib/xbcloud-rs, or ~/.local/state/xbcloud-rs]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// Also archive logs without checksums (binlog_checksum=NONE)
-    #[arg(long, hide_short_help = true)]
-    pub(crate) accept_no_crc: bool,
     // Not the options of `run`, which the group of a repository sets for each night.
     /// Write metrics to FILE, for the textfile collector of Prometheus
     #[arg(long = "binlog-metrics-file", value_name = "FILE")]
@@ -104,9 +113,7 @@ pub(crate) struct ReceiveArgs {
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,
     #[command(flatten)]
-    pub(crate) recipients: RecipientOptions,
-    #[command(flatten)]
-    pub(crate) keys: KeyOptions,
+    pub(crate) archive: ArchiveOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -119,26 +126,11 @@ pub(crate) struct PushArgs {
     /// Log files, from the one on that the archive ends in; their names are those of the logs
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Name of the server, as in its archive [default: this host's name]
-    #[arg(long, value_name = "ID")]
-    pub(crate) server: Option<String>,
-    /// none, lz4, snappy, gzip[:LEVEL] or zstd[:LEVEL]
-    #[arg(long, value_name = "CODEC", default_value = "zstd")]
-    pub(crate) compress: String,
-    /// Directory in which the receiver on this host records its last segment [default: as for
-    /// `binlog receive`]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
     /// Begin an archive with these files, if there is none of the server
     #[arg(long)]
     pub(crate) new_archive: bool,
-    /// Also archive logs without checksums (binlog_checksum=NONE)
-    #[arg(long, hide_short_help = true)]
-    pub(crate) accept_no_crc: bool,
     #[command(flatten)]
-    pub(crate) recipients: RecipientOptions,
-    #[command(flatten)]
-    pub(crate) keys: KeyOptions,
+    pub(crate) archive: ArchiveOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use xb_backup::{Gtid, ReplayOptions};
+use xb_backup::{AnyGtid, ReplayOptions};
 use xb_repo::archive::plan::Stop;
 
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub(crate) struct UntilOptions {
     pub(crate) dry_run: bool,
     /// Leave out this transaction; repeatable
     #[arg(long, value_name = "GTID", requires = "until", help_heading = "Replay")]
-    pub(crate) exclude_gtid: Vec<Gtid>,
+    pub(crate) exclude_gtid: Vec<AnyGtid>,
     /// Leave out also transactions that change definitions, such as DROP TABLE
     #[arg(long, requires = "exclude_gtid", help_heading = "Replay")]
     pub(crate) exclude_ddl: bool,

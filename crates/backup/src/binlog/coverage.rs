@@ -4,8 +4,11 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use xb_binlog::GtidState;
+use xb_repo::archive::base::Noted;
 use xb_repo::archive::newest::{Outline, outlines};
-use xb_repo::archive::plan::{Base, misplaced};
+use xb_repo::archive::plan::misplaced;
+use xb_repo::archive::stream::Begins;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::root::Root;
@@ -87,8 +90,12 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
     let streams = outlines(root, server).await?;
     let (Some(oldest), false) = (streams.first(), streams.is_empty()) else { return Ok(None) };
     let uncovered = |what: String| Ok(Some(Look::Found(Coverage::Uncovered(what))));
-    let Some(base) = Base::of(manifest) else {
-        return uncovered("it notes no position in the binary log".to_owned());
+    let base = match Noted::of(manifest) {
+        Some(Noted::Position(base)) => base,
+        Some(Noted::Between { from, to, .. }) => {
+            return Ok(Some(look_for_clone(root, &streams, (&from, &to)).await?));
+        }
+        None => return uncovered("it notes no position in the binary log".to_owned()),
     };
     let at = &base.position;
     let (mut ends, mut differs) = (None, None);
@@ -131,6 +138,43 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
             is_alive,
         },
     }))
+}
+
+/// Looks for the transactions between the bounds of a clone: one stream has to begin before the first of them, and the
+/// archive to have them all.
+async fn look_for_clone(
+    root: &Root,
+    streams: &[Outline],
+    (from, to): (&GtidState, &GtidState),
+) -> Result<Look, RepoError> {
+    let mut ends = None;
+    for stream in streams.iter().rev().take(STREAMS) {
+        let Some(last) = stream.last_segment(root).await? else { continue };
+        let (last, is_first) = (last.content, ends.is_none());
+        ends.get_or_insert_with(|| last.to.clone());
+        if is_first && !last.after().is_some_and(|after| to.is_within(&after)) {
+            break;
+        }
+        let start = stream.head.content.start.position();
+        let first = match start {
+            Some(start) => stream.segment_at(root, &start, last.number).await?,
+            None => None,
+        };
+        if first
+            .is_some_and(|first| first.content.before().is_some_and(|gtids| gtids.is_within(from)))
+        {
+            return Ok(Look::Found(Coverage::Covered));
+        }
+        // What it continues may begin earlier.
+        if !matches!(stream.head.content.begins, Begins::Continues { .. }) {
+            break;
+        }
+    }
+    let ends = ends.map_or_else(
+        || "nothing of the log is archived yet".to_owned(),
+        |ends| format!("the archive, which ends at {ends}, does not have all transactions from {from} to {to}, where the backup ends"),
+    );
+    Ok(Look::Behind { ends, is_alive: is_alive(streams) })
 }
 
 /// Whether a receiver gave a sign of life a short time ago, and did not end since.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_binlog::{
-    ChecksumKind, Event, EventHeader, EventType, Fork, FormatDescription, HEADER_LEN, LogPosition,
-    MAGIC, Reader, clear_in_use, made_up_description, made_up_rotation,
+    ChecksumKind, Event, EventHeader, EventType, FormatDescription, HEADER_LEN, LogPosition, MAGIC,
+    Reader, clear_in_use, made_up_description, made_up_rotation,
 };
 
 use crate::archive_error::ArchiveError;
@@ -56,9 +56,6 @@ impl LogFile {
         let Event::Format(format) = entry.event else {
             return Err(wrong("it does not begin with a format description"));
         };
-        if format.fork != Fork::MariaDb {
-            return Err(ArchiveError::Fork { version: format.server_version });
-        }
         let end = usize::try_from(entry.end).unwrap_or(usize::MAX);
         let description = bytes.get(MAGIC.len()..end).unwrap_or_default().to_vec();
         let server_id = entry.header.server_id;
@@ -303,10 +300,19 @@ mod tests {
     #[test]
     fn files_are_sent_as_their_server_would_send_them() {
         let folder = tempfile::tempdir().unwrap();
-        let second = xb_testkit::vectors::read("binlog/mariadb.000002");
-        let third = xb_testkit::vectors::read("binlog/mariadb.000003-no-checksum");
-        let paths =
-            [file(folder.path(), "bin.000003", &third), file(folder.path(), "bin.000002", &second)];
+        for fork in ["mariadb", "mysql"] {
+            are_sent(folder.path(), fork);
+        }
+        let in_use = xb_testkit::vectors::read("binlog/mariadb.000007-in-use");
+        let sent_of = sent(&[file(folder.path(), "bin.000007", &in_use)], 4).unwrap();
+        assert_eq!(sent_of[17] & 1, 0);
+        assert_eq!(sent_of[18..], in_use[22..]);
+    }
+
+    fn are_sent(folder: &Path, fork: &str) {
+        let second = xb_testkit::vectors::read(&format!("binlog/{fork}.000002"));
+        let third = xb_testkit::vectors::read(&format!("binlog/{fork}.000003-no-checksum"));
+        let paths = [file(folder, "bin.000003", &third), file(folder, "bin.000002", &second)];
         let all = [&second[4..], &third[4..]].concat();
         assert_eq!(sent(&paths, 4).unwrap(), all);
         let (mut reader, mut input) = (Reader::new(), &second[..]);
@@ -315,7 +321,7 @@ mod tests {
             assert_eq!(sent(&paths, entry.end).unwrap(), all[begin - 4..]);
         }
         // The last file may be cut, and is sent up to its last whole event; one before it may not.
-        let cut = file(folder.path(), "bin.000002", &second[..second.len() - 3]);
+        let cut = file(folder, "bin.000002", &second[..second.len() - 3]);
         let left = sent(std::slice::from_ref(&cut), 4).unwrap();
         assert!(left.len() < second.len() - 7 && second[4..].starts_with(&left));
         let error = sent(&paths, 4).unwrap_err();
@@ -326,12 +332,8 @@ mod tests {
         let at = usize::try_from(first.end).unwrap() + 9;
         let mut damaged = second.clone();
         damaged[at + 2] ^= 0x40;
-        let error = sent(&[file(folder.path(), "bin.000002", &damaged)], 4).unwrap_err();
+        let error = sent(&[file(folder, "bin.000002", &damaged)], 4).unwrap_err();
         assert!(error.contains("damaged"), "{error}");
-        let in_use = xb_testkit::vectors::read("binlog/mariadb.000007-in-use");
-        let sent_of = sent(&[file(folder.path(), "bin.000007", &in_use)], 4).unwrap();
-        assert_eq!(sent_of[17] & 1, 0);
-        assert_eq!(sent_of[18..], in_use[22..]);
     }
 
     #[test]
@@ -346,9 +348,6 @@ mod tests {
         assert!(refused(&[make("bin.index")]).contains("as the server names it"));
         assert!(refused(&[folder.path().join("bin.000009")]).contains("No such file"));
         assert!(open(&[]).is_err());
-        let mysql = xb_testkit::vectors::read("binlog/mysql.000002");
-        let error = open(&[file(folder.path(), "bin.000005", &mysql)]).unwrap_err();
-        assert!(matches!(error, ArchiveError::Fork { .. }), "{error}");
         let encrypted = xb_testkit::vectors::read("binlog/mariadb-encrypted.000001");
         let error = sent(&[file(folder.path(), "bin.000006", &encrypted)], 4).unwrap_err();
         assert!(error.contains("is encrypted"), "{error}");

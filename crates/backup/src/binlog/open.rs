@@ -20,6 +20,30 @@ pub(crate) enum Opened {
     Locked(String),
 }
 
+/// What can be read of a stream.
+pub(crate) enum Readable {
+    /// Its segments, with the key if it is sealed; and what is wrong with that, if the reader has keys.
+    Segments(Option<DataKey>, Option<String>),
+    /// Nothing, because of this; without a reason, nothing is stored of it.
+    Nothing(Option<String>),
+}
+
+impl Opened {
+    /// What a reader with these keys can read, and what it has to say of it.
+    pub(crate) fn readable(self, keys: &Keys) -> Readable {
+        match self {
+            Self::Sealed(key) => Readable::Segments(Some(key), None),
+            Self::Plain => {
+                let what = (!keys.is_empty()).then_some("it is not sealed, but a key was given");
+                Readable::Segments(None, what.map(str::to_owned))
+            }
+            Self::Empty => Readable::Nothing(None),
+            Self::NoSlots => Readable::Nothing(Some("its key slots are missing".to_owned())),
+            Self::Locked(what) => Readable::Nothing(Some(format!("keys: {what}"))),
+        }
+    }
+}
+
 /// Opens a stream of the archive of `server`.
 ///
 /// # Errors

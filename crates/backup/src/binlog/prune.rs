@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use xb_repo::archive::base::Noted;
 use xb_repo::archive::listing::{Found, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Base, Stop, Stream, plan, reach};
+use xb_repo::archive::plan::{Stop, Stream, locate, places, plan, reach};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::rollup::Span;
 use xb_repo::archive::segment::SegmentHead;
@@ -37,7 +38,7 @@ pub struct KeptBackup {
     started: Timestamp,
     /// Nothing is known that stands against a restore.
     is_restorable: bool,
-    base: Option<Base>,
+    noted: Option<Noted>,
 }
 
 /// What goes of the archive of one server.
@@ -77,7 +78,7 @@ pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
         server: stored.manifest.server.clone(),
         started: stored.manifest.started,
         is_restorable: restorable.contains(name.as_str()),
-        base: Base::of(&stored.manifest),
+        noted: Noted::of(&stored.manifest),
     });
     kept.collect()
 }
@@ -189,8 +190,9 @@ fn verdict(
     }
     let needed: BTreeSet<(String, u64)> = kept
         .iter()
-        .filter_map(|backup| backup.base.as_ref())
-        .flat_map(|base| reach(&all, base))
+        .filter_map(|backup| backup.noted.as_ref())
+        .flat_map(|noted| places(&all, noted))
+        .flat_map(|base| reach(&all, &base))
         .map(|piece| (piece.stream.to_owned(), piece.segment.content.number))
         .collect();
     for (found, stream) in found.iter().filter_map(|found| Some((found, found.stream.as_ref()?))) {
@@ -258,9 +260,10 @@ fn limit(
     let Some(edge) = edge(streams, within, now) else { return };
     kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
     let is_base = |backup: &&KeptBackup| {
-        let base = backup.base.as_ref().filter(|base| base.taken <= edge);
+        let base = backup.noted.as_ref().and_then(|noted| locate(streams, noted));
         // On a branch that has ended, or behind a gap, it is none.
-        let reaches = base.is_some_and(|base| plan(streams, base, &Stop::Latest).is_ok());
+        let reaches = base
+            .is_some_and(|base| base.taken <= edge && plan(streams, &base, &Stop::Latest).is_ok());
         backup.is_restorable && reaches && backup.server.as_deref() == Some(server)
     };
     if let Some(base) = kept.iter().position(is_base) {

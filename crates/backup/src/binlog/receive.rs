@@ -99,13 +99,21 @@ pub async fn receive(
                 }
                 continue;
             }
+            // Those after it are received: the server begins a log whenever its gtid_mode changes.
+            Err(error @ ArchiveError::Anonymous { .. }) => {
+                if let ArchiveError::Anonymous { log } = &error {
+                    fork = Some(Fork::Cut { log: log.clone(), reason: error.to_string() });
+                }
+                error
+            }
             Err(error) if error.is_passing() => error,
             Err(error) => return Err(error.into()),
         };
         if let ArchiveError::Cut { log, offset, .. } = &error {
             let place = Some((log.clone(), *offset));
-            // What comes twice is no fault of the connection.
-            if !stored && cut == place {
+            // What comes twice is no fault of the connection. What lies between the last transaction and the cut, such
+            // as the beginning of the log, is stored each time.
+            if cut == place {
                 fork = Some(Fork::Cut { log: log.clone(), reason: error.to_string() });
             }
             cut = place;

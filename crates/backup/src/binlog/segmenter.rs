@@ -233,6 +233,12 @@ impl Segmenter {
         self.arrived = 0;
         let current = self.current.as_mut().ok_or(ArchiveError::Bug("an event without bytes"))?;
         let at = |offset| At { log: log.clone(), offset };
+        let anonymous = || ArchiveError::Anonymous { log: log.clone() };
+        if let Event::MySqlBegin(begin) = &entry.event
+            && begin.gtid.is_none()
+        {
+            return Err(anonymous());
+        }
         if let Some(barrier) = step.barrier {
             match current.barriers.len() < MAX_BARRIERS {
                 true => current.barriers.push(BarrierAt::new(barrier, at(entry.begin))),
@@ -253,15 +259,14 @@ impl Segmenter {
             current.settle(now);
             let digest =
                 self.digest.take().ok_or(ArchiveError::Bug("a transaction without bytes"))?;
-            let gtid = ended.first.mariadb_gtid().map(|gtid| gtid.to_string());
             self.last = Some(LastTransaction {
-                gtid: gtid.ok_or(ArchiveError::Bug("a transaction of another fork"))?,
+                gtid: ended.first.gtid().ok_or_else(anonymous)?.to_string(),
                 from: at(ended.begin),
                 to: at(ended.end),
                 sha256: hex(&digest.finalize()),
             });
         }
-        if let Event::GtidList(_) = &entry.event
+        if let Event::GtidList(_) | Event::PreviousGtids(_) = &entry.event
             && current.transactions == 0
             && self.gtids_before.is_none()
         {
@@ -362,8 +367,10 @@ mod tests {
             piece in 1_usize..300,
             size in 500_usize..2000,
             age in 0_u64..3,
+            is_mysql: bool,
         ) {
-            let log = xb_testkit::vectors::read("binlog/mariadb.000003-no-checksum");
+            let fork = if is_mysql { "mysql" } else { "mariadb" };
+            let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000003-no-checksum"));
             let reader = SentReader::new(ChecksumKind::None);
             let history = History::new("bin.000003", None);
             let age = Duration::from_secs(age);

@@ -29,6 +29,8 @@ const NO_SUCH_POSITION: u16 = 1236;
 pub(crate) struct Server {
     pub(crate) version: String,
     pub(crate) id: u32,
+    /// `server_uuid` of MySQL.
+    pub(crate) uuid: Option<String>,
     pub(crate) logs: Vec<ServerLog>,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
@@ -57,15 +59,16 @@ pub(crate) fn connect(
     let text = |column| row.get(column).map(|value| String::from_utf8_lossy(value).into_owned());
     let (version, id, is_on) = (text(0), text(1), text(2));
     let version = version.ok_or(xb_mysql::Error::Unexpected)?;
-    if !version.contains("MariaDB") {
-        return Err(ArchiveError::Fork { version });
-    }
     if is_on.as_deref() != Some("1") {
         return Err(ArchiveError::NoLog);
     }
     if needs_checksums && text(3).is_some_and(|kind| kind.eq_ignore_ascii_case("NONE")) {
         return Err(ArchiveError::NoChecksums { what: "the server writes its binary log".into() });
     }
+    let uuid = match version.contains("MariaDB") {
+        true => None,
+        false => Some(identity(&mut client)?),
+    };
     let id = id.and_then(|id| id.parse().ok()).ok_or(xb_mysql::Error::Unexpected)?;
     let rows = client.rows("SHOW BINARY LOGS")?;
     let logs = rows.iter().map(|row| {
@@ -73,15 +76,26 @@ pub(crate) fn connect(
         Some((text(0)?, text(1)?.parse().ok()?))
     });
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
-    let settings = settings(&mut client)?;
-    Ok((client, Server { version, id, logs, settings }))
+    let settings = settings(&mut client, uuid.is_some())?;
+    Ok((client, Server { version, id, uuid, logs, settings }))
+}
+
+/// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
+fn identity(client: &mut Client) -> Result<String, ArchiveError> {
+    let rows = client.rows("SELECT @@GLOBAL.gtid_mode, @@GLOBAL.server_uuid")?;
+    let [mode, uuid] = rows.first().ok_or(xb_mysql::Error::Unexpected)?.texts()?;
+    match mode == "ON" {
+        true => Ok(uuid),
+        false => Err(ArchiveError::NoGtids { mode }),
+    }
 }
 
 /// The variables that change what replayed statements do. A server lacks some of them.
-fn settings(client: &mut Client) -> Result<BTreeMap<String, String>, ArchiveError> {
+fn settings(client: &mut Client, is_mysql: bool) -> Result<BTreeMap<String, String>, ArchiveError> {
     let names = ORIGIN_SETTINGS.join("', '");
+    let schema = if is_mysql { "performance_schema" } else { "information_schema" };
     let rows = client.rows(format!(
-        "SELECT LOWER(variable_name), COALESCE(variable_value, '') FROM information_schema.global_variables \
+        "SELECT LOWER(variable_name), COALESCE(variable_value, '') FROM {schema}.global_variables \
          WHERE variable_name IN ('{names}')"
     ))?;
     let texts = rows.iter().map(Row::texts).map(|row| row.map(|[name, value]| (name, value)));
@@ -255,7 +269,11 @@ fn run(
         });
         let (progress, ended) = match received {
             Ok(progress) => (progress, None),
-            Err(error @ ArchiveError::Log(xb_binlog::Error::History { .. })) => return Err(error),
+            // What is wrong with the log is so from its beginning on.
+            Err(
+                error @ (ArchiveError::Log(xb_binlog::Error::History { .. })
+                | ArchiveError::Anonymous { .. }),
+            ) => return Err(error),
             // What was received is whole, however the connection ended.
             Err(error) => (segmenter.finish(now)?, Some(cut_short(error, segmenter.reader()))),
         };

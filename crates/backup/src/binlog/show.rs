@@ -7,7 +7,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use xb_binlog::{
-    Begin, Change, Entry, Event, HEADER_LEN, Sent, SentReader, TransactionSummary, Transactions,
+    Change, Entry, Event, EventType, HEADER_LEN, Payload, Sent, SentReader, TransactionSummary,
+    Transactions,
 };
 use xb_encryptor::{DataKey, Keys};
 use xb_repo::archive::listing::{Found, streams};
@@ -15,7 +16,7 @@ use xb_repo::archive::plan::Piece;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::{Begins, StreamHead};
 
-use crate::binlog::open::{Opened, open};
+use crate::binlog::open::{Readable, open};
 use crate::binlog::pieces::{Needed, fetch};
 use crate::error::BackupError;
 use crate::session::Session;
@@ -27,6 +28,8 @@ use crate::until_error::UntilError;
 const LATE: SignedDuration = SignedDuration::from_hours(1);
 /// Bytes of an event that are kept: its header, and what is read of its body.
 const KEPT: usize = HEADER_LEN + Change::NEEDED;
+/// Where the type is in the header of an event.
+const TYPE: usize = 4;
 
 /// What to look for. Everything that is given has to hold.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +53,7 @@ pub struct ArchiveSearch {
 pub struct FoundTransaction {
     /// Its GTID.
     pub gtid: String,
-    /// Time at which the statement that commits it began.
+    /// Time of its commit; of MariaDB, that at which the statement that commits it began.
     pub time: Timestamp,
     /// Position of its first byte, as `FILE:POSITION`.
     pub position: String,
@@ -109,24 +112,14 @@ pub async fn search_archive(
     let all = session.cancel.or(streams(&session.root, server)).await?;
     for mut found in all {
         let id = found.id.to_string();
-        let key = match open(&mut found, server, keys, session.resources.memory)? {
-            Opened::Sealed(key) => Some(Arc::new(key)),
-            Opened::Plain => {
-                if !keys.is_empty() {
-                    problems.push(format!("stream {id}: it is not sealed, but a key was given"));
-                }
-                None
-            }
-            Opened::Empty => continue,
-            Opened::NoSlots => {
-                problems.push(format!("stream {id}: its key slots are missing"));
-                continue;
-            }
-            Opened::Locked(what) => {
-                problems.push(format!("stream {id}: keys: {what}"));
-                continue;
-            }
+        let opened = open(&mut found, server, keys, session.resources.memory)?;
+        let (readable, wrong) = match opened.readable(keys) {
+            Readable::Segments(key, wrong) => (Some(key), wrong),
+            Readable::Nothing(why) => (None, why),
         };
+        problems.extend(wrong.map(|wrong| format!("stream {id}: {wrong}")));
+        let Some(key) = readable else { continue };
+        let key = key.map(Arc::new);
         problems.extend(found.problems.iter().map(|problem| format!("stream {id}: {problem}")));
         let (needed, broken) = needed(&found, search, key.as_ref());
         problems.extend(broken);
@@ -284,8 +277,11 @@ struct Finder {
     stream: String,
     reader: SentReader,
     transactions: Transactions,
-    /// Beginning of the event that arrives.
+    /// Beginning of the event that arrives, and the number of its bytes that have.
     event: Vec<u8>,
+    arrived: usize,
+    /// It is a compressed transaction.
+    payload: Option<Payload>,
     /// The transaction that is open.
     open: Option<Candidate>,
     found: Vec<FoundTransaction>,
@@ -309,6 +305,8 @@ impl Finder {
             reader,
             transactions: Transactions::new(),
             event: Vec::new(),
+            arrived: 0,
+            payload: None,
             open: None,
             found: Vec::new(),
         })
@@ -323,20 +321,39 @@ impl Finder {
                 self.reader.next(&mut input, &mut bytes).map_err(|error| error.to_string())?;
             let free = KEPT.saturating_sub(self.event.len());
             self.event.extend(bytes.iter().take(free));
+            self.decompress(&bytes)?;
+            self.arrived += bytes.len();
             match sent {
                 None => return Ok(()),
                 Some(Sent::Log(entry)) => self.entry(&entry)?,
                 Some(Sent::MadeUp(_)) => {}
             }
             self.event.clear();
+            (self.arrived, self.payload) = (0, None);
         }
+    }
+
+    /// Looks into a compressed transaction: these bytes of the event follow those that have arrived.
+    fn decompress(&mut self, bytes: &[u8]) -> Result<(), String> {
+        if self.event.get(TYPE) != Some(&EventType::TRANSACTION_PAYLOAD.0) {
+            return Ok(());
+        }
+        let (payload, wanted) = (self.payload.get_or_insert_default(), &self.wanted);
+        let body = bytes.get(HEADER_LEN.saturating_sub(self.arrived)..).unwrap_or_default();
+        let open = &mut self.open;
+        let read = payload.push(body, |change| {
+            if let Some(open) = open {
+                open.add(change, wanted);
+            }
+        });
+        read.ok_or_else(|| "a compressed transaction is malformed".to_owned())
     }
 
     fn entry(&mut self, entry: &Entry) -> Result<(), String> {
         let ended = self.transactions.push(entry).map_err(|error| error.to_string())?;
         let begun = self.transactions.open().filter(|open| open.begin == entry.begin);
         if let Some(open) = begun {
-            let gtid = open.first.mariadb_gtid().ok_or("it is no log of MariaDB")?;
+            let gtid = open.first.gtid().ok_or("a transaction has no GTID")?;
             let summary = TransactionSummary::new(gtid, open.seconds);
             self.open = Some(Candidate { summary, has_table: false, has_text: false });
         }
@@ -355,7 +372,7 @@ impl Finder {
         if let (Some(ended), Some(open)) =
             (ended, self.open.take_if(|_| self.transactions.open().is_none()))
         {
-            let ddl = matches!(&ended.first, Begin::MariaDb(begin) if begin.flags.is_ddl());
+            let ddl = ended.is_ddl();
             let log = self.reader.position().map(xb_binlog::LogPosition::log).unwrap_or_default();
             let position = format!("{log}:{}", ended.begin);
             let bytes = ended.end - ended.begin;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_binlog::{GtidPosition, GtidState, History, LogPosition, SentReader};
+use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
+use xb_repo::archive::base::{Base, Noted};
 use xb_repo::archive::listing::{Found, streams};
-use xb_repo::archive::plan::{Base, PlanError, Stop, Stream, holders, plan};
+use xb_repo::archive::plan::{PlanError, Stop, Stream, holders, locate, plan};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Begins;
 use xb_repo::error::RepoError;
@@ -19,7 +20,7 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::{BackupName, CATALOG};
 use xb_repo::root::Root;
 
-use crate::binlog::open::{Opened, open};
+use crate::binlog::open::{Readable, open};
 use crate::binlog::prune::edge;
 use crate::binlog::read::read_segment;
 use crate::binlog::tail::{Tail, tail};
@@ -130,8 +131,9 @@ pub struct Window {
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
+    let bases = bases(session, server, &found).await?;
     let looked = found.into_iter().map(Looked::unread).collect();
-    report(session, server, looked, (bases(session, server).await?, None)).await
+    report(session, server, looked, (bases, None)).await
 }
 
 /// What an archive is verified against.
@@ -155,11 +157,12 @@ pub async fn verify_archive(
     server: &str,
     facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
-    let backups = bases(session, server).await?;
+    let found = streams(&session.root, server).await?;
+    let backups = bases(session, server, &found).await?;
     let wanted: HashSet<LogPosition> =
         backups.iter().map(|(_, base)| base.position.clone()).collect();
     let mut looked = Vec::new();
-    for found in streams(&session.root, server).await? {
+    for found in found {
         looked.push(verify_stream(session, server, found, (facts.keys, &wanted)).await?);
     }
     report(session, server, looked, (backups, Some(facts))).await
@@ -187,20 +190,15 @@ async fn verify_stream(
     mut found: Found,
     (keys, wanted): (&Keys, &HashSet<LogPosition>),
 ) -> Result<Looked, BackupError> {
-    let unread = |found, what: String| Ok(Looked { problems: vec![what], ..Looked::unread(found) });
-    let mut problems = Vec::new();
-    let key = match open(&mut found, server, keys, session.resources.memory)? {
-        Opened::Sealed(key) => Some(key),
-        Opened::Plain => {
-            if !keys.is_empty() {
-                problems.push("it is not sealed, but a key was given".to_owned());
-            }
-            None
+    let opened = open(&mut found, server, keys, session.resources.memory)?;
+    let (key, wrong) = match opened.readable(keys) {
+        Readable::Segments(key, wrong) => (key, wrong),
+        Readable::Nothing(why) => {
+            let problems = Vec::from_iter(why);
+            return Ok(Looked { problems, ..Looked::unread(found) });
         }
-        Opened::Empty => return Ok(Looked::unread(found)),
-        Opened::NoSlots => return unread(found, "its key slots are missing".to_owned()),
-        Opened::Locked(what) => return unread(found, format!("keys: {what}")),
     };
+    let mut problems = Vec::from_iter(wrong);
     let Some(stream) = &found.stream else { return Ok(Looked::unread(found)) };
     let (pieces, broken) = stream.chain();
     problems.extend(broken.iter().map(ToString::to_string));
@@ -296,9 +294,9 @@ impl Checker {
             0 => stream.head.content.gtids.as_ref(),
             _ => head.gtids_before.as_ref(),
         };
-        let gtids = gtids.map(|gtids| gtids.parse::<GtidPosition>());
+        let gtids = gtids.map(|gtids| gtids.parse::<GtidState>());
         let gtids = gtids.transpose().map_err(|error| error.to_string())?;
-        let history = History::new(&head.from.log, gtids.map(GtidState::MariaDb));
+        let history = History::new(&head.from.log, gtids);
         let mut this = Self {
             reader: reader(head)?,
             history,
@@ -319,6 +317,8 @@ impl Checker {
         }
         if head.from.offset == 4 {
             self.reader = reader(head)?;
+            // A replay of a clone may begin with a log.
+            self.meet();
         }
         Ok(self)
     }
@@ -483,7 +483,7 @@ fn displaced(
             Some(met) if met.is_inside => {
                 format!("its position {} lies within a transaction", base.position)
             }
-            Some(Met { gtids: Some(GtidState::MariaDb(found)), .. })
+            Some(Met { gtids: Some(found), .. })
                 if base.gtids.as_ref().is_some_and(|noted| noted != found) =>
             {
                 let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -498,10 +498,19 @@ fn displaced(
     wrong
 }
 
-/// The positions of a server's backups that note one.
-async fn bases(session: &Session, server: &str) -> Result<Vec<(BackupName, Base)>, BackupError> {
+/// The places of a server's backups that note one.
+async fn bases(
+    session: &Session,
+    server: &str,
+    found: &[Found],
+) -> Result<Vec<(BackupName, Base)>, BackupError> {
+    let streams: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let all = manifests(&session.root, server).await?.into_iter();
-    Ok(all.filter_map(|(name, manifest)| Some((name, Base::of(&manifest)?))).collect())
+    let located = |manifest: &Manifest| {
+        let noted = Noted::of(manifest).filter(Noted::is_replayed);
+        locate(&streams, &noted?)
+    };
+    Ok(all.filter_map(|(name, manifest)| Some((name, located(&manifest)?))).collect())
 }
 
 fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {

@@ -99,6 +99,7 @@ impl StreamWriter {
             started: Timestamp::now(),
             server_version: server.version.clone(),
             server_id: server.id,
+            server_uuid: server.uuid.clone(),
             start: start.at.clone(),
             gtids: start.gtids.clone(),
             begins: start.begins.clone(),

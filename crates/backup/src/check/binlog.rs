@@ -13,12 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A server should keep its logs for this many seconds, so that a receiver can be away for as long.
 const KEPT: f64 = 86_400.0;
 const VARIABLES: &str = "'log_bin', 'sync_binlog', 'binlog_checksum', 'binlog_expire_logs_seconds', \
-     'expire_logs_days'";
+     'expire_logs_days', 'gtid_mode'";
 /// Privileges, and those that include them.
 const GRANTS: [(&str, &[&str]); 2] = [
     ("REPLICATION SLAVE", &["REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES"]),
     ("BINLOG MONITOR", &["BINLOG MONITOR", "REPLICATION CLIENT", "SUPER", "ALL PRIVILEGES"]),
 ];
+/// MySQL's name of the second one.
+const CLIENT: &str = "REPLICATION CLIENT";
 
 /// Checks the server of a receiver: its settings, and the privileges of the login.
 ///
@@ -88,6 +90,14 @@ impl Facts {
                 "set binlog_checksum=CRC32",
             );
         }
+        // Only MySQL has the variable.
+        let gtid_mode = self.variables.get("gtid_mode");
+        if let Some(mode) = gtid_mode.filter(|mode| *mode != "ON") {
+            warn(
+                format!("gtid_mode is {mode}, and `binlog receive` refuses it"),
+                "set enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON",
+            );
+        }
         if self.variables.contains_key("sync_binlog") && !self.is("sync_binlog", "1") {
             warn(
                 "sync_binlog is not 1: after a power loss the server may lack transactions that are archived, and give their GTIDs again".to_owned(),
@@ -110,7 +120,10 @@ impl Facts {
         let missing: Vec<&str> = GRANTS
             .iter()
             .filter(|(_, any)| !any.iter().any(|grant| self.grants.contains(grant)))
-            .map(|(name, _)| *name)
+            .map(|(name, _)| match gtid_mode {
+                Some(_) if *name == "BINLOG MONITOR" => CLIENT,
+                _ => *name,
+            })
             .collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
@@ -158,6 +171,14 @@ mod tests {
         };
         assert!(with("log_bin", "OFF").contains("no binary log"));
         assert!(with("sync_binlog", "0").contains("sync_binlog"));
+        let mut mysql = good.to_vec();
+        mysql.push(("gtid_mode", "ON"));
+        assert!(
+            found(&mysql, "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO x").is_empty()
+        );
+        assert!(found(&mysql, "GRANT SELECT ON *.* TO x")[0].contains("SLAVE, REPLICATION CLIENT"));
+        mysql.push(("gtid_mode", "ON_PERMISSIVE"));
+        assert!(found(&mysql, grants)[0].contains("gtid_mode is ON_PERMISSIVE"));
         assert!(with("binlog_checksum", "NONE").contains("no checksums"));
         assert!(with("binlog_expire_logs_seconds", "43200").contains("12.0 hours"));
         // Never removed.

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_binlog::{LogPosition, RelayPlan};
-use xb_repo::archive::plan::{Base, Plan, PlanError, Stop, plan};
+use xb_binlog::{AnyGtid, LogPosition, RelayPlan};
+use xb_repo::archive::base::{Base, Noted};
+use xb_repo::archive::plan::{Plan, PlanError, Stop, locate, plan};
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -96,7 +97,7 @@ pub async fn plan_until(
     get: &mut GetRequest,
 ) -> Result<UntilPlan, BackupError> {
     session.observer.begin_phase("logs");
-    let (archive, (base, taken_from)) = match &request.name {
+    let (archive, (noted, taken_from)) = match &request.name {
         Some(name) => {
             get.name = name.clone();
             let proven = proven(session, get).await?;
@@ -112,8 +113,9 @@ pub async fn plan_until(
         }
     };
     let name = get.name.clone();
-    let gtids = base.gtids.clone();
-    let gtids = gtids.ok_or_else(|| UntilError::NoPosition { backup: name.to_string() })?;
+    let no_position = || UntilError::NoPosition { backup: name.to_string() };
+    let base = locate(&archive.streams, &noted).ok_or_else(no_position)?;
+    let gtids = base.gtids.clone().ok_or_else(no_position)?;
     let planned = plan(&archive.streams, &base, &request.stop);
     let planned = planned.map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     let needed = needed(&planned, &archive);
@@ -123,6 +125,11 @@ pub async fn plan_until(
         leave_out: request.leave_out.clone(),
         may_leave_out_ddl: request.may_leave_out_ddl,
     };
+    let in_data = |gtid: &&AnyGtid| base.at_most.as_ref().is_some_and(|most| most.contains(gtid));
+    if let Some(gtid) = request.leave_out.iter().find(in_data) {
+        let (backup, gtid) = (name.to_string(), gtid.to_string());
+        return Err(UntilError::InData { backup, gtid }.into());
+    }
     let span = Span {
         start: base.position.clone(),
         gtids,
@@ -132,6 +139,8 @@ pub async fn plan_until(
         plan: relay.clone(),
     };
     let scanned = scan(session, &archive.server, &needed, span).await?;
+    past_backup(&base, &scanned, request)
+        .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     relay.stop = xb_binlog::Stop::At(scanned.stop.clone());
     let (settings, mut versions, mut remarks) = origin(&archive, &planned);
     versions.extend(taken_from.version);
@@ -222,7 +231,8 @@ fn newest_fitting(
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
     let mut why = Vec::new();
     for (_, name, manifest) in candidates {
-        let Some(base) = Base::of(manifest) else {
+        let noted = Noted::of(manifest).filter(Noted::is_replayed);
+        let Some(base) = noted.and_then(|noted| locate(&archive.streams, &noted)) else {
             why.push(UntilError::NoPosition { backup: name.to_string() }.to_string());
             continue;
         };
@@ -250,7 +260,7 @@ struct TakenFrom {
 }
 
 /// The position of the backup, from a manifest that the keys have authenticated.
-async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, TakenFrom), BackupError> {
+async fn proven(session: &Session, get: &GetRequest) -> Result<(Noted, TakenFrom), BackupError> {
     let ready = Ready { prepare: true, ..Ready::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
@@ -259,7 +269,7 @@ async fn proven(session: &Session, get: &GetRequest) -> Result<(Base, TakenFrom)
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
-        Some((Base::of(manifest)?, TakenFrom { run, version, server }))
+        Some((Noted::of(manifest)?, TakenFrom { run, version, server }))
     });
     base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
 }
@@ -271,6 +281,17 @@ fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[Needed]> {
         until: piece.until,
     });
     needed.collect()
+}
+
+/// Checks that the stop lies behind all that the data of a clone may have.
+fn past_backup(base: &Base, scanned: &Scanned, request: &UntilRequest) -> Result<(), PlanError> {
+    match &base.at_most {
+        Some(at_most) if !at_most.is_within(&scanned.end.gtids) => {
+            let (stop, backup) = (request.stop.to_string(), at_most.to_string());
+            Err(PlanError::BeforeBackup { stop, backup })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Where the reading ends at the latest.

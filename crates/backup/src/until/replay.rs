@@ -12,6 +12,7 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::RestoreOptions;
+use crate::restore::clone::start::find_server;
 use crate::restore::finished::Finished;
 use crate::restore::owner::Owner;
 use crate::restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
@@ -61,6 +62,12 @@ pub async fn replaying_program(
     plan: &UntilPlan,
     options: &ReplayOptions,
 ) -> Result<PathBuf, BackupError> {
+    let versions = &plan.work.versions;
+    let of_mysql = versions.iter().filter(|version| !version.contains("MariaDB"));
+    // MariaDB may be installed beside it.
+    if let Some(origin) = of_mysql.max_by_key(|version| series(version)) {
+        return find_server(&options.server, origin, &session.cancel).await;
+    }
     let (program, version) = options.server.version(&session.cancel).await?;
     let found = series(&version).filter(|_| version.contains("MariaDB"));
     let fits = |expected: &&String| {
@@ -68,7 +75,7 @@ pub async fn replaying_program(
         let is_known = found.is_some() && expected.is_some();
         is_known && (found == expected || (options.upgrade && found > expected))
     };
-    match plan.work.versions.iter().find(|expected| !fits(expected)) {
+    match versions.iter().find(|expected| !fits(expected)) {
         None => Ok(program),
         Some(expected) => {
             Err(UntilError::Series { found: version.clone(), expected: expected.clone() }.into())
@@ -142,6 +149,9 @@ pub async fn restore_until(
 }
 
 fn anew(gtids: &str) -> String {
+    if gtids.contains(':') {
+        return "the data begins a new history: its server gets a server_uuid of its own; give it a server_id that no other one has".to_owned();
+    }
     format!(
         "the data begins a new history: start it with a server_id that its origin never had, or its next transactions get GTIDs that the origin has used ({gtids})"
     )

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use xb_binlog::Gtid;
+use xb_binlog::AnyGtid;
 use xb_repo::archive::plan::Stop;
 use xb_repo::names::BackupName;
 
@@ -17,7 +17,7 @@ pub struct UntilRequest {
     /// Where to stop.
     pub stop: Stop,
     /// Transactions to leave out. Each must be on the way.
-    pub leave_out: BTreeSet<Gtid>,
+    pub leave_out: BTreeSet<AnyGtid>,
     /// Whether one of them may change the definition of something.
     pub may_leave_out_ddl: bool,
     /// Folder in which a receiver on this host records its last segment: the archive must not end before it.

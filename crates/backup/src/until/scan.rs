@@ -4,8 +4,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 use xb_binlog::{
-    Entry, Error, Gtid, GtidPosition, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd,
-    RelayError, RelayPlan, RelayWriter, TransactionSummary,
+    AnyGtid, Entry, Error, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd, RelayError,
+    RelayPlan, RelayWriter, TransactionSummary,
 };
 use xb_repo::archive::plan::{Cutter, Stop};
 
@@ -22,7 +22,7 @@ pub struct Neighbour {
     pub gtid: String,
     /// Position of its first byte, as `FILE:POSITION`.
     pub at: String,
-    /// Time at which the statement that commits it began.
+    /// Time of its commit; of MariaDB, that at which the statement that commits it began.
     pub time: Timestamp,
     /// Tables whose rows it changes.
     pub tables: Vec<String>,
@@ -45,7 +45,7 @@ impl fmt::Display for Neighbour {
 pub(super) struct Span {
     /// The position that the data has, with its transactions.
     pub(super) start: LogPosition,
-    pub(super) gtids: GtidPosition,
+    pub(super) gtids: GtidState,
     pub(super) stop: Stop,
     /// End of the last whole transaction of the archive: behind it, one may be unfinished.
     pub(super) end: LogPosition,
@@ -101,7 +101,7 @@ struct Log {
 struct Seen {
     begin: u64,
     log: String,
-    gtid: Option<Gtid>,
+    gtid: Option<AnyGtid>,
     seconds: u32,
     bytes: Vec<u8>,
     description: Vec<u8>,
@@ -114,7 +114,7 @@ impl Seen {
         let (tables, statement) =
             summary.map_or((Vec::new(), None), |summary| (summary.tables, summary.statement));
         Some(Neighbour {
-            gtid: self.gtid?.to_string(),
+            gtid: self.gtid.as_ref()?.to_string(),
             at: format!("{}:{}", self.log, self.begin),
             time: Timestamp::from_second(i64::from(self.seconds)).ok()?,
             tables,
@@ -126,7 +126,7 @@ impl Seen {
 impl Scanner {
     pub(super) fn new(span: Span) -> Self {
         let cutter = Cutter::new(&span.stop);
-        let gtids = Some(GtidState::MariaDb(span.gtids.clone()));
+        let gtids = Some(span.gtids.clone());
         let history = History::new(span.start.log(), gtids);
         let writer = RelayWriter::new(span.plan.clone());
         Self {
@@ -238,21 +238,22 @@ impl Scanner {
         let failed = |error: Error| RelayError::Log { log: name.clone(), error };
         let step = self.history.push(entry).map_err(failed)?;
         if let Some(open) = self.history.open().filter(|open| open.begin == entry.begin) {
-            let gtid = open.first.mariadb_gtid();
+            let gtid = open.first.gtid();
             let start = usize::try_from(open.begin.saturating_sub(from)).unwrap_or(usize::MAX);
             let first = bytes.get(start..).filter(|_| open.begin >= from).unwrap_or_default();
             self.open.bytes.clear();
             self.open.bytes.extend(first.iter().take(DESCRIBED));
-            (self.open.begin, self.open.gtid, self.open.seconds) = (open.begin, gtid, open.seconds);
+            (self.open.begin, self.open.seconds) = (open.begin, open.seconds);
+            self.open.gtid.clone_from(&gtid);
             self.open.log.clone_from(&name);
             if let Some(log) = &self.log {
                 self.open.description.clone_from(&log.description);
             }
             let begin = at(open.begin)?;
-            let gtid = gtid.ok_or_else(|| RelayError::Fork { log: name.clone() })?;
+            let gtid = gtid.ok_or_else(|| RelayError::Anonymous(begin.clone()))?;
             self.ahead += u64::from(i64::from(open.seconds) > clock);
             let is_after = self.cutter.has_stopped();
-            if is_after || !self.cutter.takes(&begin, gtid, open.seconds, clock) {
+            if is_after || !self.cutter.takes(&begin, &gtid, open.micros, clock) {
                 self.next = self.open.neighbour();
                 self.stopped = Some(begin);
                 return Ok(());
@@ -262,7 +263,7 @@ impl Scanner {
         if step.ended.is_some() {
             let seen = self.last.get_or_insert_default();
             std::mem::swap(seen, &mut self.open);
-            if let (Stop::Position(stop), Some(gtid)) = (&self.span.stop, seen.gtid)
+            if let (Stop::Position(stop), Some(gtid)) = (&self.span.stop, seen.gtid.clone())
                 && stop.log() == name
                 && (seen.begin + 1..entry.end).contains(&stop.offset())
             {
@@ -327,10 +328,10 @@ mod tests {
     /// A transaction of the log.
     #[derive(Debug, Clone)]
     struct Known {
-        gtid: Gtid,
+        gtid: AnyGtid,
         begin: u64,
         end: u64,
-        seconds: u32,
+        micros: u64,
     }
 
     fn description(log: &[u8]) -> Vec<u8> {
@@ -339,21 +340,22 @@ mod tests {
     }
 
     /// All transactions, and the GTIDs before the first one.
-    fn transactions(log: &[u8]) -> (Vec<Known>, GtidPosition) {
+    fn transactions(log: &[u8]) -> (Vec<Known>, GtidState) {
         let (mut reader, mut input) = (Reader::new(), log);
         let mut history = History::new(NAME, None);
         let (mut found, mut first) = (Vec::new(), None);
         while let Some(entry) = reader.next(&mut input).unwrap() {
+            let open = history.open().map(|open| open.micros);
             let step = history.push(&entry).unwrap();
-            if let (None, Some(GtidState::MariaDb(gtids))) = (&first, history.gtids()) {
+            if let (None, Some(gtids)) = (&first, history.gtids()) {
                 first = Some(gtids.clone());
             }
             if let Some(ended) = step.ended {
                 found.push(Known {
-                    gtid: ended.first.mariadb_gtid().unwrap(),
+                    gtid: ended.first.gtid().unwrap(),
                     begin: ended.begin,
                     end: ended.end,
-                    seconds: ended.seconds,
+                    micros: open.unwrap_or_default(),
                 });
             }
         }
@@ -367,7 +369,7 @@ mod tests {
     /// Reads the log from a transaction on, in pieces of these lengths.
     fn scan(
         log: &[u8],
-        (start, gtids): (u64, &GtidPosition),
+        (start, gtids): (u64, &GtidState),
         stop: &Stop,
         end: u64,
         cuts: &[usize],
@@ -410,23 +412,26 @@ mod tests {
             kind in 0_u8..5,
             cuts in proptest::collection::vec(300_usize..20_000, 1..6),
             shift in 0_u64..60,
+            is_mysql: bool,
         ) {
-            let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
+            let fork = if is_mysql { "mysql" } else { "mariadb" };
+            let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000001.gz"));
             let (all, first) = transactions(&log);
             let from = from % all.len();
             let to = from + to % (all.len() - from);
             let mut gtids = first;
-            all[..from].iter().for_each(|known| gtids.advance(known.gtid));
+            all[..from].iter().for_each(|known| assert!(gtids.add(known.gtid.clone())));
             let (start, end) = (all[from].begin, all.last().unwrap().end);
             let wanted = &all[to];
             // Pieces end where a transaction has begun, or between two.
             let (stop, expected) = match kind {
                 0 => (Stop::Latest, end),
-                1 => (Stop::Gtid(wanted.gtid), wanted.end),
-                2 => (Stop::BeforeGtid(wanted.gtid), wanted.begin),
+                1 => (Stop::Gtid(wanted.gtid.clone()), wanted.end),
+                2 => (Stop::BeforeGtid(wanted.gtid.clone()), wanted.begin),
                 3 => {
-                    let time = Timestamp::from_second(i64::from(wanted.seconds)).unwrap();
-                    let later = all[from..].iter().find(|known| known.seconds > wanted.seconds);
+                    let time = i64::try_from(wanted.micros).unwrap();
+                    let time = Timestamp::from_microsecond(time).unwrap();
+                    let later = all[from..].iter().find(|known| known.micros > wanted.micros);
                     (Stop::Time(time), later.map_or(end, |known| known.begin))
                 }
                 _ => (Stop::Position(position(wanted.end)), wanted.end),
@@ -449,7 +454,7 @@ mod tests {
             let last = found.last.as_ref().map(|last| last.gtid.clone());
             prop_assert_eq!(last, applied.last().map(|known| known.gtid.to_string()));
             let mut after = gtids.clone();
-            applied.iter().for_each(|known| after.advance(known.gtid));
+            applied.iter().for_each(|known| assert!(after.add(known.gtid.clone())));
             prop_assert_eq!(&found.end.gtids, &after);
             if let Some(next) = &found.next {
                 let expected = all.iter().find(|known| known.begin >= expected).unwrap();

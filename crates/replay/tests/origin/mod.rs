@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_binlog::{
-    Event, Gtid, GtidPosition, History, LogPosition, Reader, RelayPlan, Stop, TransactionSummary,
+    AnyGtid, Event, GtidState, History, LogPosition, Reader, RelayPlan, Stop, TransactionSummary,
 };
 use xb_replay::{Piece, Progress, ReplayError, ReplayReport, ReplayRequest, Watch, origin_options};
 use xb_testkit::command::Cmd;
@@ -52,7 +52,7 @@ impl Origin {
     }
 
     /// The transactions after a backup: GTID, end, and `TABLE (VALUES)` of their statement.
-    pub(crate) fn commits(&self, backup: &Backup) -> Vec<(Gtid, LogPosition, String)> {
+    pub(crate) fn commits(&self, backup: &Backup) -> Vec<(AnyGtid, LogPosition, String)> {
         let mut found = Vec::new();
         let mut offset = backup.position.offset();
         for path in logs_in(self.server.datadir(), backup.position.log()) {
@@ -115,7 +115,7 @@ pub(crate) fn pieces_in(
 pub(crate) struct Backup {
     dir: Scratch,
     pub(crate) position: LogPosition,
-    pub(crate) gtids: GtidPosition,
+    pub(crate) gtids: GtidState,
 }
 
 impl Backup {
@@ -157,7 +157,7 @@ impl Backup {
 pub(crate) fn request(
     data: &Path,
     position: LogPosition,
-    start: GtidPosition,
+    start: GtidState,
     stop: Stop,
 ) -> ReplayRequest {
     ReplayRequest {

@@ -8,12 +8,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use xb_binlog::{Gtid, GtidPosition, GtidState, LogPosition};
+use xb_binlog::{AnyGtid, GtidState, LogPosition};
 
+use crate::archive::base::{Base, Noted};
 use crate::archive::record::Record;
 use crate::archive::segment::{BarrierAt, SegmentHead};
 use crate::archive::stream::{At, Begins, Floor, Link, StreamHead};
-use crate::manifest::Manifest;
 
 /// A stream as far as its records show it.
 #[derive(Debug, Clone)]
@@ -58,9 +58,9 @@ pub enum Stop {
     /// Before the first transaction whose commit has a later time.
     Time(Timestamp),
     /// After this transaction.
-    Gtid(Gtid),
+    Gtid(AnyGtid),
     /// Before this transaction.
-    BeforeGtid(Gtid),
+    BeforeGtid(AnyGtid),
     /// At this position, which must lie between two transactions.
     Position(LogPosition),
 }
@@ -68,7 +68,7 @@ pub enum Stop {
 /// A stop that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no stop: give a time with its zone (2026-11-20T09:14:59Z), a GTID (0-1-26), before:GTID, FILE:POSITION, or latest"
+    "`{0}` is no stop: give a time with its zone (2026-11-20T09:14:59Z), a GTID (0-1-26, UUID:26), before:GTID, FILE:POSITION, or latest"
 )]
 pub struct StopError(String);
 
@@ -113,30 +113,6 @@ impl fmt::Display for Stop {
             Self::BeforeGtid(gtid) => write!(f, "before:{gtid}"),
             Self::Position(position) => position.fmt(f),
         }
-    }
-}
-
-/// A backup as the beginning of a replay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base {
-    /// Position of its data in the server's logs.
-    pub position: LogPosition,
-    /// GTIDs up to there, if it notes them.
-    pub gtids: Option<GtidPosition>,
-    /// Time of its data.
-    pub taken: Timestamp,
-}
-
-impl Base {
-    /// The position of a backup of MariaDB; `None` if it notes none.
-    #[must_use]
-    pub fn of(manifest: &Manifest) -> Option<Self> {
-        let noted = manifest.source.binlog_pos.as_ref()?;
-        let gtids = match noted.gtids() {
-            Some(GtidState::MariaDb(gtids)) => Some(gtids.clone()),
-            _ => None,
-        };
-        Some(Self { position: noted.position()?.clone(), gtids, taken: manifest.finished })
     }
 }
 
@@ -255,6 +231,37 @@ pub fn plan<'a>(streams: &'a [Stream], base: &Base, stop: &Stop) -> Result<Plan<
     }
 }
 
+/// The place of a backup in an archive; `None` of a clone whose transactions the archive does not have from the first on.
+/// Of several histories it takes the newest that has it.
+#[must_use]
+pub fn locate(streams: &[Stream], noted: &Noted) -> Option<Base> {
+    places(streams, noted).into_iter().next()
+}
+
+/// The places of a backup in all histories that have it, the newest history first.
+#[must_use]
+pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
+    let (from, to, taken) = match noted {
+        Noted::Position(base) => return vec![base.clone()],
+        Noted::Between { from, to, taken } => (from, to, *taken),
+    };
+    // A replay can begin before its data, but not behind any part of it.
+    let begins = |piece: &&Piece<'_>| {
+        let head = &piece.segment.content;
+        !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
+    };
+    let mut lines: Vec<_> =
+        streams.iter().map(|stream| Line::ending_with(streams, stream)).collect();
+    lines.sort_by_key(|line| std::cmp::Reverse(line.newest()));
+    let place = |line: &Line<'_>| {
+        let pieces = line.pieces().0;
+        let head = &pieces.iter().rfind(begins)?.segment.content;
+        let (position, gtids) = (head.begin()?, head.before());
+        Some(Base { position, gtids, at_most: Some(to.clone()), taken })
+    };
+    lines.iter().filter_map(place).collect()
+}
+
 /// The segments that have the position of a backup, one in each stream that has it: with the same GTIDs, or in a
 /// stream that had begun before the backup ended.
 pub fn holders<'a>(
@@ -312,13 +319,9 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
 
 /// Whether the GTIDs of a backup lie between those before and after a segment.
 fn fits(head: &SegmentHead, base: &Base) -> bool {
-    let order = |one: &GtidPosition, two: &GtidPosition| {
-        one.iter()
-            .all(|gtid| two.get(gtid.domain).is_some_and(|last| last.sequence >= gtid.sequence))
-    };
     base.gtids.as_ref().is_none_or(|gtids| {
-        head.before().is_none_or(|before| order(&before, gtids))
-            && head.after().is_none_or(|after| order(gtids, &after))
+        head.before().is_none_or(|before| before.is_within(gtids))
+            && head.after().is_none_or(|after| gtids.is_within(&after))
     })
 }
 
@@ -455,6 +458,15 @@ impl<'a> Line<'a> {
         }
         before_backup(base, stop)?;
         let pieces = pieces.get(start..).unwrap_or_default();
+        let reached = pieces.last().and_then(|piece| piece.segment.content.after());
+        if let Some(at_most) = &base.at_most
+            && broken.is_none()
+            && !reached.is_some_and(|reached| at_most.is_within(&reached))
+        {
+            let (stop, known) = (format!("{at_most}, the end of the backup"), String::new());
+            let end = pieces.last().map(Piece::end).unwrap_or_default();
+            return Err(PlanError::NotReached { stop, end, known });
+        }
         let last = match stop {
             Stop::Latest => None,
             // A later transaction may lie before the backup, or where another stream takes over.
@@ -465,7 +477,7 @@ impl<'a> Line<'a> {
             }),
             // Of two, the first one ends where the other takes over.
             Stop::Gtid(gtid) | Stop::BeforeGtid(gtid) => {
-                pieces.iter().rposition(|piece| piece.has_gtid(*gtid))
+                pieces.iter().rposition(|piece| piece.has_gtid(gtid))
             }
             Stop::Position(at) => pieces.iter().position(|piece| piece.has_position(at)),
         };
@@ -531,10 +543,15 @@ fn before_backup(base: &Base, stop: &Stop) -> Result<(), PlanError> {
     let backup = match stop {
         Stop::Time(time) if *time < base.taken => base.taken.to_string(),
         Stop::Position(at) if *at < base.position => base.position.to_string(),
-        Stop::Gtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| beyond(gtids, *gtid)) => {
+        Stop::Gtid(gtid) | Stop::BeforeGtid(gtid)
+            if base.at_most.as_ref().is_some_and(|at_most| at_most.contains(gtid)) =>
+        {
+            base.at_most.as_ref().map(ToString::to_string).unwrap_or_default()
+        }
+        Stop::Gtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| beyond(gtids, gtid)) => {
             base.gtids.as_ref().map(ToString::to_string).unwrap_or_default()
         }
-        Stop::BeforeGtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| gtids.is_past(*gtid)) => {
+        Stop::BeforeGtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| gtids.contains(gtid)) => {
             base.gtids.as_ref().map(ToString::to_string).unwrap_or_default()
         }
         _ => return Ok(()),
@@ -542,9 +559,15 @@ fn before_backup(base: &Base, stop: &Stop) -> Result<(), PlanError> {
     Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
 }
 
-/// Whether a position has later transactions of the same domain.
-fn beyond(gtids: &GtidPosition, gtid: Gtid) -> bool {
-    gtids.get(gtid.domain).is_some_and(|last| last.sequence > gtid.sequence)
+/// Whether the data surely has a later transaction than this one: of MariaDB, one of the same domain. A set of MySQL
+/// has no order, so the stop must not be in it.
+fn beyond(gtids: &GtidState, gtid: &AnyGtid) -> bool {
+    match (gtids, gtid) {
+        (GtidState::MariaDb(gtids), AnyGtid::MariaDb(gtid)) => {
+            gtids.get(gtid.domain).is_some_and(|last| last.sequence > gtid.sequence)
+        }
+        _ => gtids.contains(gtid),
+    }
 }
 
 impl Stream {
@@ -639,10 +662,10 @@ impl Piece<'_> {
         greatest.is_some_and(|greatest| greatest > time)
     }
 
-    fn has_gtid(&self, gtid: Gtid) -> bool {
+    fn has_gtid(&self, gtid: &AnyGtid) -> bool {
         let head = &self.segment.content;
-        let is_before = head.before().is_some_and(|before| before.is_past(gtid));
-        !is_before && head.after().is_some_and(|after| after.is_past(gtid))
+        let is_before = head.before().is_some_and(|before| before.contains(gtid));
+        !is_before && head.after().is_some_and(|after| after.contains(gtid))
     }
 
     fn has_position(&self, at: &LogPosition) -> bool {
@@ -672,20 +695,20 @@ impl Cutter {
     }
 
     /// Whether the replay takes the next transaction in the order of commits: with its first byte at `begin`,
-    /// this time of its commit, and in a segment with this [`clock`](SegmentHead::clock). After the first
-    /// that it does not take, it takes none.
-    pub fn takes(&mut self, begin: &LogPosition, gtid: Gtid, seconds: u32, clock: i64) -> bool {
+    /// this time of its commit in microseconds since 1970, and in a segment with this
+    /// [`clock`](SegmentHead::clock). After the first that it does not take, it takes none.
+    pub fn takes(&mut self, begin: &LogPosition, gtid: &AnyGtid, micros: u64, clock: i64) -> bool {
         if self.is_after {
             return false;
         }
-        let seconds = i64::from(seconds);
+        let micros = i64::try_from(micros).unwrap_or(i64::MAX);
         let takes = match &self.stop {
             Stop::Latest => true,
-            Stop::Time(time) => seconds <= time.as_second() || seconds > clock,
+            Stop::Time(time) => micros <= time.as_microsecond() || micros / 1_000_000 > clock,
             Stop::Position(at) => begin.log() != at.log() || begin.offset() < at.offset(),
-            Stop::BeforeGtid(stop) => gtid != *stop,
+            Stop::BeforeGtid(stop) => gtid != stop,
             Stop::Gtid(stop) => {
-                self.is_after = gtid == *stop;
+                self.is_after = gtid == stop;
                 return true;
             }
         };

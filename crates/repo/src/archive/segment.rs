@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xb_binlog::{Barrier, Gtid, GtidPosition, LogPosition};
+use xb_binlog::{AnyGtid, Barrier, GtidState, LogPosition};
 
 use crate::archive::record::Content;
 use crate::archive::stream::At;
@@ -166,13 +166,13 @@ impl SegmentHead {
 
     /// GTIDs after its last whole transaction.
     #[must_use]
-    pub fn after(&self) -> Option<GtidPosition> {
+    pub fn after(&self) -> Option<GtidState> {
         self.gtids_after.as_ref()?.parse().ok()
     }
 
     /// GTIDs before its first transaction.
     #[must_use]
-    pub fn before(&self) -> Option<GtidPosition> {
+    pub fn before(&self) -> Option<GtidState> {
         self.gtids_before.as_ref()?.parse().ok()
     }
 }
@@ -184,7 +184,7 @@ impl Content for SegmentHead {
 
     fn flaw(&self) -> Option<&'static str> {
         let are_gtids = |text: &Option<String>| {
-            text.as_ref().is_none_or(|text| text.parse::<GtidPosition>().is_ok())
+            text.as_ref().is_none_or(|text| text.parse::<GtidState>().is_ok())
         };
         let is_digest = |text: &str| unhex::<32>(text).is_some();
         let checks = [
@@ -203,7 +203,7 @@ impl Content for SegmentHead {
             (self.body.id.as_ref().is_none_or(|id| unhex::<16>(id).is_some()), "the stream ID"),
             (
                 self.last.as_ref().is_none_or(|last| {
-                    last.gtid.parse::<Gtid>().is_ok()
+                    last.gtid.parse::<AnyGtid>().is_ok()
                         && last.from.position().is_some()
                         && last.from.log == last.to.log
                         && last.from.offset < last.to.offset

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xb_binlog::{GtidPosition, LogPosition};
+use xb_binlog::{GtidState, LogPosition};
 
 use crate::archive::record::Content;
 use crate::names::RunId;
@@ -51,10 +51,13 @@ pub struct StreamHead {
     pub tool: String,
     /// When the stream began, by the receiver's clock.
     pub started: Timestamp,
-    /// Version of the server, such as `10.11.19-MariaDB-log`.
+    /// Version of the server, such as `10.11.19-MariaDB-log` or `9.7.4`.
     pub server_version: String,
     /// `server_id` of the server.
     pub server_id: u32,
+    /// `server_uuid` of a server of MySQL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_uuid: Option<String>,
     /// Where the first segment begins.
     pub start: At,
     /// GTIDs up to there; `None` if the list at the beginning of the log shows them.
@@ -135,7 +138,7 @@ impl Content for StreamHead {
         if self.start.position().is_none() {
             return Some("the name of the log");
         }
-        if self.gtids.as_ref().is_some_and(|gtids| gtids.parse::<GtidPosition>().is_err()) {
+        if self.gtids.as_ref().is_some_and(|gtids| gtids.parse::<GtidState>().is_err()) {
             return Some("the GTIDs");
         }
         let is_linked = self.begins.after().is_none_or(|link| is_stream(&link.stream));

@@ -3,26 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use xb_backup::ArchiveSettings;
 use xb_cli::{Failure, format_count, format_size};
 
 use crate::args::binlog::PushArgs;
-use crate::commands::binlog::receive::{codec, made_state_dir, server_name};
 use crate::commands::binlog::watched::Watched;
 use crate::commands::context::{Context, resources};
 use crate::place::root_place;
 
 impl Context {
     pub(super) fn push_binlog(&self, args: &PushArgs) -> Result<(), Failure> {
-        let server = server_name(args.server.as_deref())?;
-        let settings = ArchiveSettings {
-            server: server.clone(),
-            key_slots: args.keys.key_slots(&args.recipients, &self.log)?,
-            compress: codec(&args.compress)?,
-            rpo: Duration::MAX,
-            state: made_state_dir(args.state_dir.as_deref())?,
-            accept_no_crc: args.accept_no_crc,
-        };
+        let settings = self.archive_settings(&args.archive, Duration::MAX)?;
+        let server = settings.server.clone();
         let root = root_place(Some(&args.place), &args.common)?;
         let watched = Arc::new(Watched::new(&self.log, (&args.place, &server), None, Vec::new()));
         let (files, run) = ((args.files.clone(), args.new_archive), &args.common.run);

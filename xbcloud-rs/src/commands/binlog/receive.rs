@@ -8,7 +8,7 @@ use xb_backup::{ArchiveSettings, CancelToken, ReceiveRequest, Session, source_ac
 use xb_cli::{Failure, OrFail as _, Secret, Service, check_writable, host_name};
 use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
-use crate::args::binlog::ReceiveArgs;
+use crate::args::binlog::{ArchiveOptions, ReceiveArgs};
 use crate::commands::binlog::watched::Watched;
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::producer::state_dir;
@@ -38,20 +38,11 @@ impl Context {
         }
         let place = args.place.as_deref().filter(|place| !place.is_empty());
         let repository = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
-        let server = server_name(args.server.as_deref())?;
+        let archive = self.archive_settings(&args.archive, args.rpo)?;
+        let server = archive.server.clone();
         let source = &args.source;
         let access = source_access(source.source.as_deref(), args.login.login_file.as_deref());
-        let request = ReceiveRequest {
-            access: access.map_err(report::failure)?,
-            archive: ArchiveSettings {
-                server: server.clone(),
-                key_slots: args.keys.key_slots(&args.recipients, &self.log)?,
-                compress: codec(&args.compress)?,
-                rpo: args.rpo,
-                state: made_state_dir(args.state_dir.as_deref())?,
-                accept_no_crc: args.accept_no_crc,
-            },
-        };
+        let request = ReceiveRequest { access: access.map_err(report::failure)?, archive };
         let root = root_place(args.place.as_deref(), &args.common)?;
         let watched = Watched::new(
             &self.log,
@@ -77,17 +68,33 @@ impl Context {
         watched.end();
         outcome.map(drop)
     }
+
+    /// How a log is archived. A byte that is not stored waits for `rpo` at most.
+    pub(super) fn archive_settings(
+        &self,
+        options: &ArchiveOptions,
+        rpo: Duration,
+    ) -> Result<ArchiveSettings, Failure> {
+        Ok(ArchiveSettings {
+            server: server_name(options.server.as_deref())?,
+            key_slots: options.keys.key_slots(&options.recipients, &self.log)?,
+            compress: codec(&options.compress)?,
+            rpo,
+            state: made_state_dir(options.state_dir.as_deref())?,
+            accept_no_crc: options.accept_no_crc,
+        })
+    }
 }
 
 /// The name of a server, by default that of this host.
-pub(super) fn server_name(named: Option<&str>) -> Result<String, Failure> {
+fn server_name(named: Option<&str>) -> Result<String, Failure> {
     named.map(str::to_owned).or_else(host_name).ok_or_else(|| {
         Failure::usage("this host has no name").hint("name the server with --server")
     })
 }
 
 /// The directory in which a receiver records its last segment, which is made if it is not there.
-pub(super) fn made_state_dir(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+fn made_state_dir(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let dir = state_dir(named);
     if let Some(dir) = &dir {
         std::fs::create_dir_all(dir)
@@ -131,7 +138,7 @@ fn check_metrics(path: &Path) -> Result<(), Failure> {
 }
 
 /// A segment is small, so `auto` has nothing to learn from.
-pub(super) fn codec(text: &str) -> Result<Algorithm, Failure> {
+fn codec(text: &str) -> Result<Algorithm, Failure> {
     let codec: Compression = text
         .parse()
         .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?;

@@ -37,7 +37,7 @@ impl Context {
             name,
             server: source.server,
             stop: stop.clone(),
-            leave_out: options.exclude_gtid.iter().copied().collect(),
+            leave_out: options.exclude_gtid.iter().cloned().collect(),
             may_leave_out_ddl: options.exclude_ddl,
             state: state_dir(options.state_dir.as_deref()),
             accept_lost_end: options.accept_lost_end,

@@ -1,0 +1,105 @@
+//! What the two forks call the parts of a replica.
+
+use xb_binlog::GtidState;
+
+/// Statements about a replica, and the columns of its status.
+#[derive(Debug)]
+pub(crate) struct Dialect {
+    pub(crate) status: &'static str,
+    /// Relay log and offset, source's log and offset, whether the applier runs, its error by number and text.
+    pub(crate) columns: [&'static str; 7],
+    pub(crate) source: &'static str,
+    pub(crate) start: &'static str,
+    pub(crate) stop: &'static str,
+    pub(crate) reset: &'static str,
+    /// Applies one transaction after the other.
+    pub(crate) serially: &'static str,
+    /// The transactions that the data has.
+    pub(crate) gtids: &'static str,
+    /// The errors of workers, behind that of the applier.
+    pub(crate) worker_error: Option<&'static str>,
+    /// Events that are disabled as those of a replica.
+    pub(crate) disabled_events: &'static str,
+    pub(crate) prepared: &'static str,
+    /// What moves while a server works, and does not by our asking.
+    pub(crate) activity: &'static [&'static str],
+    pub(crate) dirty: &'static str,
+}
+
+/// MariaDB.
+pub(crate) const MARIADB: Dialect = Dialect {
+    status: "SHOW SLAVE STATUS",
+    columns: [
+        "Relay_Log_File",
+        "Relay_Log_Pos",
+        "Relay_Master_Log_File",
+        "Exec_Master_Log_Pos",
+        "Slave_SQL_Running",
+        "Last_SQL_Errno",
+        "Last_SQL_Error",
+    ],
+    source: "CHANGE MASTER TO MASTER_HOST='none', MASTER_USER='none', MASTER_USE_GTID=no",
+    start: "START SLAVE SQL_THREAD",
+    stop: "STOP SLAVE",
+    reset: "RESET SLAVE ALL",
+    serially: "SET GLOBAL slave_parallel_threads = 0",
+    gtids: "SELECT @@GLOBAL.gtid_slave_pos",
+    worker_error: None,
+    disabled_events: "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'",
+    prepared: "XA RECOVER FORMAT='SQL'",
+    activity: &[
+        "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write', 'Handler_update', 'Handler_delete', \
+         'Innodb_data_read', 'Innodb_data_written')",
+        "SELECT id, state, stage, progress, examined_rows FROM information_schema.processlist \
+         WHERE user = 'system user' ORDER BY id",
+    ],
+    dirty: "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
+            'Innodb_buffer_pool_pages_dirty'",
+};
+
+/// MySQL 8.0.26 and later.
+pub(crate) const MYSQL: Dialect = Dialect {
+    status: "SHOW REPLICA STATUS",
+    columns: [
+        "Relay_Log_File",
+        "Relay_Log_Pos",
+        "Relay_Source_Log_File",
+        "Exec_Source_Log_Pos",
+        "Replica_SQL_Running",
+        "Last_SQL_Errno",
+        "Last_SQL_Error",
+    ],
+    source: "CHANGE REPLICATION SOURCE TO SOURCE_HOST='none', SOURCE_USER='none', SOURCE_AUTO_POSITION=0",
+    start: "START REPLICA SQL_THREAD",
+    stop: "STOP REPLICA",
+    reset: "RESET REPLICA ALL",
+    serially: "SET GLOBAL replica_parallel_workers = 1",
+    gtids: "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')",
+    worker_error: Some(
+        "SELECT last_error_message FROM performance_schema.replication_applier_status_by_worker \
+         WHERE last_error_number != 0 LIMIT 1",
+    ),
+    disabled_events: "SELECT CONCAT(event_schema, '.', event_name) FROM information_schema.events \
+                      WHERE status NOT IN ('ENABLED', 'DISABLED')",
+    prepared: "XA RECOVER CONVERT XID",
+    activity: &[
+        "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', \
+         'Innodb_rows_deleted', 'Innodb_data_read', 'Innodb_data_written', 'Innodb_pages_created')",
+    ],
+    dirty: "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = \
+            'Innodb_buffer_pool_pages_dirty'",
+};
+
+impl Dialect {
+    /// That of the fork whose transactions these are.
+    pub(crate) fn of(gtids: &GtidState) -> &'static Self {
+        match gtids {
+            GtidState::MariaDb(_) => &MARIADB,
+            GtidState::MySql(_) => &MYSQL,
+        }
+    }
+
+    pub(crate) fn is_mysql(&self) -> bool {
+        self.worker_error.is_some()
+    }
+}

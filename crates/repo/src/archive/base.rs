@@ -1,0 +1,62 @@
+//! What a backup notes of its place in the server's logs: where a replay begins.
+
+use jiff::Timestamp;
+use xb_binlog::{GtidSet, GtidState, LogPosition};
+
+use crate::manifest::Manifest;
+
+/// A backup as the beginning of a replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Position in the server's logs: of the data, or, of a clone, one before it.
+    pub position: LogPosition,
+    /// GTIDs up to there, if it notes them.
+    pub gtids: Option<GtidState>,
+    /// Of a clone: all transactions that the data may have. Its server passes over those that it has.
+    pub at_most: Option<GtidState>,
+    /// Time of its data.
+    pub taken: Timestamp,
+}
+
+/// What the manifest of a backup says of its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Noted {
+    /// A position.
+    Position(Base),
+    /// A clone of MySQL notes no position, but which transactions it has.
+    Between {
+        /// These are surely in the data.
+        from: GtidState,
+        /// No other one is.
+        to: GtidState,
+        /// Time of its data.
+        taken: Timestamp,
+    },
+}
+
+impl Noted {
+    /// What a manifest says; `None` if that is nothing.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Option<Self> {
+        let taken = manifest.finished;
+        if let Some(clone) = &manifest.mysql_clone {
+            // Of a bound that is missing, nothing is known.
+            let set = |text: &Option<String>| {
+                let set = text.as_deref().unwrap_or_default().parse::<GtidSet>();
+                set.ok().map(GtidState::MySql)
+            };
+            let (from, to) = (set(&clone.gtids_from)?, set(&clone.gtids_to)?);
+            return (!to.is_empty()).then_some(Self::Between { from, to, taken });
+        }
+        let noted = manifest.source.binlog_pos.as_ref()?;
+        let (position, gtids) = (noted.position()?.clone(), noted.gtids().cloned());
+        Some(Self::Position(Base { position, gtids, at_most: None, taken }))
+    }
+
+    /// Whether a replay can begin there: not onto a backup of MySQL that another program made, which was never tried.
+    #[must_use]
+    pub fn is_replayed(&self) -> bool {
+        let is_of_mysql = |base: &Base| matches!(base.gtids, Some(GtidState::MySql(_)));
+        !matches!(self, Self::Position(base) if is_of_mysql(base))
+    }
+}
