@@ -33,11 +33,12 @@ use crate::private_server::PrivateServer;
 use crate::read::file_list::files_of;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
+use crate::restore::chain::Chain;
 use crate::restore::clone::info::refuse_parts;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::restore_and_prepare::{Ready, Wanted, fetch, links, look_for_program};
 use crate::restore::same_space::is_covered;
-use crate::restore::{RestoreOptions, RestoreReport, forget};
+use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, remove_links};
@@ -260,12 +261,12 @@ async fn restored(
         (restored, folders) = fetch(session, get, links, data, how).await?;
     }
     refuse_mysql_files(data)?;
-    folders.iter().try_for_each(|folder| forget(folder))?;
     let unlinked = folders.iter().try_for_each(|folder| remove_links(folder));
     unlinked.map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
     session.observer.begin_phase("prepare");
     let increments = folders.split_off(1);
-    prepare(session, (data, &increments), options, false, talk).await?;
+    let chain = Chain { dir: data, increments: &increments, of: None };
+    prepare(session, chain, options, false, talk).await?;
     remove_links(data)
         .map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
     Ok(restored)
