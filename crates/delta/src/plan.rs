@@ -104,8 +104,9 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, Unfit> {
     let parts = parts?;
     let copies = copies(&base, (&links, &parts), &system)?;
     let Some(newest) = parts.last() else { return unfit("there is no increment".to_owned()) };
-    let Some(first) = newest.get(&SYSTEM) else {
-        return unfit("the last increment has no system tablespace".to_owned());
+    let has_all = (0..system.len()).all(|number| newest.contains_key(&(0, number)));
+    let Some(first) = newest.get(&SYSTEM).filter(|_| has_all) else {
+        return unfit("the last increment lacks a file of the system tablespace".to_owned());
     };
     let least = LEAST_PAGES * first.meta.page_size as u64;
     let (mut spaces, mut left) = (Vec::new(), 0);

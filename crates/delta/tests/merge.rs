@@ -357,7 +357,7 @@ fn what_is_not_known_to_be_right_is_not_merged() {
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
     };
-    let cases: [(&str, Damage<'_>); 14] = [
+    let cases: [(&str, Damage<'_>); 15] = [
         // The rule: an increment begins where the redo log of its base begins, or before.
         ("begins at LSN 201", &|_, last| {
             text(last.join("xtrabackup_checkpoints"), "from_lsn = 200", "from_lsn = 201");
@@ -376,6 +376,12 @@ fn what_is_not_known_to_be_right_is_not_merged() {
             let _ = fs::copy(full.join("shop/t4.ibd"), full.join("shop/n.ibd")).unwrap();
         }),
         ("the system tablespace has other files", &|_, last| divide(last, SYSTEM_PAGES)),
+        ("lacks a file of the system tablespace", &|full, last| {
+            for dir in [full, &full.join(".xb-incremental/1"), last] {
+                divide(dir, SYSTEM_PAGES);
+            }
+            fs::remove_file(last.join("ibdata2.delta")).unwrap();
+        }),
         ("no .meta file", &|_, last| fs::remove_file(last.join("shop/t4.ibd.meta")).unwrap()),
         ("became shorter", &|full, _| {
             let mut first = page(4, 0, 1, 9);
