@@ -366,10 +366,51 @@ fn nothing_is_based_on_a_prepared_copy() {
     assert!(refused.contains("prepared before it was stored"), "{refused}");
     // A checkpoints file that was made to look like one of a server does not help.
     drop(MariaDb::start_on(&copy).shut_down());
-    let checkpoints = copy.join("xtrabackup_checkpoints");
+    // MariaDB 11.1 and later has the other name.
+    let names = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+    let checkpoints = names.map(|name| copy.join(name)).into_iter().find(|path| path.exists());
+    let checkpoints = checkpoints.unwrap();
     let text = std::fs::read_to_string(&checkpoints).unwrap();
     std::fs::write(&checkpoints, text.replace("log-applied", "full-backuped")).unwrap();
     let _ = stored("touched");
     let refused = on("touched");
     assert!(refused.contains("a server has run on its files"), "{refused}");
+}
+
+/// `run` consolidates when the chain has got as long as was asked, and prunes by what is proven then.
+#[test]
+fn a_run_consolidates_from_so_many_increments_on() {
+    let site = Site::new();
+    let state = format!("--state-dir={}", site.scratch.join("state").display());
+    let tmp = format!("--scratch-dir={}", site.tmp().display());
+    let result = site.scratch.join("result.json");
+    let run = |name: &str| {
+        let options = ["run", "--quiet", "--chunk-size=4M", "--server=db1", &state, &tmp];
+        let ran = site.xbcloud(&options, name).arg(format!("--result={}", result.display()));
+        let ran = ran.args(["--incremental-from=latest", "--or-full", "--consolidate-after=2"]);
+        let _ =
+            ran.args(["--keep-last=1", "--"]).args(site.server.backup_command()).run().expect(0);
+        let done: Value = serde_json::from_slice(&std::fs::read(&result).unwrap()).unwrap();
+        let stages = done["stages"].as_array().unwrap().clone();
+        stages.into_iter().find(|stage| stage["stage"] == "consolidate")
+    };
+    assert_eq!(run("full"), None);
+    site.change(0);
+    assert_eq!(run("one"), None);
+    site.change(1);
+    let stage = run("two").expect("the chain has two increments");
+    assert_eq!(
+        (&stage["status"], site.meant("latest")),
+        (&Value::from("ok"), "two-full".to_owned())
+    );
+    site.change(2);
+    assert_eq!(run("three"), None, "its chain is short again");
+    assert_eq!(site.manifest("three")["base"]["name"], "two-full");
+    for (name, is_kept) in
+        [("full", false), ("one", false), ("two", false), ("two-full", true), ("three", true)]
+    {
+        assert_eq!(has_manifest(&site.store, name), is_kept, "{name}");
+    }
+    site.assert_is_the_server("three", &[]);
+    assert_eq!(site.left(), 0);
 }

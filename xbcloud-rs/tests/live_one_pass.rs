@@ -223,3 +223,89 @@ fn an_increment_that_begins_behind_the_redo_log_of_its_base_is_applied_by_the_pr
     assert!(told.contains(ONE_BY_ONE) && told.contains(&ends.to_string()), "{told}");
     assert_eq!(found, server.checksums("shop"));
 }
+
+/// Files that appear one after the other while a chain is merged.
+const STEPS: [&str; 5] =
+    [".xb-merge/plan", ".xb-merge/aside", "shop/big.ibd", "ib_logfile0", "xtrabackup_checkpoints"];
+
+#[test]
+fn a_merge_that_is_killed_is_finished_by_the_same_command() {
+    let scratch = Scratch::new();
+    let (store, state) = (Store::folder(), scratch.join("state"));
+    let server = MariaDb::start();
+    server.sql(
+        "CREATE DATABASE shop; USE shop; CREATE TABLE big (id INT PRIMARY KEY, v CHAR(255)) ENGINE=InnoDB;
+         INSERT INTO big SELECT seq, MD5(seq) FROM seq_1_to_200000; CREATE TABLE a LIKE big; INSERT INTO a SELECT * FROM big WHERE id < 99;
+         CREATE TABLE b LIKE a; INSERT INTO b SELECT id, REVERSE(v) FROM a",
+    );
+    let producer = server.backup_command();
+    let _ = back_up(&store, &state, "full", &[], &producer);
+    for name in ["one", "two"] {
+        server.sql("USE shop; UPDATE big SET v = MD5(RAND()); RENAME TABLE a TO c, b TO a, c TO b; CREATE OR REPLACE TABLE made LIKE a");
+        let _ = back_up(&store, &state, name, &["--incremental-from=latest"], &producer);
+    }
+    let expected = server.checksums("shop");
+    let mut finished = 0;
+    for (n, step) in STEPS.iter().enumerate() {
+        let target = scratch.join(format!("t{n}"));
+        let restore = |options: &[&str]| {
+            let ran = xbcloud(&store, "restore", "two", &["--prepare"]).args(options);
+            ran.arg("--target-dir").arg(&target)
+        };
+        let mut run = restore(&[]).spawn();
+        // The base has files of these names before they are put aside.
+        let begun = |step: &str| target.join(".xb-merge").exists() && target.join(step).exists();
+        let is_there = || begun(step) && (n < 2 || target.join(STEPS[1]).exists());
+        while !is_there() && !run.has_ended() {}
+        run.kill_9();
+        let _ = run.wait();
+        if !target.join(STEPS[0]).exists() {
+            // It was too quick: the program that prepares was at work, and that is told.
+            let ran = restore(&[]).run();
+            assert!(
+                ran.code() == 0 || ran.stderr_text().contains("empty the directory"),
+                "{ran:?}"
+            );
+            continue;
+        }
+        let other = restore(&["--prepare-chain=stock"]).run();
+        assert!(
+            other.code() != 0 && other.stderr_text().contains("while its pages were merged"),
+            "{other:?}"
+        );
+        let told = restore(&[]).run().expect(0).stderr_text();
+        assert!(told.contains(&format!("{ONE_PASS}: 2;")), "{told}");
+        let copy = MariaDb::start_on(&target);
+        copy.check_tables("shop");
+        assert_eq!(copy.checksums("shop"), expected, "killed at {step}");
+        finished += 1;
+    }
+    assert!(finished > 1, "no merge was killed");
+}
+
+#[test]
+fn a_system_tablespace_of_two_files_is_merged() {
+    let scratch = Scratch::new();
+    let (store, state) = (Store::folder(), scratch.join("state"));
+    let options = [
+        "--innodb-data-file-path=ibdata1:12M;ibdata2:4M:autoextend",
+        "--innodb-file-per-table=OFF",
+    ];
+    let server = MariaDb::start_with(&options);
+    server.sql(
+        "CREATE DATABASE shop; USE shop; CREATE TABLE a (id INT PRIMARY KEY, v CHAR(255), KEY(v)) ENGINE=InnoDB;
+         INSERT INTO a SELECT seq, MD5(seq) FROM seq_1_to_30000",
+    );
+    let producer = server.backup_command();
+    let _ = back_up(&store, &state, "full", &[], &producer);
+    for (name, table) in [("one", "b"), ("two", "c")] {
+        server.sql(&format!(
+            "USE shop; UPDATE a SET v = MD5(RAND()) WHERE id % 40 = 1; CREATE TABLE {table} LIKE a; INSERT INTO {table} SELECT * FROM a"
+        ));
+        let _ = back_up(&store, &state, name, &["--incremental-from=latest"], &producer);
+    }
+    let expected = server.checksums("shop");
+    let (told, merged) = restored(&store, "two", &scratch.join("two"), &[], &options);
+    assert!(told.contains(&format!("{ONE_PASS}: 2;")), "{told}");
+    assert_eq!(merged, expected);
+}

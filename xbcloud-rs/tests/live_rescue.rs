@@ -436,3 +436,69 @@ fn a_rescued_table_is_replicated() {
         assert_equal(&replica, ("shop", table), primary, table);
     }
 }
+
+/// Tables that cannot be imported, and what is said of them.
+const PLAIN_ONLY: [(&str, &str); 6] = [
+    ("words", "full-text index"),
+    ("parts", "in partitions"),
+    ("versioned", "SYSTEM VERSIONED"),
+    ("seq1", "SEQUENCE"),
+    ("my_isam", "of MyISAM"),
+    ("an_aria", "of Aria"),
+];
+
+/// Files go into a server only where nothing else has to know of them.
+#[test]
+fn tables_are_imported_as_files() {
+    let shop = Shop::new(&["--log-bin=bin", "--server-id=3"]);
+    shop.server.sql(
+        "USE shop; CREATE TABLE shop.plain (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(99), w INT AS (LENGTH(v)) VIRTUAL, KEY (v), blob_ LONGBLOB) ROW_FORMAT=DYNAMIC;
+         INSERT INTO shop.plain (v, blob_) SELECT MD5(seq), REPEAT(seq, 3000) FROM seq_1_to_500;
+         CREATE TABLE shop.words (id INT PRIMARY KEY, t TEXT, FULLTEXT (t)) ENGINE=InnoDB",
+    );
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql(
+        "USE shop; ALTER TABLE shop.plain ADD COLUMN more INT DEFAULT 7; UPDATE shop.plain SET v = 'changed' WHERE id % 9 = 1;
+         INSERT INTO shop.plain (v) SELECT REVERSE(v) FROM shop.plain LIMIT 100",
+    );
+    let _ = shop.back_up("inc", &["--incremental-from=latest"]);
+    let live = MariaDb::start();
+    live.sql("CREATE DATABASE `sh-op`");
+    let rescue = |server: &MariaDb, args: &[&str]| {
+        shop.rescue_into(server, "inc", args).arg("--physical").run()
+    };
+    let to = "--as=`sh-op`.{table}_back";
+    let told = rescue(&live, &["shop.plain", to]).expect(0).stderr_text();
+    assert!(told.contains("compared with the backup"), "{told}");
+    assert_equal(&live, ("sh-op", "plain_back"), &shop.server, "plain");
+    live.check_tables("sh-op");
+    live.sql("CREATE TABLE `sh-op`.more LIKE `sh-op`.plain_back; INSERT INTO `sh-op`.more (v) SELECT v FROM `sh-op`.plain_back LIMIT 1");
+    let files = || {
+        let there = std::fs::read_dir(live.datadir().join("sh@002dop")).unwrap();
+        let names = there.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> =
+            names.filter(|name| name.starts_with("xb_rescue") || name.ends_with(".cfg")).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(files(), [""; 0]);
+    // The table is the server's: it comes up with it again.
+    let kept = live.shut_down();
+    let again = MariaDb::start_on(&kept.join("data"));
+    assert_equal(&again, ("sh-op", "plain_back"), &shop.server, "plain");
+
+    let refused = |server: &MariaDb, args: &[&str], why: &str| {
+        let ran = rescue(server, args);
+        assert!(ran.code() != 0 && ran.stderr_text().contains(why), "{why}: {ran:?}");
+        shop.assert_tidy();
+    };
+    refused(&again, &["shop.plain", to], "the table exists");
+    for (table, why) in PLAIN_ONLY {
+        refused(&again, &[&format!("shop.{table}"), "--as=`sh-op`.{table}"], why);
+    }
+    refused(&shop.server, &["shop.plain"], "writes a binary log");
+    let small = MariaDb::start_with(&["--innodb-page-size=4096"]);
+    refused(&small, &["shop.plain", "--as=other.{table}"], "pages of 4096 bytes");
+    assert_eq!(again.sql("SHOW TABLES FROM `sh-op`"), "more\nplain_back\n");
+    assert_eq!(small.sql("SHOW DATABASES LIKE 'other'"), "");
+}

@@ -765,3 +765,89 @@ fn a_trial_proves_the_backup_with_its_log() {
     assert!(ran.stderr_text().contains("level restore"), "{}", ran.stderr_text());
     assert_ne!(ran.code(), 0);
 }
+
+impl Shop {
+    fn rescue(&self, stop: &str, args: &[&str]) -> Cmd {
+        let room = self.scratch.join("room");
+        std::fs::create_dir_all(&room).unwrap();
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "rescue", &self.place("latest")])
+            .args(args)
+            .env("STATE_DIRECTORY", self.scratch.join("nothing"))
+            .args(self.key())
+            .arg(format!("--until={stop}"))
+            .arg(format!("--scratch-dir={}", room.display()))
+    }
+}
+
+#[test]
+fn a_dropped_table_is_rescued_as_it_was_just_before() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    let _ = shop.back_up("inc", &["--incremental-from=full"]);
+    shop.server.sql(
+        "INSERT INTO d.t VALUES (2, 'two'); CREATE TABLE d.made (id INT); INSERT INTO d.made VALUES (7);
+         RENAME TABLE d.m TO d.moved; INSERT INTO d.moved VALUES (8)",
+    );
+    let expected = shop.server.sql("SELECT * FROM d.t");
+    shop.server.sql("DROP TABLE d.t, d.made");
+    let bad = format!("before:{}", shop.gtid());
+    shop.server.sql("CREATE TABLE d.t (id INT); INSERT INTO d.moved VALUES (9)");
+    shop.wait_for(&receiver);
+    receiver.stop();
+
+    // Made and renamed in the log only.
+    let dump = shop.scratch.join("dump.sql");
+    let ran = shop.rescue(&bad, &["d.*"]).stdout_file(&dump).run().expect(0);
+    let told = ran.stderr_text();
+    assert!(told.contains("backup inc at") && told.contains("the rows are those at"), "{told}");
+    let other = MariaDb::start();
+    let text = std::fs::read_to_string(&dump).unwrap();
+    other.sql(&format!("CREATE DATABASE d; USE d;\n{text}"));
+    assert_eq!(other.sql("SELECT * FROM d.t"), expected);
+    assert_eq!(other.sql("SELECT * FROM d.made; SELECT * FROM d.moved"), "7\n8\n");
+    assert_eq!(other.sql("SHOW TABLES FROM d"), "made\nmoved\nt\n");
+
+    // Into the server that goes on; what exists there is told before the backup is restored.
+    let server = format!("--into={}", shop.server.socket().display());
+    let refused = shop.rescue(&bad, &["d.t", &server, "--as={table}"]).run();
+    let told = refused.stderr_text();
+    assert!(refused.code() != 0 && told.contains("the table exists"), "{told}");
+    assert!(!told.contains("replayed"), "{told}");
+    let _ = shop.rescue(&bad, &["d.t", &server, "--as=back_{table}"]).run().expect(0);
+    assert_eq!(shop.server.sql("SELECT * FROM d.back_t"), expected);
+    let missing = shop.rescue(&bad, &["d.never"]).stdout_file(&dump).run();
+    assert!(missing.code() != 0 && missing.stderr_text().contains("d.never"), "{missing:?}");
+    assert_eq!(std::fs::read_dir(shop.scratch.join("room")).unwrap().count(), 0);
+}
+
+/// The last backup of a chain and the full one that was made of it have the same position.
+#[test]
+fn of_the_same_data_the_proven_full_backup_is_taken_for_a_stop() {
+    let shop = Shop { sealed: false, ..Shop::new() };
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    let _ = shop.back_up("inc", &["--incremental-from=full"]);
+    shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let consolidate = |options: &[&str]| {
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"));
+        let ran = ran.args(["--no-defaults", "consolidate", &shop.place("inc")]).args(options);
+        ran.arg(format!("--scratch-dir={}", shop.scratch.path().display())).run()
+    };
+    let taken = || {
+        let ran = shop.restore("latest", "latest", &["--dry-run"]).run().expect(0);
+        ran.stdout_text().lines().next().unwrap().to_owned()
+    };
+    assert_ne!(consolidate(&["--check-sql=SELECT nothing FROM d.none"]).code(), 0);
+    assert!(shop.scratch.join("shop/.xb-catalog/inc-full").exists());
+    assert!(taken().starts_with("backup inc at"), "{}", taken());
+    let _ = consolidate(&[]).expect(0);
+    assert!(taken().starts_with("backup inc-full at"), "{}", taken());
+    let (rows, _) = shop.restored("latest", "latest", &[]);
+    assert_eq!(rows, shop.rows());
+}

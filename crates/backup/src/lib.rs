@@ -79,7 +79,7 @@ pub use read::get::{Output, get};
 pub use read::request::{GetReport, GetRequest};
 pub use read::stream_sink::StreamSink;
 pub use read::unlock::Accept;
-pub use rescue::{RescueOptions, RescueReport, RescueRequest, Rescued, rescue};
+pub use rescue::{RescueOptions, RescueReport, RescueRequest, RescueUntil, Rescued, rescue};
 pub use restore::clone::report::{ClonePosition, CloneReport};
 pub use restore::galera::{Donor, Ist};
 pub use restore::journal::head::is_unfinished;

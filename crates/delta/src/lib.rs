@@ -16,12 +16,14 @@
 //! was changed since the redo log of the link before it *begins*: see [`plan`].
 
 mod delta;
+mod kept;
 mod links;
 mod merge;
 mod meta;
 mod plan;
 
 pub use delta::{DamagedDelta, DeltaReader};
+pub use kept::{interrupted, is_interrupted, keep};
 pub use links::{Checkpoints, restate_from};
 pub use merge::{Error, Merged, merge};
 pub use meta::Meta;

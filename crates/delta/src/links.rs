@@ -11,6 +11,8 @@ use crate::meta::{read_text, value};
 const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
 const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 const REDO_LOG: &str = "ib_logfile0";
+/// The server's settings, as the backup program keeps them for the recovery.
+const SETTINGS: &str = "backup-my.cnf";
 /// What begins with this in a restored directory is no file of the backup.
 const OWN: &str = ".xb-";
 
@@ -52,7 +54,8 @@ pub(crate) fn finish_checkpoints(last: &Path, base: &Path) -> io::Result<()> {
     if let Some(info) = INFO.iter().map(|name| base.join(name)).find(|path| path.exists()) {
         rewrite(&info, &[("incremental", "N"), ("innodb_from_lsn", "0")])?;
     }
-    let (path, name) = checkpoints(last)?;
+    // An interrupted run may have moved it.
+    let (path, name) = checkpoints(last).or_else(|_| checkpoints(base))?;
     rewrite(&path, &[("backup_type", "full-backuped"), ("from_lsn", "0")])?;
     std::fs::rename(path, base.join(name))
 }
@@ -117,6 +120,13 @@ impl Link {
         let mut link = Self { dir: dir.to_owned(), checkpoints, redo_start, files, folders };
         link.walk(Path::new("")).map_err(|error| format!("{shown}: {error}"))?;
         Ok(link)
+    }
+
+    /// Names of the files of the system tablespace, in order; none if its settings are not there.
+    pub(crate) fn system_files(&self) -> Vec<PathBuf> {
+        let text = read_text(&self.dir.join(SETTINGS)).unwrap_or_default();
+        let files = value(&text, "innodb_data_file_path").unwrap_or_default().split(';');
+        files.filter_map(|file| Some(PathBuf::from(file.split(':').next()?.trim()))).collect()
     }
 
     fn walk(&mut self, folder: &Path) -> io::Result<()> {

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::delta::{DamagedDelta, DeltaReader};
+use crate::kept;
 use crate::links::finish_checkpoints;
 use crate::plan::{Plan, Space};
 
-/// Folder of the base in which its tablespaces wait for their new names.
-const ASIDE: &str = ".xb-merge";
 /// Most bytes of neighbouring pages that are written at once.
 const RUN: usize = 1 << 20;
 /// Bytes of a delta file that are read at once.
@@ -28,7 +27,7 @@ pub struct Merged {
     pub written: u64,
 }
 
-/// Why a merge failed. Its directory is of no use then.
+/// Why a merge failed. Its directory is of no use then, until another run has finished it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -59,40 +58,37 @@ pub enum Error {
 ///
 /// Memory: a bit for each page of one tablespace, and a few MiB.
 ///
+/// Each step can be done again: a merge that was interrupted at any point is finished by the same call.
+///
 /// # Errors
-/// [`Error`]; the directory is then neither the one nor the other, and must be restored again.
+/// [`Error`]; the directory is then neither the one nor the other.
 pub fn merge(
     plan: &Plan,
     is_durable: bool,
     is_cancelled: impl Fn() -> bool,
 ) -> Result<Merged, Error> {
     let base = &plan.base;
-    let aside = base.join(ASIDE);
-    make_folder(&aside)?;
-    // Two tables may have swapped their names: no file gets its new name before all have lost their old one.
-    for (n, space) in plan.spaces.iter().enumerate() {
-        if let Some(copy) = &space.copy {
-            rename(copy, &aside.join(n.to_string()))?;
-        }
-    }
-    for file in &plan.dropped {
-        let path = base.join(file);
-        std::fs::remove_file(&path).map_err(at(&path))?;
+    let go_on = || if is_cancelled() { Err(Error::Cancelled) } else { Ok(()) };
+    make_folder(&kept::folder(base))?;
+    if !kept::are_aside(base) {
+        put_aside(plan, go_on)?;
+        kept::mark_aside(base).map_err(at(base))?;
     }
     plan.folders.iter().try_for_each(|folder| make_folder(&base.join(folder)))?;
     let mut merged = Merged::default();
     for (n, space) in plan.spaces.iter().enumerate() {
+        go_on()?;
         let path = base.join(&space.path);
         if space.copy.is_some() {
-            rename(&aside.join(n.to_string()), &path)?;
+            rename(&kept::waiting(base, n), &path)?;
         }
-        write_pages(space, &path, &mut merged, &is_cancelled)?;
+        write_pages(space, &path, &mut merged, go_on)?;
         if is_durable {
             sync(&path)?;
         }
     }
-    std::fs::remove_dir(&aside).map_err(at(&aside))?;
     for file in &plan.moved {
+        go_on()?;
         let from = plan.last.join(file);
         rename(&from, &base.join(file))?;
         if is_durable {
@@ -101,11 +97,14 @@ pub fn merge(
     }
     // The folders of databases that were dropped; the inner ones are behind their parents.
     for folder in plan.old_folders.iter().rev().filter(|folder| !plan.folders.contains(folder)) {
+        go_on()?;
         let path = base.join(folder);
-        std::fs::remove_dir(&path).map_err(at(&path))?;
+        or_gone(std::fs::remove_dir(&path)).map_err(at(&path))?;
     }
     // Last: without this file, nothing takes the directory for a backup.
     finish_checkpoints(&plan.last, base).map_err(at(base))?;
+    go_on()?;
+    kept::remove(base).map_err(at(base))?;
     if is_durable {
         plan.folders.iter().try_for_each(|folder| sync(&base.join(folder)))?;
         sync(base)?;
@@ -113,12 +112,28 @@ pub fn merge(
     Ok(merged)
 }
 
+/// Takes their old names from all files of the base. Two tables may have swapped their names: no file gets its new one
+/// before.
+fn put_aside(plan: &Plan, go_on: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+    for (n, space) in plan.spaces.iter().enumerate() {
+        go_on()?;
+        if let Some(copy) = &space.copy {
+            rename(copy, &kept::waiting(&plan.base, n))?;
+        }
+    }
+    plan.dropped.iter().try_for_each(|file| {
+        go_on()?;
+        let path = plan.base.join(file);
+        or_gone(std::fs::remove_file(&path)).map_err(at(&path))
+    })
+}
+
 /// Writes the newest version of each page.
 fn write_pages(
     space: &Space,
     path: &Path,
     merged: &mut Merged,
-    is_cancelled: &impl Fn() -> bool,
+    go_on: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
     let file = File::options().write(true).create(true).truncate(false).open(path);
     let file = file.map_err(at(path))?;
@@ -136,9 +151,7 @@ fn write_pages(
                 if !run.takes(offset) {
                     run.write(&file).map_err(at(path))?;
                     run.offset = offset;
-                    if is_cancelled() {
-                        return Err(Error::Cancelled);
-                    }
+                    go_on()?;
                 }
                 run.bytes.extend_from_slice(page);
             }
@@ -202,8 +215,19 @@ fn make_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn rename(from: &Path, to: &PathBuf) -> Result<(), Error> {
-    std::fs::rename(from, to).map_err(at(from))
+/// Renames a file, unless an interrupted run has done it.
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && to.exists() => Ok(()),
+        done => done.map_err(at(from)),
+    }
+}
+
+fn or_gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Waits until a file or folder is on its disk.

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use xb_pages::SpaceHead;
 
 use crate::delta::DeltaReader;
@@ -27,7 +28,7 @@ const CODED: [&str; 6] = ["qp", "lz4", "zst", "gz", "xbcrypt", "snappy"];
 pub struct Unfit(pub String);
 
 /// How a chain is merged. Nothing is changed yet.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub(crate) base: PathBuf,
     pub(crate) last: PathBuf,
@@ -41,8 +42,8 @@ pub struct Plan {
     pub(crate) folders: Vec<PathBuf>,
 }
 
-/// A tablespace of the result.
-#[derive(Debug)]
+/// A file of the result that is a tablespace, or one of the files of the system tablespace.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Space {
     /// Its name in the result.
     pub(crate) path: PathBuf,
@@ -66,7 +67,7 @@ pub(crate) struct Space {
 /// A backup that sees DDL on a table copies it again, whole: then that copy counts, and the deltas behind it.
 ///
 /// What is not known to be right is unfit: files that are not InnoDB's own or not in the data directory, parts of a
-/// backup, tablespaces that became shorter, more than one file of the system tablespace.
+/// backup, tablespaces that became shorter, a system tablespace that got another file.
 ///
 /// # Errors
 /// [`Unfit`], with the reason. A directory that cannot be read is unfit, too: the program that prepares it says more.
@@ -95,16 +96,30 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, Unfit> {
     }
     let all = links.iter().chain([&base]).flat_map(|link| &link.files);
     all.into_iter().try_for_each(|file| refuse_strange(file))?;
-    let parts = links.iter().map(deltas).collect::<Result<Vec<_>, _>>()?;
-    let copies = copies(&base, &links, &parts)?;
+    let system = last.system_files();
+    if links.iter().chain([&base]).any(|link| link.system_files() != system) {
+        return unfit("the system tablespace has other files than before".to_owned());
+    }
+    let parts: Result<Vec<_>, _> = links.iter().map(|link| deltas(link, &system)).collect();
+    let parts = parts?;
+    let copies = copies(&base, (&links, &parts), &system)?;
     let Some(newest) = parts.last() else { return unfit("there is no increment".to_owned()) };
-    let Some(system) = newest.get(&0) else {
-        return unfit("the last increment has no system tablespace".to_owned());
+    let has_all = (0..system.len()).all(|number| newest.contains_key(&(0, number)));
+    let Some(first) = newest.get(&SYSTEM).filter(|_| has_all) else {
+        return unfit("the last increment lacks a file of the system tablespace".to_owned());
     };
-    let least = LEAST_PAGES * system.meta.page_size as u64;
-    let mut spaces = Vec::new();
-    for (number, named) in newest {
-        let mut space = space_of(*number, named, copies.get(number), &parts)?;
+    let least = LEAST_PAGES * first.meta.page_size as u64;
+    let (mut spaces, mut left) = (Vec::new(), 0);
+    for (key, named) in newest {
+        let (mut space, stated) = space_of(*key, named, copies.get(key), &parts)?;
+        if let (_, 0) = key {
+            left = stated;
+        }
+        // Only the last file of a tablespace grows.
+        if !newest.contains_key(&(key.0, key.1 + 1)) {
+            space.len = space.len.max(left);
+        }
+        left = left.saturating_sub(space.len);
         if is_table(&space.path) {
             space.len = space.len.max(least);
         }
@@ -135,8 +150,19 @@ struct Delta {
     meta: Meta,
 }
 
-/// The deltas of an increment, by number of the tablespace.
-fn deltas(link: &Link) -> Result<BTreeMap<u32, Delta>, Unfit> {
+/// Number of a tablespace, and of the file within it. Only the system tablespace has several.
+type Key = (u32, usize);
+/// The first file of the system tablespace.
+const SYSTEM: Key = (0, 0);
+
+/// The file that a name means, of a tablespace of this number.
+fn key_of(space: u32, name: &Path, system: &[PathBuf]) -> Key {
+    let number = system.iter().position(|file| space == 0 && file == name);
+    (space, number.unwrap_or(0))
+}
+
+/// The deltas of an increment, by their tablespaces.
+fn deltas(link: &Link, system: &[PathBuf]) -> Result<BTreeMap<Key, Delta>, Unfit> {
     let mut found = BTreeMap::new();
     for file in &link.files {
         let Some(name) = delta_of(file) else {
@@ -153,8 +179,8 @@ fn deltas(link: &Link) -> Result<BTreeMap<u32, Delta>, Unfit> {
         if !is_tablespace(&name) {
             return Err(Unfit(format!("{} is of no known kind", path.display())));
         }
-        let shown = name.display().to_string();
-        if let Some(other) = found.insert(meta.space, Delta { path, name, meta }) {
+        let (shown, key) = (name.display().to_string(), key_of(meta.space, &name, system));
+        if let Some(other) = found.insert(key, Delta { path, name, meta }) {
             let other = other.name.display();
             return Err(Unfit(format!(
                 "{other} and {shown} are both of tablespace {}",
@@ -165,25 +191,26 @@ fn deltas(link: &Link) -> Result<BTreeMap<u32, Delta>, Unfit> {
     Ok(found)
 }
 
-/// A copy of a whole tablespace.
+/// A copy of a whole file of a tablespace.
 #[derive(Debug)]
 struct Copy {
     path: PathBuf,
-    first: SpaceHead,
+    /// The head of the tablespace, in its first file.
+    first: Option<SpaceHead>,
     /// The increments that came before it or have it.
     links: usize,
 }
 
-/// The newest copy of each tablespace, by number: a file of the full backup, or one of an increment whose backup saw
+/// The newest copy of each file of a tablespace: a file of the full backup, or one of an increment whose backup saw
 /// DDL on the table and copied it again. Those of the last increment are for the program that prepares.
 fn copies(
     base: &Link,
-    links: &[Link],
-    parts: &[BTreeMap<u32, Delta>],
-) -> Result<BTreeMap<u32, Copy>, Unfit> {
+    (links, parts): (&[Link], &[BTreeMap<Key, Delta>]),
+    system: &[PathBuf],
+) -> Result<BTreeMap<Key, Copy>, Unfit> {
     let named: HashSet<&Path> =
         parts.iter().flat_map(BTreeMap::values).map(|delta| delta.name.as_path()).collect();
-    let mut found: BTreeMap<u32, Copy> = BTreeMap::new();
+    let mut found: BTreeMap<Key, Copy> = BTreeMap::new();
     let before_last = links.len().saturating_sub(1);
     for (count, link) in std::iter::once(base).chain(links.iter().take(before_last)).enumerate() {
         // What was copied again is newer.
@@ -192,6 +219,12 @@ fn copies(
         let mut in_link = BTreeSet::new();
         for file in first.iter().filter(is_space).chain(&again) {
             let path = link.dir.join(file);
+            // The other files of the system tablespace have no head.
+            let key = key_of(0, file, system);
+            if key != SYSTEM {
+                found.insert(key, Copy { path, first: None, links: count });
+                continue;
+            }
             let mut head = Vec::new();
             let read = File::open(&path).and_then(|f| f.take(FIRST).read_to_end(&mut head));
             // One that was being made. Recovery makes it, and the next delta has all of it.
@@ -206,19 +239,21 @@ fn copies(
                 let (shown, space) = (file.display(), first.space);
                 return Err(Unfit(format!("{shown} is a second file of tablespace {space}")));
             }
-            found.insert(first.space, Copy { path, first, links: count });
+            found.insert((first.space, 0), Copy { path, first: Some(first), links: count });
         }
     }
     Ok(found)
 }
 
-/// A tablespace of the result, out of all that the chain has of it.
+/// A file of the result, out of all that the chain has of it: at least as long as on disk. Also the bytes of its
+/// tablespace, if the file is the first.
 fn space_of(
-    number: u32,
+    key: Key,
     named: &Delta,
     copy: Option<&Copy>,
-    links: &[BTreeMap<u32, Delta>],
-) -> Result<Space, Unfit> {
+    links: &[BTreeMap<Key, Delta>],
+) -> Result<(Space, u64), Unfit> {
+    let (number, has_head) = (key.0, key.1 == 0);
     let shown = named.name.display();
     let page_size = named.meta.page_size;
     let mut newest: Option<u64> = None;
@@ -232,12 +267,12 @@ fn space_of(
         newest = Some(first.pages);
         Ok(())
     };
-    if let Some(copy) = copy {
-        grown(&copy.first)?;
+    if let Some(first) = copy.and_then(|copy| copy.first.as_ref()) {
+        grown(first)?;
     }
     // A link that lacks the tablespace breaks the row of its pages, unless it is older than the tablespace.
     let behind = links.iter().skip(copy.map_or(0, |copy| copy.links));
-    let mut behind = behind.map(|link| link.get(&number)).peekable();
+    let mut behind = behind.map(|link| link.get(&key)).peekable();
     if copy.is_none() {
         while behind.next_if(Option::is_none).is_some() {}
     }
@@ -250,21 +285,23 @@ fn space_of(
         if delta.meta.page_size != page_size {
             return Err(Unfit(format!("{shown} has pages of two sizes")));
         }
-        let (first, is_made) = first_pages(delta)?;
-        is_new |= is_made;
-        first.as_ref().map_or(Ok(()), &mut grown)?;
+        if has_head {
+            let (first, is_made) = first_pages(delta)?;
+            is_new |= is_made;
+            first.as_ref().map_or(Ok(()), &mut grown)?;
+        }
         deltas.push(delta.path.clone());
     }
-    let Some(pages) = newest.filter(|_| is_new) else {
+    let Some(pages) = newest.or((!has_head).then_some(0)).filter(|_| is_new) else {
         return Err(Unfit(format!("no backup of the chain has the first pages of {shown}")));
     };
     deltas.reverse();
     let path = named.name.clone();
     // The length on disk counts: a server extends a file before it says so in its first page.
     let len = copy.map(|copy| std::fs::metadata(&copy.path).map(|meta| meta.len())).transpose();
-    let len = len.map_err(|error| Unfit(format!("{shown}: {error}")))?;
-    let len = pages.saturating_mul(page_size as u64).max(len.unwrap_or(0));
-    Ok(Space { path, page_size, copy: copy.map(|copy| copy.path.clone()), deltas, len })
+    let len = len.map_err(|error| Unfit(format!("{shown}: {error}")))?.unwrap_or(0);
+    let space = Space { path, page_size, copy: copy.map(|copy| copy.path.clone()), deltas, len };
+    Ok((space, pages.saturating_mul(page_size as u64)))
 }
 
 /// The first page of a tablespace, if the delta has it, and whether it has all pages that are made with the

@@ -1,19 +1,22 @@
 //! Chains that are made up, merged, and compared with a model.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use xb_delta::{Checkpoints, Error, Merged, Unfit, merge, plan};
+use xb_delta::{Checkpoints, DeltaReader, Error, Merged, Unfit, interrupted, keep, merge, plan};
 
 const PAGE: usize = 4096;
 /// Flags of a full_crc32 tablespace with pages of 4 KiB.
 const FLAGS: u32 = 0x13;
 /// Version of a page that was never written: it is in no delta.
 const UNWRITTEN: u32 = 0;
+/// Pages of the first file of a system tablespace that has two.
+const SYSTEM_PAGES: usize = 4;
 
 /// Number of a tablespace, and of the version of each of its pages; page 0 is the first.
 type Server = BTreeMap<u32, (String, Vec<u32>)>;
@@ -102,16 +105,41 @@ fn write_increment(
         let grown = |(n, version): &(usize, &u32)| {
             changed(&(*n, *version)) || *n == 0 && old.len() != versions.len()
         };
-        let changed: Vec<_> = versions.iter().enumerate().filter(grown).collect();
-        let mut delta = b"XTRA".to_vec();
-        changed.iter().for_each(|(n, _)| delta.extend(u32::try_from(*n).unwrap().to_be_bytes()));
-        delta.resize(PAGE, 0xff);
-        for (n, version) in changed {
-            delta.extend(page(*space, n, *version, versions.len()));
+        let changed = versions.iter().enumerate().filter(grown);
+        let changed = changed.map(|(n, version)| (n, page(*space, n, *version, versions.len())));
+        write_delta(dir, name, *space, changed.collect());
+    }
+}
+
+fn write_delta(dir: &Path, name: &str, space: u32, pages: Vec<(usize, Vec<u8>)>) {
+    let mut delta = b"XTRA".to_vec();
+    pages.iter().for_each(|(n, _)| delta.extend(u32::try_from(*n).unwrap().to_be_bytes()));
+    delta.resize(PAGE, 0xff);
+    pages.into_iter().for_each(|(_, page)| delta.extend(page));
+    write(&dir.join(format!("{name}.delta")), &delta);
+    let meta = format!("page_size = {PAGE}\nzip_size = 0 \nspace_id = {space} \n");
+    write(&dir.join(format!("{name}.meta")), meta.as_bytes());
+}
+
+/// Divides the system tablespace of a backup into two files, the first with so many pages.
+fn divide(dir: &Path, first: usize) {
+    let settings = "[mysqld]\ninnodb_data_file_path=ibdata1:16K;ibdata2:4K:autoextend\n";
+    write(&dir.join("backup-my.cnf"), settings.as_bytes());
+    if let Ok(bytes) = fs::read(dir.join("ibdata1")) {
+        write(&dir.join("ibdata1"), &bytes[..first * PAGE]);
+        write(&dir.join("ibdata2"), &bytes[first * PAGE..]);
+    }
+    if let Ok(bytes) = fs::read(dir.join("ibdata1.delta")) {
+        let mut reader = DeltaReader::new(&bytes[..], PAGE);
+        let mut pages = [Vec::new(), Vec::new()];
+        while let Some((n, page)) = reader.next_page().unwrap() {
+            let n = n as usize;
+            let (file, n) = if n < first { (0, n) } else { (1, n - first) };
+            pages[file].push((n, page.to_vec()));
         }
-        write(&dir.join(format!("{name}.delta")), &delta);
-        let meta = format!("page_size = {PAGE}\nzip_size = 0 \nspace_id = {space} \n");
-        write(&dir.join(format!("{name}.meta")), meta.as_bytes());
+        for (name, pages) in ["ibdata1", "ibdata2"].into_iter().zip(pages) {
+            write_delta(dir, name, 0, pages);
+        }
     }
 }
 
@@ -169,16 +197,17 @@ fn change() -> impl Strategy<Value = Change> {
 /// Applies a change; `clock` numbers versions, tables and names.
 fn apply(server: &mut Server, change: &Change, clock: &mut u32) {
     *clock += 1;
-    let tables: Vec<u32> = server.keys().copied().filter(|space| *space > 1).collect();
+    let all: Vec<u32> = server.keys().copied().collect();
+    let tables: Vec<u32> = all.iter().copied().filter(|space| *space > 1).collect();
     let pick = |at: &prop::sample::Index| (!tables.is_empty()).then(|| *at.get(&tables));
     match change {
         Change::Update(table, at) => {
-            let versions = &mut server.get_mut(&pick(table).unwrap_or(1)).unwrap().1;
+            let versions = &mut server.get_mut(table.get(&all)).unwrap().1;
             let at = at.index(versions.len());
             versions[at] = *clock;
         }
         Change::Grow(table, by) => {
-            let versions = &mut server.get_mut(&pick(table).unwrap_or(1)).unwrap().1;
+            let versions = &mut server.get_mut(table.get(&all)).unwrap().1;
             versions.resize(versions.len() + by, *clock);
             // A server makes a file longer before it writes its new pages.
             if clock.is_multiple_of(2) {
@@ -244,13 +273,37 @@ proptest! {
 
     #[test]
     fn a_merged_chain_is_the_full_backup_of_its_end(
-        steps in prop::collection::vec(step(), 1..5)
+        steps in prop::collection::vec(step(), 1..5), two_files: bool, ends in 0_usize..40
     ) {
         let (scratch, expected) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (increments, server, seen) = chain(scratch.path(), &steps);
+        if two_files {
+            increments.iter().for_each(|dir| divide(dir, SYSTEM_PAGES));
+            divide(scratch.path(), SYSTEM_PAGES);
+        }
         let at = 100 * steps.len() as u64;
-        merged(scratch.path(), &increments).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let fail = |error: &dyn std::fmt::Display| TestCaseError::fail(error.to_string());
+        let planned = plan(scratch.path(), &increments).map_err(|e| fail(&e))?;
+        // It is interrupted, now and then, and finished by another run, which may be interrupted as well.
+        keep(&planned, "this").unwrap();
+        for ends in [ends, ends / 2] {
+            if let Some(planned) = interrupted(scratch.path(), "this") {
+                let looks = Cell::new(0);
+                let is_cancelled = || looks.replace(looks.get() + 1) == ends;
+                match merge(&planned, true, is_cancelled) {
+                    Ok(_) | Err(Error::Cancelled) => {}
+                    Err(error) => return Err(fail(&error)),
+                }
+            }
+        }
+        if let Some(planned) = interrupted(scratch.path(), "this") {
+            prop_assert!(interrupted(scratch.path(), "other").is_none());
+            merge(&planned, true, || false).map_err(|e| fail(&e))?;
+        }
         write_full(expected.path(), &server, &seen, (0, at + 100, at + 110));
+        if two_files {
+            divide(expected.path(), SYSTEM_PAGES);
+        }
         let (found, mut wanted) = (read(scratch.path()), read(expected.path()));
         // These come from the last increment.
         for name in ["ib_logfile0", "shop/t.frm"] {
@@ -304,7 +357,7 @@ fn what_is_not_known_to_be_right_is_not_merged() {
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
     };
-    let cases: [(&str, Damage<'_>); 13] = [
+    let cases: [(&str, Damage<'_>); 15] = [
         // The rule: an increment begins where the redo log of its base begins, or before.
         ("begins at LSN 201", &|_, last| {
             text(last.join("xtrabackup_checkpoints"), "from_lsn = 200", "from_lsn = 201");
@@ -321,6 +374,13 @@ fn what_is_not_known_to_be_right_is_not_merged() {
         ("the first page of shop/n.ibd", &|full, _| write(&full.join("shop/n.ibd"), &[7; PAGE])),
         ("second file of tablespace 4", &|full, _| {
             let _ = fs::copy(full.join("shop/t4.ibd"), full.join("shop/n.ibd")).unwrap();
+        }),
+        ("the system tablespace has other files", &|_, last| divide(last, SYSTEM_PAGES)),
+        ("lacks a file of the system tablespace", &|full, last| {
+            for dir in [full, &full.join(".xb-incremental/1"), last] {
+                divide(dir, SYSTEM_PAGES);
+            }
+            fs::remove_file(last.join("ibdata2.delta")).unwrap();
         }),
         ("no .meta file", &|_, last| fs::remove_file(last.join("shop/t4.ibd.meta")).unwrap()),
         ("became shorter", &|full, _| {

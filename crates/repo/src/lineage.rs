@@ -108,3 +108,46 @@ pub fn misfit(
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::merged_link::MergedLink;
+    use crate::manifest::sample;
+
+    fn backup(name: &str, run: char, (from, to): (u64, u64)) -> (BackupName, Manifest) {
+        let mut manifest = sample();
+        (manifest.name, manifest.run) = (name.to_owned(), run.to_string().repeat(32));
+        (manifest.source.from_lsn, manifest.source.to_lsn) = (Some(from), Some(to));
+        let kind = if from > 0 { "incremental" } else { "full-backuped" };
+        manifest.source.backup_type = Some(kind.to_owned());
+        (BackupName::new(name).unwrap(), manifest)
+    }
+
+    /// Both end where the increment begins. Only its chain is known to be what the server's increment continues.
+    #[test]
+    fn of_the_same_data_the_backup_of_the_server_is_the_base() {
+        let (last, mut merged) = (backup("b", '1', (10, 20)), backup("b-full", '2', (0, 20)));
+        let link =
+            MergedLink { name: "b".to_owned(), run: last.1.run.clone(), manifest: "0".repeat(64) };
+        merged.1.consolidated_from = vec![link];
+        let increment = backup("c", '3', (20, 30)).1;
+        let base_of = |all: &[&(BackupName, Manifest)]| {
+            let all = all.iter().map(|(name, manifest)| (name, manifest));
+            find_base(all, &increment).map(|base| base.name)
+        };
+        for all in [[&last, &merged], [&merged, &last]] {
+            assert_eq!(base_of(&all).as_deref(), Some("b"));
+        }
+        assert_eq!(base_of(&[&merged]).as_deref(), Some("b-full"));
+        // Of other data, the newer one is.
+        let mut newer = merged.clone();
+        newer.1.finished = jiff::Timestamp::from_second(1).unwrap();
+        let late = Manifest { started: newer.1.finished, ..increment.clone() };
+        let all = [&last, &newer].map(|(name, manifest)| (name, manifest));
+        assert_eq!(
+            find_base(all.into_iter(), &late).map(|base| base.name).as_deref(),
+            Some("b-full")
+        );
+    }
+}

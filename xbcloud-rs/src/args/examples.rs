@@ -63,6 +63,7 @@ Examples:
   xbcloud-rs rescue @shop/latest shop.orders > orders.sql
   xbcloud-rs rescue @shop/latest shop.orders --into=localhost --as='{table}'
   xbcloud-rs rescue @shop/@2026-11-20 'shop.ord*' --into=/run/mysqld/mysqld.sock
+  xbcloud-rs rescue @shop shop.orders --until=before:0-1-26 > orders.sql
   xbcloud-rs rescue @shop/mon shop.orders --where='customer = 7' --into=db1 --as=old.orders
 
 A table gets its name when all rows are there; with --into, they were read back and compared. Under another name it gets neither its foreign keys nor its triggers. A schema is created only if --as names it.";

@@ -21,11 +21,11 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
-use crate::restore::chain::{Way, merge_chain};
+use crate::restore::RestoreOptions;
+use crate::restore::chain::{Chain, Way, merge_chain};
 use crate::restore::prepare::PrepareTool;
 use crate::restore::restore_and_prepare::{Ready, fetch, links, remove_increments};
 use crate::restore::room::{all_unpacked, check_room};
-use crate::restore::{RestoreOptions, forget};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::session::Session;
@@ -156,11 +156,11 @@ async fn store_merged(
     let wanted = cancel.or(links(session, &get, &ready)).await?;
     let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
     let (_, folders) = fetch(session, &mut get, &wanted, &data, how).await?;
-    folders.iter().try_for_each(|folder| forget(folder))?;
     refuse_other(chain, &folders)?;
     session.observer.begin_phase("merge");
     let increments = folders.get(1..).unwrap_or_default();
-    if let Way::OneByOne(unfit) = merge_chain(session, (&data, increments), false, talk)? {
+    let merged = Chain { dir: &data, increments, of: None };
+    if let Way::OneByOne(unfit) = merge_chain(session, merged, false, talk)? {
         return Err(unfit_chain(last.name.as_str(), unfit.to_string()));
     }
     remove_increments(&data)?;

@@ -1,12 +1,15 @@
 //! Copies tables from the private server to where they go. A table gets its name when all tables are
 //! complete, and on a server proven to be equal.
 
+use std::path::PathBuf;
+
 use xb_mysql::{Client, Error, Event, Row};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 
 use super::definition::Definition;
 use super::names::Chosen;
+use super::physical;
 use super::rows::{Layout, Pass, SESSION, Sum, is_table, literal, sql};
 use super::sink::{PREFIX, Place, Sink};
 use crate::cancel::CancelToken;
@@ -25,6 +28,8 @@ pub(super) struct Order {
     pub(super) create_schema: bool,
     /// Condition that the rows must meet.
     pub(super) filter: Option<String>,
+    /// Data directory of the private server, if the server gets its files, not rows.
+    pub(super) files: Option<PathBuf>,
     /// What a dump says about its origin.
     pub(super) about: String,
     /// Distinguishes the unfinished tables of this run.
@@ -60,6 +65,8 @@ struct Source {
     shown: String,
     /// Its name for SQL on the private server.
     from: String,
+    /// Its files there, without a suffix, if they are imported.
+    files: Option<PathBuf>,
     to: Place,
     unfinished: Place,
     definition: Definition,
@@ -224,9 +231,13 @@ impl Copier<'_> {
                 }
             }
         }
+        if let (Some(_), Sink::Server(live)) = (&self.order.files, &mut *self.sink) {
+            physical::check(self.private, &mut live.client, held)?;
+        }
         Ok(Some(Source {
             shown: held.to_string(),
             from,
+            files: self.order.files.as_ref().map(|data| data.join(&held.files)),
             unfinished: to.beside(format!("{PREFIX}{}_{number}", self.order.run)),
             to,
             definition,
@@ -282,8 +293,15 @@ impl Copier<'_> {
         let create = source.definition.create(&name);
         self.sink.create(&source.unfinished, &create).map_err(|e| e.to_string())?;
         let mut sum = Sum::default();
+        if let (Some(files), Sink::Server(live)) = (&source.files, &mut *self.sink) {
+            let from = (&mut *self.private, &**files, &*source.from);
+            physical::import(from, (&mut live.client, &name, &source.unfinished.table))?;
+        }
         for pass in source.layout.passes() {
-            self.pour(source, &pass, &mut sum)?;
+            match source.files {
+                None => self.pour(source, &pass, &mut sum)?,
+                Some(_) => self.count(source, &pass, &mut sum)?,
+            }
         }
         if source.layout.has_history() {
             let count = source.layout.count(&source.from, self.order.filter.as_deref());
@@ -318,6 +336,16 @@ impl Copier<'_> {
             }
         }
         Ok(sum.rows)
+    }
+
+    /// Reads the rows of one reading, for the comparison.
+    fn count(&mut self, source: &Source, pass: &Pass, sum: &mut Sum) -> Result<(), String> {
+        let select = pass.select(&source.from, None);
+        each_row(self.private, &select, pass.width(), |row| {
+            sum.add(row);
+            stopped(self.cancel)
+        })
+        .map_err(|error| format!("the server on the backup: {error}"))
     }
 
     /// Copies the rows of one reading.

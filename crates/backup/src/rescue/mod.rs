@@ -8,6 +8,7 @@ mod copy;
 mod definition;
 mod file_names;
 mod names;
+mod physical;
 mod rows;
 mod sink;
 mod target;
@@ -19,29 +20,33 @@ use std::time::Duration;
 use xb_mysql::{Client, HangUp, Timeouts};
 use xb_pipeline::{Durability, logical_name};
 use xb_process::can_confine;
+use xb_replay::ReplayReport;
 use xb_repo::names::BackupName;
 
 use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
 use self::copy::{Copied, Order, copy};
-use self::names::{Chosen, NewNames, choose, held};
-use self::sink::{LOGIN, Sink};
+use self::names::{Chosen, Held, NewNames, choose, held};
+use self::sink::{LOGIN, Live, Sink};
 use self::target::{Wish, open};
+use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::private_server::PrivateServer;
 use crate::read::file_list::files_of;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
+use crate::restore::chain::Chain;
 use crate::restore::clone::info::refuse_parts;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::restore_and_prepare::{Ready, Wanted, fetch, links, look_for_program};
 use crate::restore::same_space::is_covered;
-use crate::restore::{RestoreOptions, RestoreReport, forget};
+use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, remove_links};
 use crate::session::Session;
+use crate::until::{ReplayOptions, UntilPlan, replay_onto, replaying_program};
 
 /// What to call a table in a dump, and on a server, if the user does not say.
 const IN_DUMP: &str = "{table}";
@@ -62,6 +67,18 @@ pub struct RescueRequest {
     pub accept: Accept,
     /// Which tables to rescue, and where they go.
     pub tables: RescueOptions,
+    /// The log that is replayed onto the backup before.
+    pub until: Option<RescueUntil>,
+}
+
+/// The log that is replayed onto a backup before its tables are rescued. Its transactions may touch any table, so
+/// the whole backup is restored.
+#[derive(Debug)]
+pub struct RescueUntil {
+    /// The log. Its backup must be the one of the request.
+    pub plan: UntilPlan,
+    /// A server of a newer series than the origin's may replay it.
+    pub upgrade: bool,
 }
 
 /// Which tables to rescue, and where they go.
@@ -75,7 +92,7 @@ pub struct RescueOptions {
     /// login from the option files, as `mariadb` does it
     #[cfg_attr(feature = "clap", arg(long, value_name = "SERVER"))]
     pub into: Option<String>,
-    /// Name of the rescued table, [SCHEMA.]NAME; {table}: old name, {date}: day of the backup [default:
+    /// Name of the rescued table, [SCHEMA.]NAME; {table}: old name, {date}: day of the data [default:
     /// {table}, with --into {table}_rescued_{date}]
     #[cfg_attr(feature = "clap", arg(long = "as", value_name = "NAME"))]
     pub new_name: Option<String>,
@@ -85,6 +102,9 @@ pub struct RescueOptions {
     /// Replace a table that exists under the new name
     #[cfg_attr(feature = "clap", arg(long, requires = "into"))]
     pub replace: bool,
+    /// Import files, not rows: faster; only into a server here, without binary log and cluster
+    #[cfg_attr(feature = "clap", arg(long, requires = "into", conflicts_with_all = ["replace", "filter"]))]
+    pub physical: bool,
     /// The server that reads them, and the program that prepares the backup.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub private: PrivateServer,
@@ -100,6 +120,8 @@ pub struct RescueReport {
     pub views: Vec<String>,
     /// Result of each backup of the chain, the full one first.
     pub restored: Vec<(String, RestoreReport)>,
+    /// The replay, if a log was replayed.
+    pub replayed: Option<ReplayReport>,
     /// Remarks for the user.
     pub remarks: Vec<String>,
 }
@@ -112,7 +134,8 @@ pub struct RescueReport {
 ///
 /// # Errors
 /// [`BackupError::Selection`] for names that match nothing; [`BackupError::Rescue`] with the table that
-/// cannot be rescued; those of [`restore`](crate::restore) and [`prepare`](crate::prepare).
+/// cannot be rescued; [`BackupError::Until`] of a replay; those of [`restore`](crate::restore) and
+/// [`prepare`](crate::prepare).
 pub async fn rescue(
     session: &Session,
     request: RescueRequest,
@@ -120,7 +143,7 @@ pub async fn rescue(
     talk: &OnLine,
 ) -> Result<RescueReport, BackupError> {
     let Session { observer, cancel, root, .. } = session;
-    let RescueRequest { name, keys, accept, tables: wanted } = request;
+    let RescueRequest { name, keys, accept, tables: wanted, until } = request;
     refuse_full_text(wanted.filter.as_deref())?;
     let template = if wanted.into.is_some() { ON_SERVER } else { IN_DUMP };
     let new_names = NewNames::parse(wanted.new_name.as_deref().unwrap_or(template))?;
@@ -140,30 +163,52 @@ pub async fn rescue(
     look_for_program(&ready, &links)?;
     let last = links.last().ok_or(BackupError::Bug("a chain without a backup"))?;
     let files = cancel.or(files_of(root, &last.name, last.manifest(), last.key())).await?;
-    let chosen = choose(&held(files.iter().map(|file| &file.path[..])), &wanted.tables)?;
-    let date = last.manifest().map_or_else(jiff::Timestamp::now, |manifest| manifest.finished);
-    let date = date.strftime("%Y%m%d").to_string();
-    let names = new_names.of(&chosen, &date)?;
-    let mut remarks = Vec::new();
-    let live = match &wanted.into {
-        None => None,
-        Some(address) => {
-            let create_schema = new_names.schema().is_some();
-            let wish = Wish { names: &names, replace: wanted.replace, create_schema };
-            let (live, found) = open(address, &wish, cancel).await?;
-            remarks.extend(found);
-            Some(live)
-        }
-    };
     refuse_links(files.iter().map(|file| &file.path[..]))?;
+    let taken = last.manifest().map_or_else(jiff::Timestamp::now, |manifest| manifest.finished);
+    let time = until.as_ref().map_or(taken, |until| until.plan.time());
+    let goal = Goal {
+        tables: &wanted.tables,
+        names: &new_names,
+        date: &time.strftime("%Y%m%d").to_string(),
+        into: wanted.into.as_deref(),
+        replace: wanted.replace,
+        physical: wanted.physical,
+    };
+    let in_backup = goal.find(&held(files.iter().map(|file| &file.path[..])));
     let scratch = Scratch::new(wanted.private.scratch_dir.as_deref(), "xb-rescue-")?;
     ready.preparing.by = wanted.private.preparing_in(scratch.path());
     let mut options = wanted.private.server;
     options.look(scratch.path())?;
-    observer.expect_phases(3);
-    get.files = Selection::tables(chosen.iter().map(|chosen| chosen.held.files.clone()));
     let data = scratch.path().join("data");
-    let restored = restored(session, &mut get, &links, (&data, &ready.preparing), talk).await?;
+    let place = (&*data, &ready.preparing);
+    let (found, (live, mut remarks), restored, replayed) = match until {
+        None => {
+            let found = in_backup?;
+            let opened = goal.open(&found, cancel).await?;
+            observer.expect_phases(3);
+            let files = found.chosen.iter().map(|chosen| chosen.held.files.clone());
+            get.files = Selection::tables(files);
+            let restored = restored(session, &mut get, &links, place, 0, talk).await?;
+            (found, opened, restored, None)
+        }
+        Some(RescueUntil { plan, upgrade }) => {
+            let replay = ReplayOptions { server: options.clone(), upgrade, memory: None };
+            let program = replaying_program(session, &plan, &replay).await?;
+            // What is in the way is told now, although the log may create and rename tables.
+            if let Ok(found) = &in_backup {
+                drop(goal.open(found, cancel).await?);
+            }
+            observer.expect_phases(5);
+            let room = plan.log_bytes;
+            let restored = restored(session, &mut get, &links, place, room, talk).await?;
+            observer.begin_phase("replay");
+            let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
+            let found = goal.find(&held_in(&data)?)?;
+            let mut opened = goal.open(&found, cancel).await?;
+            opened.1.extend(crate::until::remarks(&replayed));
+            (found, opened, restored, Some(replayed))
+        }
+    };
     // The user's own options come last, and win.
     options.options.insert(0, MAX_ROW.to_owned());
     observer.begin_phase("copy");
@@ -176,8 +221,12 @@ pub async fn rescue(
         Order {
             filter: wanted.filter,
             replace: wanted.replace,
-            about: format!("backup {name}"),
-            ..order(&chosen, names, new_names.schema().is_some(), live.is_some())?
+            files: wanted.physical.then(|| data.clone()),
+            about: match &replayed {
+                None => format!("backup {name}"),
+                Some(at) => format!("backup {name}, and the log up to {}", at.position),
+            },
+            ..order(found, new_names.schema().is_some(), live.is_some())?
         },
         match live {
             Some(live) => Sink::Server(Box::new(live)),
@@ -193,13 +242,72 @@ pub async fn rescue(
     if let Err(error) = scratch.close() {
         remarks.push(format!("cannot remove the scratch directory: {error}"));
     }
-    Ok(RescueReport { tables, views, restored, remarks })
+    Ok(RescueReport { tables, views, restored, replayed, remarks })
+}
+
+/// What is looked for, and where it goes.
+struct Goal<'a> {
+    tables: &'a [String],
+    names: &'a NewNames,
+    date: &'a str,
+    into: Option<&'a str>,
+    replace: bool,
+    physical: bool,
+}
+
+/// Tables that were found, and the schema and name that each of them gets.
+struct Found {
+    chosen: Vec<Chosen>,
+    names: Vec<(String, String)>,
+}
+
+impl Goal<'_> {
+    fn find(&self, held: &[Held]) -> Result<Found, BackupError> {
+        let chosen = choose(held, self.tables)?;
+        let names = self.names.of(&chosen, self.date)?;
+        Ok(Found { chosen, names })
+    }
+
+    /// Logs in to the server, if there is one, and checks that it can take the tables. Returns remarks, too.
+    async fn open(
+        &self,
+        found: &Found,
+        cancel: &CancelToken,
+    ) -> Result<(Option<Live>, Vec<String>), BackupError> {
+        let Some(address) = self.into else { return Ok((None, Vec::new())) };
+        let create_schema = self.names.schema().is_some();
+        let (names, physical) = (&found.names, self.physical);
+        let wish = Wish { names, replace: self.replace, create_schema, physical };
+        let (live, remarks) = open(address, &wish, cancel).await?;
+        Ok((Some(live), remarks))
+    }
+}
+
+/// The tables and views in a data directory.
+fn held_in(data: &Path) -> Result<Vec<Held>, BackupError> {
+    let mut files = Vec::new();
+    let mut read = || {
+        for schema in std::fs::read_dir(data)? {
+            let schema = schema?;
+            if schema.file_type()?.is_dir() {
+                for file in std::fs::read_dir(schema.path())? {
+                    let name = Path::new(&schema.file_name()).join(file?.file_name());
+                    files.extend(name.to_str().map(str::to_owned));
+                }
+            }
+        }
+        Ok(())
+    };
+    read().map_err(|error: std::io::Error| BackupError::Restore {
+        target: data.display().to_string(),
+        what: format!("cannot read the names of its files: {error}"),
+    })?;
+    Ok(held(files.iter().map(String::as_str)))
 }
 
 /// The tables with their new names.
 fn order(
-    chosen: &[Chosen],
-    names: Vec<(String, String)>,
+    Found { chosen, names }: Found,
     named_schema: bool,
     on_server: bool,
 ) -> Result<Order, BackupError> {
@@ -207,7 +315,7 @@ fn order(
     getrandom::fill(&mut run)?;
     let several = names.iter().any(|(schema, _)| *schema != names[0].0);
     Ok(Order {
-        tables: chosen.iter().cloned().zip(names).collect(),
+        tables: chosen.into_iter().zip(names).collect(),
         with_schema: on_server || named_schema || several,
         create_schema: named_schema || !on_server && several,
         run: base16ct::lower::encode_string(&run),
@@ -247,9 +355,10 @@ async fn restored(
     get: &mut GetRequest,
     links: &[Wanted],
     (data, options): (&Path, &PrepareOptions),
+    room_beside: u64,
     talk: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
-    let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
+    let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
     let (mut restored, mut folders) = fetch(session, get, links, data, how).await?;
     let covered = is_covered(data, &folders[1..]);
@@ -260,12 +369,12 @@ async fn restored(
         (restored, folders) = fetch(session, get, links, data, how).await?;
     }
     refuse_mysql_files(data)?;
-    folders.iter().try_for_each(|folder| forget(folder))?;
     let unlinked = folders.iter().try_for_each(|folder| remove_links(folder));
     unlinked.map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
     session.observer.begin_phase("prepare");
     let increments = folders.split_off(1);
-    prepare(session, (data, &increments), options, false, talk).await?;
+    let chain = Chain { dir: data, increments: &increments, of: None };
+    prepare(session, chain, options, false, talk).await?;
     remove_links(data)
         .map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
     Ok(restored)

@@ -3,6 +3,7 @@
 use xb_mysql::{Access, Client, Row, Timeouts};
 use xb_reader::Printable;
 
+use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, Live, PREFIX};
 use crate::cancel::CancelToken;
@@ -31,6 +32,8 @@ pub(super) struct Wish<'a> {
     pub(super) replace: bool,
     /// A missing schema may be created.
     pub(super) create_schema: bool,
+    /// It gets files, not rows.
+    pub(super) physical: bool,
 }
 
 /// Logs in, and checks that the server can take the tables under these names. Returns the server, and
@@ -76,6 +79,11 @@ fn look(live: &mut Live, wish: &Wish<'_>, address: &str) -> Result<Vec<String>, 
             "{address} is MySQL {version}, and the tables are of MariaDB; write a dump instead, without --into"
         );
         return Err(failed("into the server", what));
+    }
+    if wish.physical
+        && let Some(why) = physical::refused_by(&mut live.client).map_err(asked)?
+    {
+        return Err(failed("into the server", format!("{address}: {why}")));
     }
     live.client.run(SESSION).map_err(asked)?;
     let packet = live.client.rows("SELECT CAST(@@max_allowed_packet AS CHAR)").map_err(asked)?;

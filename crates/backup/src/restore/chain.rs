@@ -2,11 +2,34 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_delta::{Checkpoints, Error, Unfit, merge, plan, restate_from};
+use xb_delta::{Checkpoints, Error, Unfit, interrupted, keep, merge, plan, restate_from};
 
 use crate::child::OnLine;
 use crate::error::BackupError;
+use crate::restore::forget;
 use crate::session::Session;
+
+/// A restored chain.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chain<'a> {
+    /// Directory of the full backup.
+    pub(crate) dir: &'a Path,
+    /// Directories of the increments, in order.
+    pub(crate) increments: &'a [PathBuf],
+    /// Whose restore it is: a merge that is interrupted is finished by one of the same. Not empty; `None` if there
+    /// will be no other run.
+    pub(crate) of: Option<&'a str>,
+}
+
+impl Chain<'_> {
+    /// Removes the journals: from here on, files are changed.
+    ///
+    /// # Errors
+    /// [`BackupError::Restore`].
+    pub(crate) fn forget(&self) -> Result<(), BackupError> {
+        self.increments.iter().map(PathBuf::as_path).chain([self.dir]).try_for_each(forget)
+    }
+}
 
 /// How the increments of a chain are applied.
 pub(crate) enum Way {
@@ -16,38 +39,46 @@ pub(crate) enum Way {
     OneByOne(Unfit),
 }
 
-/// Merges the increments into the full backup in `dir`, if that is known to be right, and tells what it did.
-/// With `is_durable`, the files are on their disks then.
+/// Merges the increments into the full backup, if that is known to be right, and tells what it did. With
+/// `is_durable`, the files are on their disks then.
 ///
 /// # Errors
 /// [`BackupError::Restore`]: the directory is of no use then. [`BackupError::Interrupted`].
 pub(crate) fn merge_chain(
     session: &Session,
-    (dir, increments): (&Path, &[PathBuf]),
+    chain: Chain<'_>,
     is_durable: bool,
     talk: &OnLine,
 ) -> Result<Way, BackupError> {
-    let cancel = &session.cancel;
-    let done = tokio::task::block_in_place(|| {
-        let plan = plan(dir, increments);
-        plan.map(|plan| merge(&plan, is_durable, || cancel.signal().is_some()))
-    });
-    match done {
-        Err(unfit) => Ok(Way::OneByOne(unfit)),
-        Ok(Ok(merged)) => {
-            let count = increments.len();
-            let text = format!(
-                "increments applied in one pass: {count}; {} pages of {} written, {} tablespaces",
-                merged.written, merged.pages, merged.spaces
-            );
-            talk(text.as_bytes());
-            Ok(Way::Merged)
+    let (cancel, Chain { dir, increments, of }) = (&session.cancel, chain);
+    tokio::task::block_in_place(|| {
+        let begun = of.and_then(|of| interrupted(dir, of));
+        let planned = match begun.map_or_else(|| plan(dir, increments), Ok) {
+            Ok(planned) => planned,
+            Err(unfit) => return Ok(Way::OneByOne(unfit)),
+        };
+        // The plan is there before the journals go.
+        let kept = of.map_or(Ok(()), |of| keep(&planned, of));
+        kept.map_err(|error| failed(dir, &error))?;
+        chain.forget()?;
+        match merge(&planned, is_durable, || cancel.signal().is_some()) {
+            Ok(merged) => {
+                let text = format!(
+                    "increments applied in one pass: {}; {} pages of {} written, {} tablespaces",
+                    increments.len(),
+                    merged.written,
+                    merged.pages,
+                    merged.spaces
+                );
+                talk(text.as_bytes());
+                Ok(Way::Merged)
+            }
+            Err(Error::Cancelled) => {
+                Err(BackupError::Interrupted(cancel.signal().unwrap_or_default()))
+            }
+            Err(error) => Err(failed(dir, &error)),
         }
-        Ok(Err(Error::Cancelled)) => {
-            Err(BackupError::Interrupted(cancel.signal().unwrap_or_default()))
-        }
-        Ok(Err(error)) => Err(failed(dir, &error)),
-    }
+    })
 }
 
 /// Lets the program apply an increment that begins before the end of what is prepared in `dir`. The program compares

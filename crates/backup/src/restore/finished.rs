@@ -21,7 +21,7 @@ const MARK: &str = "user.xbcloud-rs.restored";
 /// Length of the mark in bytes: two digests, hexadecimal.
 const LEN: usize = 128;
 /// Names that a restore uses while it runs.
-const WORK: [&str; 3] = [".xb-partial", ".xb-incremental", "#sql-xb-replay"];
+const WORK: [&str; 4] = [".xb-partial", ".xb-incremental", ".xb-merge", "#sql-xb-replay"];
 
 /// Number and total size of the files below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +59,22 @@ impl Finished {
         (there.get(..len)? == mark.as_bytes()).then_some(totals)
     }
 
-    fn text(&self, target: &Path) -> Option<(String, Totals)> {
+    /// Digest of the restore and the place: the same for each run of the same command, until the system
+    /// is started again.
+    pub(crate) fn id(&self, target: &Path) -> Option<String> {
         let place = format!("{}\n{}", place_of(target)?, self.what);
-        let (content, totals) = content(target).ok()?;
-        Some((format!("{}{content}", hex(&Sha256::digest(place))), totals))
+        Some(hex(&Sha256::digest(place)))
     }
+
+    fn text(&self, target: &Path) -> Option<(String, Totals)> {
+        let (content, totals) = content(target).ok()?;
+        Some((format!("{}{content}", self.id(target)?), totals))
+    }
+}
+
+/// Number and size of the files below `target`.
+pub(crate) fn totals(target: &Path) -> Totals {
+    content(target).map_or(Totals { files: 0, bytes: 0 }, |(_, totals)| totals)
 }
 
 /// Digest of the names, kinds, lengths and modification times of everything below `target`.

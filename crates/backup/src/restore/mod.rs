@@ -248,6 +248,7 @@ async fn attempt(
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 
+const HALF_MERGED: &str = "a restore of a chain was interrupted in it while its pages were merged: run the command of that restore again, or, if the system was started again since, empty the directory";
 const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while the files were prepared, and they are of no use now: empty the directory, and restore it again";
 /// Directory below the target that holds the increments until they are applied. They are two levels
 /// down, where the preparing programs do not look for tables.
@@ -265,6 +266,9 @@ async fn what_is_left(
     how: RestoreOptions,
 ) -> Result<Option<(TargetDir, Left)>, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    if xb_delta::is_interrupted(target) {
+        return Err(failed(HALF_MERGED.into()));
+    }
     if !is_unfinished(target) {
         // A run may have been killed before it created a journal. A fresh file system is empty, too.
         let is_nothing = |entry: std::fs::DirEntry| {

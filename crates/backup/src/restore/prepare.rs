@@ -11,7 +11,7 @@ use xb_server::{recovery_memory, recovery_tmpdir};
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
-use crate::restore::chain::{Way, apply_from_end, merge_chain};
+use crate::restore::chain::{Chain, Way, apply_from_end, merge_chain};
 use crate::restore::export_log::SmallLog;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
@@ -181,9 +181,9 @@ impl PrepareTool {
     }
 }
 
-/// Prepares the full backup in `dir`, then applies each backup of `increments` to it, in order. The
-/// output of the program goes to `talk`, line by line. With `durable`, the prepared files are on their
-/// disks when this returns.
+/// Prepares a restored chain: applies each of its increments to the full backup, in order. The output of
+/// the program goes to `talk`, line by line. With `durable`, the prepared files are on their disks when
+/// this returns. The journals of its restore go.
 ///
 /// # Errors
 /// [`BackupError::NotStarted`] if the program is not installed, [`BackupError::Program`] if it
@@ -191,14 +191,17 @@ impl PrepareTool {
 /// does not show which program is needed, or a disk did not take what was written.
 pub(crate) async fn prepare(
     session: &Session,
-    (dir, increments): (&Path, &[PathBuf]),
+    chain: Chain<'_>,
     options: &PrepareOptions,
     durable: bool,
     talk: &OnLine,
 ) -> Result<(), BackupError> {
     let Session { observer, cancel, .. } = session;
-    let by = &options.by;
-    let tool = tool_of(dir, by)?;
+    let (by, Chain { dir, increments, .. }) = (&options.by, chain);
+    // A merge that was interrupted has taken the info file from the one, and not yet brought that of the other.
+    let folders = [Some(dir), increments.last().map(PathBuf::as_path)];
+    let of_info = folders.into_iter().flatten().find_map(PrepareTool::of_folder);
+    let tool = of_info.map_or_else(|| tool_of(dir, by), Ok)?;
     if tool == PrepareTool::MariaDbBackup {
         increments.iter().map(PathBuf::as_path).chain([dir]).try_for_each(refuse_endless)?;
     }
@@ -210,7 +213,7 @@ pub(crate) async fn prepare(
     let is_fit = tool == PrepareTool::MariaDbBackup && options.chain == PrepareChain::Auto;
     let to_sync = durable && at_end.is_none();
     let way = match is_fit && !increments.is_empty() {
-        true => Some(merge_chain(session, (dir, increments), to_sync, talk)?),
+        true => Some(merge_chain(session, chain, to_sync, talk)?),
         false => None,
     };
     let increments = match way {
@@ -221,6 +224,7 @@ pub(crate) async fn prepare(
         }
         None => increments,
     };
+    chain.forget()?;
     let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
     for number in 0..=increments.len() {
         let increment = number.checked_sub(1).and_then(|n| increments.get(n)).map(PathBuf::as_path);

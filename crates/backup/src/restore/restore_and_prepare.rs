@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use xb_clone::CloneInfo;
+use xb_delta::interrupted;
 use xb_encryptor::DataKey;
 use xb_pipeline::{CLONE_INFO, Durability};
 use xb_repo::chain::{Link, chain_of};
@@ -19,12 +20,13 @@ use crate::error::BackupError;
 use crate::read::file_list::{files_of, packed};
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::unlock::{Unlocked, unlock};
+use crate::restore::chain::Chain;
 use crate::restore::clone::info::{Asked, clone_to_restore};
 use crate::restore::clone::place::{note_start, put_together};
 use crate::restore::clone::report::CloneReport;
 use crate::restore::clone::start::{find_server, noted, refuse_exposed, start_once};
 use crate::restore::export_log::EXPORT_LOG;
-use crate::restore::finished::{Finished, Totals};
+use crate::restore::finished::{Finished, Totals, totals};
 use crate::restore::galera::{Donor, Ist, read_position, write_position};
 use crate::restore::journal::head::About;
 use crate::restore::new_master_key;
@@ -159,8 +161,14 @@ pub async fn restore_ready(
     if clone.as_ref().is_some_and(CloneInfo::is_encrypted) {
         close(target)?;
     }
-    let (restored, mut folders) = fetch(session, &mut request, &links, target, how).await?;
-    if ready.prepare().is_some() && !request.files.is_all() {
+    // An earlier run was interrupted while it merged the chain: everything is fetched, and no journal holds any more.
+    let is_begun =
+        id_of(finished.as_ref(), target).and_then(|id| interrupted(target, &id)).is_some();
+    let (restored, mut folders) = match is_begun {
+        true => (done_before(&links, totals(target)), folders_of(target, links.len())),
+        false => fetch(session, &mut request, &links, target, how).await?,
+    };
+    if !is_begun && ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }
     if clone.is_none() && request.files.is_all() {
@@ -181,6 +189,7 @@ pub async fn restore_ready(
     if wants_position {
         // The last directory's position is where the chain ends.
         let found = folders.last().and_then(|folder| read_position(folder));
+        let found = found.or_else(|| is_begun.then(|| read_position(target))?);
         match found {
             Some(found) => {
                 if let (Some(address), None) = (&ready.donor, behind) {
@@ -197,13 +206,15 @@ pub async fn restore_ready(
         // Before the journal goes: at any moment, one of the two is there.
         finished.mark(target);
     }
-    // Up to here another run can resume; after this point files are changed.
-    folders.iter().try_for_each(|folder| forget(folder))?;
-    if let Some(options) = ready.prepare().filter(|_| clone.is_none()) {
-        observer.begin_phase("prepare");
-        let increments = folders.split_off(1);
-        prepare(session, (target, &increments), options, durable, talk).await?;
-        new_master_key::make_if_wanted(target, &options.by, talk, cancel).await?;
+    match ready.prepare().filter(|_| clone.is_none()) {
+        None => folders.iter().try_for_each(|folder| forget(folder))?,
+        Some(options) => {
+            observer.begin_phase("prepare");
+            let (of, increments) = (id_of(finished.as_ref(), target), folders.split_off(1));
+            let chain = Chain { dir: target, increments: &increments, of: of.as_deref() };
+            prepare(session, chain, options, durable, talk).await?;
+            new_master_key::make_if_wanted(target, &options.by, talk, cancel).await?;
+        }
     }
     if wants_position && position.is_none() {
         let found = read_position(target);
@@ -286,12 +297,8 @@ pub(crate) async fn fetch(
             request.files.find_renamed(files.iter().map(|file| &file.path[..]));
         }
     }
-    for (number, link) in links.iter().enumerate() {
+    for (number, (link, folder)) in links.iter().zip(folders_of(target, links.len())).enumerate() {
         session.observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
-        let folder = match number {
-            0 => target.to_owned(),
-            n => target.join(INCREMENTS).join(n.to_string()),
-        };
         request.name = link.name.clone();
         let unlocked = link.unlocked.as_ref();
         let report = restore_and_keep(session, request, unlocked, &folder, how).await?;
@@ -299,6 +306,17 @@ pub(crate) async fn fetch(
         folders.push(folder);
     }
     Ok((restored, folders))
+}
+
+/// What tells the runs of one command.
+fn id_of(finished: Option<&Finished>, target: &Path) -> Option<String> {
+    finished.and_then(|finished| finished.id(target))
+}
+
+/// Directories of the backups of a chain, the full one first.
+fn folders_of(target: &Path, links: usize) -> Vec<PathBuf> {
+    let increments = (1..links).map(|number| target.join(INCREMENTS).join(number.to_string()));
+    std::iter::once(target.to_owned()).chain(increments).collect()
 }
 
 /// Refuses the files of a clone that no manifest says is one: they are of no use until they are put together.

@@ -15,7 +15,7 @@ mod result;
 mod scan;
 
 pub use self::plan::{UntilPlan, plan_until};
-pub(crate) use self::replay::replay_onto;
 pub use self::replay::{ReplayOptions, UntilReport, replaying_program, restore_until};
+pub(crate) use self::replay::{remarks, replay_onto, series};
 pub use self::request::UntilRequest;
 pub use self::scan::Neighbour;

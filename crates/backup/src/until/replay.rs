@@ -84,7 +84,7 @@ pub async fn replaying_program(
 }
 
 /// The first two numbers of a version.
-fn series(version: &str) -> Option<(u32, u32)> {
+pub(crate) fn series(version: &str) -> Option<(u32, u32)> {
     let start = version.find(|c: char| c.is_ascii_digit())?;
     let mut numbers = version.get(start..)?.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -191,7 +191,8 @@ fn what(plan: &UntilPlan) -> Option<String> {
     serde_json::to_string(&what).ok()
 }
 
-fn remarks(replayed: &ReplayReport) -> Vec<String> {
+/// Remarks on a replay, for the user.
+pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(error) = &replayed.retried {
         remarks.push(format!(
@@ -216,6 +217,10 @@ fn remarks(replayed: &ReplayReport) -> Vec<String> {
     remarks
 }
 
+/// Replays the logs of a plan onto the prepared backup in `data`.
+///
+/// # Errors
+/// [`UntilError::Replay`], [`BackupError::Interrupted`].
 pub(crate) async fn replay_onto(
     session: &Session,
     plan: &UntilPlan,

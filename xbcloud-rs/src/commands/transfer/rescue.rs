@@ -1,15 +1,20 @@
 //! `rescue`: single tables of a backup, as a dump or into a running server.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::os::fd::AsFd as _;
 
-use xb_backup::{RescueReport, RescueRequest};
+use xb_backup::{GetRequest, RescueReport, RescueRequest, RescueUntil, UntilRequest};
 use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count};
+use xb_repo::names::BackupName;
 
 use crate::args::rescue::RescueArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::program_output::ProgramOutput;
+use crate::commands::transfer::get::get_request;
+use crate::commands::transfer::producer::state_dir;
+use crate::commands::transfer::until::{Origins, told};
 use crate::report;
 
 /// Buffer of a dump, in bytes.
@@ -22,17 +27,46 @@ impl Context {
                 "redirect it: xbcloud-rs rescue ... > dump.sql, or name a server with --into",
             )?;
         }
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let options = &args.until;
+        let (root, name, server) = match &options.until {
+            Some(_) => {
+                let Origins { root, name, server } = self.from(&args.source, &args.common)?;
+                (root, name, server)
+            }
+            None => {
+                let (root, name) = self.which(&args.source, &args.common)?;
+                (root, Some(name), None)
+            }
+        };
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
-        let request =
-            RescueRequest { name, keys, accept: args.opening.accept, tables: args.tables.clone() };
+        let stop = options.until.as_ref().map(|stop| UntilRequest {
+            name: name.clone(),
+            server,
+            stop: stop.clone(),
+            leave_out: BTreeSet::new(),
+            may_leave_out_ddl: false,
+            state: state_dir(options.state_dir.as_deref()),
+            accept_lost_end: options.accept_lost_end,
+        });
+        let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
+        let accept = args.opening.accept;
+        let mut get = GetRequest { accept, ..get_request(name.unwrap_or(any), keys) };
+        let (tables, upgrade) = (args.tables.clone(), options.upgrade);
         let output = ProgramOutput::new(&self.log);
         let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;
         let dump = BufWriter::with_capacity(BUFFER, File::from(stdout));
-        let run = &args.common.run;
+        let (run, log) = (&args.common.run, &self.log);
         let (found, end) =
             self.with_session("rescue", run, (root, resources(run)), |session| async move {
+                let mut until = None;
+                if let Some(stop) = stop {
+                    let plan = xb_backup::plan_until(&session, &stop, &mut get).await?;
+                    told(log, &plan);
+                    until = Some(RescueUntil { plan, upgrade });
+                }
+                let GetRequest { name, keys, .. } = get;
+                let request = RescueRequest { name, keys, accept, tables, until };
                 let found = xb_backup::rescue(&session, request, dump, &output.on_line()).await;
                 found.inspect_err(|error| output.explain(error))
             })?;
@@ -66,6 +100,22 @@ fn rescued(log: &Log, args: &RescueArgs, found: &RescueReport, end: &ProgressEnd
     }
     if !found.views.is_empty() {
         log.info(format!("views are left out: {}", found.views.join(", ")));
+    }
+    if let Some(replayed) = &found.replayed {
+        log.event(
+            "replayed",
+            &serde_json::json!({
+                "to": replayed.position.to_string(), "gtids": replayed.gtids.to_string(),
+                "transactions": replayed.transactions, "seconds": replayed.seconds.as_secs_f64(),
+            }),
+        );
+        log.info(format!(
+            "the rows are those at {} ({}): {} replayed in {:.1} s",
+            replayed.position,
+            replayed.gtids,
+            format_count(replayed.transactions, "transaction"),
+            replayed.seconds.as_secs_f64()
+        ));
     }
     found.remarks.iter().for_each(|remark| log.warn(remark));
     let files = found.restored.iter().map(|(_, restored)| restored.files).sum();

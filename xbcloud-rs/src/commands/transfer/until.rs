@@ -7,7 +7,9 @@ use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
 use xb_repo::archive::plan::Stop;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::Wanted;
+use xb_repo::root::Root;
 
+use crate::args::shared::CommonOptions;
 use crate::args::{RestoreArgs, Source};
 use crate::commands::context::{Context, resources};
 use crate::commands::transfer::get::get_request;
@@ -17,25 +19,29 @@ use crate::place::wanted_place;
 use crate::report;
 
 impl Context {
-    pub(super) fn restore_until(&self, args: &RestoreArgs, stop: &Stop) -> Result<(), Failure> {
-        let options = &args.until;
-        let source = named(&args.source);
-        let (mut root, wanted) = wanted_place(&source.name, &args.common)?;
-        let name = match wanted {
-            // The newest from which the stop can be reached, which may not be the newest of all.
-            Wanted::Latest => None,
-            Wanted::Name(name) => Some(name),
+    /// The backup that is meant for a stop.
+    pub(super) fn from(&self, source: &Source, common: &CommonOptions) -> Result<Origins, Failure> {
+        let source = named(source);
+        let (root, wanted) = wanted_place(&source.name, common)?;
+        let (root, name) = match wanted {
+            Wanted::Latest => (root, None),
+            Wanted::Name(name) => (root, Some(name)),
             Wanted::By(_) => {
-                let found = self.which(&source, &args.common)?;
-                root = found.0;
-                Some(found.1)
+                let (root, name) = self.which(&source, common)?;
+                (root, Some(name))
             }
         };
+        Ok(Origins { root, name, server: source.server })
+    }
+
+    pub(super) fn restore_until(&self, args: &RestoreArgs, stop: &Stop) -> Result<(), Failure> {
+        let options = &args.until;
+        let Origins { root, name, server } = self.from(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         let request = UntilRequest {
             name,
-            server: source.server,
+            server,
             stop: stop.clone(),
             leave_out: options.exclude_gtid.iter().cloned().collect(),
             may_leave_out_ddl: options.exclude_ddl,
@@ -87,6 +93,14 @@ impl Context {
     }
 }
 
+/// Where the backup for a stop is.
+pub(super) struct Origins {
+    pub(super) root: Root,
+    /// `None` for the newest from which the stop can be reached, which may not be the newest of all.
+    pub(super) name: Option<BackupName>,
+    pub(super) server: Option<String>,
+}
+
 /// A repository without NAME, `@shop`, means its newest backup that fits.
 fn named(source: &Source) -> Source {
     let name = if source.name.is_empty() { "latest" } else { &source.name };
@@ -125,7 +139,7 @@ fn lines(plan: &UntilPlan) -> Vec<String> {
     lines
 }
 
-fn told(log: &Log, plan: &UntilPlan) {
+pub(super) fn told(log: &Log, plan: &UntilPlan) {
     lines(plan).iter().for_each(|line| log.info(line));
     plan.remarks.iter().for_each(|remark| log.warn(remark));
 }

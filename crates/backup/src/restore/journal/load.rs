@@ -158,9 +158,8 @@ fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
             let entry = entry.map_err(|error| error.to_string())?;
             let name = folder.join(entry.file_name());
             let first = folder.as_os_str().is_empty();
-            if first
-                && [".xb-partial", ".xb-incremental"].iter().any(|own| entry.file_name() == *own)
-            {
+            let is_own = |own: &&str| entry.file_name() == **own;
+            if first && [".xb-partial", ".xb-incremental", ".xb-merge"].iter().any(is_own) {
                 continue;
             }
             if entry.file_type().map_err(|error| error.to_string())?.is_dir() {

@@ -1,0 +1,166 @@
+//! Tables that go into a server as files: no row is written again. Nothing but this server gets to know of them, so it
+//! is done only where nothing else has to.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use xb_mysql::{Client, Error, Row};
+
+use super::names::Held;
+use super::rows::{is_table, literal};
+use crate::until::series;
+
+/// Files of an exported table: its pages, and its description for the import.
+const SUFFIXES: [&str; 2] = ["ibd", "cfg"];
+
+/// Why a server cannot take files; `None` if it can.
+///
+/// # Errors
+/// Those of the server.
+pub(super) fn refused_by(live: &mut Client) -> Result<Option<&'static str>, Error> {
+    let set = live.rows(
+        "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'wsrep_on') AND value = 'ON'",
+    )?;
+    Ok(match set.first().map(Row::texts).transpose()? {
+        None => None,
+        Some([name, _]) if name == "log_bin" => Some(
+            "it writes a binary log, and its replicas would lack the files; leave out --physical",
+        ),
+        Some([_, _]) => Some(
+            "it is a node of a cluster, and the other nodes would lack the files; leave out --physical",
+        ),
+    })
+}
+
+/// Checks that a table can be exported by one server and imported by the other.
+pub(super) fn check(private: &mut Client, live: &mut Client, held: &Held) -> Result<(), String> {
+    let versions = [&*private, &*live].map(|client| client.greeting().version.clone());
+    let [of_private, of_live] = versions.each_ref().map(|version| series(version));
+    if of_private.is_none() || of_private != of_live {
+        let [ours, theirs] = versions;
+        return Err(format!(
+            "the server is {theirs}, and the one on the backup {ours}, whose files it may not read; leave out --physical"
+        ));
+    }
+    let page_size = |client: &mut Client| one(client, "SELECT CAST(@@innodb_page_size AS CHAR)");
+    let (ours, theirs) = (page_size(private)?, page_size(live)?);
+    if ours != theirs {
+        return Err(format!(
+            "the server has pages of {theirs} bytes, and the backup of {ours}; leave out --physical"
+        ));
+    }
+    let (schema, table) = (&held.schema[..], &held.table[..]);
+    let kind = one(
+        private,
+        &format!(
+            "SELECT CONCAT(table_type, ' of ', COALESCE(engine, ''), IF(create_options LIKE '%partitioned%', ' in partitions', '')) \
+             FROM information_schema.tables WHERE {}",
+            is_table(schema, table)
+        ),
+    )?;
+    let full_text = private.rows(format!(
+        "SELECT CAST(1 AS CHAR) FROM information_schema.statistics WHERE {} AND index_type = 'FULLTEXT' LIMIT 1",
+        is_table(schema, table)
+    ));
+    let what = match (&*kind, full_text.map_err(ours_failed)?.is_empty()) {
+        ("BASE TABLE of InnoDB", true) => return Ok(()),
+        ("BASE TABLE of InnoDB", false) => "it has a full-text index".to_owned(),
+        (other, _) => format!("it is a {other}"),
+    };
+    Err(format!("{what}, and only plain tables of InnoDB can be imported; leave out --physical"))
+}
+
+/// Puts the pages of `from` into the empty table `to`, both quoted for SQL, whose name within its schema is `name`:
+/// exports them from the private server, whose files are `files` without a suffix, and imports them.
+///
+/// # Errors
+/// A text that says what failed.
+pub(super) fn import(
+    (private, files, from): (&mut Client, &Path, &str),
+    (live, to, name): (&mut Client, &str, &str),
+) -> Result<(), String> {
+    let theirs = |error: Error| format!("the server: {error}");
+    let place = place(live, name)?;
+    live.run(format!("ALTER TABLE {to} DISCARD TABLESPACE")).map_err(theirs)?;
+    private.run(format!("FLUSH TABLES {from} FOR EXPORT")).map_err(ours_failed)?;
+    let copied = SUFFIXES.iter().try_for_each(|suffix| {
+        let to = place.path.with_extension(suffix);
+        place
+            .copy(&files.with_extension(suffix), &to)
+            .map_err(|error| format!("cannot copy its file to {}: {error}", to.display()))
+    });
+    let imported = copied.and_then(|()| {
+        private.run("UNLOCK TABLES").map_err(ours_failed)?;
+        live.run(format!("ALTER TABLE {to} IMPORT TABLESPACE")).map_err(theirs)?;
+        is_sound(live, to)
+    });
+    // The pages go with the table if it was not imported: a server drops the file of that name, too.
+    let description = place.path.with_extension("cfg");
+    match std::fs::remove_file(&description) {
+        Err(error) if imported.is_ok() => {
+            return Err(format!("{} cannot be removed: {error}; remove it", description.display()));
+        }
+        _ => {}
+    }
+    imported
+}
+
+/// Where a server keeps a table, and who owns it there.
+struct Place {
+    path: PathBuf,
+    owner: (u32, u32),
+    mode: u32,
+}
+
+impl Place {
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        // Never through a link, or over a file.
+        let mut target = File::options().write(true).create_new(true).open(to)?;
+        io::copy(&mut File::open(from)?, &mut target)?;
+        target.set_permissions(Permissions::from_mode(self.mode))?;
+        std::os::unix::fs::fchown(&target, Some(self.owner.0), Some(self.owner.1))?;
+        target.sync_all()
+    }
+}
+
+/// The file of a table that was just created: if it is there, this is the server's host.
+fn place(live: &mut Client, name: &str) -> Result<Place, String> {
+    let file = one(
+        live,
+        &format!(
+            "SELECT filename FROM information_schema.innodb_sys_tablespaces WHERE SUBSTRING_INDEX(name, '/', -1) = {}",
+            literal(name)
+        ),
+    )?;
+    let path = Path::new(&one(live, "SELECT @@datadir")?).join(file);
+    let facts = std::fs::symlink_metadata(&path).map_err(|error| {
+        format!(
+            "its new file {} is not there for this program: {error}; run it on the host of the server as its user or root, or leave out --physical",
+            path.display()
+        )
+    })?;
+    Ok(Place { path, owner: (facts.uid(), facts.gid()), mode: facts.mode() & 0o777 })
+}
+
+fn is_sound(live: &mut Client, table: &str) -> Result<(), String> {
+    let said = live.rows(format!("CHECK TABLE {table} EXTENDED"));
+    let said =
+        said.and_then(|rows| rows.iter().map(Row::texts::<4>).collect::<Result<Vec<_>, _>>());
+    match said.map_err(|error| format!("the server: {error}"))?.pop() {
+        Some([_, _, kind, text]) if kind == "status" && text == "OK" => Ok(()),
+        other => Err(format!("CHECK TABLE says of the imported table: {other:?}")),
+    }
+}
+
+fn one(client: &mut Client, sql: &str) -> Result<String, String> {
+    let rows = client.rows(sql).map_err(|error| format!("{sql}: {error}"))?;
+    let row = rows.first().map(Row::texts).transpose();
+    let text = row.map_err(|error| format!("{sql}: {error}"))?;
+    text.map(|[text]| text).ok_or_else(|| format!("{sql}: no answer"))
+}
+
+fn ours_failed(error: Error) -> String {
+    format!("the server on the backup: {error}")
+}
