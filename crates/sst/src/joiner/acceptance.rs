@@ -111,14 +111,12 @@ fn holds_tables(path: &Path) -> bool {
 /// Name, length and time of each file of the redo log in a directory.
 fn redo_state(dir: &Path) -> io::Result<String> {
     let mut files = Vec::new();
-    let (inner, in_inner) = (dir.join("#innodb_redo"), |_: &OsStr| true);
-    let dirs: [(&Path, &dyn Fn(&OsStr) -> bool); 2] =
-        [(&inner, &in_inner), (dir, &|name| Kind::Redo.has(name))];
-    for (dir, is_redo) in dirs {
+    // MySQL has a directory of its own for them.
+    for (dir, has_others) in [(dir.join("#innodb_redo"), false), (dir.to_owned(), true)] {
         for entry in std::fs::read_dir(dir).into_iter().flatten() {
             let entry = entry?;
             let (name, facts) = (entry.file_name(), entry.metadata()?);
-            if is_redo(&name) && facts.is_file() {
+            if facts.is_file() && (!has_others || Kind::Redo.has(&name)) {
                 let since = facts.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
                 files.push(format!("{} {} {}\n", name.display(), facts.len(), since.as_nanos()));
             }
