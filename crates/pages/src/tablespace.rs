@@ -37,9 +37,9 @@ impl PageCounts {
 /// Part of a system tablespace: what its length is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SystemFile {
-    /// Number of whole pages in this file.
-    pub pages: u64,
-    /// Size of a page in bytes.
+    /// Length of this file in bytes.
+    pub len: u64,
+    /// Size of a page in bytes, if the file has a page that is not blank.
     pub page_size: usize,
     /// Length of the whole tablespace in pages, in its first file, and the log position of the page
     /// that states it.
@@ -230,7 +230,8 @@ impl PageChecker {
         let page_size = self.format.unwrap_or(Format::DEFAULT).page_size;
         let pages = self.at / page_size as u64;
         let stated = self.header.map(|header| (header.size, header.lsn));
-        let system = (self.role == Role::System).then_some(SystemFile { pages, page_size, stated });
+        let system =
+            (self.role == Role::System).then_some(SystemFile { len: self.at, page_size, stated });
         if let Some((stated, lsn)) = stated.filter(|(stated, _)| pages < *stated)
             && let Some(fault) = match self.role {
                 Role::Table => Some(Fault::Short { pages, stated }),

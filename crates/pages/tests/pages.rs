@@ -528,7 +528,7 @@ fn a_system_tablespace_is_known_under_any_name() {
     let (found, bad) = look("sysdata1", &system);
     assert!(found.is_tablespace);
     assert_eq!((found.counts.good, bad), (249, vec![100]));
-    assert_eq!(found.system.map(|system| system.pages), Some(250));
+    assert_eq!(found.system.map(|system| system.len), Some(250 * 16384));
     let (_, bad, _) = checked("ibdata1", &system, &[1 << 20]);
     assert_eq!(bad.len(), 1);
     // Where page 5 names the area, and it holds copies of other pages, its content is left alone.
@@ -688,5 +688,16 @@ proptest! {
         let (counts, ..) = checked("t.ibd", &bytes, &[bytes.len().max(1)]);
         let smallest = 1024;
         prop_assert!(counts.damaged + counts.empty + counts.good + counts.no_checksum + counts.unchecked <= (bytes.len() / smallest) as u64 + 1);
+    }
+}
+
+/// A later file of the system tablespace may have no page, and then does not show how long its pages are.
+#[test]
+fn the_length_of_a_blank_system_file_is_known_to_the_byte() {
+    for len in [0, 4096, 5 * 4096, 4 << 20] {
+        let mut checker = PageChecker::of_name(b"ibdata2").unwrap();
+        checker.feed(&vec![0; len], &mut |page| unreachable!("{page:?}"));
+        let found = checker.finish(&mut |page| unreachable!("{page:?}"));
+        assert_eq!(found.system.map(|file| file.len), Some(len as u64));
     }
 }

@@ -87,7 +87,7 @@ pub async fn bases(root: &Root, manifest: &Manifest) -> Result<Vec<Base>, RepoEr
         Ok(links) if links.last().is_some_and(|last| last.stored.manifest.run == base.run) => {
             Ok(links.iter().rev().map(link).collect())
         }
-        Err(RepoError::Store(error)) => Err(RepoError::Store(error)),
+        Err(error @ RepoError::Store(_)) if !error.is_of_one_object() => Err(error),
         // The check after the commit finds a base that is gone.
         _ => Ok(vec![base.clone()]),
     }

@@ -236,8 +236,9 @@ impl Evidence {
             Fault::Blank | Fault::Truncated { .. } => CREATES_NOTHING,
             _ => return Verdict::Lost,
         };
-        let is_truncation =
-            matches!(page.fault, Fault::Truncated { .. }) && page.offset == TRUNCATED;
+        let is_truncation = start.skips_freed
+            && matches!(page.fault, Fault::Truncated { .. })
+            && page.offset == TRUNCATED;
         match end.is_some_and(|end| end.saturating_sub(start.checkpoint) >= least) {
             true if is_truncation => Verdict::Recovered,
             true => Verdict::Doubtful,
@@ -247,8 +248,10 @@ impl Evidence {
 
     /// A system tablespace whose files are shorter than its first page states.
     fn short_system(&self) -> Option<BadPageOf> {
-        let pages = self.system.iter().map(|(_, file)| file.pages).sum();
         let (path, file) = self.system.iter().find(|(_, file)| file.stated.is_some())?;
+        // A file without any page does not show their size.
+        let len: u64 = self.system.iter().map(|(_, file)| file.len).sum();
+        let pages = len / file.page_size as u64;
         let (stated, lsn) = file.stated.filter(|(stated, _)| pages < *stated)?;
         let page = BadPage {
             page: pages,
