@@ -99,3 +99,20 @@ fn a_fresh_file_system_counts_as_empty() {
     let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
     assert!(refused.contains("not empty"), "{refused}");
 }
+
+/// While one run merges or prepares, another one of the same command would change the same files.
+#[test]
+fn a_directory_that_another_run_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/root/n", folder.path().display());
+    let _ = run(&["put", &place], &small_backup(1, 100_000)).expect(0);
+    let target = folder.path().join("data");
+    let dir = format!("--target-dir={}", target.display());
+    std::fs::create_dir(&target).unwrap();
+    let other = std::fs::File::open(&target).unwrap();
+    other.lock().unwrap();
+    let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
+    assert!(refused.contains("another run"), "{refused}");
+    drop(other);
+    let _ = run(&["restore", &dir, &place], b"").expect(0);
+}

@@ -33,6 +33,7 @@ use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareProgram, PrepareTool, prepare};
 use crate::restore::same_space::is_covered;
+use crate::restore::target_lock::TargetLock;
 use crate::restore::{
     INCREMENTS, RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep,
 };
@@ -133,6 +134,8 @@ pub async fn restore_ready(
     if let (Some(address), Some(position)) = (&ready.donor, &position) {
         behind = Some(catches_up(address, position, cancel).await?);
     }
+    // To the end: what another run has left is believed, and changed in place.
+    let mut lock = TargetLock::take(target)?;
     let finished = finished(&links, &request, how, ready);
     if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
         forget(target)?;
@@ -168,6 +171,10 @@ pub async fn restore_ready(
         true => (done_before(&links, totals(target)), folders_of(target, links.len())),
         false => fetch(session, &mut request, &links, target, how).await?,
     };
+    if lock.is_none() {
+        // It was made by this run, which has had it to itself up to here.
+        lock = TargetLock::take(target)?;
+    }
     if !is_begun && ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }
@@ -237,6 +244,7 @@ pub async fn restore_ready(
     if let Some(finished) = &finished {
         finished.mark(target);
     }
+    drop(lock);
     Ok(ReadyReport { restored, position, behind, clone })
 }
 
