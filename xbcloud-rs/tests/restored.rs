@@ -95,9 +95,16 @@ fn a_fresh_file_system_counts_as_empty() {
     assert!(target.join("xtrabackup_info").is_file() && target.join("lost+found").is_dir());
     std::fs::remove_dir_all(&target).unwrap();
     std::fs::create_dir_all(&target).unwrap();
+    let refused = || {
+        let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
+        assert!(refused.contains("not empty"), "{refused}");
+    };
     std::fs::write(target.join("lost+found"), "a file of this name is foreign").unwrap();
-    let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
-    assert!(refused.contains("not empty"), "{refused}");
+    refused();
+    std::fs::remove_file(target.join("lost+found")).unwrap();
+    std::fs::create_dir(target.join("lost+found")).unwrap();
+    std::fs::write(target.join("lost+found/#12"), "what a check of the disk has found").unwrap();
+    refused();
 }
 
 /// While one run merges or prepares, another one of the same command would change the same files.

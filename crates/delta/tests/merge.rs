@@ -436,3 +436,13 @@ fn a_damaged_delta_or_a_signal_ends_the_merge() {
     let planned = plan(scratch.path(), &increments).unwrap();
     assert!(matches!(merge(&planned, false, || true), Err(Error::Cancelled)));
 }
+
+#[test]
+fn what_the_file_system_keeps_at_its_top_stays() {
+    let scratch = tempfile::tempdir().unwrap();
+    let increments = simple(scratch.path());
+    let found = scratch.path().join("lost+found/#12");
+    write(&found, b"what a check of the disk has found");
+    assert!(merged(scratch.path(), &increments).is_ok());
+    assert!(found.is_file());
+}
