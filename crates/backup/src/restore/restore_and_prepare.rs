@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use xb_clone::CloneInfo;
-use xb_delta::interrupted;
+use xb_delta::{discard, interrupted};
 use xb_encryptor::DataKey;
 use xb_pipeline::{CLONE_INFO, Durability};
 use xb_repo::chain::{Link, chain_of};
@@ -521,13 +521,14 @@ async fn catches_up(
     }
 }
 
-/// Removes the increments of a chain, which are applied.
+/// Removes the increments of a chain, which are applied, and what is left of a merge that never began.
 pub(crate) fn remove_increments(target: &Path) -> Result<(), BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    discard(target).map_err(|error| failed(format!("cannot remove .xb-merge: {error}")))?;
     match std::fs::remove_dir_all(target.join(INCREMENTS)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(BackupError::Restore {
-            target: target.display().to_string(),
-            what: format!("{INCREMENTS}: {error}"),
-        }),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("{INCREMENTS}: {error}")))
+        }
         _ => Ok(()),
     }
 }
