@@ -90,10 +90,13 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
     let streams = outlines(root, server).await?;
     let (Some(oldest), false) = (streams.first(), streams.is_empty()) else { return Ok(None) };
     let uncovered = |what: String| Ok(Some(Look::Found(Coverage::Uncovered(what))));
-    let base = match Noted::of(manifest) {
+    let base = match Noted::replayed(manifest) {
         Some(Noted::Position(base)) => base,
         Some(Noted::Between { from, to, .. }) => {
             return Ok(Some(look_for_clone(root, &streams, (&from, &to)).await?));
+        }
+        None if Noted::of(manifest).is_some() => {
+            return uncovered("a log of MySQL is replayed onto clones only".to_owned());
         }
         None => return uncovered("it notes no position in the binary log".to_owned()),
     };

@@ -507,7 +507,7 @@ async fn bases(
     let streams: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let all = manifests(&session.root, server).await?.into_iter();
     let located = |manifest: &Manifest| {
-        let noted = Noted::of(manifest).filter(Noted::is_replayed);
+        let noted = Noted::replayed(manifest);
         locate(&streams, &noted?)
     };
     Ok(all.filter_map(|(name, manifest)| Some((name, located(&manifest)?))).collect())
