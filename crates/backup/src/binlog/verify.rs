@@ -536,7 +536,8 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
             }
         }
         Err(error) => {
-            window.archived = !matches!(error, PlanError::NoStart { .. });
+            window.archived =
+                !matches!(error, PlanError::NoStart { .. } | PlanError::BeforeArchive { .. });
             window.problem = Some(error.to_string());
             window.is_removed = matches!(error, PlanError::Removed { .. });
         }
