@@ -95,7 +95,31 @@ fn a_fresh_file_system_counts_as_empty() {
     assert!(target.join("xtrabackup_info").is_file() && target.join("lost+found").is_dir());
     std::fs::remove_dir_all(&target).unwrap();
     std::fs::create_dir_all(&target).unwrap();
+    let refused = || {
+        let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
+        assert!(refused.contains("not empty"), "{refused}");
+    };
     std::fs::write(target.join("lost+found"), "a file of this name is foreign").unwrap();
+    refused();
+    std::fs::remove_file(target.join("lost+found")).unwrap();
+    std::fs::create_dir(target.join("lost+found")).unwrap();
+    std::fs::write(target.join("lost+found/#12"), "what a check of the disk has found").unwrap();
+    refused();
+}
+
+/// While one run merges or prepares, another one of the same command would change the same files.
+#[test]
+fn a_directory_that_another_run_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/root/n", folder.path().display());
+    let _ = run(&["put", &place], &small_backup(1, 100_000)).expect(0);
+    let target = folder.path().join("data");
+    let dir = format!("--target-dir={}", target.display());
+    std::fs::create_dir(&target).unwrap();
+    let other = std::fs::File::open(&target).unwrap();
+    other.lock().unwrap();
     let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
-    assert!(refused.contains("not empty"), "{refused}");
+    assert!(refused.contains("another run"), "{refused}");
+    drop(other);
+    let _ = run(&["restore", &dir, &place], b"").expect(0);
 }

@@ -23,7 +23,7 @@ mod meta;
 mod plan;
 
 pub use delta::{DamagedDelta, DeltaReader};
-pub use kept::{interrupted, is_interrupted, keep};
+pub use kept::{discard, interrupted, is_interrupted, keep};
 pub use links::{Checkpoints, restate_from};
 pub use merge::{Error, Merged, merge};
 pub use meta::Meta;

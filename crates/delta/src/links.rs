@@ -15,6 +15,8 @@ const REDO_LOG: &str = "ib_logfile0";
 const SETTINGS: &str = "backup-my.cnf";
 /// What begins with this in a restored directory is no file of the backup.
 const OWN: &str = ".xb-";
+/// The directory that a file system has at its top.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// Kind and log positions of a backup, as its checkpoints file states them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,11 +135,12 @@ impl Link {
         for entry in std::fs::read_dir(self.dir.join(folder))? {
             let entry = entry?;
             let path = folder.join(entry.file_name());
+            let kind = entry.file_type()?;
             let is_own = entry.file_name().as_encoded_bytes().starts_with(OWN.as_bytes());
-            if is_own && folder.as_os_str().is_empty() {
+            let is_foreign = is_own || kind.is_dir() && entry.file_name() == LOST_AND_FOUND;
+            if is_foreign && folder.as_os_str().is_empty() {
                 continue;
             }
-            let kind = entry.file_type()?;
             if kind.is_dir() {
                 self.folders.push(path.clone());
                 self.walk(&path)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use xb_pages::SpaceHead;
@@ -40,6 +40,21 @@ pub struct Plan {
     /// Folders of the base and of the last increment.
     pub(crate) old_folders: Vec<PathBuf>,
     pub(crate) folders: Vec<PathBuf>,
+}
+
+impl Plan {
+    /// Whether it is one of `base`, and touches nothing outside.
+    pub(crate) fn is_within(&self, base: &Path) -> bool {
+        let is_name = |path: &Path| path.components().all(|c| matches!(c, Component::Normal(_)));
+        let is_below = |path: &PathBuf| path.strip_prefix(base).is_ok_and(is_name);
+        let names = [&self.dropped, &self.moved, &self.old_folders, &self.folders];
+        let spaces = || self.spaces.iter();
+        self.base == base
+            && is_below(&self.last)
+            && names.into_iter().flatten().all(|name| is_name(name))
+            && spaces().all(|space| is_name(&space.path))
+            && spaces().flat_map(|space| space.copy.iter().chain(&space.deltas)).all(is_below)
+    }
 }
 
 /// A file of the result that is a tablespace, or one of the files of the system tablespace.

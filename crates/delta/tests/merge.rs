@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use xb_delta::{Checkpoints, DeltaReader, Error, Merged, Unfit, interrupted, keep, merge, plan};
+use xb_delta::{
+    Checkpoints, DeltaReader, Error, Merged, Unfit, discard, interrupted, keep, merge, plan,
+};
 
 const PAGE: usize = 4096;
 /// Flags of a full_crc32 tablespace with pages of 4 KiB.
@@ -435,4 +437,71 @@ fn a_damaged_delta_or_a_signal_ends_the_merge() {
     let increments = simple(scratch.path());
     let planned = plan(scratch.path(), &increments).unwrap();
     assert!(matches!(merge(&planned, false, || true), Err(Error::Cancelled)));
+}
+
+#[test]
+fn what_the_file_system_keeps_at_its_top_stays() {
+    let scratch = tempfile::tempdir().unwrap();
+    let increments = simple(scratch.path());
+    let found = scratch.path().join("lost+found/#12");
+    write(&found, b"what a check of the disk has found");
+    assert!(merged(scratch.path(), &increments).is_ok());
+    assert!(found.is_file());
+}
+
+/// Whoever owns the directory can write such a file, and root may finish the merge.
+#[test]
+fn a_plan_of_another_user_or_that_leads_outside_is_none() {
+    let scratch = tempfile::tempdir().unwrap();
+    let base = scratch.path().join("data");
+    fs::create_dir(&base).unwrap();
+    let planned = plan(&base, &simple(&base)).unwrap();
+    keep(&planned, "this").unwrap();
+    let (folder, file) = (base.join(".xb-merge"), base.join(".xb-merge/plan"));
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(interrupted(&base, "this").is_some());
+    let inside = base.display().to_string();
+    for (from, to) in [
+        ("\"shop/t.frm\"", "\"../outside\""),
+        ("\"shop/t.frm\"", "\"/etc/passwd\""),
+        (&format!("\"{inside}/shop/t4.ibd\""), "\"/etc/passwd\""),
+        (&format!("\"{inside}/shop/t4.ibd\""), &format!("\"{inside}/../outside\"")),
+        (&format!("\"last\":\"{inside}"), "\"last\":\"/elsewhere"),
+    ] {
+        assert!(text.contains(from), "{from}: {text}");
+        fs::write(&file, text.replace(from, to)).unwrap();
+        assert!(interrupted(&base, "this").is_none(), "{to}");
+    }
+    fs::write(&file, &text).unwrap();
+    let elsewhere = scratch.path().join("elsewhere");
+    for path in [&file, &folder] {
+        fs::rename(path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, path).unwrap();
+        assert!(interrupted(&base, "this").is_none());
+        assert_eq!(keep(&planned, "this").is_err(), path == &folder);
+        fs::remove_file(path).unwrap();
+        fs::rename(&elsewhere, path).unwrap();
+    }
+    assert!(interrupted(&base, "this").is_some());
+    // Only root can give files away.
+    for path in [&file, &folder] {
+        if std::os::unix::fs::chown(path, Some(12345), None).is_ok() {
+            assert!(interrupted(&base, "this").is_none());
+            std::os::unix::fs::chown(path, Some(0), None).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_a_plan_that_was_not_kept_goes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join(".xb-merge");
+    discard(scratch.path()).unwrap();
+    write(&folder.join("new"), b"half a pl");
+    discard(scratch.path()).unwrap();
+    assert!(!folder.exists());
+    let planned = plan(scratch.path(), &simple(scratch.path())).unwrap();
+    keep(&planned, "this").unwrap();
+    discard(scratch.path()).unwrap();
+    assert!(interrupted(scratch.path(), "this").is_some());
 }

@@ -501,3 +501,37 @@ fn stops_are_read_as_they_are_printed() {
         assert!(bad.parse::<Stop>().is_err(), "{bad}");
     }
 }
+
+/// It notes no position: only a stream that began before it has surely all that it lacks.
+#[test]
+fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
+    let mut changes = changes(20);
+    for (change, number) in changes.iter_mut().zip(1..) {
+        change.gtid = gtid(true, number);
+    }
+    let state = |number: usize| gtids(&changes, 1, changes[number - 1].end);
+    let planned = |streams: &[Stream], seconds: i64| {
+        let taken = Timestamp::from_second(NOW + seconds).unwrap();
+        let base = locate(streams, &Noted::Between { from: state(12), to: state(14), taken });
+        plan(streams, &base.unwrap(), &Stop::Latest).map(|plan| plan.pieces.len())
+    };
+    let lost = |planned| matches!(planned, Err(PlanError::BeforeArchive { .. }));
+    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let last = first.segments.values().next_back().unwrap();
+    let after = Link {
+        stream: first.id().to_owned(),
+        number: last.content.number,
+        head: last.digest.clone(),
+    };
+    // Each began at the second of the last digit of its ID, as a byte.
+    let began = i64::from(b'1');
+    let gap = Begins::Gap { after: after.clone(), reason: "purged".to_owned() };
+    for begins in [Begins::First, gap] {
+        let streams = [first.clone(), simple(&changes, begins, 1, (1, 600))];
+        assert!(planned(&streams, began).is_ok(), "{:?}", planned(&streams, began));
+        assert!(lost(planned(&streams, began - 1)));
+    }
+    let streams = [first, simple(&changes, Begins::Continues { after }, 1, (1, 550))];
+    assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
+    assert!(planned(&streams[..1], began - 2).is_err());
+}

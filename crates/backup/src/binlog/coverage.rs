@@ -90,10 +90,13 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
     let streams = outlines(root, server).await?;
     let (Some(oldest), false) = (streams.first(), streams.is_empty()) else { return Ok(None) };
     let uncovered = |what: String| Ok(Some(Look::Found(Coverage::Uncovered(what))));
-    let base = match Noted::of(manifest) {
+    let base = match Noted::replayed(manifest) {
         Some(Noted::Position(base)) => base,
-        Some(Noted::Between { from, to, .. }) => {
-            return Ok(Some(look_for_clone(root, &streams, (&from, &to)).await?));
+        Some(Noted::Between { from, to, taken }) => {
+            return Ok(Some(look_for_clone(root, &streams, (&from, &to), taken).await?));
+        }
+        None if Noted::of(manifest).is_some() => {
+            return uncovered("a log of MySQL is replayed onto clones only".to_owned());
         }
         None => return uncovered("it notes no position in the binary log".to_owned()),
     };
@@ -146,6 +149,7 @@ async fn look_for_clone(
     root: &Root,
     streams: &[Outline],
     (from, to): (&GtidState, &GtidState),
+    taken: Timestamp,
 ) -> Result<Look, RepoError> {
     let mut ends = None;
     for stream in streams.iter().rev().take(STREAMS) {
@@ -155,18 +159,25 @@ async fn look_for_clone(
         if is_first && !last.after().is_some_and(|after| to.is_within(&after)) {
             break;
         }
-        let start = stream.head.content.start.position();
-        let first = match start {
+        let head = &stream.head.content;
+        let continues = matches!(head.begins, Begins::Continues { .. });
+        let first = match head.start.position() {
             Some(start) => stream.segment_at(root, &start, last.number).await?,
             None => None,
         };
         if first
             .is_some_and(|first| first.content.before().is_some_and(|gtids| gtids.is_within(from)))
         {
-            return Ok(Look::Found(Coverage::Covered));
+            return Ok(Look::Found(match continues || head.started <= taken {
+                true => Coverage::Covered,
+                false => Coverage::Uncovered(format!(
+                    "stream {} began after it, and transactions without a GTID may be lost between them",
+                    head.stream
+                )),
+            }));
         }
         // What it continues may begin earlier.
-        if !matches!(stream.head.content.begins, Begins::Continues { .. }) {
+        if !continues {
             break;
         }
     }

@@ -38,6 +38,8 @@ pub struct KeptBackup {
     started: Timestamp,
     /// Nothing is known that stands against a restore.
     is_restorable: bool,
+    /// A log can be replayed onto it.
+    is_replayed: bool,
     noted: Option<Noted>,
 }
 
@@ -78,6 +80,7 @@ pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
         server: stored.manifest.server.clone(),
         started: stored.manifest.started,
         is_restorable: restorable.contains(name.as_str()),
+        is_replayed: Noted::replayed(&stored.manifest).is_some(),
         noted: Noted::of(&stored.manifest),
     });
     kept.collect()
@@ -264,7 +267,8 @@ fn limit(
         // On a branch that has ended, or behind a gap, it is none.
         let reaches = base
             .is_some_and(|base| base.taken <= edge && plan(streams, &base, &Stop::Latest).is_ok());
-        backup.is_restorable && reaches && backup.server.as_deref() == Some(server)
+        let is_usable = backup.is_restorable && backup.is_replayed;
+        is_usable && reaches && backup.server.as_deref() == Some(server)
     };
     if let Some(base) = kept.iter().position(is_base) {
         kept.truncate(base + 1);
@@ -298,4 +302,121 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
     let names = segments.chain(removal.rollups.iter().map(|span| rollup_name(*span)));
     let keys = names.map(|name| root.key(&format!("{folder}/{name}")));
     Ok(root.store().delete_all(keys.collect()).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use xb_repo::archive::record::digest;
+    use xb_repo::archive::segment::Body;
+    use xb_repo::archive::stream::{At, Begins, StreamHead};
+    use xb_repo::manifest::clone_facts::CloneFacts;
+    use xb_repo::manifest::{Manifest, sample};
+
+    use super::*;
+
+    const UUID: &str = "11111111-2222-3333-4444-555555555555";
+
+    fn at(offset: u64) -> At {
+        At { log: "bin.000001".to_owned(), offset }
+    }
+
+    fn second(number: i64) -> Timestamp {
+        Timestamp::from_second(number).unwrap()
+    }
+
+    /// A stream of one segment, with transactions 1 to 9.
+    fn stream() -> Stream {
+        let id = "0".repeat(32);
+        let head = StreamHead {
+            format: FORMAT,
+            stream: id.clone(),
+            server: "shop".to_owned(),
+            tool: "test".to_owned(),
+            started: second(100),
+            server_version: "9.7.4".to_owned(),
+            server_id: 1,
+            server_uuid: None,
+            start: at(4),
+            gtids: None,
+            begins: Begins::First,
+            settings: BTreeMap::new(),
+            sealed: Vec::new(),
+        };
+        let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+        let segment = SegmentHead {
+            format: FORMAT,
+            stream: id,
+            number: 0,
+            previous: head.digest.clone(),
+            from: at(4),
+            to: at(900),
+            next_log: None,
+            description: String::new(),
+            gtids_before: Some(format!("{UUID}:1")),
+            gtids_after: Some(format!("{UUID}:1-9")),
+            starts_inside: false,
+            ends_inside: false,
+            transactions: 8,
+            commits: None,
+            received: [second(900); 2],
+            last: None,
+            barriers: Vec::new(),
+            more_barriers: 0,
+            prepared: 0,
+            altering: 0,
+            body: Body { id: None, len: 1, sha256: digest(b"") },
+        };
+        let segment = Record::decode(&Record::encode(&segment, None).unwrap()).unwrap();
+        let segments = BTreeMap::from([(0, segment)]);
+        Stream { head, segments, stated: 1, shows_end: true, floor: None, covered_until: None }
+    }
+
+    fn kept(finished: i64, change: impl FnOnce(&mut Manifest)) -> KeptBackup {
+        let mut manifest = sample();
+        (manifest.started, manifest.finished) = (second(finished), second(finished));
+        change(&mut manifest);
+        KeptBackup {
+            name: finished.to_string(),
+            server: Some("shop".to_owned()),
+            started: manifest.started,
+            is_restorable: true,
+            is_replayed: Noted::replayed(&manifest).is_some(),
+            noted: Noted::of(&manifest),
+        }
+    }
+
+    fn clone_of_mysql(manifest: &mut Manifest) {
+        manifest.mysql_clone = Some(CloneFacts {
+            version: "9.7.4".to_owned(),
+            page_size: 16384,
+            gtids_from: Some(format!("{UUID}:1-3")),
+            gtids_to: Some(format!("{UUID}:1-4")),
+            empty_tables: None,
+        });
+    }
+
+    fn by_xtrabackup(text: String) -> impl FnOnce(&mut Manifest) {
+        move |manifest| {
+            manifest.source.tool_name = Some("xtrabackup".to_owned());
+            manifest.source.binlog_pos = Some(text.into());
+        }
+    }
+
+    #[test]
+    fn only_a_backup_that_can_be_replayed_is_the_base_of_what_is_kept() {
+        let streams = [stream()];
+        let position = "filename 'bin.000001', position '400'";
+        let with_gtids = format!("{position}, GTID of the last change '{UUID}:1-5'");
+        for text in [with_gtids, position.to_owned()] {
+            let newer = kept(500, by_xtrabackup(text));
+            assert!(newer.noted.is_some());
+            let (older, oldest) = (kept(400, clone_of_mysql), kept(300, clone_of_mysql));
+            let mut left = vec![&oldest, &newer, &older];
+            limit(&mut left, "shop", &streams, (Duration::from_secs(100), second(900)));
+            let names: Vec<&str> = left.iter().map(|backup| &*backup.name).collect();
+            assert_eq!(names, ["500", "400"]);
+        }
+    }
 }

@@ -131,9 +131,9 @@ pub struct Window {
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
-    let bases = bases(session, server, &found).await?;
+    let backups = backups(session, server).await?;
     let looked = found.into_iter().map(Looked::unread).collect();
-    report(session, server, looked, (bases, None)).await
+    report(session, server, looked, (backups, None)).await
 }
 
 /// What an archive is verified against.
@@ -158,9 +158,10 @@ pub async fn verify_archive(
     facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
-    let backups = bases(session, server, &found).await?;
-    let wanted: HashSet<LogPosition> =
-        backups.iter().map(|(_, base)| base.position.clone()).collect();
+    let backups = backups(session, server).await?;
+    let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
+    let bases = backups.iter().filter_map(|(_, noted)| locate(&all, noted));
+    let wanted: HashSet<LogPosition> = bases.map(|base| base.position).collect();
     let mut looked = Vec::new();
     for found in found {
         looked.push(verify_stream(session, server, found, (facts.keys, &wanted)).await?);
@@ -389,7 +390,7 @@ async fn report(
     session: &Session,
     server: &str,
     looked: Vec<Looked>,
-    (backups, facts): (Vec<(BackupName, Base)>, Option<ArchiveFacts<'_>>),
+    (backups, facts): (Vec<(BackupName, Noted)>, Option<ArchiveFacts<'_>>),
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
     let state = facts.and_then(|facts| facts.state);
@@ -421,7 +422,15 @@ async fn report(
             Some(id)
         }
     };
-    for (name, base) in backups {
+    for (name, noted) in backups {
+        let base = match (locate(&streams, &noted), noted) {
+            (Some(base), _) => base,
+            (None, Noted::Position(base)) => base,
+            (None, Noted::Between { from, taken, .. }) => {
+                report.backups.push(unplaced(&name, &from, taken, &streams));
+                continue;
+            }
+        };
         if verified && let Some(what) = displaced(&base, &streams, &met) {
             report.problems.push(format!("backup {name}: {what}"));
         }
@@ -498,33 +507,49 @@ fn displaced(
     wrong
 }
 
-/// The places of a server's backups that note one.
-async fn bases(
+/// What a server's backups note, onto which a log can be replayed.
+async fn backups(
     session: &Session,
     server: &str,
-    found: &[Found],
-) -> Result<Vec<(BackupName, Base)>, BackupError> {
-    let streams: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
+) -> Result<Vec<(BackupName, Noted)>, BackupError> {
     let all = manifests(&session.root, server).await?.into_iter();
-    let located = |manifest: &Manifest| {
-        let noted = Noted::of(manifest).filter(Noted::is_replayed);
-        locate(&streams, &noted?)
+    Ok(all.filter_map(|(name, manifest)| Some((name, Noted::replayed(&manifest)?))).collect())
+}
+
+/// The window of a clone of which no stream has all transactions from the first on that it may lack.
+fn unplaced(name: &BackupName, from: &GtidState, taken: Timestamp, streams: &[Stream]) -> Window {
+    // One whose beginning was removed had begun before the clone.
+    let is_removed = |stream: &Stream| {
+        stream.floor.is_some() && stream.head.content.started <= taken
     };
-    Ok(all.filter_map(|(name, manifest)| Some((name, located(&manifest)?))).collect())
+    let is_removed = streams.iter().any(is_removed);
+    let what = if is_removed { "was removed" } else { "is not archived" };
+    Window {
+        archived: is_removed,
+        problem: Some(format!("its log {what}: no stream begins before {from}, where it begins")),
+        is_removed,
+        ..Window::new(name, from.to_string(), taken)
+    }
+}
+
+impl Window {
+    fn new(name: &BackupName, position: String, from: Timestamp) -> Self {
+        Self {
+            backup: name.to_string(),
+            position,
+            archived: true,
+            from,
+            to: None,
+            until: None,
+            problem: None,
+            is_whole: false,
+            is_removed: false,
+        }
+    }
 }
 
 fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
-    let mut window = Window {
-        backup: name.to_string(),
-        position: base.position.to_string(),
-        archived: true,
-        from: base.taken,
-        to: None,
-        until: None,
-        problem: None,
-        is_whole: false,
-        is_removed: false,
-    };
+    let mut window = Window::new(name, base.position.to_string(), base.taken);
     match plan(streams, base, &Stop::Latest) {
         Ok(plan) => {
             window.is_whole = true;
@@ -536,7 +561,8 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
             }
         }
         Err(error) => {
-            window.archived = !matches!(error, PlanError::NoStart { .. });
+            window.archived =
+                !matches!(error, PlanError::NoStart { .. } | PlanError::BeforeArchive { .. });
             window.problem = Some(error.to_string());
             window.is_removed = matches!(error, PlanError::Removed { .. });
         }
@@ -619,4 +645,58 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
         }
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_repo::archive::record::{FORMAT, Record};
+    use xb_repo::archive::stream::{At, Floor, StreamHead};
+
+    use super::*;
+
+    /// A stream without the log of the clone in it says which of the two it is.
+    #[test]
+    fn a_clone_whose_log_is_gone_is_told() {
+        let at = At { log: "bin.000001".to_owned(), offset: 4 };
+        let stream = "0".repeat(32);
+        let head = StreamHead {
+            format: FORMAT,
+            stream: stream.clone(),
+            server: "shop".to_owned(),
+            tool: "test".to_owned(),
+            started: Timestamp::from_second(100).unwrap(),
+            server_version: "9.7.4".to_owned(),
+            server_id: 1,
+            server_uuid: None,
+            start: at.clone(),
+            gtids: None,
+            begins: Begins::First,
+            settings: Default::default(),
+            sealed: Vec::new(),
+        };
+        let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+        let floor = Floor { format: FORMAT, stream, number: 7, head: head.digest.clone(), at };
+        let mut stream = Stream {
+            head,
+            segments: Default::default(),
+            stated: 0,
+            shows_end: true,
+            floor: None,
+            covered_until: None,
+        };
+        let from: xb_binlog::GtidSet =
+            "11111111-2222-3333-4444-555555555555:1-3".parse().unwrap();
+        let name = BackupName::new("clone").unwrap();
+        let unplaced = |stream: &Stream, seconds| {
+            let taken = Timestamp::from_second(seconds).unwrap();
+            let from = GtidState::MySql(from.clone());
+            unplaced(&name, &from, taken, std::slice::from_ref(stream))
+        };
+        assert!(!unplaced(&stream, 200).archived);
+        stream.floor = Some(floor);
+        let window = unplaced(&stream, 200);
+        assert!(window.archived && window.is_removed && !window.is_whole, "{window:?}");
+        assert!(window.problem.is_some_and(|what| what.starts_with("its log was removed")));
+        assert!(!unplaced(&stream, 50).archived);
+    }
 }

@@ -295,7 +295,8 @@ impl Copier<'_> {
         let mut sum = Sum::default();
         if let (Some(files), Sink::Server(live)) = (&source.files, &mut *self.sink) {
             let from = (&mut *self.private, &**files, &*source.from);
-            physical::import(from, (&mut live.client, &name, &source.unfinished.table))?;
+            let to = (&mut live.client, &*name, &*source.unfinished.table);
+            physical::import(from, to, self.cancel)?;
         }
         for pass in source.layout.passes() {
             match source.files {

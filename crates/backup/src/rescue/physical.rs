@@ -2,7 +2,7 @@
 //! is done only where nothing else has to.
 
 use std::fs::{File, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,14 @@ use xb_mysql::{Client, Error, Row};
 
 use super::names::Held;
 use super::rows::{is_table, literal};
+use crate::cancel::CancelToken;
+use crate::restore::room::free_bytes;
 use crate::until::series;
 
 /// Files of an exported table: its pages, and its description for the import.
 const SUFFIXES: [&str; 2] = ["ibd", "cfg"];
+/// Bytes that are copied between two looks at the token.
+const PIECE: u64 = 16 << 20;
 
 /// Why a server cannot take files; `None` if it can.
 ///
@@ -80,15 +84,17 @@ pub(super) fn check(private: &mut Client, live: &mut Client, held: &Held) -> Res
 pub(super) fn import(
     (private, files, from): (&mut Client, &Path, &str),
     (live, to, name): (&mut Client, &str, &str),
+    cancel: &CancelToken,
 ) -> Result<(), String> {
     let theirs = |error: Error| format!("the server: {error}");
     let place = place(live, name)?;
+    refuse_full(&files.with_extension("ibd"), &place.path)?;
     live.run(format!("ALTER TABLE {to} DISCARD TABLESPACE")).map_err(theirs)?;
     private.run(format!("FLUSH TABLES {from} FOR EXPORT")).map_err(ours_failed)?;
     let copied = SUFFIXES.iter().try_for_each(|suffix| {
         let to = place.path.with_extension(suffix);
         place
-            .copy(&files.with_extension(suffix), &to)
+            .copy(&files.with_extension(suffix), &to, cancel)
             .map_err(|error| format!("cannot copy its file to {}: {error}", to.display()))
     });
     let imported = copied.and_then(|()| {
@@ -115,13 +121,32 @@ struct Place {
 }
 
 impl Place {
-    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn copy(&self, from: &Path, to: &Path, cancel: &CancelToken) -> io::Result<()> {
         // Never through a link, or over a file.
         let mut target = File::options().write(true).create_new(true).open(to)?;
-        io::copy(&mut File::open(from)?, &mut target)?;
+        let mut source = File::open(from)?;
+        while io::copy(&mut Read::by_ref(&mut source).take(PIECE), &mut target)? > 0 {
+            if cancel.signal().is_some() {
+                return Err(io::Error::other("interrupted"));
+            }
+        }
         target.set_permissions(Permissions::from_mode(self.mode))?;
         std::os::unix::fs::fchown(&target, Some(self.owner.0), Some(self.owner.1))?;
         target.sync_all()
+    }
+}
+
+/// Refuses a table for which the server has no room: a full disk would stop its other tables, too.
+fn refuse_full(from: &Path, to: &Path) -> Result<(), String> {
+    let folder = to.parent().unwrap_or(to);
+    let needed = std::fs::metadata(from).map_err(|error| format!("{}: {error}", from.display()))?;
+    match free_bytes(folder).filter(|free| *free < needed.len()) {
+        None => Ok(()),
+        Some(free) => Err(format!(
+            "its file has {} bytes, but only {free} are free in {}; make room there",
+            needed.len(),
+            folder.display()
+        )),
     }
 }
 
@@ -163,4 +188,33 @@ fn one(client: &mut Client, sql: &str) -> Result<String, String> {
 
 fn ours_failed(error: Error) -> String {
     format!("the server on the backup: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cancel::cancellation;
+
+    #[test]
+    fn a_copy_looks_for_room_and_for_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from.ibd"), dir.path().join("to.ibd"));
+        let file = File::create(&from).unwrap();
+        file.set_len(PIECE + 1).unwrap();
+        let facts = file.metadata().unwrap();
+        let place = Place { path: to.clone(), owner: (facts.uid(), facts.gid()), mode: 0o640 };
+        let (canceller, cancel) = cancellation();
+        refuse_full(&from, &to).unwrap();
+        place.copy(&from, &to, &cancel).unwrap();
+        assert_eq!(std::fs::metadata(&to).unwrap().len(), PIECE + 1);
+        std::fs::remove_file(&to).unwrap();
+        canceller.cancel(15);
+        assert!(place.copy(&from, &to, &cancel).is_err());
+        assert_eq!(std::fs::metadata(&to).unwrap().len(), PIECE);
+        // A hole that no disk has room for.
+        if file.set_len(1 << 43).is_ok() {
+            let error = refuse_full(&from, &to).unwrap_err();
+            assert!(error.contains("make room"), "{error}");
+        }
+    }
 }

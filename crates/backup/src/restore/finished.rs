@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use xb_repo::hex::hex;
 
 use crate::restore::journal::head::{About, place_of};
+use crate::restore::lost_and_found::is_lost_and_found;
 
 /// Name of the extended attribute.
 const MARK: &str = "user.xbcloud-rs.restored";
@@ -84,7 +85,8 @@ fn content(target: &Path) -> std::io::Result<(String, Totals)> {
         for entry in std::fs::read_dir(target.join(&folder))? {
             let entry = entry?;
             let path = folder.join(entry.file_name());
-            if folder.as_os_str().is_empty() && WORK.iter().any(|own| entry.file_name() == *own) {
+            let is_work = || WORK.iter().any(|own| entry.file_name() == *own);
+            if folder.as_os_str().is_empty() && (is_work() || is_lost_and_found(&entry)) {
                 continue;
             }
             let meta = entry.metadata()?;
@@ -133,6 +135,7 @@ mod tests {
         assert_eq!((this.found(&target), other.found(&target)), (totals, None));
         // Remains of the run itself do not count.
         std::fs::create_dir(target.join(".xb-partial")).unwrap();
+        std::fs::create_dir(target.join("lost+found")).unwrap();
         assert_eq!(this.found(&target), totals);
         let changes: [fn(&Path); 4] = [
             |target| std::fs::write(target.join("foreign"), "").unwrap(),

@@ -6,12 +6,14 @@ mod export_log;
 pub(crate) mod finished;
 pub(crate) mod galera;
 pub(crate) mod journal;
+mod lost_and_found;
 mod new_master_key;
 pub(crate) mod owner;
 pub(crate) mod prepare;
 pub(crate) mod restore_and_prepare;
 pub(crate) mod room;
 pub(crate) mod same_space;
+mod target_lock;
 mod write_back;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +36,7 @@ use self::journal::head::{About, is_unfinished};
 use self::journal::left::Left;
 use self::journal::load::load;
 use self::journal::write::Journal;
+use self::lost_and_found::{is_lost_and_found, shows_nothing};
 use self::room::{check_room, needed};
 use crate::error::BackupError;
 use crate::read::find::find;
@@ -272,8 +275,8 @@ async fn what_is_left(
     if !is_unfinished(target) {
         // A run may have been killed before it created a journal. A fresh file system is empty, too.
         let is_nothing = |entry: std::fs::DirEntry| {
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            entry.file_name() == ".xb-partial" || entry.file_name() == "lost+found" && is_folder
+            entry.file_name() == ".xb-partial"
+                || is_lost_and_found(&entry) && shows_nothing(&entry)
         };
         return match std::fs::read_dir(target) {
             Ok(entries) => match entries.flatten().all(is_nothing) {

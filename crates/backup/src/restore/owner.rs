@@ -15,6 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::BackupError;
+use crate::restore::lost_and_found::LOST_AND_FOUND;
 
 /// Flags for opening a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -100,7 +101,7 @@ impl Owner {
     }
 
     /// Gives `dir` and everything in it to this owner. The path to `dir` may contain symbolic
-    /// links; links below `dir` are not followed.
+    /// links; links below `dir` are not followed. The `lost+found` of a file system keeps its owner.
     ///
     /// # Errors
     /// [`BackupError::Restore`] with the first file whose owner cannot be changed.
@@ -122,15 +123,21 @@ impl Owner {
         let failed = |error| (top.to_owned(), error);
         // The caller chose this path, so it may contain links.
         let dir = openat(CWD, top, FOLDER, Mode::empty()).map_err(failed)?;
-        self.give_folder(&dir, top)
+        self.give_folder(&dir, top, true)
     }
 
-    fn give_folder(self, dir: &OwnedFd, path: &Path) -> Result<(), (PathBuf, Errno)> {
+    fn give_folder(
+        self,
+        dir: &OwnedFd,
+        path: &Path,
+        is_top: bool,
+    ) -> Result<(), (PathBuf, Errno)> {
         let failed = |error| (path.to_owned(), error);
         for entry in Dir::read_from(dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
-            if [c".", c".."].contains(&name) {
+            let is_foreign = is_top && name.to_bytes() == LOST_AND_FOUND.as_bytes();
+            if [c".", c".."].contains(&name) || is_foreign {
                 continue;
             }
             let path = path.join(OsStr::from_bytes(name.to_bytes()));
@@ -150,7 +157,7 @@ impl Owner {
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
             let flags = FOLDER.union(OFlags::NOFOLLOW);
             let folder = openat(dir, name, flags, Mode::empty()).map_err(failed)?;
-            return self.give_folder(&folder, path);
+            return self.give_folder(&folder, path, false);
         }
         if self.owns(&stat) {
             return Ok(());
@@ -181,6 +188,7 @@ mod tests {
         let outside = dir.path().join("outside");
         std::fs::create_dir_all(real.join("shop")).unwrap();
         std::fs::write(real.join("shop/t.ibd"), "x").unwrap();
+        std::fs::create_dir(real.join("lost+found")).unwrap();
         std::fs::write(&outside, "x").unwrap();
         symlink(&outside, real.join("shop/away")).unwrap();
         symlink(&real, &link).unwrap();
@@ -201,6 +209,7 @@ mod tests {
             }
         }
         assert_eq!(of(&outside), before);
+        assert_eq!(of(&real.join("lost+found")), before);
     }
 
     #[test]

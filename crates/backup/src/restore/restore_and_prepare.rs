@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use xb_clone::CloneInfo;
-use xb_delta::interrupted;
+use xb_delta::{discard, interrupted};
 use xb_encryptor::DataKey;
 use xb_pipeline::{CLONE_INFO, Durability};
 use xb_repo::chain::{Link, chain_of};
@@ -33,6 +33,7 @@ use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareProgram, PrepareTool, prepare};
 use crate::restore::same_space::is_covered;
+use crate::restore::target_lock::TargetLock;
 use crate::restore::{
     INCREMENTS, RestoreOptions, RestoreReport, Resumed, forget, restore_and_keep,
 };
@@ -133,6 +134,8 @@ pub async fn restore_ready(
     if let (Some(address), Some(position)) = (&ready.donor, &position) {
         behind = Some(catches_up(address, position, cancel).await?);
     }
+    // To the end: what another run has left is believed, and changed in place.
+    let mut lock = TargetLock::take(target)?;
     let finished = finished(&links, &request, how, ready);
     if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
         forget(target)?;
@@ -168,6 +171,10 @@ pub async fn restore_ready(
         true => (done_before(&links, totals(target)), folders_of(target, links.len())),
         false => fetch(session, &mut request, &links, target, how).await?,
     };
+    if lock.is_none() {
+        // It was made by this run, which has had it to itself up to here.
+        lock = TargetLock::take(target)?;
+    }
     if !is_begun && ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }
@@ -237,6 +244,7 @@ pub async fn restore_ready(
     if let Some(finished) = &finished {
         finished.mark(target);
     }
+    drop(lock);
     Ok(ReadyReport { restored, position, behind, clone })
 }
 
@@ -513,13 +521,14 @@ async fn catches_up(
     }
 }
 
-/// Removes the increments of a chain, which are applied.
+/// Removes the increments of a chain, which are applied, and what is left of a merge that never began.
 pub(crate) fn remove_increments(target: &Path) -> Result<(), BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    discard(target).map_err(|error| failed(format!("cannot remove .xb-merge: {error}")))?;
     match std::fs::remove_dir_all(target.join(INCREMENTS)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(BackupError::Restore {
-            target: target.display().to_string(),
-            what: format!("{INCREMENTS}: {error}"),
-        }),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("{INCREMENTS}: {error}")))
+        }
         _ => Ok(()),
     }
 }

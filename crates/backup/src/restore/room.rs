@@ -15,14 +15,18 @@ use crate::read::find::Objects;
 /// Refuses early what would end with a full disk.
 pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
     let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
-    let Ok(stat) = rustix::fs::statvfs(there) else { return Ok(()) };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if free < needed {
+    if let Some(free) = free_bytes(there).filter(|free| *free < needed) {
         return Err(format!(
             "the files need about {needed} bytes, but only {free} are free; make room, or add --no-space-check if holes in the files will save enough"
         ));
     }
     Ok(())
+}
+
+/// Bytes that are free where `path` is, if the file system tells.
+pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Bytes that a restore still has to write, if they are known. `decompress`: files are decompressed.

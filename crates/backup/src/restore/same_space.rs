@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use crate::restore::lost_and_found::is_lost_and_found;
 use crate::small_file::read_small;
 
 /// Where a tablespace's first page has the number of the tablespace, in bytes.
@@ -46,7 +47,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         // Not those of an increment below, which are two folders down.
-        if entry.file_type()?.is_dir() {
+        if entry.file_type()?.is_dir() && !is_lost_and_found(&entry) {
             for file in std::fs::read_dir(entry.path())? {
                 let file = file?;
                 if file.file_type()?.is_file() {

@@ -231,7 +231,7 @@ fn newest_fitting(
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
     let mut why = Vec::new();
     for (_, name, manifest) in candidates {
-        let noted = Noted::of(manifest).filter(Noted::is_replayed);
+        let noted = Noted::replayed(manifest);
         let Some(base) = noted.and_then(|noted| locate(&archive.streams, &noted)) else {
             why.push(UntilError::NoPosition { backup: name.to_string() }.to_string());
             continue;

@@ -53,10 +53,17 @@ impl Noted {
         Some(Self::Position(Base { position, gtids, at_most: None, taken }))
     }
 
-    /// Whether a replay can begin there: not onto a backup of MySQL that another program made, which was never tried.
+    /// What a manifest says, if a replay can begin there: not onto a backup of MySQL that is no clone, which was never
+    /// tried.
     #[must_use]
-    pub fn is_replayed(&self) -> bool {
-        let is_of_mysql = |base: &Base| matches!(base.gtids, Some(GtidState::MySql(_)));
-        !matches!(self, Self::Position(base) if is_of_mysql(base))
+    pub fn replayed(manifest: &Manifest) -> Option<Self> {
+        let tool = manifest.source.tool_name.as_deref().unwrap_or_default();
+        let tool = tool.rsplit('/').next().unwrap_or(tool);
+        let is_of_mysql = |base: &Base| {
+            matches!(base.gtids, Some(GtidState::MySql(_)))
+                || ["xtrabackup", "innobackupex"].iter().any(|name| tool.starts_with(name))
+        };
+        Self::of(manifest)
+            .filter(|noted| !matches!(noted, Self::Position(base) if is_of_mysql(base)))
     }
 }

@@ -172,6 +172,14 @@ pub enum PlanError {
         /// Why it is one.
         reason: String,
     },
+    /// A clone notes no position, only GTIDs: what was committed without one between it and the archive is lost unseen.
+    #[error(
+        "stream {stream} of the archive began after the backup was taken, and transactions without a GTID may be lost between them: choose a later backup, or take one now"
+    )]
+    BeforeArchive {
+        /// ID of the stream.
+        stream: String,
+    },
     /// The stop is before the end of the backup.
     #[error("the stop {stop} is before the end of the backup, {backup}: choose an earlier backup")]
     BeforeBackup {
@@ -396,7 +404,13 @@ impl<'a> Line<'a> {
                 return Err(PlanError::Branch { stream, reason });
             }
         }
-        Ok(())
+        let head = self.parts.get(at).map(|(stream, _)| &stream.head.content);
+        match head.filter(|head| base.at_most.is_some() && base.taken < head.started) {
+            Some(StreamHead { begins: Begins::First | Begins::Gap { .. }, stream, .. }) => {
+                Err(PlanError::BeforeArchive { stream: stream.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// All pieces of the line, and where they do not follow each other: the number of the piece behind the break,

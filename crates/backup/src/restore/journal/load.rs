@@ -15,6 +15,7 @@ use crate::restore::journal::head::{About, Head, JOURNAL, boot_id, mount_id};
 use crate::restore::journal::left::{Begun, Left, Whole, as_path};
 use crate::restore::journal::line::Line;
 use crate::restore::journal::trust;
+use crate::restore::lost_and_found::is_lost_and_found;
 
 /// Maximum length of a journal in bytes: enough for millions of files.
 const MAX_LEN: u64 = 1 << 30;
@@ -159,7 +160,8 @@ fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
             let name = folder.join(entry.file_name());
             let first = folder.as_os_str().is_empty();
             let is_own = |own: &&str| entry.file_name() == **own;
-            if first && [".xb-partial", ".xb-incremental", ".xb-merge"].iter().any(is_own) {
+            let is_own = [".xb-partial", ".xb-incremental", ".xb-merge"].iter().any(is_own);
+            if first && (is_own || is_lost_and_found(&entry)) {
                 continue;
             }
             if entry.file_type().map_err(|error| error.to_string())?.is_dir() {
