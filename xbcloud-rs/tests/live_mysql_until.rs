@@ -267,7 +267,7 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
          CHANGE REPLICATION SOURCE TO SOURCE_HOST='none', SOURCE_USER='none' FOR CHANNEL 'other'",
     );
     // Transactions while the clone is taken.
-    let writer = shop.server.start_sql(&WORK.to_owned());
+    let writer = shop.server.start_sql(WORK);
     shop.back_up("one");
     let _ = writer.wait().expect(0);
     // One that is larger than a segment.
