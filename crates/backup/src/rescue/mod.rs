@@ -26,7 +26,7 @@ use xb_repo::names::BackupName;
 use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
 use self::copy::{Copied, Order, copy};
-use self::names::{Chosen, Held, NewNames, choose, held};
+use self::names::{Chosen, Held, NewNames, choose, choose_present, held};
 use self::sink::{LOGIN, Live, Sink};
 use self::target::{Wish, open};
 use crate::cancel::CancelToken;
@@ -174,7 +174,7 @@ pub async fn rescue(
         replace: wanted.replace,
         physical: wanted.physical,
     };
-    let in_backup = goal.find(&held(files.iter().map(|file| &file.path[..])));
+    let in_backup = held(files.iter().map(|file| &file.path[..]));
     let scratch = Scratch::new(wanted.private.scratch_dir.as_deref(), "xb-rescue-")?;
     ready.preparing.by = wanted.private.preparing_in(scratch.path());
     let mut options = wanted.private.server;
@@ -183,7 +183,7 @@ pub async fn rescue(
     let place = (&*data, &ready.preparing);
     let (found, (live, mut remarks), restored, replayed) = match until {
         None => {
-            let found = in_backup?;
+            let found = goal.find(&in_backup)?;
             let opened = goal.open(&found, cancel).await?;
             observer.expect_phases(3);
             let files = found.chosen.iter().map(|chosen| chosen.held.files.clone());
@@ -195,9 +195,7 @@ pub async fn rescue(
             let replay = ReplayOptions { server: options.clone(), upgrade, memory: None };
             let program = replaying_program(session, &plan, &replay).await?;
             // What is in the way is told now, although the log may create and rename tables.
-            if let Ok(found) = &in_backup {
-                drop(goal.open(found, cancel).await?);
-            }
+            drop(goal.open(&goal.find_present(&in_backup)?, cancel).await?);
             observer.expect_phases(5);
             let room = plan.log_bytes;
             let restored = restored(session, &mut get, &links, place, room, talk).await?;
@@ -263,7 +261,15 @@ struct Found {
 
 impl Goal<'_> {
     fn find(&self, held: &[Held]) -> Result<Found, BackupError> {
-        let chosen = choose(held, self.tables)?;
+        self.named(choose(held, self.tables)?)
+    }
+
+    /// As [`find`](Self::find), without the tables that are not there: a log may bring them.
+    fn find_present(&self, held: &[Held]) -> Result<Found, BackupError> {
+        self.named(choose_present(held, self.tables)?.0)
+    }
+
+    fn named(&self, chosen: Vec<Chosen>) -> Result<Found, BackupError> {
         let names = self.names.of(&chosen, self.date)?;
         Ok(Found { chosen, names })
     }

@@ -61,13 +61,26 @@ pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<Held> {
 /// [`BackupError::Selection`] for a name that has not the right form, and for one that matches
 /// nothing.
 pub(super) fn choose(held: &[Held], asked: &[String]) -> Result<Vec<Chosen>, BackupError> {
+    let (chosen, missing) = choose_present(held, asked)?;
+    missing.map_or(Ok(chosen), |what| Err(BackupError::Selection(what)))
+}
+
+/// The tables that the user asks for, as far as they are there, and what is to be said of one that is not.
+///
+/// # Errors
+/// [`BackupError::Selection`] for a name that has not the right form.
+pub(super) fn choose_present(
+    held: &[Held],
+    asked: &[String],
+) -> Result<(Vec<Chosen>, Option<String>), BackupError> {
+    let mut missing = None;
     let mut chosen: Vec<Chosen> = Vec::new();
     for text in asked {
         let pattern = TablePattern::parse(text).map_err(BackupError::Selection)?;
         let found: Vec<&Held> =
             held.iter().filter(|held| pattern.matches(&held.schema, &held.table)).collect();
         if found.is_empty() {
-            return Err(BackupError::Selection(nothing(held, text, &pattern)));
+            missing.get_or_insert_with(|| nothing(held, text, &pattern));
         }
         for table in found {
             match chosen.iter_mut().find(|chosen| chosen.held == *table) {
@@ -78,7 +91,7 @@ pub(super) fn choose(held: &[Held], asked: &[String]) -> Result<Vec<Chosen>, Bac
             }
         }
     }
-    Ok(chosen)
+    Ok((chosen, missing))
 }
 
 fn nothing(held: &[Held], text: &str, pattern: &TablePattern) -> String {
@@ -249,6 +262,19 @@ mod tests {
         assert!(chosen(&["shop.a.b"]).unwrap_err().contains("more than one dot"));
         assert!(chosen(&["shop."]).unwrap_err().contains("a name is empty"));
         assert!(chosen(&["shop.`x"]).unwrap_err().contains("not closed"));
+    }
+
+    /// A log that is replayed may bring a table that the backup lacks; nothing else is passed over before.
+    #[test]
+    fn only_a_table_that_is_not_there_is_passed_over() {
+        let present = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|text| (*text).to_owned()).collect();
+            choose_present(&all(), &asked).map(|(chosen, missing)| (chosen.len(), missing))
+        };
+        assert_eq!(present(&["shop.orders"]).unwrap(), (1, None));
+        let (chosen, missing) = present(&["shop.made", "shop.orders"]).unwrap();
+        assert!(chosen == 1 && missing.unwrap().contains("no table shop.made"));
+        assert!(present(&["shop.made", "orders"]).is_err());
     }
 
     #[test]
