@@ -119,7 +119,7 @@ fn a_directory_that_another_run_has_is_refused() {
     let other = std::fs::File::open(&target).unwrap();
     other.lock().unwrap();
     let refused = run(&["restore", &dir, &place], b"").expect_failure().stderr_text();
-    assert!(refused.contains("another run"), "{refused}");
+    assert!(refused.contains("another restore"), "{refused}");
     drop(other);
     let _ = run(&["restore", &dir, &place], b"").expect(0);
 }

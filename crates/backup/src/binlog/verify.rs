@@ -131,7 +131,7 @@ pub struct Window {
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
-    let backups = backups(session, server).await?;
+    let backups = backups(session, server, &found).await?;
     let looked = found.into_iter().map(Looked::unread).collect();
     report(session, server, looked, (backups, None)).await
 }
@@ -158,10 +158,9 @@ pub async fn verify_archive(
     facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
-    let backups = backups(session, server).await?;
-    let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
-    let bases = backups.iter().filter_map(|(_, noted)| locate(&all, noted));
-    let wanted: HashSet<LogPosition> = bases.map(|base| base.position).collect();
+    let backups = backups(session, server, &found).await?;
+    let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
+    let wanted: HashSet<LogPosition> = bases.map(|base| base.position.clone()).collect();
     let mut looked = Vec::new();
     for found in found {
         looked.push(verify_stream(session, server, found, (facts.keys, &wanted)).await?);
@@ -390,7 +389,7 @@ async fn report(
     session: &Session,
     server: &str,
     looked: Vec<Looked>,
-    (backups, facts): (Vec<(BackupName, Noted)>, Option<ArchiveFacts<'_>>),
+    (backups, facts): (Backups, Option<ArchiveFacts<'_>>),
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
     let state = facts.and_then(|facts| facts.state);
@@ -422,12 +421,11 @@ async fn report(
             Some(id)
         }
     };
-    for (name, noted) in backups {
-        let base = match (locate(&streams, &noted), noted) {
-            (Some(base), _) => base,
-            (None, Noted::Position(base)) => base,
-            (None, Noted::Between { from, taken, .. }) => {
-                report.backups.push(unplaced(&name, &from, taken, &streams));
+    for (name, base) in backups {
+        let base = match base {
+            Ok(base) => base,
+            Err(window) => {
+                report.backups.push(window);
                 continue;
             }
         };
@@ -507,21 +505,30 @@ fn displaced(
     wrong
 }
 
-/// What a server's backups note, onto which a log can be replayed.
-async fn backups(
-    session: &Session,
-    server: &str,
-) -> Result<Vec<(BackupName, Noted)>, BackupError> {
-    let all = manifests(&session.root, server).await?.into_iter();
-    Ok(all.filter_map(|(name, manifest)| Some((name, Noted::replayed(&manifest)?))).collect())
+/// The place of each backup; the window of one that has none.
+type Backups = Vec<(BackupName, Result<Base, Window>)>;
+
+/// The backups of a server onto which a log can be replayed.
+async fn backups(session: &Session, server: &str, found: &[Found]) -> Result<Backups, BackupError> {
+    let streams: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
+    let placed = |(name, manifest): (BackupName, Manifest)| {
+        let noted = Noted::replayed(&manifest)?;
+        let base = match (locate(&streams, &noted), noted) {
+            (Some(base), _) | (None, Noted::Position(base)) => Ok(base),
+            (None, Noted::Between { from, taken, .. }) => {
+                Err(unplaced(&name, &from, taken, &streams))
+            }
+        };
+        Some((name, base))
+    };
+    Ok(manifests(&session.root, server).await?.into_iter().filter_map(placed).collect())
 }
 
 /// The window of a clone of which no stream has all transactions from the first on that it may lack.
 fn unplaced(name: &BackupName, from: &GtidState, taken: Timestamp, streams: &[Stream]) -> Window {
     // One whose beginning was removed had begun before the clone.
-    let is_removed = |stream: &Stream| {
-        stream.floor.is_some() && stream.head.content.started <= taken
-    };
+    let is_removed =
+        |stream: &Stream| stream.floor.is_some() && stream.head.content.started <= taken;
     let is_removed = streams.iter().any(is_removed);
     let what = if is_removed { "was removed" } else { "is not archived" };
     Window {
@@ -684,8 +691,7 @@ mod tests {
             floor: None,
             covered_until: None,
         };
-        let from: xb_binlog::GtidSet =
-            "11111111-2222-3333-4444-555555555555:1-3".parse().unwrap();
+        let from: xb_binlog::GtidSet = "11111111-2222-3333-4444-555555555555:1-3".parse().unwrap();
         let name = BackupName::new("clone").unwrap();
         let unplaced = |stream: &Stream, seconds| {
             let taken = Timestamp::from_second(seconds).unwrap();

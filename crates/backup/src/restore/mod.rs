@@ -275,8 +275,7 @@ async fn what_is_left(
     if !is_unfinished(target) {
         // A run may have been killed before it created a journal. A fresh file system is empty, too.
         let is_nothing = |entry: std::fs::DirEntry| {
-            entry.file_name() == ".xb-partial"
-                || is_lost_and_found(&entry) && shows_nothing(&entry)
+            entry.file_name() == ".xb-partial" || is_lost_and_found(&entry) && shows_nothing(&entry)
         };
         return match std::fs::read_dir(target) {
             Ok(entries) => match entries.flatten().all(is_nothing) {

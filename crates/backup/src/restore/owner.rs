@@ -126,12 +126,7 @@ impl Owner {
         self.give_folder(&dir, top, true)
     }
 
-    fn give_folder(
-        self,
-        dir: &OwnedFd,
-        path: &Path,
-        is_top: bool,
-    ) -> Result<(), (PathBuf, Errno)> {
+    fn give_folder(self, dir: &OwnedFd, path: &Path, is_top: bool) -> Result<(), (PathBuf, Errno)> {
         let failed = |error| (path.to_owned(), error);
         for entry in Dir::read_from(dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;

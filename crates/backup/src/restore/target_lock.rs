@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::BackupError;
+use crate::restore::OTHER_TARGET;
 
 /// Keeps other restores out of a directory until it is dropped, or the process ends.
 #[derive(Debug)]
@@ -28,11 +29,13 @@ impl TargetLock {
         let dir = match rustix::fs::open(target, flags, Mode::empty()) {
             Ok(dir) => dir,
             Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(failed(io::Error::from(error).to_string())),
+            Err(error) => {
+                return Err(failed(format!("{}; {OTHER_TARGET}", io::Error::from(error))));
+            }
         };
         match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Err(failed(
-                "another run restores into it; wait for its end, and then run the command again"
+                "another restore is at work in it: wait for its end, or choose another directory"
                     .to_owned(),
             )),
             _ => Ok(Some(Self { _dir: dir })),
@@ -50,7 +53,7 @@ mod tests {
         assert!(TargetLock::take(&dir.path().join("none")).unwrap().is_none());
         let first = TargetLock::take(dir.path()).unwrap();
         let error = TargetLock::take(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("another run"), "{error}");
+        assert!(error.contains("another restore"), "{error}");
         drop(first);
         assert!(TargetLock::take(dir.path()).unwrap().is_some());
     }
