@@ -1,13 +1,15 @@
 //! Commands for people and service units rather than servers.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use xb_sst::{
-    Args, CancelToken, Context, DatadirLock, ErrorLog, Handed, Layout, Level, Login, OptionFiles,
-    SstError, check_donor, check_joiner, drop_old, finish_interrupted, is_in_use, is_untried, swap,
-    take_back, tidy,
+    Args, CancelToken, Context, DatadirLock, EngineLocks, ErrorLog, Handed, Keep, Layout, Level,
+    Login, OptionFiles, SstError, check_donor, check_joiner, drop_old, finish_interrupted,
+    is_untried, swap, take_back, tidy,
 };
 
 use crate::setup::context;
@@ -52,10 +54,17 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             if swap::journal_path(&layout.datadir).exists() {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
-            if is_in_use(layout)? {
+            let Some(_locks) = EngineLocks::take(layout)? else {
                 return Err(SstError::InUse { datadir: layout.datadir.clone() });
-            }
-            talk.info(match take_back(layout, lock)? {
+            };
+            // The settings of the node are not known here: what any server keeps by default stays.
+            let mut keep =
+                Keep::usual(true).map_err(|error| SstError::Content(error.to_string()))?;
+            keep.within(&layout.datadir);
+            let is_data = |name: &OsStr, facts: &Metadata| {
+                !keep.keeps(name.as_bytes()) && (facts.is_dir() || facts.is_file())
+            };
+            talk.info(match take_back(layout, lock, is_data)? {
                 true => "the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it",
                 false => "nothing to do: there is no old data",
             });

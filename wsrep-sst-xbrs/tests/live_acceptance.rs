@@ -100,6 +100,17 @@ fn data_on_which_no_server_has_started_makes_way_for_the_old_data() {
     // This data is accepted: a server runs on it.
     let refused = by_hand(&cluster, "roll-back").expect(22).stderr_text();
     assert!(refused.contains("in use"), "{refused}");
+    // What Galera has noted of this data is not the position of the old data.
+    cluster.stop(2);
+    let noted = || std::fs::read_to_string(data.join("grastate.dat")).unwrap();
+    assert!(!noted().contains("seqno:   -1"), "{}", noted());
+    let _ = by_hand(&cluster, "roll-back").expect(0);
+    assert!(noted().contains("seqno:   -1"), "{}", noted());
+    assert_eq!(inode(&data.join("ibdata1")), before);
+    cluster.sql(1, "DELETE FROM shop.orders WHERE id < 10");
+    cluster.start(2);
+    cluster.wait_synced(2);
+    assert_eq!(cluster.checksums(2), cluster.checksums(1));
     let _ = by_hand(&cluster, "clean-old").expect(0);
     assert!(!data.join("#sql-xb/.old").exists());
 }

@@ -72,6 +72,27 @@ fn a_store_that_is_away_is_reported_and_nothing_is_lost() {
     assert_eq!(report["servers"][0]["streams"].as_array().unwrap().len(), 1, "{report:#}");
 }
 
+#[test]
+fn a_stream_that_is_stopped_while_it_begins_is_ended() {
+    let archive = Archive::new(Store::bucket());
+    archive.catch_up();
+    archive.write(10);
+    let upstream = archive.store.options();
+    let endpoint = upstream.iter().find_map(|option| option.strip_prefix("--s3-endpoint=http://"));
+    // Its head is stored, and its keys are not.
+    let keys = Rule::new("PUT", "/keys", Action::answer(503));
+    let proxy = Proxy::start(endpoint.unwrap(), vec![keys]);
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    let mut receiver = archive.receive(&[&through]);
+    let is_tried = || proxy.seen().iter().any(|seen| seen.path.contains("/keys"));
+    receiver.until("its keys are refused", is_tried);
+    receiver.signal(Signal::TERM);
+    proxy.set_rules(Vec::new());
+    let _ = receiver.wait().expect(0);
+    let report = json(&archive.verify().expect(0));
+    assert_eq!(report["servers"][0]["streams"].as_array().unwrap().len(), 2, "{report:#}");
+}
+
 /// Requests of a command, with its output.
 fn counted(archive: &Archive, words: &[&str]) -> (Ran, usize, usize) {
     let options = archive.store.options();

@@ -267,7 +267,7 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
          CHANGE REPLICATION SOURCE TO SOURCE_HOST='none', SOURCE_USER='none' FOR CHANNEL 'other'",
     );
     // Transactions while the clone is taken.
-    let writer = shop.server.start_sql(&WORK.to_owned());
+    let writer = shop.server.start_sql(WORK);
     shop.back_up("one");
     let _ = writer.wait().expect(0);
     // One that is larger than a segment.
@@ -311,6 +311,10 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
     assert_eq!(copy.sql("SELECT user FROM mysql.user WHERE user = 'bob'"), "bob\n");
     assert_eq!(copy.sql("SHOW REPLICA STATUS"), "");
     drop(copy);
+    // So, the server cuts the relay log off where the name of an XA transaction is used again.
+    let recover = "--mysqld-opts=--relay-log-recovery=OFF";
+    let said = shop.restore(&stop, "cut", &[recover]).expect_failure().stderr_text();
+    assert!(said.contains("the private server has cut it to"), "{said}");
 
     // Past it, without it.
     let exclude = format!("--exclude-gtid={dropped}");

@@ -1,6 +1,7 @@
-//! Random catalogues (servers, chains, forks, damage, clocks, pins, marks of removals, dead runs) and a
-//! small model of what can be restored now. No command reports more than the model, and none removes the
-//! last backup of a server that can be restored.
+//! Random catalogues (servers, chains, forks, consolidated backups, damage, clocks, pins, marks of removals,
+//! dead runs) and a small model of what can be restored now. No command reports more than the model, and
+//! none removes the last backup of a server that can be restored. Of the same data, a consolidated backup
+//! counts before its chain if a trial restore has proven it, and after it otherwise.
 //!
 //! The model knows how each backup was made, and what was damaged since. It reads no manifest.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
@@ -16,11 +17,13 @@ use xb_backup::{Candidate, Keep, LEAST_AGE, Resources, Session, plan_prune};
 use xb_repo::claim::mark::Mark;
 use xb_repo::list::{Listing, State};
 use xb_repo::manifest::history::History;
+use xb_repo::manifest::source_info::SourceInfo;
 use xb_repo::manifest::{Base, End, Manifest, sample};
 use xb_repo::names::BackupName;
 use xb_repo::records;
 use xb_repo::resolve::{Known, Wanted, resolve};
 use xb_repo::root::Root;
+use xb_repo::verification::Level;
 use xb_testkit::command::Cmd;
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
@@ -61,8 +64,11 @@ struct Recipe {
     on: Option<usize>,
     tie: Tie,
     names_base: bool,
+    /// It is no increment on the base, but a full backup that was consolidated from the base's chain, if that
+    /// is one which was whole.
+    merges: bool,
     fault: Fault,
-    proven: bool,
+    proven: Option<Level>,
     raw: bool,
     pinned: bool,
     /// Another command has marked it in order to remove it.
@@ -86,12 +92,27 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     ];
     let clock = prop_oneof![6 => Just(0), 1 => -40 * DAY..0, 1 => 0..40 * DAY];
     let is = |weight| prop::bool::weighted(weight);
-    let base = prop::option::weighted(0.6, 0..10_usize);
-    let first = (0..SERVERS.len(), base, tie, is(0.8), fault, is(0.2));
+    let proven = prop_oneof![6 => Just(None), 1 => Just(Some(Level::Pages)), 2 => Just(Some(Level::Restore))];
+    let base = prop::option::weighted(0.7, 0..10_usize);
+    let server = prop_oneof![4 => Just(0), 1 => 1..SERVERS.len()];
+    let first = (server, base, tie, is(0.8), is(0.4), fault, proven);
     let second = (is(0.05), is(0.1), is(0.05), clock, is(0.1));
     (first, second).prop_map(|(first, (raw, pinned, marked, clock, litter))| {
-        let (server, on, tie, names_base, fault, proven) = first;
-        Recipe { server, on, tie, names_base, fault, proven, raw, pinned, marked, clock, litter }
+        let (server, on, tie, names_base, merges, fault, proven) = first;
+        Recipe {
+            server,
+            on,
+            tie,
+            names_base,
+            merges,
+            fault,
+            proven,
+            raw,
+            pinned,
+            marked,
+            clock,
+            litter,
+        }
     })
 }
 
@@ -112,6 +133,8 @@ struct Made {
     recipe: Recipe,
     name: String,
     base: Option<usize>,
+    /// The last backup of the chain that it was consolidated from.
+    merged: Option<usize>,
     finished: Timestamp,
     /// It was removed by a command.
     removed: bool,
@@ -153,7 +176,13 @@ impl World {
             let base = recipe.on.filter(|_| !bases.is_empty()).map(|on| bases[on % bases.len()]);
             let written = world.now.as_second() - (all - n) * DAY;
             let finished = Timestamp::from_second(written + recipe.clock).unwrap();
-            let made = Made { recipe, name: format!("n{n}"), base, finished, removed: false };
+            let name = format!("n{n}");
+            let mut made = Made { recipe, name, base, merged: None, finished, removed: false };
+            if let Some(last) = base.filter(|&last| made.recipe.merges && world.can_be_merged(last))
+            {
+                (made.base, made.merged) = (None, Some(last));
+                (made.recipe.raw, made.finished) = (false, world.made[last].finished);
+            }
             world.made.push(made);
             world.make(world.made.len() - 1, written).await;
         }
@@ -188,12 +217,12 @@ impl World {
 
     /// Writes a backup as its run did.
     async fn make(&self, n: usize, written: i64) {
-        let Made { recipe, name, base, finished, .. } = &self.made[n];
+        let Made { recipe, name, base, merged, finished, .. } = &self.made[n];
         let mut manifest = sample();
         (manifest.name, manifest.run) = (name.clone(), run(n, false));
         manifest.server = SERVERS[recipe.server].map(str::to_owned);
         (manifest.started, manifest.finished) = (*finished, *finished);
-        let end = |n: usize| 1000 * (n as u64 + 1);
+        let end = |n: usize| 1000 * (self.origin(n) as u64 + 1);
         let gap = u64::from(recipe.tie == Tie::Gap);
         manifest.source.from_lsn = Some(base.map_or(0, |base| end(base) + gap));
         manifest.source.to_lsn = Some(end(n));
@@ -206,9 +235,12 @@ impl World {
         if recipe.raw {
             manifest.end = End::Raw;
         }
+        if let Some(last) = *merged {
+            self.take_over(&mut manifest, last).await;
+        }
         self.store(&manifest, written).await;
-        if recipe.proven {
-            self.record(name, true).await;
+        if let Some(level) = recipe.proven {
+            self.record(name, level, true).await;
         }
         if recipe.pinned {
             xb_repo::pin::pin(&self.root, &of(name), None).await.unwrap();
@@ -217,16 +249,48 @@ impl World {
 
     /// The history in which a backup was taken: that of its base, unless the server was restored since.
     fn history(&self, n: usize) -> String {
-        match self.made[n].base {
-            Some(base) if self.made[n].recipe.tie != Tie::OtherHistory => self.history(base),
-            _ => format!("history-{n}"),
-        }
+        let made = &self.made[n];
+        let base = made.base.filter(|_| made.recipe.tie != Tie::OtherHistory);
+        base.or(made.merged).map_or_else(|| format!("history-{n}"), |of| self.history(of))
     }
 
-    async fn record(&self, name: &str, ok: bool) {
+    /// Its chain as it was made, itself first.
+    fn chain(&self, n: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(n), |&link| self.made[link].base)
+    }
+
+    /// Whether `n` is an increment whose chain was whole when it was made.
+    fn can_be_merged(&self, n: usize) -> bool {
+        let fits = |link: usize| {
+            let Made { recipe, base, .. } = &self.made[link];
+            !recipe.raw && (base.is_none() || recipe.tie == Tie::Fits)
+        };
+        self.made[n].base.is_some() && self.chain(n).all(fits)
+    }
+
+    /// Makes a manifest that of a full backup which was consolidated from the chain of `last`.
+    async fn take_over(&self, manifest: &mut Manifest, last: usize) {
+        let mut links = Vec::new();
+        for link in self.chain(last) {
+            links.push(
+                self.root.stored_manifest(&of(&self.made[link].name)).await.unwrap().unwrap(),
+            );
+        }
+        let last = links[0].manifest.clone();
+        let kind = Some("full-backuped".to_owned());
+        manifest.source =
+            SourceInfo { backup_type: kind, from_lsn: Some(0), ..last.source.clone() };
+        let from = links.iter().rev().map(|link| link.merged_link()).collect();
+        manifest.take_over(&last, from).unwrap();
+    }
+
+    async fn record(&self, name: &str, level: Level, ok: bool) {
         let manifest = self.root.stored_manifest(&of(name)).await.unwrap().unwrap().digest();
+        // Damage is found after the proof.
+        let finished = self.now.as_second() - if ok { 60 } else { 0 };
+        let finished = Timestamp::from_second(finished).unwrap().to_string();
         let result = serde_json::json!({
-            "level": "pages", "ok": ok, "finished": self.now.to_string(), "tool": "test",
+            "level": level.as_str(), "ok": ok, "finished": finished, "tool": "test",
         });
         let result = serde_json::from_value(result).unwrap();
         records::add(&self.root, &of(name), &manifest, result, None).await.unwrap();
@@ -279,7 +343,7 @@ impl World {
                 (other.source.from_lsn, other.source.to_lsn) = (Some(0), Some(7));
                 self.store(&other, written).await;
             }
-            Fault::Failed => self.record(name, false).await,
+            Fault::Failed => self.record(name, Level::Pages, false).await,
         }
     }
 
@@ -298,10 +362,52 @@ impl World {
             // The new backup of the name is full, and no increment is based on it.
             Fault::Replaced => itself,
             Fault::None => made.base.is_none_or(|base| {
-                made.recipe.tie == Tie::Fits && self.is_restorable_as(base, false)
+                made.recipe.tie == Tie::Fits
+                    && self.can_be_base(n, base).any(|base| self.is_restorable_as(base, false))
             }),
             _ => false,
         }
+    }
+
+    /// The base of `n`, and if its manifest does not name it, all backups of the same data.
+    fn can_be_base(&self, n: usize, base: usize) -> impl Iterator<Item = usize> {
+        let is_same = move |&other: &usize| {
+            other == base
+                || !self.made[n].recipe.names_base && self.origin(other) == self.origin(base)
+        };
+        (0..self.made.len()).filter(is_same)
+    }
+
+    /// The backup that the server made of the data of `n`.
+    fn origin(&self, n: usize) -> usize {
+        self.made[n].merged.unwrap_or(n)
+    }
+
+    /// What tells the data of `n` from that of others: its origin, and whether another backup took the name.
+    fn data(&self, n: usize) -> (usize, bool) {
+        match self.made[n].recipe.fault {
+            Fault::Replaced => (n, true),
+            _ => (self.origin(n), false),
+        }
+    }
+
+    fn is_merged(&self, n: usize) -> bool {
+        self.made[n].merged.is_some() && self.made[n].recipe.fault != Fault::Replaced
+    }
+
+    /// Whether it was consolidated, and a trial restore has proven it: it counts in place of its chain.
+    fn is_proven_merge(&self, n: usize) -> bool {
+        self.is_merged(n) && self.made[n].recipe.proven == Some(Level::Restore)
+    }
+
+    /// Whether, of the backups `of` of the data of `n`, there is one that counts more than `n` does: a proven merge
+    /// counts more than the server's own backup, and that one more than another merge.
+    fn counts_less(&self, n: usize, of: &[usize]) -> bool {
+        let rank = |n: usize| match (self.is_merged(n), self.is_proven_merge(n)) {
+            (true, proven) => 2 * u8::from(proven),
+            (false, _) => 1,
+        };
+        of.iter().any(|&other| self.data(other) == self.data(n) && rank(other) > rank(n))
     }
 
     /// Whether every link of its chain names its base: otherwise a command may know less than the model.
@@ -378,7 +484,8 @@ impl World {
         let wanted = by.map_or(Wanted::Latest, Wanted::By);
         for (server, id) in SERVERS.iter().enumerate() {
             let in_time = |n: &usize| by.is_none_or(|by| self.made[*n].finished <= by);
-            let sure = self.sure(server).into_iter().find(in_time);
+            let all = self.sure(server);
+            let sure = all.iter().copied().find(in_time);
             let found = match resolve(&self.root, &wanted, Some(id.unwrap_or("none"))).await {
                 Ok(found) => self.number(found.name.as_str()),
                 Err(error) => {
@@ -388,6 +495,7 @@ impl World {
             };
             assert!(self.is_restorable(found) && in_time(&found), "{found}");
             assert_eq!(self.made[found].recipe.server, server);
+            assert!(!self.counts_less(found, &all), "{found} of {all:?}");
             if let Some(sure) = sure {
                 let is_older = self.made[found].finished < self.made[sure].finished;
                 assert!(!self.is_ahead(found) && !is_older, "{found} instead of {sure}");
@@ -447,15 +555,22 @@ impl World {
         self.nothing_else_is_lost(&before, &gone);
         for (server, of_server) in sure.into_iter().enumerate() {
             let of_it = |n: &usize| self.made[*n].recipe.server == server && !self.is_ahead(*n);
-            let left: Vec<usize> = self.restorable().into_iter().filter(of_it).collect();
+            // Of the same data, only what counts most.
+            let counts = |n: &usize| of_it(n) && !self.counts_less(*n, &of_server);
+            let left: Vec<usize> = self.restorable().into_iter().filter(counts).collect();
+            let data = |of: &[usize]| of.iter().map(|&n| self.data(n)).collect::<BTreeSet<_>>();
             assert!(
-                left.len() >= keep.last.unwrap_or(0).min(of_server.len()),
+                data(&left).len() >= keep.last.unwrap_or(0).min(data(&of_server).len()),
                 "{left:?} of {of_server:?}"
             );
             // The newest by its own clock, and the newest by that of the store: the last that was made.
             let finished = |n: &usize| self.made[*n].finished;
             assert!(left.iter().map(finished).max() >= of_server.iter().map(finished).max());
-            assert!(left.iter().max() >= of_server.iter().max());
+            // That of a merge is known only by its chain.
+            let is_dated = |&n: &usize| self.made[self.origin(n)].recipe.fault == Fault::None;
+            if of_server.iter().all(is_dated) {
+                assert!(data(&left).last() >= data(&of_server).last(), "{left:?} of {of_server:?}");
+            }
         }
     }
 
@@ -499,6 +614,55 @@ fn session(root: &Root) -> Session {
     Session::new(root.clone(), Resources { memory: 64 << 20, threads: 2, parallel: 4 })
 }
 
+/// A sound full backup.
+const FULL: Recipe = Recipe {
+    server: 0,
+    on: None,
+    tie: Tie::Fits,
+    names_base: true,
+    merges: false,
+    fault: Fault::None,
+    proven: None,
+    raw: false,
+    pinned: false,
+    marked: false,
+    clock: 0,
+    litter: false,
+};
+
+/// An increment on the backup with this number.
+const fn on(base: usize) -> Recipe {
+    Recipe { on: Some(base), ..FULL }
+}
+
+/// A full backup that was consolidated from the chain of the backup with this number.
+const fn merge_of(last: usize, proven: Option<Level>) -> Recipe {
+    Recipe { merges: true, proven, ..on(last) }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn of_consolidated_backups_the_proven_one_is_latest_whatever_became_of_the_chain() {
+    for fault in [Fault::None, Fault::Failed, Fault::ManifestGone, Fault::ObjectsGone] {
+        let last = Recipe { fault, ..on(0) };
+        let (proven, unproven) = (merge_of(1, Some(Level::Restore)), merge_of(1, None));
+        runtime().block_on(async {
+            World::new(vec![FULL, last, proven, unproven]).await.check_latest(None).await;
+        });
+    }
+}
+
+#[test]
+fn a_rule_keeps_the_chain_of_an_unproven_consolidated_backup() {
+    let keep = Keep { last: Some(2), ..Keep::default() };
+    runtime().block_on(async {
+        World::new(vec![FULL, on(0), merge_of(1, None), FULL]).await.check_prune(&keep).await;
+    });
+}
+
 /// Number of catalogues; more with PROPTEST_CASES.
 fn cases() -> ProptestConfig {
     let given = std::env::var_os("PROPTEST_CASES").is_some();
@@ -510,13 +674,12 @@ proptest! {
 
     #[test]
     fn no_command_reports_more_than_can_be_restored_and_none_removes_the_last(
-        recipes in vec(recipe(), 1..9),
+        recipes in vec(recipe(), 1..11),
         keep in keep(),
         days in 0..20_i64,
         orders in vec(any::<prop::sample::Index>(), 3),
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
+        runtime().block_on(async {
             let mut world = World::new(recipes).await;
             let by = Timestamp::from_second(world.now.as_second() - days * DAY).unwrap();
             world.check_list().await;

@@ -577,6 +577,32 @@ fn taken(files: &[(&str, &[u8])]) -> Result<Inspected, InspectError> {
 }
 
 #[test]
+fn a_required_file_that_is_empty_once_decoded_counts_as_missing() {
+    // What `zstd` and `lz4` make of an empty file.
+    const ZSTD: [u8; 13] = *b"\x28\xb5\x2f\xfd\x24\x00\x01\x00\x00\x99\xe9\xd8\x51";
+    const LZ4: [u8; 15] = *b"\x04\x22\x4d\x18\x64\x40\xa7\x00\x00\x00\x00\x05\x5d\xcc\x02";
+    let lacking = |name: &str, stored: &[u8]| {
+        let stream = mixed(&[(name.to_owned(), stored.to_vec())], 60_000);
+        let found = inspect(&stream, 10_000, options(true)).unwrap();
+        let first = found.scanned.lacking.clone();
+        // A later pass does not forget it.
+        let mut again = Inspector::again(options(true), found);
+        again.feed(&Bytes::from(stream)).unwrap();
+        assert_eq!(again.finish().unwrap().scanned.lacking, first);
+        first
+    };
+    for name in ["aria_log.00000001", "aria_log_control"] {
+        assert_eq!(lacking(&format!("{name}.zst"), &ZSTD), [name]);
+        assert_eq!(lacking(&format!("{name}.lz4"), &LZ4), [name]);
+        let sealed = format!("{name}.zst.xbcrypt");
+        assert_eq!(lacking(&sealed, &wrapped(".xbcrypt", &ZSTD)), [name]);
+        assert_eq!(lacking(&format!("{name}.zst"), &wrapped(".zst", &[0; 20_000])), [name]);
+        assert!(lacking(&format!("{name}.zst"), &wrapped(".zst", b"log")).is_empty());
+    }
+    assert!(lacking("d/t.CSV.zst", &ZSTD).is_empty());
+}
+
+#[test]
 fn a_compressed_info_file_tells_who_wrote_it() {
     let newer: &[u8] = b"tool_name = xtrabackup\ntool_version = 8.0.35-31\n";
     let other: &[u8] = b"tool_name = mariadb-backup\ntool_version = 10.11.19-MariaDB\n";

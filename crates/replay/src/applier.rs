@@ -131,6 +131,7 @@ impl Applier<'_> {
             "naming the relay logs",
             &format!("{}, RELAY_LOG_FILE='{first}', RELAY_LOG_POS=4", self.dialect.source),
         )?;
+        self.files.check_lengths(self.dir)?;
         self.start()?;
         let mut retried = None;
         loop {

@@ -90,6 +90,19 @@ pub enum ReplayError {
         /// Where it stood.
         at: String,
     },
+    /// The server has cut off a relay log, before it applied anything.
+    #[error(
+        "{}: the private server has cut it to {found} of {expected} bytes, as if it were damaged{AGAIN}",
+        path.display()
+    )]
+    Cut {
+        /// The relay log.
+        path: PathBuf,
+        /// Its length in bytes.
+        found: u64,
+        /// Its length in bytes as it was written.
+        expected: u64,
+    },
     /// The server is done, but not with what was planned.
     #[error("the data is at {found} after the replay, instead of {expected}{AGAIN}")]
     Elsewhere {
@@ -132,6 +145,7 @@ impl ReplayError {
             | Self::Statement { .. }
             | Self::Transaction { .. }
             | Self::Stuck { .. }
+            | Self::Cut { .. }
             | Self::Elsewhere { .. }
             | Self::NotDurable { .. }
             | Self::Abandoned => false,

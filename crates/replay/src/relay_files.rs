@@ -81,6 +81,24 @@ impl RelayFiles {
         std::fs::rename(dir.join(HELD), dir.join(INDEX))
     }
 
+    /// Checks that no log has lost anything: a server cuts off what it takes for damage, and would then wait for more.
+    ///
+    /// # Errors
+    /// [`ReplayError::Cut`].
+    pub(crate) fn check_lengths(&self, dir: &Path) -> Result<(), ReplayError> {
+        for (name, length) in &self.logs {
+            let path = dir.join(name);
+            let found = match std::fs::metadata(&path) {
+                Ok(meta) => meta.len(),
+                Err(source) => return Err(ReplayError::NotDurable { path, source }),
+            };
+            if found != *length {
+                return Err(ReplayError::Cut { path, found, expected: *length });
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.logs.iter().map(|(_, length)| length).sum()
     }
@@ -124,4 +142,40 @@ fn append(
         *length += bytes.len() as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panic")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use xb_binlog::{RelayPlan, Stop};
+    use xb_testkit::daemon::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_log_that_the_server_has_cut_is_an_error() {
+        let dir = Scratch::new();
+        let names = ["relay.000001", "relay.000002"];
+        for name in names {
+            std::fs::write(dir.join(name), [0; 10]).unwrap();
+        }
+        let plan = RelayPlan {
+            start: "".parse().unwrap(),
+            stop: Stop::End,
+            leave_out: BTreeSet::new(),
+            may_leave_out_ddl: false,
+        };
+        let logs = names.map(|name| (name.to_owned(), 10)).to_vec();
+        let files = RelayFiles { logs, end: RelayWriter::new(plan).finish().unwrap() };
+        files.check_lengths(dir.path()).unwrap();
+        File::options().write(true).open(dir.join(names[1])).unwrap().set_len(7).unwrap();
+        let error = files.check_lengths(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("relay.000002: "), "{error}");
+        assert!(error.to_string().contains("to 7 of 10 bytes"), "{error}");
+        assert!(!error.is_data_untouched());
+        std::fs::remove_file(dir.join(names[0])).unwrap();
+        files.check_lengths(dir.path()).unwrap_err();
+    }
 }

@@ -78,8 +78,12 @@ pub async fn chain_of(
 /// its base alone if the chain is broken already, as that of an archive of increments may be.
 ///
 /// # Errors
-/// [`RepoError::Store`].
-pub async fn bases(root: &Root, manifest: &Manifest) -> Result<Vec<Base>, RepoError> {
+/// [`RepoError::Store`]; [`RepoError::Chain`] if the chain was whole when the run began, and is not any more.
+pub async fn bases(
+    root: &Root,
+    manifest: &Manifest,
+    was_whole: bool,
+) -> Result<Vec<Base>, RepoError> {
     let Some(base) = &manifest.base else { return Ok(Vec::new()) };
     let link =
         |link: &Link| Base { name: link.name.to_string(), run: link.stored.manifest.run.clone() };
@@ -87,7 +91,8 @@ pub async fn bases(root: &Root, manifest: &Manifest) -> Result<Vec<Base>, RepoEr
         Ok(links) if links.last().is_some_and(|last| last.stored.manifest.run == base.run) => {
             Ok(links.iter().rev().map(link).collect())
         }
-        Err(RepoError::Store(error)) => Err(RepoError::Store(error)),
+        Err(error @ RepoError::Store(_)) if !error.is_of_one_object() => Err(error),
+        Err(error @ RepoError::Chain { .. }) if was_whole => Err(error),
         // The check after the commit finds a base that is gone.
         _ => Ok(vec![base.clone()]),
     }
@@ -258,13 +263,16 @@ mod tests {
         let (folder, root) = root(&["n0", "n1", "n2"], &[]).await;
         let last = root.manifest(&name("n2")).await.unwrap().unwrap();
         let needed = async || {
-            let needed = bases(&root, &last).await.unwrap();
+            let needed = bases(&root, &last, false).await.unwrap();
             needed.into_iter().map(|base| base.name).collect::<Vec<_>>()
         };
         assert_eq!(needed().await, ["n1", "n0"]);
         std::fs::remove_file(folder.path().join(".xb-catalog/n0")).unwrap();
         assert_eq!(needed().await, ["n1"]);
-        assert_eq!(bases(&root, &sample()).await.unwrap(), []);
+        // A removal that had begun before the base was committed has ended since the run began.
+        let late = bases(&root, &last, true).await;
+        assert!(matches!(late, Err(RepoError::Chain { .. })), "{late:?}");
+        assert_eq!(bases(&root, &sample(), true).await.unwrap(), []);
     }
 
     #[tokio::test]

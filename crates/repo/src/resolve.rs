@@ -146,7 +146,7 @@ pub async fn resolve_with(
             return Err(nothing_found(wanted, unread, &doubts));
         };
         let why = match why_not(root, &sound, &name).await? {
-            None => why_its_chain(root, &sound, &name).await?,
+            None => why_another(root, &sound, &name).await?,
             why => why,
         };
         match why {
@@ -188,25 +188,38 @@ async fn why_not(
     Ok(None)
 }
 
-/// Why the chain that a consolidated backup was merged from counts in its place: no trial restore has proven the backup,
-/// and the chain can be restored.
-async fn why_its_chain(
+/// Why another backup counts in place of a consolidated one that no trial restore has proven: it has the same data, can be
+/// restored, and is proven or the last one of the chain.
+async fn why_another(
     root: &Root,
     sound: &Sound,
     name: &BackupName,
 ) -> Result<Option<String>, RepoError> {
     let Some(stored) = sound.get(name) else { return Ok(None) };
     let Some(last) = stored.manifest.stands_for() else { return Ok(None) };
-    let mut others = sound.iter().filter(|(other, _)| *other != name);
-    let Some((last, _)) = others.find(|(_, other)| other.manifest.run == last.run) else {
-        return Ok(None);
+    let facts = |of: &StoredManifest| {
+        let Manifest { server, finished, source, .. } = &of.manifest;
+        (server.clone(), *finished, source.to_lsn)
     };
-    if is_proven(root, name, stored).await? || why_not(root, sound, last).await?.is_some() {
+    let is_last = |other: &StoredManifest| other.manifest.run == last.run;
+    let is_same = |other: &StoredManifest| {
+        let of = other.manifest.stands_for();
+        facts(other) == facts(stored) && (is_last(other) || of.is_some_and(|of| of.run == last.run))
+    };
+    let others = sound.iter().filter(|(other, found)| *other != name && is_same(found));
+    let mut others = others.peekable();
+    if others.peek().is_none() || is_proven(root, name, stored).await? {
         return Ok(None);
     }
-    Ok(Some(format!(
-        "it was consolidated from {last}, and no trial restore has proven it: run `verify --level=restore`, or `consolidate` again"
-    )))
+    for (other, found) in others {
+        let counts = is_last(found) || is_proven(root, other, found).await?;
+        if counts && why_not(root, sound, other).await?.is_none() {
+            return Ok(Some(format!(
+                "no trial restore has proven it, and {other} has the same data: run `verify --level=restore`, or `consolidate` again"
+            )));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a trial restore has proven a backup, as its records state.

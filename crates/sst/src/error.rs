@@ -33,8 +33,14 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// A directory cannot be used for a server that is started once.
+    #[error("{} is too long for a socket, or has quotes", path.display())]
+    Tmpdir {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The old data cannot be removed yet.
-    #[error("no server has started on the data that the last transfer brought to {}", datadir.display())]
+    #[error("no server's storage engine has started on the data that the last transfer brought to {}", datadir.display())]
     Untried {
         /// The data directory.
         datadir: PathBuf,
@@ -288,6 +294,10 @@ impl SstError {
                 "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
+            Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),
+            Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
+                "the present data is as it was: start the server on it, or let this node join again".into(),
+            ),
             Self::Mounted { .. } => Some(
                 "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir; if it holds no data, name it in cpat in [sst]"
                     .into(),
@@ -326,7 +336,7 @@ impl SstError {
                     .into(),
             ),
             Self::SecondStart { .. } => Some(
-                "the data of this node is unchanged; correct what the log names and start the node again (in [sst], second-start-timeout sets the time limit, and second-start=no leaves the start out)"
+                "unless keep-old=no has made room, the data of this node is unchanged; correct what the log names and start the node again (in [sst], second-start-timeout sets the time limit, and second-start=no leaves the start out)"
                     .into(),
             ),
             Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(

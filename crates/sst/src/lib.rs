@@ -40,7 +40,7 @@ pub use donor::donate;
 pub use error::{RoomShort, SstError};
 pub use joiner::datadir_lock::DatadirLock;
 pub use joiner::recover::{drop_old, drop_received, finish_interrupted, tidy};
-pub use joiner::{has_old, is_in_use, is_untried, join, take_back};
+pub use joiner::{EngineLocks, has_old, is_untried, join, take_back};
 pub use offer::{Offer, OfferError, Places, What};
 pub use run::{ChildError, Run, Running};
 

@@ -202,9 +202,14 @@ impl<'a> Receiver<'a> {
         let name = (self.settings.server.as_str(), &server);
         let writer =
             StreamWriter::begin(self.root(), name, &start, settings, Arc::clone(&self.tell));
+        // A head alone would look like a stream that has lost its segments, so it gets time to be ended.
+        let too_late = async {
+            self.session.cancel.asked().await;
+            tokio::time::sleep(LAST_WORDS).await;
+        };
         let mut writer = tokio::select! {
             writer = writer => writer?,
-            _ = self.session.cancel.asked() => return stopped(receiving).await,
+            () = too_late => return stopped(receiving).await,
         };
         (self.tell)(begins(&writer, &start));
         let outcome = self.store_all(&mut writer, &mut receiving, first).await;

@@ -193,7 +193,8 @@ impl RunFolder {
             })
             .await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
-        let bases = cancel.or(bases(root, &manifest)).await?;
+        // A base that was asked for was found with its whole chain.
+        let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;

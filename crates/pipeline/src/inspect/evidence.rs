@@ -236,8 +236,9 @@ impl Evidence {
             Fault::Blank | Fault::Truncated { .. } => CREATES_NOTHING,
             _ => return Verdict::Lost,
         };
-        let is_truncation =
-            matches!(page.fault, Fault::Truncated { .. }) && page.offset == TRUNCATED;
+        let is_truncation = start.skips_freed
+            && matches!(page.fault, Fault::Truncated { .. })
+            && page.offset == TRUNCATED;
         match end.is_some_and(|end| end.saturating_sub(start.checkpoint) >= least) {
             true if is_truncation => Verdict::Recovered,
             true => Verdict::Doubtful,

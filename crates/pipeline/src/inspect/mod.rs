@@ -31,6 +31,8 @@ pub use redo::{BadRedo, RedoFault};
 pub use tables::{BadTable, TableFault};
 
 use crate::extract::decode::FileDecodeError;
+use crate::scan::producer_files::logical_name;
+use crate::scan::required::has_content;
 use crate::scan::scanner::{
     ChunkCheck, Scanned, Scanner, Step, StreamError, chunk_record, sum_pieces,
 };
@@ -124,6 +126,8 @@ pub struct Inspector {
     /// Of a clone: its patches.
     patches: Option<ClonePatches>,
     postponed: BTreeSet<RelPath>,
+    /// Names of files that every backup has with some content, and that turned out to be empty once decoded.
+    blank: Vec<String>,
     /// If set, only these files are inspected: they were postponed by an earlier pass.
     only: Option<BTreeSet<RelPath>>,
 }
@@ -157,6 +161,7 @@ impl Inspector {
             evidence: Evidence::default(),
             patches: None,
             postponed: BTreeSet::new(),
+            blank: Vec::new(),
             only: None,
         }
     }
@@ -166,8 +171,9 @@ impl Inspector {
     /// fails.
     #[must_use]
     pub fn again(options: InspectOptions, earlier: Inspected) -> Self {
-        let Inspected { undone, unpacked, unopened, evidence, postponed, .. } = earlier;
-        Self { undone, unpacked, unopened, evidence, only: Some(postponed), ..Self::new(options) }
+        let Inspected { scanned, undone, unpacked, unopened, evidence, postponed, .. } = earlier;
+        let (blank, only) = (scanned.lacking, Some(postponed));
+        Self { undone, unpacked, unopened, evidence, blank, only, ..Self::new(options) }
     }
 
     /// Takes the next piece of the stream, of any length.
@@ -187,12 +193,15 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`] if the stream is incomplete.
     pub fn finish(self) -> Result<Inspected, InspectError> {
-        let Self { scanner, mut records, undone, unpacked, unopened, postponed, .. } = self;
+        let Self { scanner, mut records, undone, unpacked, unopened, postponed, mut blank, .. } =
+            self;
         let mut evidence = self.evidence;
         if let Some(mut patches) = self.patches {
             evidence.patched(&mut patches, self.only.is_none());
         }
-        let (notes, scanned) = scanner.finish()?;
+        let (notes, mut scanned) = scanner.finish()?;
+        blank.retain(|name| !scanned.lacking.contains(name));
+        scanned.lacking.append(&mut blank);
         notes.entries.iter().for_each(|entry| records.entry(entry));
         let (records, pages) = (records.finish(), evidence.judge(&scanned.described));
         Ok(Inspected { scanned, records, undone, unpacked, unopened, pages, postponed, evidence })
@@ -334,9 +343,14 @@ impl Inspector {
             return Ok(());
         }
         self.unopened += u64::from(look.is_unopened());
-        self.undone += u64::from(look.is_undone());
+        let is_undone = look.is_undone();
+        self.undone += u64::from(is_undone);
         let done = look.finish(&mut self.desk, &mut self.evidence.of_file(path));
         let (content, unpacked) = done.map_err(cannot_undo(path, position))?;
+        let name = logical_name(path.as_bytes());
+        if is_undone && unpacked == 0 && has_content(name) {
+            self.blank.push(String::from_utf8_lossy(name).into_owned());
+        }
         // Other passes have counted the files that this one leaves alone.
         if self.only.as_ref().is_none_or(|only| only.contains(path)) {
             self.unpacked += unpacked;

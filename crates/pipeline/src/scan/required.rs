@@ -158,6 +158,12 @@ impl Required {
     }
 }
 
+/// Whether a file, without suffixes of compression and encryption, is of no use if it is empty: a text of the producer,
+/// or a file of Aria's log.
+pub(crate) fn has_content(name: &[u8]) -> bool {
+    least(name) > 0
+}
+
 /// The shortest length that a file outside the schemas can have, in bytes. Tablespaces are left to the
 /// check of their pages: recovery may create them.
 fn least(name: &[u8]) -> u64 {

@@ -104,7 +104,9 @@ pub async fn recheck_bases(
             Ok(Some(found)) if found.run == base.run => {}
             Ok(_) => {
                 take_back(root, name, run, own).await?;
-                let what = format!("its base {of_base} was removed while it was being committed");
+                let what = format!(
+                    "{of_base}, which its chain needs, was removed while it was being committed"
+                );
                 return Err(RepoError::Chain { name: name.to_string(), what });
             }
             // It exists, although it cannot be read now.

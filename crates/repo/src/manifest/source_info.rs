@@ -195,10 +195,13 @@ mod tests {
         let noted = facts.binlog_pos.unwrap();
         assert_eq!(noted.gtids().unwrap().to_string(), format!("{a}:1-5,{b}:1-7"));
         assert!(!noted.as_str().contains("innodb"), "{noted:?}");
-        // Without its end, it is no set.
+        let at = noted.position().cloned();
+        assert_eq!(at.as_ref().unwrap().to_string(), "b.000001:342");
+        // Without its end, it is no set; the position, at which histories are compared, is the same.
         let cut = info.split_once('\n').unwrap().0;
         let facts = SourceInfo::from_files(&files(&[("xtrabackup_info", cut)]));
-        assert_eq!(facts.binlog_pos.unwrap().gtids(), None);
+        let noted = facts.binlog_pos.unwrap();
+        assert_eq!((noted.position().cloned(), noted.gtids()), (at, None));
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //! to work: it is not removed, and the next transfer puts it back first.
 //!
 //! A server accepts the data when it starts on it once before the swap ([`super::second_start`]). Without such a start,
-//! a mark beside the old data keeps length and time of the redo log as it was swapped in: a server whose storage engine
-//! starts on the data writes there.
+//! a mark beside the old data keeps length and time of the redo log and of the system tablespace as they are swapped in:
+//! a server whose storage engine starts on the data writes there.
 
 use std::ffi::OsStr;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Write as _};
+use std::mem::discriminant;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -15,10 +17,10 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
 use super::datadir_lock::DatadirLock;
-use crate::contract::datadir::{Kind, Layout};
+use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
 use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
-use crate::swap::{self, OLD, OURS};
+use crate::swap::{self, NEW, OLD, OURS, SwapError};
 
 /// The mark, in [`OLD`].
 const MARK: &str = ".unaccepted";
@@ -27,23 +29,61 @@ fn mark(layout: &Layout) -> PathBuf {
     layout.datadir.join(OURS).join(OLD).join(MARK)
 }
 
-/// Notes that no server has started on the data that was swapped in, if there is old data to put back.
+/// Notes, before the swap, that no server has started on the data that is to be swapped in. The old data's directory is
+/// there.
 ///
 /// # Errors
-/// If the mark cannot be written.
+/// If the mark cannot be written: then nothing may be swapped.
 pub(super) fn note_untried(layout: &Layout) -> Result<(), SstError> {
-    if swap::last(&layout.datadir)?.is_none_or(|journal| journal.old.is_empty()) {
-        return Ok(());
-    }
     let mark = mark(layout);
-    let place = layout.outside.iter().chain(&layout.inside).find(|place| place.kind == Kind::Redo);
-    let dir = place.map_or(layout.datadir.clone(), |place| layout.datadir.join(&place.dir));
-    let written = redo_state(&dir).and_then(|state| {
-        let text = [dir.as_os_str().as_bytes(), b"\n", state.as_bytes()].concat();
-        std::fs::write(&mark, text)?;
-        std::fs::File::open(&mark)?.sync_all()
+    let new = mark.with_extension("new");
+    let written = lines(layout).and_then(|lines| {
+        let mut file = File::create(&new)?;
+        file.write_all(&lines)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &mark)?;
+        File::open(layout.datadir.join(OURS).join(OLD))?.sync_all()
     });
     written.map_err(SstError::io("write", &mark))
+}
+
+/// Removes the note: the swap was rolled back.
+pub(super) fn forget_note(layout: &Layout) {
+    let _ = std::fs::remove_file(mark(layout));
+}
+
+/// A line for each file that a storage engine writes when it starts: length, time in nanoseconds, path once it is swapped.
+fn lines(layout: &Layout) -> io::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for kind in [Kind::Redo, Kind::Data(Vec::new())] {
+        let same = |place: &&KindDir| discriminant(&place.kind) == discriminant(&kind);
+        let place = layout.outside.iter().find(same).or(layout.inside.iter().find(same));
+        let dir = place.map_or(layout.datadir.clone(), |place| layout.datadir.join(&place.dir));
+        // Of a directory within the data directory, the new one is within the new data.
+        let new = match dir.strip_prefix(&layout.datadir) {
+            Ok(inside) => layout.datadir.join(OURS).join(NEW).join(inside),
+            Err(_) => dir.join(OURS).join(NEW),
+        };
+        for part in ["", "#innodb_redo"] {
+            for entry in std::fs::read_dir(new.join(part)).into_iter().flatten() {
+                let name = entry?.file_name();
+                let (from, to) = (new.join(part).join(&name), dir.join(part).join(&name));
+                let is_of_kind = kind.has(&name) || kind == Kind::Redo && !part.is_empty();
+                if is_of_kind && from.is_file() {
+                    lines.extend(state(&from)?.into_bytes());
+                    lines.extend(to.as_os_str().as_bytes());
+                    lines.push(b'\n');
+                }
+            }
+        }
+    }
+    Ok(lines)
+}
+
+fn state(path: &Path) -> io::Result<String> {
+    let facts = path.metadata()?;
+    let since = facts.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(format!("{} {} ", facts.len(), since.as_nanos()))
 }
 
 /// Returns whether the present data was swapped in untried, and no server's storage engine has started on it since.
@@ -57,11 +97,26 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(SstError::io("read", &mark)(error)),
     };
-    let mut parts = text.splitn(2, |byte| *byte == b'\n');
-    let dir = Path::new(OsStr::from_bytes(parts.next().unwrap_or_default()));
-    let noted = parts.next().unwrap_or_default();
-    let now = redo_state(dir).map_err(SstError::io("look at", dir))?;
-    Ok(noted == now.as_bytes())
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let mut parts = line.splitn(3, |byte| *byte == b' ');
+        let (len, time) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let path = Path::new(OsStr::from_bytes(parts.next().unwrap_or_default()));
+        let now = match state(path) {
+            Ok(now) => now,
+            // Servers remove files of their redo log; a directory that is gone may not be mounted.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && path.parent().is_some_and(Path::is_dir) =>
+            {
+                return Ok(false);
+            }
+            Err(error) => return Err(SstError::io("look at", path)(error)),
+        };
+        if now.as_bytes() != [len, b" ", time, b" "].concat() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Puts the old data back, if no server has accepted the present data.
@@ -71,22 +126,45 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
 pub(super) fn take_back_untried(
     layout: &Layout,
     lock: &DatadirLock,
+    is_data: impl Fn(&OsStr, &Metadata) -> bool,
     talk: &ErrorLog,
 ) -> Result<(), SstError> {
-    if is_untried(layout)? && take_back(layout, lock)? {
-        talk.warn("no server has accepted the data of the last transfer: the data from before it is in place again");
+    if !is_untried(layout)? {
+        return Ok(());
+    }
+    match take_back(layout, lock, is_data) {
+        Ok(true) => talk.warn("no server has accepted the data of the last transfer: the data from before it is in place again"),
+        Ok(false) => {}
+        // Somebody has removed it, or has copied the data directory. The present data is all there is.
+        Err(SstError::Swap(
+            error @ (SwapError::OldIsNotWhole { .. }
+            | SwapError::Journal { .. }
+            | SwapError::Elsewhere { .. }),
+        )) => talk.warn(format_args!("no server has accepted the data of the last transfer, but {error}")),
+        Err(error) => return Err(error),
     }
     Ok(())
 }
 
 /// Puts the old data of the last swap back. The data that was swapped in is then in `#sql-xb/.new`, which the next
-/// transfer removes. Returns whether there was old data.
+/// transfer removes. `is_data` returns whether an entry of the data directory belongs to the data. A position that Galera
+/// has noted of the present data is not that of the old data, and is forgotten. Returns whether there was old data.
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub fn take_back(layout: &Layout, _lock: &DatadirLock) -> Result<bool, SstError> {
-    let is_schema = |name: &OsStr| holds_tables(&layout.datadir.join(name));
-    if !swap::take_back(&layout.datadir, is_schema, || Ok(()))? {
+pub fn take_back(
+    layout: &Layout,
+    _lock: &DatadirLock,
+    is_data: impl Fn(&OsStr, &Metadata) -> bool,
+) -> Result<bool, SstError> {
+    if swap::last(&layout.datadir)?.is_none_or(|journal| journal.old.is_empty()) {
+        return Ok(false);
+    }
+    forget_position(&layout.datadir)?;
+    let is_data = |name: &OsStr, metadata: &Metadata| {
+        is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
+    };
+    if !swap::take_back(&layout.datadir, is_data, || Ok(()))? {
         return Ok(false);
     }
     let mark = mark(layout);
@@ -98,58 +176,69 @@ pub fn take_back(layout: &Layout, _lock: &DatadirLock) -> Result<bool, SstError>
     }
 }
 
-/// Whether this is a schema that has tables.
-fn holds_tables(path: &Path) -> bool {
-    let files = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let is_table = |name: &OsStr| {
-        let extension = Path::new(name).extension().map(OsStr::as_bytes);
-        name == "db.opt" || matches!(extension, Some(b"ibd" | b"frm" | b"sdi"))
+/// Makes Galera ask the data for its position.
+fn forget_position(datadir: &Path) -> Result<(), SstError> {
+    let path = datadir.join("grastate.dat");
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(SstError::io("read", &path)(error)),
     };
-    files.into_iter().any(|file| is_table(&file.file_name()))
+    let forgotten = text.lines().map(|line| match line.split_once(':') {
+        Some(("seqno", _)) => "seqno:   -1\n".to_owned(),
+        Some(("safe_to_bootstrap", _)) => "safe_to_bootstrap: 0\n".to_owned(),
+        _ => format!("{line}\n"),
+    });
+    let text: String = forgotten.collect();
+    // Written in place, as Galera does: the file keeps its owner.
+    let written = File::options().write(true).truncate(true).open(&path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(SstError::io("write", &path))
 }
 
-/// Name, length and time of each file of the redo log in a directory.
-fn redo_state(dir: &Path) -> io::Result<String> {
-    let mut files = Vec::new();
-    // MySQL has a directory of its own for them.
-    for (dir, has_others) in [(dir.join("#innodb_redo"), false), (dir.to_owned(), true)] {
-        for entry in std::fs::read_dir(dir).into_iter().flatten() {
-            let entry = entry?;
-            let (name, facts) = (entry.file_name(), entry.metadata()?);
-            if facts.is_file() && (!has_others || Kind::Redo.has(&name)) {
-                let since = facts.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-                files.push(format!("{} {} {}\n", name.display(), facts.len(), since.as_nanos()));
+/// Locks on the files of the storage engines: while they are held, no server can use the data.
+#[derive(Debug)]
+pub struct EngineLocks {
+    _files: Vec<File>,
+}
+
+impl EngineLocks {
+    /// Takes the locks on the files of the last swap, and of the data directory; `None` if a server has them.
+    ///
+    /// # Errors
+    /// If a file cannot be opened or locked.
+    pub fn take(layout: &Layout) -> Result<Option<Self>, SstError> {
+        let journal = swap::last(&layout.datadir)?.unwrap_or_default();
+        let swapped = journal.new.iter().map(|entry| journal.folder(entry).join(&entry.name));
+        let usual = ["ibdata1", "aria_log_control"].map(|name| layout.datadir.join(name));
+        let is_of_engine = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            let kinds = [Kind::Data(Vec::new()), Kind::Redo, Kind::Undo, Kind::Aria];
+            kinds.iter().any(|kind| kind.has(name)) || name == "aria_log_control"
+        };
+        let mut files = Vec::new();
+        for path in swapped.filter(is_of_engine).chain(usual) {
+            let file = match File::options().read(true).write(true).open(&path) {
+                Ok(file) => file,
+                // `#innodb_redo` is a directory.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
+                    ) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(SstError::io("open", &path)(error)),
+            };
+            match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => files.push(file),
+                Err(Errno::AGAIN | Errno::ACCESS) => return Ok(None),
+                Err(error) => return Err(SstError::io("lock", &path)(error.into())),
             }
         }
-    }
-    files.sort();
-    Ok(files.concat())
-}
-
-/// Returns whether a server has the data in use: it locks the files of its storage engines.
-///
-/// # Errors
-/// If a file cannot be opened or asked for.
-pub fn is_in_use(layout: &Layout) -> Result<bool, SstError> {
-    let place = layout.outside.iter().find(|place| matches!(place.kind, Kind::Data(_)));
-    let dir = place.map_or(layout.datadir.as_path(), |place| place.dir.as_path());
-    for path in [dir.join("ibdata1"), layout.datadir.join("aria_log_control")] {
-        if is_locked(&path)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn is_locked(path: &Path) -> Result<bool, SstError> {
-    let file = match std::fs::OpenOptions::new().read(true).write(true).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(SstError::io("open", path)(error)),
-    };
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(false),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(true),
-        Err(error) => Err(SstError::io("lock", path)(error.into())),
+        Ok(Some(Self { _files: files }))
     }
 }

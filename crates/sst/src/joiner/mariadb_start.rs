@@ -33,9 +33,13 @@ pub(super) fn program(args: &Args) -> Option<PathBuf> {
 ///
 /// # Errors
 /// If the data cannot be listed.
-pub(super) fn obstacle(destination: &Destination) -> Result<Option<&'static str>, SstError> {
-    if destination.dirs_of(|kind| matches!(kind, Kind::Data(_))).count() > 1 {
-        return Ok(Some("its system tablespace has files in several directories"));
+pub(super) fn obstacle(
+    settings: &Settings,
+    destination: &Destination,
+) -> Result<Option<&'static str>, SstError> {
+    let is_outside = destination.dirs_of(|kind| matches!(kind, Kind::Data(_))).next().is_some();
+    if is_outside && settings.second_start.data_files.is_some() {
+        return Ok(Some("innodb_data_file_path names directories outside the data directory"));
     }
     let new = &destination.new;
     for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {

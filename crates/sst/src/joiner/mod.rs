@@ -15,13 +15,15 @@ mod removable;
 mod room;
 mod second_start;
 
+use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xb_pipeline::Observer;
 use xb_report::{Direction, Report, StageEnd};
 
-pub use self::acceptance::{is_in_use, is_untried, take_back};
+pub use self::acceptance::{EngineLocks, is_untried, take_back};
 use self::datadir_lock::DatadirLock;
 use self::destination::Destination;
 use self::prepare::prepare;
@@ -59,8 +61,9 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     let data = PresentData::of(context, &lock);
-    acceptance::take_back_untried(&context.layout, &lock, &context.talk)?;
-    removable::check(&context.layout, |name, metadata| data.is_swapped(name, metadata))?;
+    let is_data = |name: &OsStr, metadata: &Metadata| data.is_swapped(name, metadata);
+    acceptance::take_back_untried(&context.layout, &lock, is_data, &context.talk)?;
+    removable::check(&context.layout, is_data)?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, data);
     // Best effort: the next join does this, too.
@@ -185,13 +188,7 @@ fn full(
         let _ = deleting.join();
     }
     context.stop().check()?;
-    data.swap(&remote)?;
-    if !is_accepted {
-        // The new data is in place even if this fails.
-        if let Err(error) = acceptance::note_untried(layout) {
-            talk.warn(format_args!("cannot note that no server has started on the data: {error}"));
-        }
-    }
+    data.swap(&remote, is_accepted)?;
     clock.lap("exchanging");
     data.after_the_swap(settings.old);
     talk.info(format_args!("the received data is in place, at position {position}"));

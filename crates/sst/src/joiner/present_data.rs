@@ -6,6 +6,7 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::acceptance;
 use super::datadir_lock::DatadirLock;
 use super::destination::Destination;
 use super::recover::{drop_old, remove_old};
@@ -89,7 +90,7 @@ impl<'a> PresentData<'a> {
         if room == Room::WithoutOld {
             self.talk.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
             self.make_folders()?;
-            self.swap(&[])?;
+            self.swap(&[], true)?;
         }
         Ok((room != Room::Enough).then(|| {
             let layout = self.layout.clone();
@@ -109,11 +110,12 @@ impl<'a> PresentData<'a> {
         Ok(())
     }
 
-    /// Swaps the data; in the `remote` directories, only the files that are new there.
+    /// Swaps the data; in the `remote` directories, only the files that are new there. `is_accepted`: a server has started
+    /// on the new data.
     ///
     /// # Errors
     /// [`SstError::Swap`]. The old data is then in place again, or the journal records the remaining work.
-    pub(super) fn swap(&self, remote: &[PathBuf]) -> Result<(), SstError> {
+    pub(super) fn swap(&self, remote: &[PathBuf], is_accepted: bool) -> Result<(), SstError> {
         let Self { layout, talk, .. } = self;
         let folders: Vec<_> = std::iter::once(layout.datadir.clone())
             .chain(layout.folders_outside())
@@ -139,10 +141,14 @@ impl<'a> PresentData<'a> {
                 }
             }
         })?;
+        if !is_accepted && !journal.old.is_empty() {
+            acceptance::note_untried(layout)?;
+        }
         swap::begin(&layout.datadir, &journal)?;
         if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
             talk.warn(format_args!("{error}; rolling the swap back"));
             if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
+                acceptance::forget_note(layout);
                 talk.info("the old data is in place again");
             }
             return Err(error.into());

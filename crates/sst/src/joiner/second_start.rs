@@ -10,7 +10,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use xb_server::{cause_in_log, end_of_log, private_args, socket_in};
+use xb_process::can_confine;
+use xb_server::{cause_in_log, end_of_log, private_args, recovery_tmpdir, socket_in};
 
 use super::destination::Destination;
 use super::mariadb_start;
@@ -109,7 +110,7 @@ pub(super) fn run(
     destination: &Destination,
 ) -> Result<bool, SstError> {
     if context.args.family == Family::MariaDb
-        && let Some(why) = mariadb_start::obstacle(destination)?
+        && let Some(why) = mariadb_start::obstacle(&context.settings, destination)?
     {
         context
             .talk
@@ -135,7 +136,10 @@ fn on(
     data: &Path,
 ) -> Result<(), SstError> {
     let Context { args, settings, layout, talk, .. } = context;
-    let work = WorkFolder::make(args.role, settings.tmpdir.as_deref())?;
+    // Where nothing else can be written, beside the data.
+    let beside = data.parent().unwrap_or(data);
+    let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(beside));
+    let work = WorkFolder::make(args.role, tmpdir)?;
     let is_mariadb = args.family == Family::MariaDb;
     let sql = Statements::write(work.path(), args, settings.second_start.reset_replica)?;
     let before = names(data)?;
@@ -174,6 +178,9 @@ fn on(
     let failed = |what| SstError::SecondStart { program: program.into(), what, log: log.clone() };
     let writable = match is_mariadb {
         true => {
+            if let Err(why) = can_confine() {
+                talk.info(format_args!("the server is not confined to the received data: {why}"));
+            }
             std::fs::File::create(&log).map_err(SstError::io("make", &log))?;
             let placed = destination.dirs_of(|_| true);
             placed.chain([data.to_owned(), work.path().to_owned(), log.clone()]).collect()
@@ -268,10 +275,7 @@ impl Statements {
         let tmp = work.join("tmp");
         let quotable = tmp.to_str().is_some_and(|path| !path.contains(['\'', '\\', '\n']));
         if socket_in(work).is_none() || !quotable {
-            return Err(SstError::NoServer(format!(
-                "the path {} is too long for a socket, or has quotes; set another tmpdir in [sst]",
-                work.display()
-            )));
+            return Err(SstError::Tmpdir { path: work.to_owned() });
         }
         std::fs::create_dir(&tmp).map_err(SstError::io("make", &tmp))?;
         let file = work.join("init.sql");

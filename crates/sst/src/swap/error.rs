@@ -37,6 +37,14 @@ pub enum SwapError {
         /// The entry.
         name: String,
     },
+    /// The old data lacks an entry, so it cannot be put back. Nothing was changed.
+    #[error("the old data of {} is not whole: {name} is missing in it; nothing was changed", folder.display())]
+    OldIsNotWhole {
+        /// The directory.
+        folder: PathBuf,
+        /// The entry.
+        name: String,
+    },
     /// An entry is both kept and replaced.
     #[error(
         "{name} must stay in {}, but the donor sent it, too; nothing was swapped", folder.display()

@@ -147,7 +147,7 @@ fn set_aside(
     Ok(())
 }
 
-pub(super) fn lost(journal: &Journal, entry: &Entry) -> SwapError {
+fn lost(journal: &Journal, entry: &Entry) -> SwapError {
     SwapError::Lost {
         folder: journal.folder(entry).to_owned(),
         name: entry.name.to_string_lossy().into_owned(),

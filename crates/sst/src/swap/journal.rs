@@ -35,8 +35,8 @@ pub struct Journal {
     pub old: Vec<Entry>,
     /// Entries that come from `new`.
     pub new: Vec<Entry>,
-    /// Files of storage engines that stay. Any other such file was created by a server that was
-    /// started in the middle of the swap.
+    /// What stays in the data directory, and elsewhere the files of storage engines. Any other such file was created by a
+    /// server that was started in the middle of the swap.
     pub stay: Vec<Entry>,
     /// Old entries that had vanished before they could be moved.
     pub gone: Vec<Entry>,

@@ -29,7 +29,8 @@ pub fn plan(
             if entry.name != OURS && goes(number, &entry.name, &metadata) {
                 journal.old.push(entry);
             } else {
-                if is_of_engine {
+                // Of the data directory everything: what is not listed has been created since.
+                if is_of_engine || number == 0 {
                     journal.stay.push(entry.clone());
                 }
                 stays.insert(entry.name);

@@ -1,28 +1,28 @@
 //! Puts the old data of a finished swap back.
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 
 use super::entry_state::{EntryPaths, is_fleeting};
 use super::error::{SwapError, failed};
-use super::exchange::{lost, roll_back};
-use super::folders::{NEW, OLD, OURS, exists, list, make_dir};
-use super::journal::Entry;
-use super::journal_file::{begin, kept_journal_path, last};
+use super::exchange::roll_back;
+use super::folders::{NEW, OLD, OURS, exists, list, make_dir, remove_tree};
+use super::journal::{Entry, Journal};
+use super::journal_file::{begin, kept_journal_path, last, remember};
 
-/// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has
-/// created since the swap goes, too: the files of its storage engines, and the entries of the data directory for which
-/// `is_schema` returns true. `before` is
-/// called before each rename, as by [`roll_back`]. Returns whether there was any old data.
+/// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
+/// swap goes there, too: the entries of the data directory for which `is_data` returns true and that were not there before.
+/// `before` is called before each rename, as by [`roll_back`]. Returns whether there was any old data.
 ///
 /// If this is interrupted, [`finish`](super::finish) makes the received data the present one again.
 ///
 /// # Errors
-/// [`SwapError`]; the journal stays if anything has been moved.
+/// [`SwapError::OldIsNotWhole`]: nothing has been changed. Else the journal stays if anything has been moved.
 pub fn take_back(
     datadir: &Path,
-    is_schema: impl Fn(&OsStr) -> bool,
+    is_data: impl Fn(&OsStr, &Metadata) -> bool,
     before: impl FnMut() -> io::Result<()>,
 ) -> Result<bool, SwapError> {
     let Some(mut journal) = last(datadir)?.filter(|journal| !journal.old.is_empty()) else {
@@ -32,17 +32,12 @@ pub fn take_back(
     let gone = std::mem::take(&mut journal.gone);
     journal.old.retain(|entry| !gone.contains(entry));
     // Checked before anything is written: a journal that cannot be followed would keep the server from starting.
-    for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {
-        if !exists(&EntryPaths::of(&journal, entry).old)? {
-            return Err(lost(&journal, entry));
-        }
-    }
-    // A directory without old data has been tidied up.
+    whole(&journal)?;
     for folder in &journal.folders {
-        if !folder.is_dir() {
-            return Err(SwapError::Lost { folder: folder.clone(), name: OURS.to_owned() });
-        }
-        for path in [OLD, NEW].map(|name| folder.join(OURS).join(name)) {
+        let [old, new] = [OLD, NEW].map(|name| folder.join(OURS).join(name));
+        // What an interrupted transfer has received is not the present data. A directory without old data was tidied up.
+        remove_tree(&new)?;
+        for path in [old, new] {
             make_dir(&path).map_err(failed("make", &path))?;
         }
     }
@@ -53,17 +48,39 @@ pub fn take_back(
             new.push(entry);
         }
     }
-    for (name, _) in list(datadir)? {
+    for (name, metadata) in list(datadir)? {
         let entry = Entry { folder: 0, name };
         let is_known = new.contains(&entry) || journal.stay.contains(&entry);
-        if !is_known && is_schema(&entry.name) {
+        if !is_known && entry.name != OURS && is_data(&entry.name, &metadata) {
             new.push(entry);
         }
     }
     journal.new = new;
+    // The next transfer removes what is then in these directories.
+    remember(datadir, journal.folders.get(1..).unwrap_or_default())?;
     begin(datadir, &journal)?;
-    roll_back(datadir, &journal, before)?;
+    // The journal that was written takes its place, and again if the swap is finished.
     let kept = kept_journal_path(datadir);
     std::fs::remove_file(&kept).map_err(failed("remove", &kept))?;
+    roll_back(datadir, &journal, before)?;
     Ok(true)
+}
+
+/// Fails if an old entry is missing, or one of the directories.
+fn whole(journal: &Journal) -> Result<(), SwapError> {
+    let missing = |folder: &Path, name: &OsStr| SwapError::OldIsNotWhole {
+        folder: folder.to_owned(),
+        name: name.to_string_lossy().into_owned(),
+    };
+    for folder in &journal.folders {
+        if !folder.is_dir() {
+            return Err(missing(folder, OsStr::new(OURS)));
+        }
+    }
+    for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {
+        if !exists(&EntryPaths::of(journal, entry).old)? {
+            return Err(missing(journal.folder(entry), &entry.name));
+        }
+    }
+    Ok(())
 }

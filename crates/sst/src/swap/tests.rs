@@ -369,10 +369,12 @@ fn swapped_and_used() -> (TempDir, PathBuf, PathBuf) {
     put(&data, &["later", "ib_logfile7", "ib_logfile8"], "server");
     std::fs::remove_dir_all(data.join("added")).unwrap();
     std::fs::remove_dir(redo.join("#sql-xb/.new")).unwrap();
+    // A later transfer was killed while it received.
+    put(&data.join("#sql-xb/.new"), &["ibdata1", "mysql", "half"], "half");
     (scratch, data, redo)
 }
 
-fn is_schema(name: &std::ffi::OsStr) -> bool {
+fn is_schema(name: &std::ffi::OsStr, _: &std::fs::Metadata) -> bool {
     name == "later"
 }
 
@@ -381,6 +383,7 @@ fn is_back(data: &Path, redo: &Path) -> bool {
     content(data) == expected(&OLD_NAMES, "old", &KEPT)
         && content(redo) == expected(&REDO, "old", &["foreign.txt"])
         && data.join("#sql-xb/.new/later").exists()
+        && !data.join("#sql-xb/.new/half").exists()
         && stray.join("ib_logfile8").exists()
         && stray.join("ib_logfile7").exists()
 }
@@ -424,7 +427,7 @@ fn old_data_that_is_not_whole_is_not_put_back() {
     std::fs::remove_dir_all(data.join("#sql-xb/.old/shop")).unwrap();
     let before = (content(&data), content(&redo));
     let error = take_back(&data, is_schema, || Ok(())).unwrap_err();
-    assert!(matches!(&error, SwapError::Lost { name, .. } if name == "shop"), "{error}");
+    assert!(matches!(&error, SwapError::OldIsNotWhole { name, .. } if name == "shop"), "{error}");
     assert_eq!((content(&data), content(&redo)), before);
     assert_eq!(interrupted(&data).unwrap(), None, "the server can start");
 }

@@ -295,7 +295,7 @@ impl Copying<'_> {
         }
         let bases = match request.options.alone {
             true => Vec::new(),
-            false => cancel.or(bases(to, &source.copied)).await?,
+            false => cancel.or(bases(to, &source.copied, false)).await?,
         };
         cancel.or(settled(to, name, run)).await?;
         if let Some(signal) = cancel.signal() {
