@@ -534,4 +534,7 @@ fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
     let streams = [first, simple(&changes, Begins::Continues { after }, 1, (1, 550))];
     assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
     assert!(planned(&streams[..1], began - 2).is_err());
+    // Pushed after it, but from before it.
+    let streams = [simple(&changes, Begins::First, 1, (1, 300))];
+    assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
 }

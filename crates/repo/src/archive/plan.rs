@@ -404,12 +404,16 @@ impl<'a> Line<'a> {
                 return Err(PlanError::Branch { stream, reason });
             }
         }
-        let head = self.parts.get(at).map(|(stream, _)| &stream.head.content);
-        match head.filter(|head| base.at_most.is_some() && base.taken < head.started) {
-            Some(StreamHead { begins: Begins::First | Begins::Gap { .. }, stream, .. }) => {
-                Err(PlanError::BeforeArchive { stream: stream.clone() })
-            }
-            _ => Ok(()),
+        let Some((stream, _)) = self.parts.get(at).filter(|_| base.at_most.is_some()) else {
+            return Ok(());
+        };
+        let head = &stream.head.content;
+        let continues = matches!(head.begins, Begins::Continues { .. } | Begins::Branch { .. });
+        // If a transaction of the clone comes first, so does its beginning: a log that was pushed later.
+        let begins = stream.segments.values().next().and_then(|first| first.content.before());
+        match continues || head.started <= base.taken || begins != base.gtids {
+            true => Ok(()),
+            false => Err(PlanError::BeforeArchive { stream: head.stream.clone() }),
         }
     }
 
