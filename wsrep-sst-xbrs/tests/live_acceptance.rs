@@ -73,7 +73,7 @@ fn data_on_which_no_server_has_started_makes_way_for_the_old_data() {
     // The old data is the only data that is known to work.
     let refused = by_hand(&cluster, "clean-old").expect(22).stderr_text();
     assert!(
-        refused.contains("no server has started") && refused.contains("roll-back"),
+        refused.contains("storage engine has started") && refused.contains("roll-back"),
         "{refused}"
     );
     assert_eq!(inode(&data.join("#sql-xb/.old/ibdata1")), before);

@@ -54,25 +54,28 @@ pub(super) fn forget_note(layout: &Layout) {
 
 /// A line for each file that a storage engine writes when it starts: length, time in nanoseconds, path once it is swapped.
 fn lines(layout: &Layout) -> io::Result<Vec<u8>> {
+    let at_home = layout.datadir.join(OURS).join(NEW);
     let mut lines = Vec::new();
     for kind in [Kind::Redo, Kind::Data(Vec::new())] {
-        let same = |place: &&KindDir| discriminant(&place.kind) == discriminant(&kind);
-        let place = layout.outside.iter().find(same).or(layout.inside.iter().find(same));
-        let dir = place.map_or(layout.datadir.clone(), |place| layout.datadir.join(&place.dir));
-        // Of a directory within the data directory, the new one is within the new data.
-        let new = match dir.strip_prefix(&layout.datadir) {
-            Ok(inside) => layout.datadir.join(OURS).join(NEW).join(inside),
-            Err(_) => dir.join(OURS).join(NEW),
-        };
-        for part in ["", "#innodb_redo"] {
-            for entry in std::fs::read_dir(new.join(part)).into_iter().flatten() {
-                let name = entry?.file_name();
-                let (from, to) = (new.join(part).join(&name), dir.join(part).join(&name));
-                let is_of_kind = kind.has(&name) || kind == Kind::Redo && !part.is_empty();
-                if is_of_kind && from.is_file() {
-                    lines.extend(state(&from)?.into_bytes());
-                    lines.extend(to.as_os_str().as_bytes());
-                    lines.push(b'\n');
+        let of_kind = |place: &&KindDir| discriminant(&place.kind) == discriminant(&kind);
+        let outside = layout.outside.iter().filter(of_kind);
+        let outside =
+            outside.map(|place| (place.dir.join(OURS).join(NEW), place.dir.clone(), &place.kind));
+        let inside = layout.inside.iter().filter(of_kind);
+        let inside = inside
+            .map(|place| (at_home.join(&place.dir), layout.datadir.join(&place.dir), &place.kind));
+        let usual = [(at_home.clone(), layout.datadir.clone(), &kind)];
+        for (new, dir, kind) in outside.chain(inside).chain(usual) {
+            for part in ["", "#innodb_redo"] {
+                for entry in std::fs::read_dir(new.join(part)).into_iter().flatten() {
+                    let name = entry?.file_name();
+                    let (from, to) = (new.join(part).join(&name), dir.join(part).join(&name));
+                    let is_of_kind = kind.has(&name) || *kind == Kind::Redo && !part.is_empty();
+                    if is_of_kind && from.is_file() {
+                        lines.extend(state(&from)?.into_bytes());
+                        lines.extend(to.as_os_str().as_bytes());
+                        lines.push(b'\n');
+                    }
                 }
             }
         }
@@ -97,12 +100,18 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(SstError::io("read", &mark)(error)),
     };
+    // Without old data, there is nothing to keep. A journal that cannot be read is for others to report.
+    if swap::last(&layout.datadir).is_ok_and(|last| last.is_none_or(|last| last.old.is_empty())) {
+        return Ok(false);
+    }
+    let (mut is_untried, mut failure) = (false, None);
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
         let (len, time) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let path = Path::new(OsStr::from_bytes(parts.next().unwrap_or_default()));
-        let now = match state(path) {
-            Ok(now) => now,
+        match state(path) {
+            Ok(now) if now.as_bytes() == [len, b" ", time, b" "].concat() => is_untried = true,
+            Ok(_) => return Ok(false),
             // Servers remove files of their redo log; a directory that is gone may not be mounted.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
@@ -110,13 +119,10 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
             {
                 return Ok(false);
             }
-            Err(error) => return Err(SstError::io("look at", path)(error)),
-        };
-        if now.as_bytes() != [len, b" ", time, b" "].concat() {
-            return Ok(false);
+            Err(error) => failure = Some(SstError::io("look at", path)(error)),
         }
     }
-    Ok(true)
+    failure.map_or(Ok(is_untried), Err)
 }
 
 /// Puts the old data back, if no server has accepted the present data.
@@ -160,11 +166,16 @@ pub fn take_back(
     if swap::last(&layout.datadir)?.is_none_or(|journal| journal.old.is_empty()) {
         return Ok(false);
     }
-    forget_position(&layout.datadir)?;
     let is_data = |name: &OsStr, metadata: &Metadata| {
         is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
     };
-    if !swap::take_back(&layout.datadir, is_data, || Ok(()))? {
+    let mut is_forgotten = false;
+    // Once it is certain that the old data is whole, and before the first rename.
+    let forget_once = || match std::mem::replace(&mut is_forgotten, true) {
+        true => Ok(()),
+        false => forget_position(&layout.datadir),
+    };
+    if !swap::take_back(&layout.datadir, is_data, forget_once)? {
         return Ok(false);
     }
     let mark = mark(layout);
@@ -177,12 +188,12 @@ pub fn take_back(
 }
 
 /// Makes Galera ask the data for its position.
-fn forget_position(datadir: &Path) -> Result<(), SstError> {
+fn forget_position(datadir: &Path) -> io::Result<()> {
     let path = datadir.join("grastate.dat");
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(SstError::io("read", &path)(error)),
+        Err(error) => return Err(error),
     };
     let forgotten = text.lines().map(|line| match line.split_once(':') {
         Some(("seqno", _)) => "seqno:   -1\n".to_owned(),
@@ -191,21 +202,21 @@ fn forget_position(datadir: &Path) -> Result<(), SstError> {
     });
     let text: String = forgotten.collect();
     // Written in place, as Galera does: the file keeps its owner.
-    let written = File::options().write(true).truncate(true).open(&path).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(SstError::io("write", &path))
+    let mut file = File::options().write(true).truncate(true).open(&path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
-/// Locks on the files of the storage engines: while they are held, no server can use the data.
+/// Locks on the files of the storage engines: a server that runs on the data has them, and none starts while these are
+/// held.
 #[derive(Debug)]
 pub struct EngineLocks {
     _files: Vec<File>,
 }
 
 impl EngineLocks {
-    /// Takes the locks on the files of the last swap, and of the data directory; `None` if a server has them.
+    /// Takes the locks on the files of the last swap, and of the data directory; `None` if a server has them, or if no file
+    /// shows whether one has.
     ///
     /// # Errors
     /// If a file cannot be opened or locked.
@@ -213,32 +224,46 @@ impl EngineLocks {
         let journal = swap::last(&layout.datadir)?.unwrap_or_default();
         let swapped = journal.new.iter().map(|entry| journal.folder(entry).join(&entry.name));
         let usual = ["ibdata1", "aria_log_control"].map(|name| layout.datadir.join(name));
-        let is_of_engine = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default();
-            let kinds = [Kind::Data(Vec::new()), Kind::Redo, Kind::Undo, Kind::Aria];
-            kinds.iter().any(|kind| kind.has(name)) || name == "aria_log_control"
-        };
         let mut files = Vec::new();
-        for path in swapped.filter(is_of_engine).chain(usual) {
-            let file = match File::options().read(true).write(true).open(&path) {
-                Ok(file) => file,
-                // `#innodb_redo` is a directory.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
-                    ) =>
-                {
-                    continue;
+        for path in swapped.chain(usual) {
+            // Some have a directory of their own.
+            let below = std::fs::read_dir(&path).into_iter().flatten().flatten();
+            let below: Vec<PathBuf> = below.map(|entry| entry.path()).collect();
+            for path in std::iter::once(path).chain(below).filter(|path| is_of_engine(path)) {
+                match lock(&path)? {
+                    Locked::Ours(file) => files.push(file),
+                    Locked::InUse => return Ok(None),
+                    Locked::NoFile => {}
                 }
-                Err(error) => return Err(SstError::io("open", &path)(error)),
-            };
-            match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => files.push(file),
-                Err(Errno::AGAIN | Errno::ACCESS) => return Ok(None),
-                Err(error) => return Err(SstError::io("lock", &path)(error.into())),
             }
         }
-        Ok(Some(Self { _files: files }))
+        let is_sure = !files.is_empty() || journal.new.is_empty();
+        Ok(is_sure.then_some(Self { _files: files }))
+    }
+}
+
+fn is_of_engine(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let kinds = [Kind::Data(Vec::new()), Kind::Redo, Kind::Undo, Kind::Aria];
+    let is_table = path.extension() == Some(OsStr::new("ibd"));
+    kinds.iter().any(|kind| kind.has(name)) || name == "aria_log_control" || is_table
+}
+
+enum Locked {
+    Ours(File),
+    InUse,
+    NoFile,
+}
+
+fn lock(path: &Path) -> Result<Locked, SstError> {
+    if !path.symlink_metadata().is_ok_and(|facts| facts.is_file()) {
+        return Ok(Locked::NoFile);
+    }
+    let file = File::options().read(true).write(true).open(path);
+    let file = file.map_err(SstError::io("open", path))?;
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Locked::Ours(file)),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(Locked::InUse),
+        Err(error) => Err(SstError::io("lock", path)(error.into())),
     }
 }

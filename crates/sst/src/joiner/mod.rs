@@ -15,8 +15,6 @@ mod removable;
 mod room;
 mod second_start;
 
-use std::ffi::OsStr;
-use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -61,9 +59,7 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     let data = PresentData::of(context, &lock);
-    let is_data = |name: &OsStr, metadata: &Metadata| data.is_swapped(name, metadata);
-    acceptance::take_back_untried(&context.layout, &lock, is_data, &context.talk)?;
-    removable::check(&context.layout, is_data)?;
+    removable::check(&context.layout, |name, metadata| data.is_swapped(name, metadata))?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, data);
     // Best effort: the next join does this, too.
@@ -126,6 +122,7 @@ fn full(
     talk.info(format_args!("SST: full backup of about {} MiB from the donor", amount.bytes >> 20));
     let destination = Destination::of(layout, context.args.family);
     let ready = second_start::find(context).and_then(|mysqld| {
+        data.take_back_untried()?;
         let deleting = data.make_ready(&destination, amount, settings)?;
         context.server.total(amount.bytes).map_err(SstError::Server)?;
         Ok((mysqld, deleting))

@@ -48,6 +48,15 @@ impl<'a> PresentData<'a> {
         moves && !stays && !self.layout.leads_outside(name)
     }
 
+    /// Puts the old data back, if no server has accepted the present data.
+    ///
+    /// # Errors
+    /// [`SstError::Swap`]; or if it cannot be found out whether a server has.
+    pub(super) fn take_back_untried(&self) -> Result<(), SstError> {
+        let is_data = |name: &OsStr, metadata: &Metadata| self.is_swapped(name, metadata);
+        acceptance::take_back_untried(self.layout, self.lock, is_data, self.talk)
+    }
+
     /// Checks whether the donor's data can be received, and creates the directories for it.
     ///
     /// # Errors

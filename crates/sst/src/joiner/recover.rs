@@ -60,6 +60,8 @@ pub fn drop_old(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
 /// Like [`drop_old`], for threads of the lock's holder.
 pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
     let ours = folders(layout);
+    // What is half removed is never put back.
+    swap::mark_removal(&layout.datadir)?;
     // The data directory comes last: it holds the list of the other directories.
     for folder in all_folders(layout)?.iter().rev() {
         remove_tree(&folder.join(OURS).join(OLD))?;
@@ -67,6 +69,7 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
             swap::tidy(folder);
         }
     }
+    swap::end_removal(&layout.datadir);
     Ok(())
 }
 
@@ -79,7 +82,10 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     let remote = swap::remembered(&layout.datadir);
     let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
     remote.iter().for_each(|folder| swap::tidy(folder));
-    swap::forget(&layout.datadir);
+    // What a swap that was taken back has left there is for the next transfer to remove.
+    if !remote.iter().any(|folder| folder.join(OURS).join(NEW).exists()) {
+        swap::forget(&layout.datadir);
+    }
     all.iter().rev().for_each(|folder| swap::tidy(folder));
 }
 

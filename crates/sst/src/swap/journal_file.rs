@@ -110,6 +110,34 @@ pub(crate) fn forget(datadir: &Path) {
     let _ = std::fs::remove_file(remembered_path(datadir));
 }
 
+fn removal_path(datadir: &Path) -> PathBuf {
+    datadir.join(OURS).join("removing")
+}
+
+/// Records durably that old data is being removed, if there is any.
+///
+/// # Errors
+/// [`SwapError::Io`].
+pub(crate) fn mark_removal(datadir: &Path) -> Result<(), SwapError> {
+    if !datadir.join(OURS).join(OLD).exists() {
+        return Ok(());
+    }
+    let path = removal_path(datadir);
+    std::fs::File::create(&path).map_err(failed("make", &path))?;
+    inherit_owner(&path).map_err(failed("make", &path))?;
+    sync_dir(&datadir.join(OURS))
+}
+
+/// Whether old data was being removed, and may not be whole.
+pub(super) fn is_being_removed(datadir: &Path) -> bool {
+    removal_path(datadir).exists()
+}
+
+/// Removes the record.
+pub(crate) fn end_removal(datadir: &Path) {
+    let _ = std::fs::remove_file(removal_path(datadir));
+}
+
 /// Removes the empty parts of `FOLDER/#sql-xb`.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(OURS);

@@ -29,6 +29,6 @@ pub(crate) use folders::make_dir;
 pub use folders::{NEW, OLD, OURS, START, make_folders, make_old, remove_tree};
 pub use journal::{Entry, Journal, JournalError};
 pub use journal_file::{begin, interrupted, journal_path, kept_journal_path, last, tidy};
-pub(crate) use journal_file::{forget, remember, remembered};
+pub(crate) use journal_file::{end_removal, forget, mark_removal, remember, remembered};
 pub use plan::plan;
 pub use take_back::take_back;

@@ -30,7 +30,7 @@ pub fn plan(
                 journal.old.push(entry);
             } else {
                 // Of the data directory everything: what is not listed has been created since.
-                if is_of_engine || number == 0 {
+                if (is_of_engine || number == 0) && entry.name != OURS {
                     journal.stay.push(entry.clone());
                 }
                 stays.insert(entry.name);

@@ -10,7 +10,7 @@ use super::error::{SwapError, failed};
 use super::exchange::roll_back;
 use super::folders::{NEW, OLD, OURS, exists, list, make_dir, remove_tree};
 use super::journal::{Entry, Journal};
-use super::journal_file::{begin, kept_journal_path, last, remember};
+use super::journal_file::{begin, is_being_removed, kept_journal_path, last, remember};
 
 /// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
 /// swap goes there, too: the entries of the data directory for which `is_data` returns true and that were not there before.
@@ -72,6 +72,9 @@ fn whole(journal: &Journal) -> Result<(), SwapError> {
         folder: folder.to_owned(),
         name: name.to_string_lossy().into_owned(),
     };
+    if let Some(datadir) = journal.folders.first().filter(|datadir| is_being_removed(datadir)) {
+        return Err(missing(datadir, OsStr::new("what was being removed")));
+    }
     for folder in &journal.folders {
         if !folder.is_dir() {
             return Err(missing(folder, OsStr::new(OURS)));
