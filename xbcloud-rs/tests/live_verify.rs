@@ -119,6 +119,7 @@ fn a_page_damaged_before_the_backup_is_found_in_its_file_and_place() {
         }
         stream.end(name);
     }
+    stream.payload("xtrabackup_info", 0, b"uuid = x\n");
     stream.end("xtrabackup_info");
     let stream = stream.finish();
     for options in [vec![], vec!["--layout=classic", "--compress=zstd"]] {

@@ -66,6 +66,8 @@ impl Payload {
                 head.extend_from_slice(bytes);
                 let head = std::mem::take(head);
                 match Content::read(&head) {
+                    // The same limit, however the bytes arrive.
+                    Some((_, rest)) if head.len() - rest.len() > MAX_FIELDS => None,
                     Some((content, rest)) => {
                         self.0 = content.begin()?;
                         self.take(rest, found)

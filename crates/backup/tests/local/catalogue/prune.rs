@@ -406,7 +406,7 @@ fn an_incremental_backup_whose_base_goes_at_the_last_moment_is_none() {
     let put = xb_backup::put(&in_session, &request, stream_reader());
     let refused = block_on(put).unwrap_err();
     assert!(matches!(&refused, BackupError::Repo(RepoError::Chain { .. })), "{refused:?}");
-    assert!(refused.to_string().contains("its base full was removed"), "{refused}");
+    assert!(refused.to_string().contains("full, which its chain needs, was removed"), "{refused}");
     assert_eq!(store.state("i1"), None);
 }
 
