@@ -437,7 +437,7 @@ fn a_rescued_table_is_replicated() {
     }
 }
 
-/// Tables that cannot be imported, and what is said of them.
+/// Tables that cannot be imported, and the reason that the error gives.
 const PLAIN_ONLY: [(&str, &str); 6] = [
     ("words", "full-text index"),
     ("parts", "in partitions"),

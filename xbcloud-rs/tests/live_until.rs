@@ -810,7 +810,7 @@ fn a_dropped_table_is_rescued_as_it_was_just_before() {
     assert_eq!(other.sql("SELECT * FROM d.made; SELECT * FROM d.moved"), "7\n8\n");
     assert_eq!(other.sql("SHOW TABLES FROM d"), "made\nmoved\nt\n");
 
-    // Into the server that goes on; what exists there is told before the backup is restored.
+    // Into the running server; a table that exists there is refused before the backup is restored.
     let server = format!("--into={}", shop.server.socket().display());
     let refused = shop.rescue(&bad, &["d.t", &server, "--as={table}"]).run();
     let told = refused.stderr_text();

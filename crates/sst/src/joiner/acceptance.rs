@@ -163,9 +163,6 @@ pub fn take_back(
     _lock: &DatadirLock,
     is_data: impl Fn(&OsStr, &Metadata) -> bool,
 ) -> Result<bool, SstError> {
-    if swap::last(&layout.datadir)?.is_none_or(|journal| journal.old.is_empty()) {
-        return Ok(false);
-    }
     let is_data = |name: &OsStr, metadata: &Metadata| {
         is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
     };
