@@ -428,6 +428,8 @@ fn a_replay_whose_end_was_not_noted_is_finished_by_the_same_command() {
     let target = shop.scratch.join("new");
     let mut running = shop.restore("latest", "latest", &[&into(&target)]).spawn();
     running.until("the replay begins", || target.join("#sql-xb-replay").exists());
+    let lock = std::fs::File::open(&target).unwrap().try_lock();
+    assert!(lock.is_err(), "another run may change the files during the replay");
     // The replay is proven, but its end cannot be noted, as if the program were killed then.
     std::fs::create_dir(target.join("xb_until.json")).unwrap();
     let ran = running.wait();

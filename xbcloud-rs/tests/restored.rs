@@ -123,3 +123,17 @@ fn a_directory_that_another_run_has_is_refused() {
     drop(other);
     let _ = run(&["restore", &dir, &place], b"").expect(0);
 }
+
+#[test]
+fn a_restore_that_is_refused_leaves_no_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/root/n", folder.path().display());
+    let _ = run(&["put", &place], &small_backup(1, 100_000)).expect(0);
+    let target = folder.path().join("new/data");
+    let dir = format!("--target-dir={}", target.display());
+    // Nothing says which program took the backup.
+    let _ = run(&["restore", &dir, "--prepare", "--prepare-program=/no/such", &place], b"")
+        .expect_failure();
+    assert!(!folder.path().join("new").exists());
+    let _ = run(&["restore", &dir, &place], b"").expect(0);
+}

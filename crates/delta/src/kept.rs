@@ -6,7 +6,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, fstat, open, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, openat, unlinkat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +107,7 @@ pub(crate) fn mark_aside(base: &Path) -> io::Result<()> {
 /// # Errors
 /// If it cannot be removed.
 pub fn discard(base: &Path) -> io::Result<()> {
-    match is_interrupted(base) || !folder(base).exists() {
+    match is_interrupted(base) || folder(base).symlink_metadata().is_err() {
         true => Ok(()),
         false => remove(base),
     }
@@ -114,15 +115,16 @@ pub fn discard(base: &Path) -> io::Result<()> {
 
 /// Removes the folder, which has no tablespace any more.
 pub(crate) fn remove(base: &Path) -> io::Result<()> {
-    let folder = folder(base);
+    // Not through a link, which would lead to files of something else.
+    let opened = open_folder(&folder(base))?;
     // Without the plan, no run continues.
     for name in [PLAN, NEW, ASIDE] {
-        match std::fs::remove_file(folder.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        match unlinkat(&opened, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    std::fs::remove_dir(folder)
+    std::fs::remove_dir(folder(base))
 }
 
 pub(crate) fn folder(base: &Path) -> PathBuf {

@@ -505,3 +505,14 @@ fn what_is_left_of_a_plan_that_was_not_kept_goes() {
     discard(scratch.path()).unwrap();
     assert!(interrupted(scratch.path(), "this").is_some());
 }
+
+#[test]
+fn what_a_link_leads_to_is_not_removed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (base, other) = (scratch.path().join("base"), scratch.path().join("other"));
+    write(&other.join("new"), b"of something else");
+    std::fs::create_dir(&base).unwrap();
+    std::os::unix::fs::symlink(&other, base.join(".xb-merge")).unwrap();
+    assert!(discard(&base).is_err());
+    assert!(other.join("new").exists());
+}

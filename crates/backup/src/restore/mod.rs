@@ -13,7 +13,7 @@ pub(crate) mod prepare;
 pub(crate) mod restore_and_prepare;
 pub(crate) mod room;
 pub(crate) mod same_space;
-mod target_lock;
+pub(crate) mod target_lock;
 mod write_back;
 
 use std::path::{Path, PathBuf};

@@ -115,14 +115,29 @@ pub struct ReadyReport {
 /// The first cause. Fetched files stay.
 pub async fn restore_ready(
     session: &Session,
-    mut request: GetRequest,
+    request: GetRequest,
     target: &Path,
     how: RestoreOptions,
     ready: &Ready,
     talk: &OnLine,
 ) -> Result<ReadyReport, BackupError> {
+    let ready = Ready { owner: ready.owner.or_else(|| Owner::to_keep(target)), ..ready.clone() };
+    restore_locked(session, request, target, how, &ready, talk, None).await
+}
+
+/// Like [`restore_ready`], for a caller that may have the lock of the target already, and gives the files to no owner
+/// but `ready`'s.
+pub(crate) async fn restore_locked(
+    session: &Session,
+    mut request: GetRequest,
+    target: &Path,
+    how: RestoreOptions,
+    ready: &Ready,
+    talk: &OnLine,
+    lock: Option<&TargetLock>,
+) -> Result<ReadyReport, BackupError> {
     let Session { observer, cancel, .. } = session;
-    let owner = ready.owner.or_else(|| Owner::to_keep(target));
+    let owner = ready.owner;
     let links = cancel.or(links(session, &request, ready)).await?;
     let clone = match links.iter().any(Wanted::is_clone) {
         true => Some(clone_to_restore(session, &mut request, ready.asked()).await?),
@@ -135,7 +150,7 @@ pub async fn restore_ready(
         behind = Some(catches_up(address, position, cancel).await?);
     }
     // To the end: what another run has left is believed, and changed in place.
-    let mut lock = TargetLock::take(target)?;
+    let lock = if lock.is_none() { Some(TargetLock::take(target)?) } else { None };
     let finished = finished(&links, &request, how, ready);
     if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
         forget(target)?;
@@ -171,10 +186,6 @@ pub async fn restore_ready(
         true => (done_before(&links, totals(target)), folders_of(target, links.len())),
         false => fetch(session, &mut request, &links, target, how).await?,
     };
-    if lock.is_none() {
-        // It was made by this run, which has had it to itself up to here.
-        lock = TargetLock::take(target)?;
-    }
     if !is_begun && ready.prepare().is_some() && !request.files.is_all() {
         refuse_uncovered(target, &folders)?;
     }

@@ -1,7 +1,7 @@
 //! Lock of the directory of a restore: two runs of the same command do not change the same files.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -14,32 +14,71 @@ use crate::restore::OTHER_TARGET;
 #[derive(Debug)]
 pub(crate) struct TargetLock {
     _dir: OwnedFd,
+    /// What did not exist before, the target first.
+    made: Vec<PathBuf>,
 }
 
 impl TargetLock {
-    /// Takes the lock of a directory; `None` if it does not exist. On a file system without locks, nothing keeps
-    /// another run out.
+    /// Takes the lock of a directory, which is created if it is missing, and removed again at the end if nothing
+    /// was put into it. On a file system without locks, nothing keeps another run out.
     ///
     /// # Errors
-    /// [`BackupError::Restore`] if another run has the lock, or the directory cannot be opened.
-    pub(crate) fn take(target: &Path) -> Result<Option<Self>, BackupError> {
+    /// [`BackupError::Restore`] if another run has the lock, or the directory cannot be created or opened.
+    pub(crate) fn take(target: &Path) -> Result<Self, BackupError> {
         let failed =
             |what: String| BackupError::Restore { target: target.display().to_string(), what };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = match rustix::fs::open(target, flags, Mode::empty()) {
-            Ok(dir) => dir,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => {
-                return Err(failed(format!("{}; {OTHER_TARGET}", io::Error::from(error))));
+        let unusable = |error: io::Error| failed(format!("{error}; {OTHER_TARGET}"));
+        loop {
+            let made = missing(target);
+            std::fs::create_dir_all(target).map_err(unusable)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = match rustix::fs::open(target, flags, Mode::empty()) {
+                // Another run has removed it since.
+                Err(Errno::NOENT) => continue,
+                opened => opened.map_err(|error| unusable(error.into()))?,
+            };
+            if let Err(Errno::WOULDBLOCK) =
+                rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)
+            {
+                return Err(failed(
+                    "another restore is at work in it: wait for its end, or choose another directory"
+                        .to_owned(),
+                ));
             }
-        };
-        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(failed(
-                "another restore is at work in it: wait for its end, or choose another directory"
-                    .to_owned(),
-            )),
-            _ => Ok(Some(Self { _dir: dir })),
+            let is_there = is_still(target, &dir).map_err(|error| unusable(error.into()))?;
+            let lock = Self { _dir: dir, made };
+            if is_there {
+                return Ok(lock);
+            }
         }
+    }
+}
+
+impl Drop for TargetLock {
+    fn drop(&mut self) {
+        // While the lock is held; a directory that has anything in it stays.
+        for dir in &self.made {
+            if std::fs::remove_dir(dir).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// The directory and those above it that do not exist, from the bottom.
+fn missing(target: &Path) -> Vec<PathBuf> {
+    let named = |dir: &&Path| !dir.as_os_str().is_empty();
+    let all = target.ancestors().filter(named);
+    all.take_while(|dir| !dir.exists()).map(Path::to_owned).collect()
+}
+
+/// Whether a path still leads to this directory.
+fn is_still(target: &Path, dir: &OwnedFd) -> Result<bool, Errno> {
+    let locked = rustix::fs::fstat(dir)?;
+    match rustix::fs::stat(target) {
+        Ok(found) => Ok((found.st_dev, found.st_ino) == (locked.st_dev, locked.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -50,11 +89,48 @@ mod tests {
     #[test]
     fn only_one_run_has_a_directory() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(TargetLock::take(&dir.path().join("none")).unwrap().is_none());
         let first = TargetLock::take(dir.path()).unwrap();
         let error = TargetLock::take(dir.path()).unwrap_err().to_string();
         assert!(error.contains("another restore"), "{error}");
         drop(first);
-        assert!(TargetLock::take(dir.path()).unwrap().is_some());
+        TargetLock::take(dir.path()).unwrap();
+        assert!(dir.path().exists(), "it was there before");
+    }
+
+    #[test]
+    fn only_one_run_has_a_directory_that_did_not_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("new/data");
+        let first = TargetLock::take(&target).unwrap();
+        let error = TargetLock::take(&target).unwrap_err().to_string();
+        assert!(error.contains("another restore"), "{error}");
+        assert!(target.exists(), "the first run has it");
+        drop(first);
+        assert!(!dir.path().join("new").exists(), "nothing was put into it");
+        let again = TargetLock::take(&target).unwrap();
+        std::fs::write(target.join("file"), "").unwrap();
+        drop(again);
+        assert!(target.join("file").exists());
+    }
+
+    /// Each of many runs makes the directory, and removes it: never do two have it.
+    #[test]
+    fn a_directory_that_goes_away_is_locked_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("data");
+        let at_work = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let Ok(lock) = TargetLock::take(&target) else { continue };
+                        let others = at_work.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        assert_eq!(others, 0);
+                        assert!(is_still(&target, &lock._dir).unwrap());
+                        at_work.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                });
+            }
+        });
     }
 }

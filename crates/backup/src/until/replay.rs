@@ -15,7 +15,8 @@ use crate::restore::RestoreOptions;
 use crate::restore::clone::start::find_server;
 use crate::restore::finished::Finished;
 use crate::restore::owner::Owner;
-use crate::restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
+use crate::restore::restore_and_prepare::{Ready, ReadyReport, restore_locked};
+use crate::restore::target_lock::TargetLock;
 use crate::server::private::ServerOptions;
 use crate::session::Session;
 use crate::until::plan::{UntilPlan, Work};
@@ -95,7 +96,7 @@ pub(crate) fn series(version: &str) -> Option<(u32, u32)> {
 /// only after an interrupted replay the target has to be removed first.
 ///
 /// # Errors
-/// Those of [`restore_ready`]; [`UntilError::Replay`], whose text tells whether the target is of any use.
+/// Those of [`restore_ready`](crate::restore_ready); [`UntilError::Replay`], whose text tells whether the target is of any use.
 pub async fn restore_until(
     session: &Session,
     plan: &UntilPlan,
@@ -106,6 +107,9 @@ pub async fn restore_until(
     talk: &OnLine,
 ) -> Result<UntilReport, BackupError> {
     let owner = ready.owner.or_else(|| Owner::to_keep(target));
+    let ready = Ready { owner, ..ready.clone() };
+    // To the end: the preparing and the replay change in place what lies there.
+    let lock = TargetLock::take(target)?;
     let done = finished(plan);
     if done.as_ref().and_then(|done| done.found(target)).is_some() {
         xb_replay::settle(target).map_err(UntilError::from)?;
@@ -139,11 +143,12 @@ pub async fn restore_until(
     xb_replay::check_untouched(target).map_err(UntilError::from)?;
     // The relay logs lie beside the data until they are applied.
     let how = RestoreOptions { room_beside: how.room_beside + plan.log_bytes, ..how };
-    let restored = restore_ready(session, get, target, how, ready, talk).await?;
+    let restored = restore_locked(session, get, target, how, &ready, talk, Some(&lock)).await?;
     session.observer.begin_phase("replay");
     let replayed = replay_onto(session, plan, target, (&program, options)).await?;
     let ended = ended(&what(plan).unwrap_or_default(), &replayed);
     finish(&ended)?;
+    drop(lock);
     let remarks = [ended.remarks, vec![anew(&ended.gtids)]].concat();
     Ok(UntilReport { restored: Some(restored), replayed: Some(replayed), remarks })
 }
