@@ -47,6 +47,33 @@ fn azure_by_url_and_by_the_stock_options() {
     there_and_back(&[&account[..], &stock].concat(), "backups/monday");
 }
 
+/// Azure has no list of unfinished uploads, so `gc` hears the store's clock later than elsewhere.
+#[test]
+fn gc_goes_by_the_clock_of_azure() {
+    let container = azure::container();
+    let unsure = Rule::new("PUT", "/.xb-catalog/dead", Action::answer(503));
+    let proxy = Proxy::start(container.address(), vec![unsure]);
+    let account = [
+        format!("--azure-storage-account={}", azure::ACCOUNT),
+        format!("--azure-access-key={}", azure::KEY),
+        format!("--azure-endpoint={}/{}", proxy.endpoint(), azure::ACCOUNT),
+    ];
+    let root = format!("azure://{}/backups", container.name());
+    let place = [&account[..], &["--max-retries=0".to_owned(), format!("{root}/dead")]].concat();
+    let _ = xbcloud("put", &place).stdin_bytes(small_backup(1, MIB)).run().expect_failure();
+    let gc = [&["--older-than=24".to_owned(), "--json".to_owned()], &account[..], &[root]].concat();
+    let dead = |rules: Vec<Rule>| {
+        proxy.set_rules(rules);
+        let found = xbcloud("gc", &gc).run().expect(0).stdout;
+        let found: serde_json::Value = serde_json::from_slice(&found).unwrap();
+        found["dead"].as_array().unwrap().len()
+    };
+    assert_eq!(dead(Vec::new()), 0);
+    let hour = 3600;
+    assert_eq!(dead(vec![Rule::new("", "", Action::Ahead(20 * hour))]), 0);
+    assert_eq!(dead(vec![Rule::new("", "", Action::Ahead(28 * hour))]), 1);
+}
+
 #[test]
 fn google_natively_and_by_the_stock_options() {
     let bucket = s3::open_bucket();

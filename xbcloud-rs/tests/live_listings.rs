@@ -228,3 +228,51 @@ fn an_altered_record_hides_no_result() {
         assert_eq!(lines[0]["verified"]["level"], "list", "{cached}: {lines}");
     }
 }
+
+/// Which backup is the latest, and whether its base is there, no single listing decides.
+#[test]
+fn latest_is_not_what_a_short_listing_shows() {
+    let shop = Shop::with_chain();
+    for entry in ["/i1</Key>", "/n0</Key>", "</Key>"] {
+        for times in [1, u64::MAX] {
+            let ran = shop
+                .with(vec![hide(CATALOGUE, entry).times(times)])
+                .xbcloud(&["show", "--json"], "/latest")
+                .run();
+            let shown: Value = serde_json::from_slice(&ran.expect(0).stdout).unwrap();
+            assert_eq!(shown["name"], "i1", "without {entry} {times} times");
+        }
+    }
+}
+
+/// Damage is recorded only if the listing and the objects agree.
+#[test]
+fn a_short_listing_is_no_damage() {
+    let shop = Shop::with_chain();
+    let objects = "prefix=shop%2Fn2%2F";
+    let verify = |rules| shop.with(rules).xbcloud(&["verify", "--level=checksum"], "/n2").run();
+    let _ = verify(vec![hide(objects, "/000000000</Key>").times(1)]).expect(0);
+    let _ = verify(vec![hide(objects, "<Key>").times(1)]).expect(0);
+    let ran = verify(vec![hide(objects, "/000000000</Key>")]).expect_failure();
+    assert!(ran.stderr_text().contains("does not list it"), "{ran:?}");
+    assert_eq!(shop.with(Vec::new()).line("n2")["verified"]["failed"], Value::Null);
+    let all = shop.bucket.list("shop/n2/");
+    let (first, _) = all.iter().find(|(key, _)| key.ends_with("/000000000")).unwrap();
+    shop.bucket.delete(first);
+    let _ = verify(Vec::new()).expect(7);
+}
+
+/// One answer that a manifest is missing, or that is another's, decides nothing.
+#[test]
+fn one_wrong_answer_for_a_manifest_decides_nothing() {
+    let shop = Shop::with_chain();
+    let other = shop.bucket.get("shop/.xb-catalog/n3").unwrap();
+    let other = Reply::text(200, &String::from_utf8(other).unwrap());
+    for rule in
+        [not_there("/.xb-catalog/n2"), Rule::new("GET", "/.xb-catalog/n2", Action::Reply(other))]
+    {
+        for args in [&["verify", "--level=list"][..], &["show"], &["get"]] {
+            let _ = shop.with(vec![rule.clone().times(1)]).xbcloud(args, "/n2").run().expect(0);
+        }
+    }
+}

@@ -306,12 +306,20 @@ async fn manifests_with(root: &Root, cache: Option<&ListCache>) -> Result<Manife
     let mut all = Manifests::default();
     let listed = root.list_below(CATALOG).await?;
     let there = Catalogue::of(&listed);
-    let names = there.names().map(|(name, written)| (name, Some(written))).collect();
-    let mut root = root.knowing(&there);
-    if let Some(cache) = cache {
-        root = root.with_cache(Cached::new(cache, &listed));
-    }
-    for (name, found) in read(&root, names).await? {
+    let names: BTreeMap<_, _> =
+        there.names().map(|(name, written)| (name, Some(written))).collect();
+    // A listing alone shows no manifest to be missing: those of names that have a folder are read by key.
+    let folders = root.folders_below("").await?;
+    let folders = folders.iter().filter_map(|folder| BackupName::new(folder).ok());
+    let unlisted =
+        folders.filter(|name| !names.contains_key(name)).map(|name| (name, None)).collect();
+    let known = root.knowing(&there);
+    let found = read(&known, unlisted).await?;
+    let root = match cache {
+        Some(cache) => known.with_cache(Cached::new(cache, &listed)),
+        None => known,
+    };
+    for (name, found) in found.into_iter().chain(read(&root, names).await?) {
         match found {
             Found::Sound(stored) => drop(all.sound.insert(name, *stored)),
             Found::Unread(unread) => all.unread.push(unread),

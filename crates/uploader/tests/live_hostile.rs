@@ -278,6 +278,44 @@ async fn an_answer_that_is_no_listing_is_no_empty_one() {
     no_listing_is_empty(&proxy, &opened(&url, &settings, two_tries()), false).await;
 }
 
+/// Each removal on Azure is a request of its own, with an answer of its own.
+#[tokio::test]
+async fn azure_removes_what_it_says_it_has_removed() {
+    let container = azure::container();
+    let proxy = Proxy::start(container.address(), Vec::new());
+    let mut settings = StoreSettings::default();
+    settings.azure.account = Some(azure::ACCOUNT.into());
+    settings.azure.access_key = Some(azure::KEY.into());
+    settings.azure.endpoint = Some(format!("{}/{}", proxy.endpoint(), azure::ACCOUNT));
+    let store = opened(&format!("azure://{}/a", container.name()), &settings, two_tries());
+    let keys: Vec<String> =
+        ["plain", "b c", "d+e%2Ff", "g#h?i", "é"].map(|name| format!("a/{name}")).to_vec();
+    for key in &keys {
+        store.put(key, b"content".as_slice().into()).await.unwrap();
+    }
+    let code = |status, code| {
+        let refused = Action::Refuse { status, code };
+        vec![Rule::new("DELETE", "plain", refused)]
+    };
+    for (status, reason) in
+        [(409, "SnapshotsPresent"), (412, "LeaseIdMissing"), (409, "BlobImmutableDueToPolicy")]
+    {
+        proxy.set_rules(code(status, reason));
+        let error = store.delete_all(keys[..1].to_vec()).await.unwrap_err();
+        assert_ne!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        assert_eq!(error.attempts, 1, "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    proxy.set_rules(code(403, "AuthorizationPermissionMismatch"));
+    let error = store.delete(&keys[0]).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+    proxy.set_rules(vec![Rule::new("DELETE", "plain", Action::answer(503)).times(1)]);
+    store.delete_all(keys.clone()).await.unwrap();
+    assert!(store.list("a").await.unwrap().is_empty());
+    store.delete_all(keys).await.unwrap();
+    assert_eq!(proxy.count("POST", ""), 0, "no batch");
+}
+
 /// Entries that a listing repeats count once. Two different ones of a key are asked for again.
 #[tokio::test]
 async fn an_entry_counts_once() {

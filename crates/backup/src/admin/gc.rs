@@ -88,17 +88,17 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
         }
         listed => listed?,
     };
-    // By the store's clock, which its responses have shown by now.
+    // Before any manifest is read; a read that contradicts it is no proof that one is missing. What
+    // began since is young: it has no object that is old enough.
+    let catalogue = &root.list_below(CATALOG).await?;
+    // By the store's clock, which its answer has shown: not every store is asked for its uploads.
     let dead_before = root.store().now().saturating_sub(age);
     let unfinished: Vec<Unfinished> =
         unfinished.into_iter().filter(|upload| upload.started < dead_before).collect();
     // Only our programs write to the catalogue, and no live run has an upload there that began a
     // day ago.
-    let catalogue = root.key(&format!("{CATALOG}/"));
-    ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&catalogue)).cloned());
-    // Before any manifest is read; a read that contradicts it is no proof that one is missing. What
-    // began since is young: it has no object that is old enough.
-    let catalogue = &root.list_below(CATALOG).await?;
+    let in_catalogue = root.key(&format!("{CATALOG}/"));
+    ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&in_catalogue)).cloned());
     let root = &root.knowing(&Catalogue::of(catalogue));
     let mut names: BTreeSet<String> = root.folders_below("").await?.into_iter().collect();
     names.remove(CATALOG);

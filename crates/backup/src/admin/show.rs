@@ -65,9 +65,9 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         (stored, _) => Ok(stored),
     };
     let mut key = None;
-    if let (Ok(stored), false) = (&stored, request.keys.is_empty()) {
+    if let (Ok(Some(stored)), false) = (&stored, request.keys.is_empty()) {
         let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };
-        key = unlock(root, name, stored.as_ref(), given).await?.key;
+        key = unlock(root, name, Some(stored), given).await?.key;
     }
     if let Ok(Some(StoredManifest { manifest, .. })) = &stored
         && let (true, Some(run)) = (manifest.is_sealed(), manifest.run_id())

@@ -98,6 +98,10 @@ async fn conditions(store: &Store, key: &str) -> CheckLine {
         let found = "this kind of store has no conditional writes";
         return CheckLine::warning(WHAT, found, fix);
     }
+    // Where each conditional write is refused, the second one shows nothing.
+    if let Err(error) = store.create(&format!("{key}-new"), Bytes::from_static(b"new")).await {
+        return failed(WHAT, &error, "permit conditional writes of new objects (If-None-Match)");
+    }
     match store.refuses_existing(key, Bytes::from_static(b"another content")).await {
         Ok(true) => CheckLine::ok(WHAT, "an existing object is not replaced"),
         Ok(false) => CheckLine::warning(

@@ -9,7 +9,7 @@ use xb_pipeline::{
 use xb_repo::hex::hex;
 use xb_repo::manifest::End;
 use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
-use xb_uploader::{StoreError, StoreErrorKind};
+use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use super::files::{Hit, files_in};
 use super::passes::Content;
@@ -31,6 +31,28 @@ enum ReadAll {
     Damaged,
     /// A response was altered in transit.
     Altered(StoreError),
+}
+
+/// The data objects that a listing shows.
+#[derive(Default)]
+struct ListedObjects {
+    /// Numbers of those with the right size.
+    sound: BTreeSet<u64>,
+    /// Numbers of all.
+    there: BTreeSet<u64>,
+    /// Keys of the others below the run's folder, and what is wrong with them.
+    wrong: Vec<(String, String)>,
+}
+
+impl ListedObjects {
+    fn is_whole(&self, objects: u64) -> bool {
+        self.wrong.is_empty() && self.sound.len() as u64 == objects
+    }
+
+    /// The first of the numbers below `objects` that are not there, as many as a report names.
+    fn missing(&self, objects: u64) -> Vec<u64> {
+        (0..objects).filter(|number| !self.there.contains(number)).take(MAX_PROBLEMS).collect()
+    }
 }
 
 /// Maximum number of damaged objects for which affected files are looked up.
@@ -111,8 +133,34 @@ impl Run<'_> {
     async fn list(&mut self, packed: &Packed) -> Result<Sound, BackupError> {
         let keys = self.root.run_keys(&self.request.name, packed.run);
         let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
+        let mut found = self.listed(packed).await?;
+        if !found.is_whole(objects) {
+            // One listing that is short, or that shows other lengths, is no damage.
+            found = self.listed(packed).await?;
+            self.refuse_lying_listing(packed, &found).await?;
+        }
+        for (key, what) in std::mem::take(&mut found.wrong) {
+            self.found(Level::List, Some(format!("{}/{key}", keys.folder())), what);
+        }
+        let absent = objects.saturating_sub(found.there.range(..objects).count() as u64);
+        let named = found.missing(objects);
+        for number in &named {
+            let object = keys.shown(*number);
+            self.found(Level::List, Some(object), "it is missing".to_owned());
+        }
+        self.report.more_problems += absent - named.len() as u64;
+        self.report.close(Level::List, format!("objects: {objects}, bytes: {bytes}"));
+        Ok(match found.sound.len() as u64 == objects {
+            true => Sound::All(0..objects),
+            false => Sound::Some(found.sound),
+        })
+    }
+
+    async fn listed(&self, packed: &Packed) -> Result<ListedObjects, BackupError> {
+        let keys = self.root.run_keys(&self.request.name, packed.run);
+        let objects = packed.manifest.objects;
         let data = |key: &str| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
-        let (mut sound, mut listed) = (BTreeSet::new(), BTreeSet::new());
+        let mut found = ListedObjects::default();
         for object in
             self.root.list_below(keys.folder()).await?.into_iter().filter(|o| data(&o.key))
         {
@@ -120,30 +168,34 @@ impl Run<'_> {
             let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
             let wrong = match number < objects {
                 true if object.size == expected => {
-                    sound.insert(number);
+                    found.sound.insert(number);
                     None
                 }
                 true => Some(format!("it has {} bytes, expected {expected}", object.size)),
                 false => Some("it does not belong to the manifest".to_owned()),
             };
-            listed.insert(number);
-            if let Some(what) = wrong {
-                self.found(Level::List, Some(format!("{}/{}", keys.folder(), object.key)), what);
+            found.there.insert(number);
+            found.wrong.extend(wrong.map(|what| (object.key, what)));
+        }
+        Ok(found)
+    }
+
+    /// Absence counts only if the listing and the object itself agree.
+    async fn refuse_lying_listing(
+        &self,
+        packed: &Packed,
+        found: &ListedObjects,
+    ) -> Result<(), BackupError> {
+        let keys = self.root.run_keys(&self.request.name, packed.run);
+        for number in found.missing(packed.manifest.objects) {
+            let key = keys.data(number);
+            if self.root.store().size(&key).await?.is_some() {
+                let what = "the store has this object, but does not list it";
+                let kind = StoreErrorKind::Rejected;
+                return Err(StoreError::new(Operation::List, key, kind, what).into());
             }
         }
-        let absent = objects.saturating_sub(listed.range(..objects).count() as u64);
-        let named = (0..objects).filter(|number| !listed.contains(number)).take(MAX_PROBLEMS);
-        let named: Vec<u64> = named.take(usize::try_from(absent).unwrap_or(usize::MAX)).collect();
-        for number in &named {
-            let object = keys.shown(*number);
-            self.found(Level::List, Some(object), "it is missing".to_owned());
-        }
-        self.report.more_problems += absent - named.len() as u64;
-        self.report.close(Level::List, format!("objects: {objects}, bytes: {bytes}"));
-        Ok(match sound.len() as u64 == objects {
-            true => Sound::All(0..objects),
-            false => Sound::Some(sound),
-        })
+        Ok(())
     }
 
     /// Reads all objects for their checksums only.

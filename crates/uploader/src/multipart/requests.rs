@@ -199,7 +199,8 @@ pub(crate) fn is_forgotten(error: &StoreError) -> bool {
 /// Adds the likely cause if the store has forgotten an upload. It is not the name that is wrong.
 pub(crate) fn forgotten(mut error: StoreError) -> StoreError {
     let text = error.to_string();
-    let unknown_part = text.contains("InvalidPart") && !text.contains("InvalidPartOrder");
+    let unknown_part = text.contains("InvalidPart") && !text.contains("InvalidPartOrder")
+        || text.contains("InvalidBlockList");
     if error.kind != StoreErrorKind::NotFound && !unknown_part {
         return error;
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use object_store::TagSet;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::HttpConnector as _;
 
 use crate::open::client::{
     NOTHING, Opening, Refused, TRANSPORT, no_retries, no_tags, storage_class,
@@ -78,6 +79,12 @@ pub(crate) fn open(
     }
     let keys = Arc::clone(builder.clone().build()?.credentials());
     let store = Arc::new(builder.with_credentials(Arc::new(CheckedKeys(keys))).build()?);
+    let direct = Direct::Azure {
+        client: opening.connector.connect(&opening.options(plain))?,
+        credentials: Arc::clone(store.credentials()),
+        account: account.to_owned(),
+        container: format!("{}/{container}", address.trim_end_matches('/')),
+    };
     let nature = StoreTraits {
         limits: StoreLimits::AZURE,
         protection: if plain { NOTHING } else { TRANSPORT },
@@ -88,7 +95,7 @@ pub(crate) fn open(
         // account's default tier.
         attributes_of_parts: false,
         tags: TagSet::default(),
-        direct: Direct::Nothing,
+        direct,
         rate: None,
         // A copy in Azure may still be running when the response arrives.
         copies: false,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use md5::{Digest as _, Md5};
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
+use object_store::azure::{AzureAuthorizer, AzureCredentialProvider};
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
 use object_store::gcp::GcpCredentialProvider;
 
@@ -31,9 +32,14 @@ pub(crate) enum Direct {
         credentials: GcpCredentialProvider,
         bucket: String,
     },
+    Azure {
+        client: HttpClient,
+        credentials: AzureCredentialProvider,
+        account: String,
+        /// Address of the container.
+        container: String,
+    },
     Folder(PathBuf),
-    /// Store without direct requests.
-    Nothing,
 }
 
 pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
@@ -75,7 +81,8 @@ impl Direct {
             Self::S3 { client, bucket, .. } | Self::Google { client, bucket, .. } => {
                 (client, bucket)
             }
-            Self::Folder(_) | Self::Nothing => return Err(failed(Unsupported)),
+            Self::Azure { client, container, .. } => (client, container),
+            Self::Folder(_) => return Err(failed(Unsupported)),
         };
         let sum = (!body.is_empty()).then(|| base64(&Md5::digest(&body)));
         let mut request = HttpRequest::new(HttpRequestBody::from(body));
@@ -123,7 +130,11 @@ impl Direct {
                 }
                 Ok(())
             }
-            Self::Folder(_) | Self::Nothing => Ok(()),
+            Self::Azure { credentials, account, .. } => {
+                let credential = credentials.get_credential().await?;
+                AzureAuthorizer::new(&credential, account).try_authorize(request)
+            }
+            Self::Folder(_) => Ok(()),
         }
     }
 }

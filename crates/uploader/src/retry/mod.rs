@@ -115,7 +115,9 @@ pub(crate) fn judge(
             (None | Some(200..=299 | 408 | 429 | 500..=599), broken) => {
                 (StoreErrorKind::Unavailable, unreached(broken, about))
             }
-            (Some(_), _) => (StoreErrorKind::Rejected, None),
+            // Why the store refuses is in the part of the answer that did not arrive.
+            (Some(_), broken @ Some(_)) => (StoreErrorKind::Unavailable, unreached(broken, about)),
+            (Some(_), None) => (StoreErrorKind::Rejected, None),
         },
         _ => (StoreErrorKind::Rejected, None),
     };
@@ -336,6 +338,14 @@ mod tests {
 
     fn generic(text: &str) -> Error {
         Error::Generic { store: "S3", source: text.into() }
+    }
+
+    #[test]
+    fn a_refusal_that_did_not_arrive_whole_is_asked_for_again() {
+        for status in [400, 404, 409, 412] {
+            assert!(verdict(generic("cut"), Some(status), Some(18)).again, "{status}");
+            assert!(!verdict(generic("whole"), Some(status), None).again, "{status}");
+        }
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::Method;
 use object_store::{Error, ObjectStoreExt as _};
 use serde::Deserialize;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
+use crate::request::encode::percent;
 use crate::request::raw_request::{Direct, failed};
 use crate::store::{Store, path_of};
 
@@ -20,10 +21,16 @@ impl Store {
     /// Any error, after all retries.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = path_of(Operation::Delete, key)?;
-        match self
-            .retrying(Operation::Delete, key, || async { self.objects.delete(&path).await })
-            .await
-        {
+        let once = || async {
+            match &self.nature.direct {
+                // The client sends a batch even for one object, and takes nearly any answer to it for success.
+                direct @ Direct::Azure { .. } => {
+                    direct.call(Method::DELETE, &in_container(key), Bytes::new()).await.map(drop)
+                }
+                _ => self.objects.delete(&path).await,
+            }
+        };
+        match self.retrying(Operation::Delete, key, once).await {
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -35,11 +42,10 @@ impl Store {
     /// The first failure, after all retries. The other objects may or may not be deleted.
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
         // A gate is asked before each batch. So a batch is one request where the store has bulk
-        // requests (S3 1,000 keys, Azure 256), and small where each object is a request.
+        // requests (S3), and small where each object is a request.
         let at_once = match self.nature.direct {
-            Direct::Folder(_) | Direct::Google { .. } => 16,
+            Direct::Folder(_) | Direct::Google { .. } | Direct::Azure { .. } => 16,
             Direct::S3 { .. } => 1000,
-            Direct::Nothing => 256,
         };
         for keys in keys.chunks(at_once) {
             let paths = keys
@@ -50,6 +56,11 @@ impl Store {
             keys.iter().try_for_each(|key| self.refuse_link(Operation::Delete, key))?;
             if matches!(self.nature.direct, Direct::S3 { bulk: true, .. }) {
                 self.delete_in_one(first, keys).await?;
+                continue;
+            }
+            if matches!(self.nature.direct, Direct::Azure { .. }) {
+                let deleting = futures::stream::iter(keys).map(|key| self.delete(key));
+                deleting.buffer_unordered(at_once).try_collect::<()>().await?;
                 continue;
             }
             self.retrying(Operation::Delete, first, || async {
@@ -91,6 +102,11 @@ impl Store {
         })
         .await
     }
+}
+
+/// The path of an object in its container.
+fn in_container(key: &str) -> String {
+    key.split('/').map(|part| format!("/{}", percent(part))).collect()
 }
 
 /// Answer to `DeleteObjects`.
