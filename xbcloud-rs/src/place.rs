@@ -1,17 +1,19 @@
 //! Turns a NAME or URL and the store options into ROOT and the name of a backup.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use xb_backup::{fill_in, is_name_template};
 use xb_cli::{Failure, host_name};
+use xb_encryptor::SigningKey;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::Wanted;
-use xb_repo::root::Root;
+use xb_repo::root::{Root, Signing};
 use xb_uploader::{Location, Place, Policy};
 
 use crate::args::copy_destination::Destination;
-use crate::args::{CommonOptions, RunOptions, StoreOptions};
+use crate::args::{CommonOptions, RunOptions, SigningOptions, StoreOptions};
 use crate::settings::{from_variables, settings};
 
 /// ROOT and NAME of a backup.
@@ -21,6 +23,9 @@ pub(crate) fn backup_place(
     create: bool,
 ) -> Result<(Root, BackupName), Failure> {
     let (location, name) = parse_backup_place(name, store)?;
+    if create {
+        refuse_untrusted(&store.signing)?;
+    }
     Ok((open(&location, store, run, create)?, name))
 }
 
@@ -31,6 +36,7 @@ pub(crate) fn check_backup_place(
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<BackupName, Failure> {
     let (location, name) = parse_backup_place(name, store)?;
+    refuse_untrusted(&store.signing)?;
     check_settings(&location, store, run)?;
     Ok(name)
 }
@@ -269,8 +275,36 @@ fn open(
             Failure::usage("signature version 2 is not supported").hint("remove --s3-api-version")
         );
     }
+    let signing = signing(&store.signing)?;
     Root::open(location, &settings(store, run)?, policy(run), create)
+        .map(|root| root.with_signing(signing))
         .map_err(|error| crate::report::failure(error.into()))
+}
+
+fn signing(options: &SigningOptions) -> Result<Signing, Failure> {
+    let own = options.signing_key_file.as_deref().map(SigningKey::read).transpose();
+    let own = own.map_err(|error| {
+        Failure::usage(format!("--signing-key-file: {error}"))
+            .hint("make a key with `xbcrypt-rs keygen --signing -o FILE`")
+    })?;
+    Ok(Signing { own: own.map(Arc::new), trusted: options.signer.clone().into() })
+}
+
+/// Refuses to make a backup that this host itself would not trust.
+fn refuse_untrusted(options: &SigningOptions) -> Result<(), Failure> {
+    let Signing { own, trusted } = signing(options)?;
+    let own = own.map(|own| own.verifying_key());
+    if trusted.is_empty() || own.is_some_and(|own| trusted.contains(&own)) {
+        return Ok(());
+    }
+    Err(match own {
+        None => Failure::usage("--signer trusts only signed backups, but this one would not be signed")
+            .hint("give this host's private key with --signing-key-file"),
+        Some(own) => Failure::usage(format!(
+            "--signer does not name the key of --signing-key-file, {own}, so the backup would not be trusted here"
+        ))
+        .hint(format!("add --signer={own}")),
+    })
 }
 
 /// Retry policy. Each of the two limits is a minimum; if only one is given, the other is off.

@@ -461,6 +461,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add("binlog", l.binlog_pos.clone().map(String::from));
     add("galera", l.galera.clone());
     add("opens with", (!l.key_slots.is_empty()).then(|| l.key_slots.join(", ")));
+    add("signed by", (!l.signers.is_empty()).then(|| l.signers.join(", ")));
     add("verified", l.verified.as_ref().map(|found| proof(Some(found))));
     add(
         "pinned",

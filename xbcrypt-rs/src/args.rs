@@ -28,7 +28,8 @@ Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
 const KEYGEN_EXAMPLES: &str = "\
 Examples:
   xbcrypt-rs keygen -o /etc/backup.key
-  xbcrypt-rs keygen --identity -o /etc/age.key";
+  xbcrypt-rs keygen --identity -o /etc/age.key
+  xbcrypt-rs keygen --signing -o /etc/signing.key";
 
 const REWRAP_EXAMPLES: &str = "\
 Examples:
@@ -236,6 +237,9 @@ pub(crate) struct KeygenArgs {
     /// Create an age identity and print its recipient to stderr
     #[arg(long)]
     pub(crate) identity: bool,
+    /// Create a key that signs backups and print its public key to stderr
+    #[arg(long, conflicts_with = "identity")]
+    pub(crate) signing: bool,
 }
 
 #[derive(Debug, Args)]

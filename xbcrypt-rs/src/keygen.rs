@@ -1,4 +1,4 @@
-//! `keygen`: generates a key of 32 random bytes, or an age identity.
+//! `keygen`: generates a key of 32 random bytes, an age identity, or a key that signs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use xb_cli::{Failure, Log, OrFail as _};
-use xb_encryptor::Identities;
+use xb_encryptor::{Identities, SigningKey};
 
 use crate::args::KeygenArgs;
 use crate::output::sync_folder;
@@ -15,7 +15,7 @@ use crate::output::sync_folder;
 const KEY_LEN: usize = 32;
 
 pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
-    if args.output.is_none() && !args.identity {
+    if args.output.is_none() && !args.identity && !args.signing {
         xb_cli::refuse_terminal_output("write the key to a file: xbcrypt-rs keygen -o KEYFILE")?;
     }
     let mut public = None;
@@ -28,6 +28,13 @@ pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
         // The format of age-keygen.
         let text = format!("# created: {now}\n# public key: {recipient}\n{}\n", *secret);
         public = Some(recipient);
+        text.into_bytes()
+    } else if args.signing {
+        let (key, secret) = SigningKey::generate()
+            .map_err(|error| Failure::new(error.to_string()))
+            .stage("keygen")?;
+        public = Some(key.verifying_key().to_string());
+        let text = format!("# public key: {}\n{}", key.verifying_key(), *secret);
         text.into_bytes()
     } else {
         let mut key = [0; KEY_LEN];

@@ -87,6 +87,8 @@ mod key_file;
 mod keys_object;
 mod random;
 mod seal;
+#[cfg(feature = "aws-lc")]
+mod signature;
 mod ways;
 pub mod xbcrypt;
 
@@ -107,4 +109,6 @@ pub use seal::{
     Expected, OpenStream, Opener, SEAL_HEAD_LEN, SEGMENT_LEN, SealContext, SealError, SealStream,
     Sealer, SegmentLayout, SegmentPlace, SegmentToSeal,
 };
+#[cfg(feature = "aws-lc")]
+pub use signature::{SIGNATURE_LEN, SigningKey, SigningKeyError, VerifyingKey, VerifyingKeyError};
 pub use ways::{KeySlots, Keys};

@@ -231,6 +231,9 @@ impl RepoError {
                 "run `list` when the store responds again: either the backup is complete, or `gc` removes its data",
             ),
             Self::Manifest { source: ManifestError::TooNew { .. }, .. } => None,
+            Self::Manifest { source: ManifestError::NotTrusted { .. }, .. } => Some(
+                "if you know that host, add its public key to the trusted ones (--signer); else somebody without its private key has written this backup",
+            ),
             Self::Manifest { .. } => Some(
                 "the data objects may be intact; put a copy of the manifest back to repair the backup",
             ),

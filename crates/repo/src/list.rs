@@ -16,7 +16,7 @@ use crate::list_cache::{Cached, ListCache};
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::merged_link::MergedLink;
 use crate::manifest::tables::Tables;
-use crate::manifest::{Base, End, Layout, Manifest, StoredManifest};
+use crate::manifest::{Base, End, Layout, Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, CLAIM};
 use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
@@ -113,6 +113,8 @@ pub struct Listing {
     pub galera: Option<String>,
     /// Key slots, by kind and id; empty if the backup is not sealed.
     pub key_slots: Vec<String>,
+    /// Public keys of the hosts that have signed its manifest.
+    pub signers: Vec<String>,
     /// Level to which it is verified; the writer of the records is not checked here.
     pub verified: Option<Proof>,
     /// Seconds since the last successful verification.
@@ -152,6 +154,9 @@ pub struct Listing {
     /// Whether a verification record exists that cannot be read.
     #[serde(skip)]
     pub unread_record: bool,
+    /// Whether no trusted host has signed its manifest, where one has to.
+    #[serde(skip)]
+    pub untrusted: bool,
     /// For an unreadable manifest: when it was written, in seconds since 1970, if its backup may be
     /// incremental.
     #[serde(skip)]
@@ -540,6 +545,7 @@ async fn with_manifest(
     match root.stored_manifest(name).await {
         Ok(Some(stored)) => {
             let digest = stored.digest();
+            listing.signers = stored.signers().iter().map(ToString::to_string).collect();
             fill_in(&mut listing, sound.insert(stored).manifest.clone());
             listing.digest = Some(digest.clone());
             if beside.may_be_verified(name) {
@@ -554,6 +560,10 @@ async fn with_manifest(
         Err(error) if error.is_of_one_object() => {
             let may_return = may_return(&error);
             listing.state = if may_return { State::Unreadable } else { State::Damaged };
+            listing.untrusted = matches!(
+                error,
+                RepoError::Manifest { source: ManifestError::NotTrusted { .. }, .. }
+            );
             listing.problem = Some(error.to_string());
             if may_return && may_be_incremental(root, name).await? {
                 listing.may_depend_since = Some(written);
@@ -657,6 +667,7 @@ fn empty(name: &str, state: State) -> Listing {
         binlog_pos: None,
         galera: None,
         key_slots: Vec::new(),
+        signers: Vec::new(),
         verified: None,
         verified_age_seconds: None,
         failed_try: None,
@@ -673,6 +684,7 @@ fn empty(name: &str, state: State) -> Listing {
         digest: None,
         base_elsewhere_of: None,
         unread_record: false,
+        untrusted: false,
         may_depend_since: None,
     }
 }

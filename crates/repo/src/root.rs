@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use xb_encryptor::MacKey;
+use xb_encryptor::{MacKey, SigningKey, VerifyingKey};
 use xb_uploader::{
     Faults, Gate, Listed, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
     StoreSettings,
@@ -28,6 +28,17 @@ pub struct Root {
     /// What a listing has shown of the catalogue.
     known: Catalogue,
     take_over: Option<TakeOver>,
+    signing: Signing,
+}
+
+/// Who signs the manifests of a ROOT. Clones are cheap.
+#[derive(Debug, Clone, Default)]
+pub struct Signing {
+    /// The key of this host. Without one, it signs nothing.
+    pub own: Option<Arc<SigningKey>>,
+    /// The keys of the hosts that are trusted. If there is any, a manifest that none of them has signed counts as
+    /// unreadable.
+    pub trusted: Arc<[VerifyingKey]>,
 }
 
 /// Objects in a page of a listing.
@@ -84,7 +95,14 @@ impl Root {
         let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
         let identity = identity(location, settings);
         let known = Catalogue::default();
-        Ok(Self { store, prefix, identity, cached: None, known, take_over: None })
+        let signing = Signing::default();
+        Ok(Self { store, prefix, identity, cached: None, known, take_over: None, signing })
+    }
+
+    /// The same ROOT, whose manifests are signed, or have to be.
+    #[must_use]
+    pub fn with_signing(&self, signing: Signing) -> Self {
+        Self { signing, ..self.clone() }
     }
 
     /// A name for this ROOT that no other has, for what a host remembers of it: 64 hexadecimal digits.
@@ -311,27 +329,49 @@ impl Root {
         name: &BackupName,
     ) -> Result<Option<StoredManifest>, RepoError> {
         let key = self.manifest_key(name);
-        let bytes = match self.small(&manifest_key(name)).await {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
-            Err(error) if error.kind == StoreErrorKind::Damaged => {
-                return Err(RepoError::Manifest { key, source: ManifestError::NotRead(error) });
+        let unusable = |source| RepoError::Manifest { key: key.clone(), source };
+        // A single altered or missing answer decides nothing.
+        let again = || async {
+            match self.store.get(&key).await {
+                Ok(bytes) => self.read_manifest(name, &bytes).map(Some).map_err(unusable),
+                Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+                Err(error) if error.kind == StoreErrorKind::Damaged => {
+                    Err(unusable(ManifestError::NotRead(error)))
+                }
+                Err(error) => Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         };
-        let stored = match Manifest::decode(&bytes) {
-            Ok(stored) => stored,
-            // A single altered answer is no damage.
-            Err(_) => Manifest::decode(&self.store.get(&key).await?)
-                .map_err(|source| RepoError::Manifest { key: key.clone(), source })?,
-        };
-        if stored.manifest.name != name.as_str() {
-            let source = ManifestError::Inconsistent {
-                reason: "it is the manifest of a backup with another name",
-            };
-            return Err(RepoError::Manifest { key, source });
+        match self.small(&manifest_key(name)).await {
+            Ok(bytes) => match self.read_manifest(name, &bytes) {
+                Ok(stored) => Ok(Some(stored)),
+                Err(_) => again().await,
+            },
+            Err(error) if error.kind == StoreErrorKind::NotFound => match self.store.is_folder() {
+                true => Ok(None),
+                false => again().await,
+            },
+            Err(error) if error.kind == StoreErrorKind::Damaged => {
+                Err(unusable(ManifestError::NotRead(error)))
+            }
+            Err(error) => Err(error.into()),
         }
-        Ok(Some(stored))
+    }
+
+    /// Reads the manifest of `name`, and checks that it may be believed.
+    fn read_manifest(
+        &self,
+        name: &BackupName,
+        bytes: &[u8],
+    ) -> Result<StoredManifest, ManifestError> {
+        let stored = Manifest::decode(bytes)?;
+        if stored.manifest.name != name.as_str() {
+            let reason = "it is the manifest of a backup with another name";
+            return Err(ManifestError::Inconsistent { reason });
+        }
+        if !self.signing.trusted.is_empty() {
+            stored.refuse_others_than(&self.signing.trusted)?;
+        }
+        Ok(stored)
     }
 
     /// Encodes the manifest of `name`, for [`Root::commit_bytes`].
@@ -342,8 +382,8 @@ impl Root {
         mac: Option<&MacKey>,
     ) -> Result<Bytes, RepoError> {
         let key = self.manifest_key(name);
-        let bytes = manifest.encode(mac).map_err(|source| RepoError::Manifest { key, source })?;
-        Ok(Bytes::from(bytes))
+        let bytes = manifest.encode_signed(mac, self.signing.own.as_deref());
+        Ok(Bytes::from(bytes.map_err(|source| RepoError::Manifest { key, source })?))
     }
 
     /// Writes a manifest without looking for removals. Only for tests.

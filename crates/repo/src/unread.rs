@@ -1,5 +1,5 @@
 //! Backups whose manifests cannot be read, for now or for good: damaged, of a newer version, in an
-//! archive class, or encrypted with another key of the store.
+//! archive class, encrypted with another key of the store, or of a host that is not trusted.
 //!
 //! They must not stop commands on other backups. But such a backup may be incremental, so the
 //! backups that it may depend on must stay.
@@ -36,7 +36,9 @@ impl Unread {
 /// Whether a manifest with this error may become readable without being replaced.
 pub fn may_return(error: &RepoError) -> bool {
     match error {
-        RepoError::Manifest { source, .. } => matches!(source, ManifestError::TooNew { .. }),
+        RepoError::Manifest { source, .. } => {
+            matches!(source, ManifestError::TooNew { .. } | ManifestError::NotTrusted { .. })
+        }
         _ => true,
     }
 }

@@ -10,6 +10,20 @@ const NEW: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-26"
 const CONSOLIDATED: &[u8] = include_bytes!("../../../fixtures/manifest/consolidated-2026-11-26");
 const CLASSIC: &[u8] = include_bytes!("../../../fixtures/manifest/classic-2026-11-23");
 
+/// The one before, signed by OpenSSL with the key of RFC 8032, section 7.1, test 2.
+const SIGNED: &[u8] = include_bytes!("../../../fixtures/manifest/signed-2026-11-27");
+const SIGNER: &str = "ed25519:3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+
+#[test]
+fn a_signed_manifest_is_read() {
+    let read = Manifest::decode(SIGNED).unwrap();
+    assert_eq!(read.manifest, Manifest::decode(NEW).unwrap().manifest);
+    let signer = SIGNER.parse().unwrap();
+    assert_eq!(read.signers(), [signer]);
+    read.refuse_others_than(&[signer]).unwrap();
+    assert!(Manifest::decode(NEW).unwrap().refuse_others_than(&[signer]).is_err());
+}
+
 /// The fields of 23 November 2026, with their types.
 #[derive(Debug, PartialEq, Deserialize)]
 struct OfThatTime {

@@ -27,7 +27,8 @@ pub(crate) use self::catalogue::{DeleteArgs, GcArgs, ListArgs, RewrapArgs};
 pub(crate) use self::plan::{PlanArgs, PriceOptions, TuneArgs};
 pub(crate) use self::shared::{CommonOptions, OpeningOptions, ReportOption, RunOptions, Source};
 pub(crate) use self::store::{
-    AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, S3Options, StoreOptions,
+    AzureOptions, ChecksumArg, ConnectionOptions, GoogleOptions, S3Options, SigningOptions,
+    StoreOptions,
 };
 use crate::args::binlog::{BinlogArgs, SourceServer};
 use crate::args::catalogue::{

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
 use xb_cli::Secret;
+use xb_encryptor::VerifyingKey;
 use xb_uploader::{BucketLookup, Provider};
 
 #[derive(Debug, Args)]
@@ -28,7 +29,20 @@ pub(crate) struct StoreOptions {
     #[command(flatten)]
     pub(crate) connection: ConnectionOptions,
     #[command(flatten)]
+    pub(crate) signing: SigningOptions,
+    #[command(flatten)]
     swift: NoSwift,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Keys")]
+pub(crate) struct SigningOptions {
+    /// Sign new backups with this private key; see xbcrypt-rs keygen --signing
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) signing_key_file: Option<PathBuf>,
+    /// Trust only backups signed by the holder of this public key (ed25519:...); repeatable
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
+    pub(crate) signer: Vec<VerifyingKey>,
 }
 
 /// Refuses the options for OpenStack Swift, on the command line and in option files.

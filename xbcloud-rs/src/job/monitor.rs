@@ -25,6 +25,8 @@ pub(crate) struct Found {
     pub(crate) unproven: Vec<(String, String)>,
     /// Names of the newest backups that are much smaller than usual and not accepted, and in what.
     pub(crate) shrunk: Vec<(String, String)>,
+    /// Names of backups that no trusted host has signed.
+    pub(crate) untrusted: Vec<String>,
     /// Names of backups whose end, or whose proof, lies in the future. Their age is unknown.
     pub(crate) future: Vec<String>,
     /// Number of complete backups.
@@ -147,6 +149,9 @@ fn judge_one(found: &Found, limits: Limits) -> Remarks {
     for (name, what) in &found.shrunk {
         warnings.push(format!("{name} is much smaller than usual ({what}) and not accepted"));
     }
+    for name in &found.untrusted {
+        warnings.push(format!("{name} is not signed by a trusted host"));
+    }
     for name in &found.future {
         warnings.push(format!("{name} has a time in the future: check the clocks"));
     }
@@ -201,6 +206,7 @@ mod tests {
             broken: Vec::new(),
             unproven: Vec::new(),
             shrunk: Vec::new(),
+            untrusted: Vec::new(),
             future: Vec::new(),
             backups: 2,
         }

@@ -119,6 +119,7 @@ impl RunFolder {
             mysql_clone,
             history: None,
             consolidated_from: Vec::new(),
+            signed_original: None,
         }
     }
 }

@@ -100,7 +100,7 @@ impl<T: Content> Record<T> {
         if let Some(flaw) = content.flaw() {
             return Err(RecordError::Malformed(flaw.to_owned()));
         }
-        let signature = signed.signature().map(|(bytes, mac)| (bytes.to_vec(), mac));
+        let signature = signed.mac().map(|(bytes, mac)| (bytes.to_vec(), mac));
         Ok(Self { content, digest: digest(bytes), signed: signature })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! It is plain JSON text, followed by one line `sha256:HEX` over the exact bytes before that line,
 //! which detects accidental damage. The manifest of a sealed backup has a second line,
-//! `hmac-sha256:HEX` over everything before it, with a key that only holders of the data key have.
+//! `hmac-sha256:HEX` over everything before it, with a key that only holders of the data key have. A host that signs adds a
+//! last one ([`signed_text`]).
 
 pub mod clone_facts;
 pub mod galera_position;
@@ -14,16 +15,16 @@ pub mod tables;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use xb_encryptor::MacKey;
+use xb_encryptor::{MacKey, SigningKey, VerifyingKey};
 
 use crate::hex::hex;
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::history::History;
 use crate::manifest::merged_link::MergedLink;
-use crate::manifest::signed_text::{Flaw, SignedText, attest};
+use crate::manifest::signed_text::{Flaw, SignedText, attest, sign};
 use crate::manifest::source_info::SourceInfo;
 use crate::manifest::tables::Tables;
-use crate::names::RunId;
+use crate::names::{BackupName, RunId};
 
 /// Largest manifest, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
@@ -116,6 +117,9 @@ pub struct Manifest {
     /// are those of the last of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consolidated_from: Vec<MergedLink>,
+    /// The manifest of which this one is a copy under another name, with all its lines, if a host has signed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_original: Option<String>,
 }
 
 /// Base of an incremental backup.
@@ -224,9 +228,54 @@ impl StoredManifest {
     /// # Errors
     /// [`ManifestError::NotAuthentic`] if not.
     pub fn authenticate(&self, key: &MacKey) -> Result<(), ManifestError> {
-        match SignedText::read(&self.bytes)?.signature() {
-            Some((signed, mac)) if key.verify(signed, &mac) => Ok(()),
-            _ => Err(ManifestError::NotAuthentic),
+        match SignedText::read(&self.bytes)?.is_by(key) {
+            true => Ok(()),
+            false => Err(ManifestError::NotAuthentic),
+        }
+    }
+
+    /// The keys of the hosts that have signed it: the one that wrote it, and, of a copy, those that wrote the original,
+    /// which differs in nothing but its name.
+    #[must_use]
+    pub fn signers(&self) -> Vec<VerifyingKey> {
+        let own = SignedText::read(&self.bytes).ok().and_then(|text| text.signer());
+        let original = self.original();
+        let earlier = original.map_or_else(Vec::new, |original| original.signers());
+        own.into_iter().chain(earlier).collect()
+    }
+
+    /// The signed manifest of which this one is a copy.
+    fn original(&self) -> Option<Self> {
+        // Shorter than this one, so this comes to an end.
+        let original = Manifest::decode(self.manifest.signed_original.as_ref()?.as_bytes()).ok()?;
+        let copied = Manifest {
+            name: original.manifest.name.clone(),
+            signed_original: original.manifest.signed_original.clone(),
+            ..self.manifest.clone()
+        };
+        (copied == original.manifest).then_some(original)
+    }
+
+    /// The manifest of a copy under another name. It keeps this one if a host has signed it, because the signature covers
+    /// the name.
+    #[must_use]
+    pub fn renamed(&self, name: &BackupName) -> Manifest {
+        let mut copied = Manifest { name: name.to_string(), ..self.manifest.clone() };
+        if SignedText::read(&self.bytes).is_ok_and(|text| text.signer().is_some()) {
+            copied.signed_original = String::from_utf8(self.bytes.clone()).ok();
+        }
+        copied
+    }
+
+    /// Checks that one of `trusted` has signed it.
+    ///
+    /// # Errors
+    /// [`ManifestError::NotTrusted`] if not.
+    pub fn refuse_others_than(&self, trusted: &[VerifyingKey]) -> Result<(), ManifestError> {
+        let signers = self.signers();
+        match signers.iter().any(|key| trusted.contains(key)) {
+            true => Ok(()),
+            false => Err(ManifestError::NotTrusted { signer: signers.first().copied() }),
         }
     }
 }
@@ -295,12 +344,25 @@ pub enum ManifestError {
     /// The key does not authenticate the manifest.
     #[error("the manifest was changed: its authentication line does not match this key")]
     NotAuthentic,
+    /// No trusted host has signed the manifest.
+    #[error("{}", not_trusted(signer.as_ref()))]
+    NotTrusted {
+        /// The key that has.
+        signer: Option<VerifyingKey>,
+    },
     /// The manifest contradicts itself.
     #[error("the manifest is inconsistent: {reason}")]
     Inconsistent {
         /// The contradiction.
         reason: &'static str,
     },
+}
+
+fn not_trusted(signer: Option<&VerifyingKey>) -> String {
+    match signer {
+        Some(key) => format!("the manifest is signed by a host that is not trusted here: {key}"),
+        None => "no host has signed the manifest, and only signed ones are trusted here".to_owned(),
+    }
 }
 
 impl From<Flaw> for ManifestError {
@@ -318,7 +380,23 @@ impl Manifest {
     /// # Errors
     /// [`ManifestError::TooLong`] if the result is too long.
     pub fn encode(&self, key: Option<&MacKey>) -> Result<Vec<u8>, ManifestError> {
+        self.encode_signed(key, None)
+    }
+
+    /// Like [`Manifest::encode`], signed with the key of the host that writes it, if there is one.
+    ///
+    /// # Errors
+    /// [`ManifestError::TooLong`] if the result is too long.
+    pub fn encode_signed(
+        &self,
+        key: Option<&MacKey>,
+        signer: Option<&SigningKey>,
+    ) -> Result<Vec<u8>, ManifestError> {
         let text = attest(self.text()?, key);
+        let text = match signer {
+            Some(signer) => sign(text, signer),
+            None => text,
+        };
         if text.len() > MAX_LEN {
             return Err(ManifestError::TooLong { len: text.len() });
         }
@@ -513,6 +591,7 @@ pub fn sample() -> Manifest {
         mysql_clone: None,
         history: None,
         consolidated_from: Vec::new(),
+        signed_original: None,
     }
 }
 
@@ -546,6 +625,64 @@ mod tests {
                 "byte {at}"
             );
         }
+    }
+
+    fn signing_key() -> SigningKey {
+        SigningKey::generate().unwrap().0
+    }
+
+    #[test]
+    fn a_manifest_is_of_the_host_that_signed_it() {
+        let (key, other) = (signing_key(), signing_key());
+        let trusted = [key.verifying_key()];
+        let mac = xb_encryptor::FreshKey::generate().unwrap().key().manifest_key(&[1; 16]);
+        for mac in [None, Some(&mac)] {
+            let signed = sample().encode_signed(mac, Some(&key)).unwrap();
+            let read = Manifest::decode(&signed).unwrap();
+            read.refuse_others_than(&trusted).unwrap();
+            mac.map_or(Ok(()), |mac| read.authenticate(mac)).unwrap();
+            assert_eq!(read.signers(), trusted);
+            for by in [None, Some(&other)] {
+                let read = Manifest::decode(&sample().encode_signed(mac, by).unwrap()).unwrap();
+                let signer = by.map(SigningKey::verifying_key);
+                assert!(matches!(
+                    read.refuse_others_than(&trusted),
+                    Err(ManifestError::NotTrusted { signer: found }) if found == signer
+                ));
+            }
+            for at in 0..signed.len() {
+                let mut bad = signed.clone();
+                bad[at] ^= 1;
+                let read = Manifest::decode(&bad);
+                assert!(
+                    read.is_err() || read.unwrap().refuse_others_than(&trusted).is_err(),
+                    "{at}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_under_another_name_keeps_the_signed_original() {
+        let (key, copying) = (signing_key(), signing_key());
+        let trusted = [key.verifying_key()];
+        let original =
+            Manifest::decode(&sample().encode_signed(None, Some(&key)).unwrap()).unwrap();
+        let named = |name: &str| BackupName::new(name).unwrap();
+        let copied = original.renamed(&named("copy"));
+        for by in [None, Some(&copying)] {
+            let read = Manifest::decode(&copied.encode_signed(None, by).unwrap()).unwrap();
+            assert_eq!(read.manifest.name, "copy");
+            read.refuse_others_than(&trusted).unwrap();
+            let again = read.renamed(&named("again")).encode(None).unwrap();
+            Manifest::decode(&again).unwrap().refuse_others_than(&trusted).unwrap();
+            // Whatever else the copy says, the host has not signed it.
+            let forged = Manifest { files: 77, ..copied.clone() };
+            let read = Manifest::decode(&forged.encode_signed(None, by).unwrap()).unwrap();
+            assert!(read.refuse_others_than(&trusted).is_err());
+        }
+        let unsigned = Manifest::decode(&sample().encode(None).unwrap()).unwrap();
+        assert_eq!(unsigned.renamed(&named("copy")).signed_original, None);
     }
 
     #[test]

@@ -2,15 +2,17 @@
 //!
 //! `sha256:HEX` over the exact bytes before that line detects accidental damage. In a sealed
 //! backup, `hmac-sha256:HEX` over everything before it follows, with a key that only holders of the
-//! data key have.
+//! data key have. If the writer has a key to sign with, `ed25519:KEY:SIGNATURE` over everything before it is the last
+//! line, both in hexadecimal.
 
 use sha2::{Digest, Sha256};
-use xb_encryptor::MacKey;
+use xb_encryptor::{MacKey, SIGNATURE_LEN, SigningKey, VerifyingKey};
 
 use crate::hex::{hex, unhex};
 
 const CHECK: &str = "sha256:";
 const MAC: &str = "hmac-sha256:";
+const SIGNATURE: &str = "ed25519:";
 
 /// Defect of the check lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +33,16 @@ pub enum Flaw {
 pub struct SignedText<'a> {
     /// The text without the check lines.
     pub text: &'a [u8],
-    signature: Option<(&'a [u8], [u8; 32])>,
+    mac: Option<(&'a [u8], [u8; 32])>,
+    signature: Option<Signature<'a>>,
+}
+
+/// Signature of the host that wrote a text.
+#[derive(Debug, Clone)]
+struct Signature<'a> {
+    key: VerifyingKey,
+    signed: &'a [u8],
+    value: [u8; SIGNATURE_LEN],
 }
 
 /// Appends the check lines to `text`, which must end with a line feed.
@@ -45,13 +56,28 @@ pub fn attest(mut text: Vec<u8>, key: Option<&MacKey>) -> Vec<u8> {
     text
 }
 
+/// Appends the line of the host that writes an attested text.
+pub fn sign(mut text: Vec<u8>, key: &SigningKey) -> Vec<u8> {
+    let line = format!("{}:{}\n", key.verifying_key(), hex(&key.sign(&text)));
+    text.extend_from_slice(line.as_bytes());
+    text
+}
+
 impl<'a> SignedText<'a> {
-    /// Strips the check lines and compares the digest.
+    /// Strips the check lines and compares the digest. Nothing else is verified here.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
         let (mut before, mut line) = last_line(bytes)?;
         let mut signature = None;
+        if line.starts_with(SIGNATURE) {
+            let (key, value) = line.rsplit_once(':').ok_or(Flaw::NoCheck)?;
+            let key = key.parse().map_err(|_| Flaw::NoCheck)?;
+            let value = unhex(value).ok_or(Flaw::NoCheck)?;
+            signature = Some(Signature { key, signed: before, value });
+            (before, line) = last_line(before)?;
+        }
+        let mut mac = None;
         if let Some(digits) = line.strip_prefix(MAC) {
-            signature = Some((before, unhex(digits).ok_or(Flaw::NoCheck)?));
+            mac = Some((before, unhex(digits).ok_or(Flaw::NoCheck)?));
             (before, line) = last_line(before)?;
         }
         let expected = line.strip_prefix(CHECK).ok_or(Flaw::NoCheck)?;
@@ -59,17 +85,23 @@ impl<'a> SignedText<'a> {
         if got != expected {
             return Err(Flaw::Damaged { expected: expected.to_owned(), got });
         }
-        Ok(Self { text: before, signature })
+        Ok(Self { text: before, mac, signature })
+    }
+
+    /// The key of the host that has signed the text, if one has, and its signature is right.
+    pub fn signer(&self) -> Option<VerifyingKey> {
+        let Signature { key, signed, value } = self.signature.as_ref()?;
+        key.verifies(signed, value).then_some(*key)
     }
 
     /// Whether the holder of the data key wrote the text.
     pub fn is_by(&self, key: &MacKey) -> bool {
-        self.signature.as_ref().is_some_and(|(bytes, mac)| key.verify(bytes, mac))
+        self.mac.as_ref().is_some_and(|(bytes, mac)| key.verify(bytes, mac))
     }
 
-    /// The bytes that the second line covers, and its HMAC.
-    pub fn signature(&self) -> Option<(&'a [u8], [u8; 32])> {
-        self.signature
+    /// The bytes that the HMAC covers, and the HMAC.
+    pub fn mac(&self) -> Option<(&'a [u8], [u8; 32])> {
+        self.mac
     }
 }
 

@@ -175,6 +175,8 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
             .filter(|line| line.in_doubt)
             .filter_map(|line| Some((line.name.clone(), line.shrunk.clone()?)))
             .collect(),
+        // It may say of itself that it is of any server.
+        untrusted: listings.iter().filter(|l| l.untrusted).map(|l| l.name.clone()).collect(),
         future: complete().filter(future).map(|line| line.name.clone()).collect(),
         backups: complete().count(),
     }

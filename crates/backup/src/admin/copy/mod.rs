@@ -51,7 +51,8 @@ pub async fn copy(
 ) -> Result<CopyReport, BackupError> {
     let Session { root: from, resources, cancel, .. } = session;
     let stored = cancel.or(Source::read(from, &request.name)).await?;
-    let source = cancel.or(Source::open(from, &request, stored.clone(), resources.memory)).await?;
+    let memory = resources.memory;
+    let source = cancel.or(Source::open((from, to), &request, stored.clone(), memory)).await?;
     if request.lock.is_some() {
         cancel.or(to.store().can_lock()).await?;
     }
@@ -60,7 +61,7 @@ pub async fn copy(
     for Link { name, stored } in cancel.or(missing_bases(from, to, &request, stored)).await? {
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
-        let source = cancel.or(Source::open(from, &request, stored, resources.memory)).await?;
+        let source = cancel.or(Source::open((from, to), &request, stored, memory)).await?;
         copy_one(session, to, &request, source).await?;
     }
     (request.name, request.to) = names;

@@ -46,7 +46,7 @@ impl Source {
 
     /// Opens the backup with this manifest, if it may be copied.
     pub(super) async fn open(
-        from: &Root,
+        (from, to): (&Root, &Root),
         request: &CopyRequest,
         stored: StoredManifest,
         memory: u64,
@@ -82,16 +82,13 @@ impl Source {
                 "{name} is sealed: copying it under another name needs its key, because the manifest contains the name"
             )));
         }
-        let copied = Manifest { name: request.to.to_string(), ..manifest.clone() };
-        let encoded = copied.encode(mac.as_ref()).map_err(|source| {
-            BackupError::Repo(RepoError::Manifest { key: manifest_key(&request.to), source })
-        })?;
-        let digest = Manifest::decode(&encoded)
+        let copied = stored.renamed(&request.to);
+        let bytes = to.encoded(&request.to, &copied, mac.as_ref())?;
+        let digest = Manifest::decode(&bytes)
             .map_err(|source| {
                 BackupError::Repo(RepoError::Manifest { key: manifest_key(&request.to), source })
             })?
             .digest();
-        let bytes = encoded.into();
         Ok(Self { manifest, original, run, copied, bytes, digest, same_name })
     }
 }
