@@ -76,7 +76,7 @@ pub fn look(target: &Target, account: &Account) -> Result<Findings, Error> {
 /// Why the server would not be cloned now, such as [`Error::Busy`].
 pub fn try_clone(target: &Target, account: &Account) -> Result<(), Error> {
     guards::connection(target)?;
-    let mut link = connect(target, account)?.into_clone(PATIENCE)?;
+    let mut link = connect(target, account)?.into_clone(PATIENCE, PATIENCE)?;
     let (mut recipient, init) = Recipient::new(DDL);
     link.send(&init)?;
     while recipient.receive(&link.receive()?)? != CloneEvent::Ready {}

@@ -70,7 +70,8 @@ fn receive_into<W: Write>(
         };
         let since = *broken.get_or_insert_with(Instant::now);
         // A donor that has not noticed the break yet is busy.
-        let may_resume = is_break(&error) || (matches!(error, Error::Busy) && job.is_begun);
+        let is_busy = matches!(error, Error::Busy) && job.is_begun;
+        let may_resume = is_break(&error) || is_busy;
         let may_resume = may_resume && since.elapsed() < patience && !settings.stop.is_asked();
         let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else {
             return Err(match error {
@@ -166,15 +167,10 @@ impl<W: Write> Job<'_, W> {
     }
 }
 
-/// Whether a connection broke, and nothing else is known to be wrong.
+/// Whether a connection broke or nothing came in time, and nothing else is known to be wrong.
 fn is_break(error: &Error) -> bool {
-    use xb_mysql::Error::{Closed, Io};
-    matches!(error, Error::Server { source: Closed { .. } | Io { .. } })
-}
-
-/// Whether nothing came in time.
-fn is_timeout(error: &Error) -> bool {
-    matches!(error, Error::Server { source: xb_mysql::Error::Timeout { .. } })
+    use xb_mysql::Error::{Closed, Io, Timeout};
+    matches!(error, Error::Server { source: Closed { .. } | Io { .. } | Timeout { .. } })
 }
 
 /// Where the donor is, and who asks.
@@ -235,7 +231,7 @@ impl DonorAddress<'_> {
                 }
             };
             match is_still() {
-                Err(failed) if is_break(&failed) || is_timeout(&failed) => {}
+                Err(failed) if is_break(&failed) => {}
                 other => return other,
             }
         }
@@ -250,7 +246,7 @@ struct Connection {
 
 impl Connection {
     fn into_clone(self, settings: &Settings) -> Result<(CloneLink, Watched), Error> {
-        Ok((self.client.into_clone(settings.silence)?, self.watched))
+        Ok((self.client.into_clone(settings.silence, settings.absence)?, self.watched))
     }
 }
 

@@ -10,8 +10,10 @@ use crate::stop::Stop;
 pub struct Settings {
     /// How long the server waits for DDL that runs when the clone begins.
     pub ddl_timeout: Duration,
-    /// How long to wait for the server to say anything.
+    /// How long to wait for the server to say anything. After that, the connection is taken for broken.
     pub silence: Duration,
+    /// How long to wait for the server's host to answer the system's probes. After that, the connection is broken.
+    pub absence: Duration,
     /// Time between a broken connection, or a failed try, and the next try to continue.
     pub retry: Duration,
     /// Whether what is written will be sealed. An instance with anything encrypted is refused otherwise, because
@@ -28,6 +30,7 @@ impl Default for Settings {
         Self {
             ddl_timeout: Duration::from_secs(300),
             silence: Duration::from_secs(600),
+            absence: Duration::from_secs(60),
             retry: Duration::from_secs(1),
             is_sealed: false,
             allow_empty_tables: false,
