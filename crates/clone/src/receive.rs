@@ -51,7 +51,7 @@ fn receive_into<W: Write>(
     let patience = guards::patience(&mut first)?;
     let server = Incarnation::of(&mut first)?;
     drop(first);
-    let (recipient, init) = Recipient::new(settings.ddl_timeout);
+    let (recipient, init) = Recipient::new(settings.ddl());
     let sink = Sink::new(output);
     let mut job =
         Job { donor, recipient, sink, gtids_from: None, is_page_stage: false, is_begun: false };
@@ -98,6 +98,7 @@ fn receive_into<W: Write>(
     }
     let mut last = donor.connect()?.client;
     let mut info = info(&job.recipient)?;
+    info.allows_ddl = settings.allow_ddl;
     (info.empty_tables, info.gtids_from) = (empty_tables, job.gtids_from.unwrap_or_default());
     (info.gtids_to, info.has_binlog) = (guards::gtids(&mut last)?, guards::has_binlog(&mut last)?);
     job.sink.finish(info)
@@ -125,9 +126,10 @@ impl<W: Write> Job<'_, W> {
     fn step(&mut self, links: &mut Links) -> Result<Step, Error> {
         let message = links.data.receive()?;
         match self.recipient.receive(&message)? {
-            CloneEvent::Nothing | CloneEvent::File(..) | CloneEvent::Left => {
+            CloneEvent::Nothing | CloneEvent::Redo(_) | CloneEvent::Left => {
                 return Ok(Step::Nothing);
             }
+            CloneEvent::File(index) => self.file(index)?,
             CloneEvent::Ready => links.data.send(&self.recipient.execute()?)?,
             CloneEvent::Stage(stage, _) => {
                 self.is_page_stage = stage == Stage::Page;
@@ -157,6 +159,18 @@ impl<W: Write> Job<'_, W> {
             CloneEvent::Complete => return Ok(Step::Complete),
         }
         Ok(Step::Nothing)
+    }
+
+    /// Takes the description of a file: one of many before the first data, and one that DDL changed after it.
+    fn file(&mut self, index: u32) -> Result<(), Error> {
+        let file = usize::try_from(index).ok().and_then(|at| self.recipient.files().get(at));
+        match file {
+            Some(file) if self.is_begun => {
+                no_clear_keys(&self.recipient, self.donor.settings)?;
+                self.sink.changed(file)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends a message on the auxiliary connection, and waits for the answer.
@@ -306,5 +320,6 @@ fn info(recipient: &Recipient) -> Result<CloneInfo, Error> {
         gtids_from: String::new(),
         gtids_to: String::new(),
         has_binlog: false,
+        allows_ddl: false,
     })
 }
