@@ -5,13 +5,16 @@
 //! do nothing, and say so.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use xb_clone::Settings;
 use xb_mysql::{Account, Client, Fingerprint, Target, Timeouts, Trust};
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::Scratch;
+use xb_testkit::data::Noise;
 use xb_testkit::mysql::{MySql, is_installed};
 
 fn skipped() -> bool {
@@ -62,6 +65,16 @@ impl Donor {
     }
 
     fn clone(&self, is_busy: bool) -> Vec<u8> {
+        self.clone_beside(|| is_busy.then(|| self.server.sql(LOAD)).map(drop), |_| (), Vec::new())
+    }
+
+    /// A clone beside this work, which is repeated until it is over.
+    fn clone_beside<W: Write + Send>(
+        &self,
+        work: impl Fn() -> Option<()> + Sync,
+        change: impl Fn(&mut Settings),
+        output: W,
+    ) -> W {
         let tcp = |trust| Target::Tcp {
             host: "127.0.0.1".to_owned(),
             port: self.port,
@@ -87,15 +100,12 @@ impl Donor {
         let target = tcp(Trust::Fingerprint(Fingerprint(print)));
         let mut settings = Settings::default();
         (settings.is_sealed, settings.allow_empty_tables) = (true, true);
+        change(&mut settings);
         let stop = Scratch::new();
         let flag = stop.join("stop");
         std::thread::scope(|threads| {
-            let load = threads.spawn(|| {
-                while is_busy && !flag.exists() {
-                    self.server.sql(LOAD);
-                }
-            });
-            let received = xb_clone::receive(&target, &account, &settings, &|_| (), Vec::new());
+            let load = threads.spawn(|| while !flag.exists() && work().is_some() {});
+            let received = xb_clone::receive(&target, &account, &settings, &|_| (), output);
             std::fs::write(&flag, "").unwrap();
             load.join().unwrap();
             received.unwrap().1
@@ -336,4 +346,82 @@ fn what_a_killed_private_start_leaves_is_not_used() {
     assert!(!target.join(".xb-partial").exists());
     let copy = MySql::start_on(&target, &OWN);
     same_as_donor(&copy, &donor, "t.plain, t.moved");
+}
+
+/// Takes bytes at the rate of a slow store, so that much happens meanwhile.
+struct Slow(Vec<u8>);
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::thread::sleep(std::time::Duration::from_micros(bytes.len() as u64 / 40));
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Any DDL, the next one each time. Names are those of numbers, so that they come again.
+fn ddl(noise: &mut Noise, can_zip: bool) -> String {
+    let (n, other) = (noise.below(6), noise.below(6));
+    let kind = match noise.below(if can_zip { 4 } else { 3 }) {
+        0 => "",
+        1 => "ENCRYPTION='Y'",
+        2 => "COMPRESSION='zlib'",
+        _ => "ROW_FORMAT=COMPRESSED",
+    };
+    match noise.below(14) {
+        0 | 1 => "RENAME TABLE t.sw1 TO t.swt, t.sw2 TO t.sw1, t.swt TO t.sw2; UPDATE t.sw1 SET v = CONCAT('x', LEFT(v, 50)) WHERE id MOD 9 = 1".to_owned(),
+        2 => "TRUNCATE TABLE t.short; INSERT INTO t.short SELECT id, v FROM t.plain WHERE id MOD 3 = 1".to_owned(),
+        3..=5 => format!("CREATE TABLE IF NOT EXISTS t.d{n} (id INT PRIMARY KEY, v TEXT) {kind}; INSERT IGNORE INTO t.d{n} SELECT id, v FROM t.plain WHERE id MOD 5 = {n}"),
+        6 | 7 => format!("DROP TABLE IF EXISTS t.d{n}"),
+        8 => format!("DROP TABLE IF EXISTS t.d{n}; CREATE TABLE t.d{n} LIKE t.short; INSERT INTO t.d{n} SELECT id, v FROM t.plain WHERE id MOD 7 = {other}"),
+        9 => "ALTER TABLE t.built ENGINE=InnoDB".to_owned(),
+        10 => "ALTER TABLE t.built ADD INDEX more (v(20)); ALTER TABLE t.built DROP INDEX more".to_owned(),
+        11 => "ALTER TABLE t.flip ENCRYPTION='Y'; ALTER TABLE t.flip ENCRYPTION='N'".to_owned(),
+        12 => format!("DROP DATABASE IF EXISTS s{n}; CREATE DATABASE s{n}; CREATE TABLE s{n}.a (id INT PRIMARY KEY) {kind}; INSERT INTO s{n}.a VALUES ({other})"),
+        _ => "CREATE TABLESPACE g5 ADD DATAFILE 'g5.ibd'; CREATE TABLE t.in5 (id INT PRIMARY KEY, v TEXT) TABLESPACE g5; INSERT INTO t.in5 SELECT id, v FROM t.plain; DROP TABLE t.in5; DROP TABLESPACE g5".to_owned(),
+    }
+}
+
+#[test]
+fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
+    if skipped() {
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = number("XB_CLONE_SEED").unwrap_or(1);
+    for (page, seed) in ["4k", "8k", "16k", "32k", "64k"].into_iter().zip(seed..) {
+        let size = format!("--innodb-page-size={page}");
+        let donor = Donor::start(&[&size]);
+        donor.server.sql("CREATE TABLE t.sw1 LIKE t.plain; INSERT INTO t.sw1 SELECT * FROM t.plain; CREATE TABLE t.sw2 LIKE t.moved; ALTER TABLE t.sw2 MODIFY v TEXT; INSERT INTO t.sw2 SELECT id, v FROM t.plain;
+            CREATE TABLE t.short (id INT PRIMARY KEY, v TEXT); CREATE TABLE t.built LIKE t.plain; INSERT INTO t.built SELECT * FROM t.plain; CREATE TABLE t.flip LIKE t.short; INSERT INTO t.flip SELECT id, v FROM t.plain");
+        let noise = Mutex::new(Noise::new(seed));
+        let count = std::sync::atomic::AtomicU64::new(0);
+        let work = || {
+            donor.server.sql(LOAD);
+            let ddl = ddl(&mut noise.lock().unwrap(), matches!(page, "4k" | "8k" | "16k"));
+            donor.server.sql(&ddl);
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Some(())
+        };
+        let output =
+            donor.clone_beside(work, |settings| settings.allow_ddl = true, Slow(Vec::new()));
+        let (count, site) = (count.into_inner(), Site::of(output.0));
+        println!("pages of {page}, seed {seed}: {count} statements meanwhile");
+        assert!(count > 3, "DDL waited");
+        let verified = site.run(&["verify", &site.url(), "--level=pages"]).run().expect(0);
+        assert!(verified.stdout_text().contains("0 damaged"), "{}", verified.stdout_text());
+        let (target, keyring) = (site.folder.join("t"), site.keyring());
+        let options: Vec<&str> = keyring.iter().map(String::as_str).chain(["--prepare"]).collect();
+        let _ = site.restore(&target, &options).expect(0);
+        let copy = MySql::start_on(&target, &[&OWN[..], &[&size]].concat());
+        let list = "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables
+            WHERE table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') ORDER BY 1";
+        let tables = donor.server.sql(list).trim().replace('\n', ", ");
+        same_as_donor(&copy, &donor, &tables);
+        assert_eq!(copy.sql(list).trim().replace('\n', ", "), tables);
+    }
 }

@@ -26,8 +26,12 @@ const TABLES: &str = "INSTALL PLUGIN clone SONAME 'mysql_clone.so';
     INSERT INTO plain WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n+1 FROM s WHERE n<4000) SELECT n, REPEAT(SHA2(n,256),2), REPEAT('b', 900) FROM s;
     CREATE TABLE zip (id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4; INSERT INTO zip SELECT * FROM plain;
     CREATE TABLE account (id INT PRIMARY KEY, balance INT); INSERT INTO account SELECT id, 100 FROM plain WHERE id <= 100;
-    CREATE TABLE moved (id INT AUTO_INCREMENT PRIMARY KEY, v INT);";
-const ALL: &str = "t.plain, t.zip, t.account, t.moved";
+    CREATE TABLE moved (id INT AUTO_INCREMENT PRIMARY KEY, v INT);
+    CREATE TABLE sw1 LIKE plain; INSERT INTO sw1 SELECT * FROM plain WHERE id < 1000; CREATE TABLE sw2 LIKE plain; CREATE TABLE short LIKE moved; CREATE TABLE made LIKE moved;";
+const ALL: &str = "t.plain, t.zip, t.account, t.moved, t.sw1, t.sw2, t.short, t.made";
+/// Runs as well if the clone lets DDL run.
+const DDL: &str = "RENAME TABLE t.sw1 TO t.swt, t.sw2 TO t.sw1, t.swt TO t.sw2; TRUNCATE TABLE t.short; INSERT INTO t.short (v) SELECT id FROM t.account;
+    DROP TABLE IF EXISTS t.made; CREATE TABLE t.made LIKE t.moved; INSERT INTO t.made (v) SELECT id FROM t.plain; ALTER TABLE t.short ENGINE=InnoDB;";
 const LOAD: &str = "BEGIN; UPDATE t.account SET balance = balance - 3 WHERE id = 1 + @@pseudo_thread_id MOD 50;
     UPDATE t.account SET balance = balance + 3 WHERE id = 51 + @@pseudo_thread_id MOD 50; INSERT INTO t.moved (v) VALUES (3); COMMIT;
     UPDATE t.plain SET v = SHA2(RAND(), 512), b = RANDOM_BYTES(900) WHERE id MOD 40 = 1; UPDATE t.zip SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1;";
@@ -154,7 +158,13 @@ impl Rounds {
     }
 
     /// One backup under load. Returns whether it succeeded, and the donor that runs now if the first one was killed.
-    fn backup(&mut self, donor: &MySql, fault: Fault, name: &str) -> (bool, Option<MySql>) {
+    fn backup(
+        &mut self,
+        donor: &MySql,
+        fault: Fault,
+        name: &str,
+        has_ddl: bool,
+    ) -> (bool, Option<MySql>) {
         let at = self.noise.below(self.len + self.len / 20);
         self.relay.passed.store(0, SeqCst);
         let [url, from, login] = [
@@ -169,9 +179,14 @@ impl Rounds {
                 while !is_over.load(SeqCst) {
                     // Fails once the donor is killed.
                     drop(donor.start_sql(LOAD).wait());
+                    if has_ddl {
+                        drop(donor.start_sql(DDL).wait());
+                    }
                 }
             });
-            let args = ["backup", &url, &from, &login, "--compress=zstd:1", "--chunk-size=2M"];
+            let mut args =
+                vec!["backup", &url, &from, &login, "--compress=zstd:1", "--chunk-size=2M"];
+            args.extend(has_ddl.then_some("--allow-ddl"));
             let mut running = self.program(&args).spawn();
             while self.relay.passed.load(SeqCst) < at && !running.has_ended() {
                 std::thread::yield_now();
@@ -185,7 +200,7 @@ impl Rounds {
         if code == 0 {
             self.len = self.relay.passed.load(SeqCst);
         }
-        println!("{name}: {fault:?} at {at}: {code}");
+        println!("{name}: {fault:?} at {at}, with DDL {has_ddl}: {code}");
         (code == 0, next)
     }
 
@@ -239,7 +254,11 @@ impl Rounds {
     fn round(&mut self, number: usize) {
         let (fault, name) = (FAULTS[number % FAULTS.len()], format!("r{number}"));
         let donor = self.donor();
-        let (is_done, next) = self.backup(&donor, fault, &name);
+        // The donor waits for a recipient that is gone, and DDL with it.
+        let may_wait =
+            matches!(fault, Fault::ProgramKilled | Fault::ProgramEnded | Fault::StoreDead);
+        let has_ddl = number / FAULTS.len() % 2 == 1 && !may_wait;
+        let (is_done, next) = self.backup(&donor, fault, &name, has_ddl);
         let donor = next.unwrap_or(donor);
         // What is listed can be restored, even if its program did not live to say so.
         let is_complete = self.is_complete(&name);

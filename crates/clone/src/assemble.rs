@@ -3,6 +3,8 @@
 //! ```text
 //! xb_clone.json, xb_clone.patches      read, and every number in them checked
 //! xb_clone.heads                       what has keys, with these wrapped
+//! xb_clone.outside/INDEX               files to which DDL gave other names, and late ones, come here; removed ones go
+//! xb_clone.moved                       from here on, a name is the last one of its file
 //! xb_clone.outside/INDEX               moved to where a server finds them
 //! pages, sizes, folders                written in place
 //! xb_clone.redo/                       the redo log, where no server looks for it
@@ -28,6 +30,8 @@ const MAX_INFO: u64 = 1 << 30;
 /// Where the redo log grows, and where a server looks for it.
 const NEW_REDO: &str = "xb_clone.redo";
 const REDO: &str = "#innodb_redo";
+/// Says that no file has the name any more that it had first, unless that is its last one, too.
+const MOVED: &str = "xb_clone.moved";
 /// The server's own settings that describe its files, as backup programs write them.
 const SETTINGS: &str = "backup-my.cnf";
 /// Files that tell a server to make the tables of other engines again, empty.
@@ -78,7 +82,7 @@ pub fn assemble(
 /// [`Error::Target`].
 pub fn remove_parts(target: &TargetDir) -> Result<(), Error> {
     // The one that says what the others are comes last.
-    for name in [PATCHES, README].into_iter().chain(heads::names()).chain([INFO]) {
+    for name in [PATCHES, README, MOVED].into_iter().chain(heads::names()).chain([INFO]) {
         let name = own(name)?;
         if target.has(&name)? {
             target.remove(&name)?;
@@ -93,7 +97,7 @@ pub fn remove_parts(target: &TargetDir) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Damaged`], [`Error::Target`].
 pub fn check_extracted(target: &TargetDir) -> Result<(), Error> {
-    for name in [REDO, NEW_REDO, "#clone"].into_iter().chain(heads::names()) {
+    for name in [REDO, NEW_REDO, MOVED, "#clone"].into_iter().chain(heads::names()) {
         if target.has(&own(name)?)? {
             return Err(Error::Damaged(format!("it has {name}, which is in no clone")));
         }
@@ -108,7 +112,7 @@ pub fn check_extracted(target: &TargetDir) -> Result<(), Error> {
 /// [`Error::Damaged`], [`Error::Target`], [`Error::Output`].
 pub fn exposed_keys(target: &TargetDir, info: &CloneInfo) -> Result<Vec<String>, Error> {
     let mut exposed = Vec::new();
-    for file in &Layout::new(info)?.files {
+    for file in Layout::new(info)?.files.iter().filter(|file| !file.is_removed) {
         // A server that has started may have removed it.
         if file.page_size > 0
             && target.has(&file.target)?
@@ -144,10 +148,13 @@ impl Job<'_> {
                 self.target.sync()?;
             }
         }
+        if self.layout.has_changes() && !self.target.has(&own(MOVED)?)? {
+            self.park(durable)?;
+        }
         for file in self.layout.files.iter().filter(|file| file.is_moved()) {
-            if self.target.has(&file.stored)? {
+            if self.target.has(&file.parked)? {
                 self.go_on()?;
-                self.target.rename(&file.stored, &file.target)?;
+                self.target.rename(&file.parked, &file.target)?;
             }
         }
         self.patch()?;
@@ -165,6 +172,32 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// Does what DDL did: takes all names away that are not the last ones of their files. Two files may have swapped
+    /// theirs, so none gets its last name before.
+    fn park(&self, durable: bool) -> Result<(), Error> {
+        for file in &self.layout.files {
+            self.go_on()?;
+            if file.is_removed {
+                if self.target.has(&file.stored)? {
+                    self.target.remove(&file.stored)?;
+                }
+            } else if file.is_late {
+                drop(self.target.open_in_place(&file.parked, IfMissing::Create)?);
+            } else if file.is_parked() && self.target.has(&file.stored)? {
+                self.target.rename(&file.stored, &file.parked)?;
+            }
+        }
+        if durable {
+            self.target.sync()?;
+        }
+        self.go_on()?;
+        drop(self.target.open_in_place(&own(MOVED)?, IfMissing::Create)?);
+        if durable {
+            self.target.sync()?;
+        }
+        Ok(())
+    }
+
     /// Before each change: nothing is changed any more once the run is cancelled.
     fn go_on(&self) -> Result<(), Error> {
         if (self.is_cancelled)() { Err(Error::Cancelled) } else { Ok(()) }
@@ -172,7 +205,10 @@ impl Job<'_> {
 
     /// Checks every file and every patch, before the first is changed.
     fn check(&self, patches: u64) -> Result<Beginnings, Error> {
-        for file in &self.layout.files {
+        for file in self.layout.files.iter().filter(|file| !file.is_removed) {
+            if file.is_late && !self.target.has(file.now(self.target)?)? {
+                continue;
+            }
             let there = self.target.open_in_place(file.now(self.target)?, IfMissing::Fail)?;
             let len = there.metadata()?.len();
             if len > file.size {
@@ -218,7 +254,7 @@ impl Job<'_> {
     }
 
     fn resize(&self) -> Result<(), Error> {
-        for file in &self.layout.files {
+        for file in self.layout.files.iter().filter(|file| !file.is_removed) {
             let handle = self.target.open_in_place(&file.target, IfMissing::Fail)?;
             if handle.metadata()?.len() < file.size {
                 self.go_on()?;
@@ -252,8 +288,15 @@ impl Job<'_> {
 impl Place {
     /// Where the file is at the moment.
     pub(crate) fn now(&self, target: &TargetDir) -> Result<&RelPath, Error> {
-        let is_moved = self.is_moved() && !target.has(&self.stored)?;
-        Ok(if is_moved { &self.target } else { &self.stored })
+        if !self.is_moved() {
+            return Ok(&self.stored);
+        }
+        if target.has(&self.parked)? {
+            return Ok(&self.parked);
+        }
+        let may_be_first = self.is_late || self.stored != self.parked;
+        let is_first = may_be_first && !target.has(&own(MOVED)?)?;
+        Ok(if is_first { &self.stored } else { &self.target })
     }
 }
 
@@ -266,6 +309,9 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn write(&mut self, patch: &Patch) -> Result<(), Error> {
         self.job.go_on()?;
+        if self.is_of_removed(patch.to) {
+            return Ok(());
+        }
         let file = match self.open.take() {
             Some((to, file)) if to == patch.to => file,
             _ => self.open(patch.to)?,
@@ -273,6 +319,11 @@ impl Writer<'_> {
         file.write_all_at(&patch.bytes, patch.offset)?;
         self.open = Some((patch.to, file));
         Ok(())
+    }
+
+    fn is_of_removed(&self, to: Patched) -> bool {
+        let Patched::File(index) = to else { return false };
+        self.job.layout.file(index).is_some_and(|file| file.is_removed)
     }
 
     fn open(&self, to: Patched) -> Result<File, Error> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xb_mysql::clone::{CloneError, CloneEvent, Recipient};
+use xb_mysql::clone::{CloneError, CloneEvent, Ddl, Recipient};
 use xb_mysql::{Account, Client, Target, Timeouts};
 
 use crate::error::Error;
@@ -76,8 +76,8 @@ pub fn look(target: &Target, account: &Account) -> Result<Findings, Error> {
 /// Why the server would not be cloned now, such as [`Error::Busy`].
 pub fn try_clone(target: &Target, account: &Account) -> Result<(), Error> {
     guards::connection(target)?;
-    let mut link = connect(target, account)?.into_clone(PATIENCE)?;
-    let (mut recipient, init) = Recipient::new(DDL);
+    let mut link = connect(target, account)?.into_clone(PATIENCE, PATIENCE)?;
+    let (mut recipient, init) = Recipient::new(Ddl::Waits(DDL));
     link.send(&init)?;
     while recipient.receive(&link.receive()?)? != CloneEvent::Ready {}
     link.send(&recipient.decline())?;

@@ -91,7 +91,9 @@ impl Beginnings {
             out.write_all(&head(to, 0, patch.bytes.len())?)?;
             Ok(out.write_all(&patch.bytes)?)
         };
-        for (file, index) in layout.files.iter().zip(0..).filter(|(file, _)| file.page_size > 0) {
+        for (file, index) in
+            layout.files.iter().zip(0..).filter(|(file, _)| file.page_size > 0 && !file.is_removed)
+        {
             let page = match self.pages.get(&index) {
                 Some(page) if page.is_empty() => continue,
                 Some(page) => page.clone(),

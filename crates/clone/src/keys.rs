@@ -57,6 +57,17 @@ pub(crate) fn find(bytes: &[u8]) -> Found {
     if is_key(&plain) { Found::Wrapped } else { Found::Unknown }
 }
 
+/// A key and IV as a donor has them in a first page, in clear.
+pub(crate) fn clear(key: &[u8]) -> Vec<u8> {
+    let mut bytes = MARK.to_vec();
+    // The number of no master key, and a UUID of none.
+    bytes.extend([0; 4]);
+    bytes.extend([b'0'; 36]);
+    bytes.extend(key);
+    bytes.extend(crc32c(key).to_be_bytes());
+    bytes
+}
+
 /// Wraps a key in clear, with which these bytes begin.
 pub(crate) fn wrap(bytes: &mut [u8]) {
     if let Some(number) = bytes.get_mut(NUMBER) {

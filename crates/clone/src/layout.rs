@@ -42,7 +42,8 @@ impl CloneInfo {
     /// As [`CloneInfo::parse`].
     pub fn moved(&self) -> Result<Vec<(String, String)>, Error> {
         let layout = Layout::new(self)?;
-        let moved = self.files.iter().zip(&layout.files).filter(|(_, place)| place.is_moved());
+        let moved = self.files.iter().zip(&layout.files);
+        let moved = moved.filter(|(file, place)| file.name.starts_with('/') && !place.is_removed);
         Ok(moved.map(|(file, place)| (file.name.clone(), place.target.to_string())).collect())
     }
 }
@@ -61,19 +62,30 @@ pub(crate) struct Layout {
 pub(crate) struct Place {
     /// Its name in the stream.
     pub(crate) stored: RelPath,
+    /// Where it lies on its way to another name: that of a file from outside, which has it in the stream already.
+    pub(crate) parked: RelPath,
     /// Its name in the directory that is made: another one if it lay outside.
     pub(crate) target: RelPath,
     /// Its size in bytes, at the end.
     pub(crate) size: u64,
     /// Bytes of one of its pages; 0 if it has none.
     pub(crate) page_size: u32,
+    /// Whether it is not in the stream, but all of it among the patches.
+    pub(crate) is_late: bool,
+    /// Whether the server removed it.
+    pub(crate) is_removed: bool,
     space: Option<u32>,
 }
 
 impl Place {
-    /// Whether it lay outside of the data directory.
+    /// Whether its name changes.
     pub(crate) fn is_moved(&self) -> bool {
-        self.stored != self.target
+        self.stored != self.target && !self.is_removed
+    }
+
+    /// Whether it has to be parked: its name may be that of another file until that one is gone.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.is_moved() && self.stored != self.parked
     }
 }
 
@@ -108,6 +120,11 @@ impl Layout {
         Ok(Self { files, redo: redo.collect::<Result<_, _>>()?, page_size: info.page_size })
     }
 
+    /// Whether DDL changed any file.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.files.iter().any(|file| file.is_late || file.is_removed || file.is_parked())
+    }
+
     /// The file with this index.
     pub(crate) fn file(&self, index: u32) -> Option<&Place> {
         self.files.get(usize::try_from(index).ok()?)
@@ -115,7 +132,8 @@ impl Layout {
 
     /// The files of the system tablespace, in their order: names and sizes in bytes.
     pub(crate) fn system(&self) -> impl Iterator<Item = (&RelPath, u64)> {
-        let system = self.files.iter().filter(|file| file.space == Some(SYSTEM));
+        let system =
+            self.files.iter().filter(|file| file.space == Some(SYSTEM) && !file.is_removed);
         system.map(|file| (&file.target, file.size))
     }
 
@@ -187,27 +205,48 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<Place, Error
         return bad(&format!("has pages of {} bytes instead of {page_size}", file.page_size));
     }
     let path = |name: &str| RelPath::new(name.as_bytes());
-    let (Ok(stored), target) = (path(&file.path), target_name(file)?) else {
+    let target = if file.is_removed { file.path.clone() } else { target_name(file)? };
+    let parked = format!("{OUTSIDE}/{index}");
+    let (Ok(stored), Ok(parked_at)) = (path(&file.path), path(&parked)) else {
         return bad(&format!("has the path {:?}", file.path));
     };
-    let is_stored_so = match file.name.starts_with('/') {
-        true => file.path == format!("{OUTSIDE}/{index}"),
-        false => file.path == file.name,
+    if (file.is_late || file.is_removed) && !info.allows_ddl {
+        return bad("was created or removed by DDL, which waited");
+    }
+    let is_stored_so = match (file.is_late || file.name.starts_with('/'), info.allows_ddl) {
+        (true, false) => file.path == parked,
+        (false, false) => file.path == file.name,
+        // Under the name that it had first.
+        (_, true) if file.is_late => file.path == parked,
+        (_, true) => file.path == parked || !is_own(&file.path),
     };
     // A name that begins with `./` is another one than its path says.
     let is_plain = |name: &str, path: &RelPath| path.as_bytes() == name.as_bytes();
     let Some(target) = path(&target).ok().filter(|path| is_plain(&target, path)) else {
         return bad("has a name that leads elsewhere");
     };
-    let is_reserved = |name: &&str| target.as_bytes().starts_with(name.as_bytes());
-    // The server's own folders, such as `#innodb_redo`, come with no clone.
-    if target.as_bytes().starts_with(b"#") || RESERVED.iter().any(is_reserved) {
+    if is_own(&target.to_string()) && !(file.is_removed && file.path == parked) {
         return bad("has a name that is not a table's");
     }
     if !is_stored_so || !is_plain(&file.path, &stored) {
         return bad(&format!("has the path {:?}", file.path));
     }
-    Ok(Place { stored, target, size: file.size, page_size, space: file.space })
+    Ok(Place {
+        stored,
+        parked: parked_at,
+        target,
+        size: file.size,
+        page_size,
+        is_late: file.is_late,
+        is_removed: file.is_removed,
+        space: file.space,
+    })
+}
+
+/// Whether a name is one of a clone's or a restore's own files, or of the server's own folders, such as `#innodb_redo`,
+/// which come with no clone.
+fn is_own(name: &str) -> bool {
+    name.starts_with('#') || RESERVED.iter().any(|reserved| name.starts_with(reserved))
 }
 
 /// Where a server finds a file: one from outside of the data directory, in the folder of its schema, or at the
@@ -233,8 +272,12 @@ fn target_name(file: &StoredFile) -> Result<String, Error> {
 
 /// Refuses two files for one place, and a file where another one needs a folder.
 fn distinct(files: &[Place]) -> Result<(), Error> {
+    let mut stored = BTreeSet::new();
+    if let Some(file) = files.iter().find(|file| !stored.insert(file.stored.as_bytes())) {
+        return damaged(format!("two files are stored as {}", file.stored));
+    }
     let mut names = BTreeMap::new();
-    for file in files {
+    for file in files.iter().filter(|file| !file.is_removed) {
         if let Some(other) = names.insert(file.target.as_bytes(), file) {
             return Err(Error::Refused(format!(
                 "two files of the clone have one place, {}: {} and {}",
@@ -242,15 +285,15 @@ fn distinct(files: &[Place]) -> Result<(), Error> {
             )));
         }
     }
-    let folders: BTreeSet<&[u8]> =
-        files.iter().filter_map(|file| file.target.split_last().0).collect();
+    let kept = || files.iter().filter(|file| !file.is_removed);
+    let folders: BTreeSet<&[u8]> = kept().filter_map(|file| file.target.split_last().0).collect();
     let mut all: BTreeSet<&[u8]> = BTreeSet::from([&b"mysql"[..]]);
     for folder in folders {
         let ends = folder.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         all.extend(ends.filter_map(|(end, _)| folder.get(..end)));
         all.insert(folder);
     }
-    match files.iter().find(|file| all.contains(file.target.as_bytes())) {
+    match kept().find(|file| all.contains(file.target.as_bytes())) {
         None => Ok(()),
         Some(file) => damaged(format!("{} is a file and a folder", file.target)),
     }
@@ -281,6 +324,8 @@ mod tests {
             page_size,
             is_encrypted: false,
             has_compressed_pages: false,
+            is_late: false,
+            is_removed: false,
         }
     }
 
@@ -299,6 +344,7 @@ mod tests {
             gtids_from: String::new(),
             gtids_to: String::new(),
             has_binlog: true,
+            allows_ddl: false,
         }
     }
 

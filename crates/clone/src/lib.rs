@@ -21,6 +21,7 @@ mod findings;
 mod guards;
 mod heads;
 mod keys;
+mod late;
 mod layout;
 mod patches;
 mod position;

@@ -8,6 +8,7 @@ pub(crate) const MAGIC: &[u8; 8] = b"XBCLPT01";
 const PAGE: u8 = 1;
 const REDO: u8 = 2;
 const END: u8 = 3;
+const REMOVED: u8 = 4;
 const HEAD: usize = 17;
 /// Longest record, in bytes: longer than a block of any donor.
 const MAX: u32 = 16 << 20;
@@ -48,6 +49,11 @@ pub(crate) fn end(records: u64) -> Vec<u8> {
     fields(END, 0, records, 0)
 }
 
+/// Says that a file was removed: nothing of it counts. Not counted as a record.
+pub(crate) fn removed(file: u32) -> Vec<u8> {
+    fields(REMOVED, file, 0, 0)
+}
+
 fn fields(kind: u8, file: u32, offset: u64, len: u32) -> Vec<u8> {
     let mut out = vec![kind];
     out.extend(file.to_le_bytes());
@@ -84,7 +90,11 @@ impl<R: Read> PatchReader<R> {
         if self.is_over {
             return Ok(None);
         }
-        let head: [u8; HEAD] = take(&mut self.input)?;
+        let mut head: [u8; HEAD] = take(&mut self.input)?;
+        // What it says is for those who read only the stream.
+        while head.first() == Some(&REMOVED) && head.get(5..) == Some(&[0; HEAD - 5][..]) {
+            head = take(&mut self.input)?;
+        }
         let [kind, f0, f1, f2, f3, o0, o1, o2, o3, o4, o5, o6, o7, l0, l1, l2, l3] = head;
         let file = u32::from_le_bytes([f0, f1, f2, f3]);
         let offset = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);

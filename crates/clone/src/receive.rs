@@ -51,7 +51,7 @@ fn receive_into<W: Write>(
     let patience = guards::patience(&mut first)?;
     let server = Incarnation::of(&mut first)?;
     drop(first);
-    let (recipient, init) = Recipient::new(settings.ddl_timeout);
+    let (recipient, init) = Recipient::new(settings.ddl());
     let sink = Sink::new(output);
     let mut job =
         Job { donor, recipient, sink, gtids_from: None, is_page_stage: false, is_begun: false };
@@ -70,7 +70,8 @@ fn receive_into<W: Write>(
         };
         let since = *broken.get_or_insert_with(Instant::now);
         // A donor that has not noticed the break yet is busy.
-        let may_resume = is_break(&error) || (matches!(error, Error::Busy) && job.is_begun);
+        let is_busy = matches!(error, Error::Busy) && job.is_begun;
+        let may_resume = is_break(&error) || is_busy;
         let may_resume = may_resume && since.elapsed() < patience && !settings.stop.is_asked();
         let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else {
             return Err(match error {
@@ -97,6 +98,7 @@ fn receive_into<W: Write>(
     }
     let mut last = donor.connect()?.client;
     let mut info = info(&job.recipient)?;
+    info.allows_ddl = settings.allow_ddl;
     (info.empty_tables, info.gtids_from) = (empty_tables, job.gtids_from.unwrap_or_default());
     (info.gtids_to, info.has_binlog) = (guards::gtids(&mut last)?, guards::has_binlog(&mut last)?);
     job.sink.finish(info)
@@ -124,9 +126,10 @@ impl<W: Write> Job<'_, W> {
     fn step(&mut self, links: &mut Links) -> Result<Step, Error> {
         let message = links.data.receive()?;
         match self.recipient.receive(&message)? {
-            CloneEvent::Nothing | CloneEvent::File(..) | CloneEvent::Left => {
+            CloneEvent::Nothing | CloneEvent::Redo(_) | CloneEvent::Left => {
                 return Ok(Step::Nothing);
             }
+            CloneEvent::File(index) => self.file(index)?,
             CloneEvent::Ready => links.data.send(&self.recipient.execute()?)?,
             CloneEvent::Stage(stage, _) => {
                 self.is_page_stage = stage == Stage::Page;
@@ -158,6 +161,18 @@ impl<W: Write> Job<'_, W> {
         Ok(Step::Nothing)
     }
 
+    /// Takes the description of a file: one of many before the first data, and one that DDL changed after it.
+    fn file(&mut self, index: u32) -> Result<(), Error> {
+        let file = usize::try_from(index).ok().and_then(|at| self.recipient.files().get(at));
+        match file {
+            Some(file) if self.is_begun => {
+                no_clear_keys(&self.recipient, self.donor.settings)?;
+                self.sink.changed(file)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sends a message on the auxiliary connection, and waits for the answer.
     fn exchange(&mut self, auxiliary: &mut CloneLink, message: &[u8]) -> Result<(), Error> {
         auxiliary.send(message)?;
@@ -166,15 +181,10 @@ impl<W: Write> Job<'_, W> {
     }
 }
 
-/// Whether a connection broke, and nothing else is known to be wrong.
+/// Whether a connection broke or nothing came in time, and nothing else is known to be wrong.
 fn is_break(error: &Error) -> bool {
-    use xb_mysql::Error::{Closed, Io};
-    matches!(error, Error::Server { source: Closed { .. } | Io { .. } })
-}
-
-/// Whether nothing came in time.
-fn is_timeout(error: &Error) -> bool {
-    matches!(error, Error::Server { source: xb_mysql::Error::Timeout { .. } })
+    use xb_mysql::Error::{Closed, Io, Timeout};
+    matches!(error, Error::Server { source: Closed { .. } | Io { .. } | Timeout { .. } })
 }
 
 /// Where the donor is, and who asks.
@@ -235,7 +245,7 @@ impl DonorAddress<'_> {
                 }
             };
             match is_still() {
-                Err(failed) if is_break(&failed) || is_timeout(&failed) => {}
+                Err(failed) if is_break(&failed) => {}
                 other => return other,
             }
         }
@@ -250,7 +260,7 @@ struct Connection {
 
 impl Connection {
     fn into_clone(self, settings: &Settings) -> Result<(CloneLink, Watched), Error> {
-        Ok((self.client.into_clone(settings.silence)?, self.watched))
+        Ok((self.client.into_clone(settings.silence, settings.absence)?, self.watched))
     }
 }
 
@@ -310,5 +320,6 @@ fn info(recipient: &Recipient) -> Result<CloneInfo, Error> {
         gtids_from: String::new(),
         gtids_to: String::new(),
         has_binlog: false,
+        allows_ddl: false,
     })
 }

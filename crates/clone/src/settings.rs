@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use xb_mysql::clone::Ddl;
+
 use crate::stop::Stop;
 
 /// What is asked of a clone.
@@ -10,8 +12,12 @@ use crate::stop::Stop;
 pub struct Settings {
     /// How long the server waits for DDL that runs when the clone begins.
     pub ddl_timeout: Duration,
-    /// How long to wait for the server to say anything.
+    /// Whether DDL runs while the clone is taken, instead of waiting for its end.
+    pub allow_ddl: bool,
+    /// How long to wait for the server to say anything. After that, the connection is taken for broken.
     pub silence: Duration,
+    /// How long to wait for the server's host to answer the system's probes. After that, the connection is broken.
+    pub absence: Duration,
     /// Time between a broken connection, or a failed try, and the next try to continue.
     pub retry: Duration,
     /// Whether what is written will be sealed. An instance with anything encrypted is refused otherwise, because
@@ -23,11 +29,19 @@ pub struct Settings {
     pub stop: Stop,
 }
 
+impl Settings {
+    pub(crate) fn ddl(&self) -> Ddl {
+        if self.allow_ddl { Ddl::Runs } else { Ddl::Waits(self.ddl_timeout) }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             ddl_timeout: Duration::from_secs(300),
+            allow_ddl: false,
             silence: Duration::from_secs(600),
+            absence: Duration::from_secs(60),
             retry: Duration::from_secs(1),
             is_sealed: false,
             allow_empty_tables: false,

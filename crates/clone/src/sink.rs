@@ -1,12 +1,14 @@
 //! Writes what arrives as a stream of files, in the order in which it arrives.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use xb_mysql::clone::{Block, CloneFile, Stage};
 use xb_reader::{ChunkWriter, RelPath};
 
 use crate::error::Error;
-use crate::patches::{MAGIC, Patched, end, head};
+use crate::late::first_page;
+use crate::patches::{MAGIC, Patched, end, head, removed};
 use crate::stored::{CloneInfo, INFO, PATCHES, README, README_TEXT, StoredFile};
 
 /// Bytes of patches that are written at once.
@@ -23,6 +25,9 @@ pub(crate) struct Sink<W> {
     /// Bytes of patches that were written.
     written: u64,
     records: u64,
+    /// Indexes of files that DDL created, and of those that it removed.
+    late: BTreeSet<u32>,
+    removed: BTreeSet<u32>,
 }
 
 impl<W: Write> Sink<W> {
@@ -34,6 +39,8 @@ impl<W: Write> Sink<W> {
             patches: MAGIC.to_vec(),
             written: 0,
             records: 0,
+            late: BTreeSet::new(),
+            removed: BTreeSet::new(),
         }
     }
 
@@ -63,11 +70,26 @@ impl<W: Write> Sink<W> {
             Stage::Redo => Patched::Redo(block.file),
             _ => Patched::File(block.file),
         };
-        self.patches.extend(head(to, block.offset, block.bytes.len())?);
-        self.patches.extend_from_slice(block.bytes);
+        self.patch(to, block.offset, block.bytes)
+    }
+
+    fn patch(&mut self, to: Patched, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.patches.extend(head(to, offset, bytes.len())?);
+        self.patches.extend_from_slice(bytes);
         self.records = self.records.saturating_add(1);
         if self.patches.len() >= BUFFER {
             self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Takes a file that DDL created, renamed or removed since the stream began.
+    pub(crate) fn changed(&mut self, file: &CloneFile) -> Result<(), Error> {
+        if file.is_removed {
+            self.removed.insert(file.index);
+        } else if file.is_late && self.late.insert(file.index) {
+            self.end_files()?;
+            self.patch(Patched::File(file.index), 0, &first_page(file)?)?;
         }
         Ok(())
     }
@@ -96,10 +118,17 @@ impl<W: Write> Sink<W> {
 
     /// Ends the stream of a clone that came whole.
     pub(crate) fn finish(mut self, mut info: CloneInfo) -> Result<(CloneInfo, W), Error> {
+        for index in &self.removed {
+            self.patches.extend(removed(*index));
+        }
         self.patches.extend(end(self.records));
         self.flush()?;
         self.output.end(PATCHES)?;
         info.patches = self.records;
+        // Under the name that a file had when it began.
+        for (file, path) in info.files.iter_mut().zip(&self.paths) {
+            file.path = path.to_string();
+        }
         let mut text = serde_json::to_vec_pretty(&info).map_err(std::io::Error::other)?;
         text.push(b'\n');
         self.output.payload(INFO, 0, &text)?;

@@ -42,6 +42,9 @@ pub struct CloneInfo {
     /// Whether the server wrote a binary log. If not, a position that its files state is that of an earlier time.
     #[serde(default)]
     pub has_binlog: bool,
+    /// Whether DDL could create, rename and remove files while the clone ran.
+    #[serde(default)]
+    pub allows_ddl: bool,
     /// The server's other settings, as it names them.
     pub settings: BTreeMap<String, String>,
     /// Plugins that it loads: name and library.
@@ -75,6 +78,12 @@ pub struct StoredFile {
     pub is_encrypted: bool,
     /// Whether its pages are compressed, each by itself.
     pub has_compressed_pages: bool,
+    /// Whether DDL created it after the first files were read: all of it is among the patches.
+    #[serde(default)]
+    pub is_late: bool,
+    /// Whether DDL removed it: what the stream has of it is of no use.
+    #[serde(default)]
+    pub is_removed: bool,
 }
 
 /// A file of the redo log.
@@ -97,15 +106,17 @@ impl CloneInfo {
     /// a constant until a server with a keyring has started on them.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
-        self.files.iter().any(|file| file.is_encrypted)
+        self.files.iter().any(|file| file.is_encrypted && !file.is_removed)
     }
 }
 
 impl StoredFile {
     pub(crate) fn new(file: &CloneFile) -> Result<Self, Error> {
         let (name, path) = match &file.name {
-            FileName::Inside(name) => (name, None),
-            FileName::Outside(name) => (name, Some(format!("{OUTSIDE}/{}", file.index))),
+            FileName::Inside(name) if !file.is_late => (name, None),
+            FileName::Inside(name) | FileName::Outside(name) => {
+                (name, Some(format!("{OUTSIDE}/{}", file.index)))
+            }
         };
         let Ok(name) = String::from_utf8(name.clone()) else {
             return Err(Error::Refused(format!("the name of the file {} is not UTF-8", file.name)));
@@ -120,6 +131,8 @@ impl StoredFile {
             page_size: file.page_size,
             is_encrypted: file.is_encrypted,
             has_compressed_pages: file.has_compressed_pages,
+            is_late: file.is_late,
+            is_removed: file.is_removed,
         })
     }
 }

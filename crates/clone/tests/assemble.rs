@@ -70,7 +70,40 @@ fn a_clone_is_put_together() {
 /// Ended before each change in turn, and each time continued from where it ended.
 #[test]
 fn one_that_was_ended_at_any_step_is_continued() {
-    let clone = MadeClone::new(true);
+    ended_at_any_step(&MadeClone::new(true));
+}
+
+#[test]
+fn one_beside_which_ddl_ran_is_continued_too() {
+    ended_at_any_step(&MadeClone::new(true).with_ddl());
+}
+
+#[test]
+fn what_ddl_did_is_believed_only_if_it_could_run() {
+    for (at, field, value) in [
+        ("/files/3", "name", json!("shop/other.ibd")),
+        ("/files/6", "is_removed", json!(true)),
+        ("/files/3", "is_late", json!(true)),
+    ] {
+        let mut clone = MadeClone::new(false);
+        clone.info.pointer_mut(at).unwrap()[field] = value;
+        let _ = refused(&clone, at);
+    }
+    // Two files of one name, and names of the restore's own.
+    for (at, value) in [
+        ("/files/4/name", "shop/first.ibd"),
+        ("/files/3/path", "shop/first.ibd"),
+        ("/files/3/path", "xb_clone.patches"),
+        ("/files/8/path", "shop/late.ibd"),
+        ("/files/8/name", "#innodb_redo/#ib_redo0"),
+    ] {
+        let mut clone = MadeClone::new(false).with_ddl();
+        *clone.info.pointer_mut(at).unwrap() = json!(value);
+        let _ = refused(&clone, at);
+    }
+}
+
+fn ended_at_any_step(clone: &MadeClone) {
     let mut steps = 0;
     loop {
         let scratch = Scratch::new();
@@ -84,7 +117,8 @@ fn one_that_was_ended_at_any_step_is_continued() {
         // A page of which only a part was written.
         for name in ["shop/plain.ibd", "shop/first.ibd", "shop/second.ibd"] {
             let path = scratch.path().join(name);
-            let mut bytes = std::fs::read(&path).unwrap();
+            // It may be on its way to another name.
+            let Ok(mut bytes) = std::fs::read(&path) else { continue };
             let is_begun = scratch.path().join("xb_clone.redo").exists();
             if is_begun && name != "shop/plain.ibd" {
                 bytes[PAGE / 2..PAGE].fill(0xee);
@@ -94,7 +128,7 @@ fn one_that_was_ended_at_any_step_is_continued() {
         let again = run(scratch.path(), steps / 2);
         assert!(again.is_err_and(|error| matches!(error, Error::Cancelled)));
         run(scratch.path(), usize::MAX).unwrap();
-        finished(scratch.path(), &clone);
+        finished(scratch.path(), clone);
         steps += 1;
     }
     assert!(steps > 25, "{steps}");
@@ -228,8 +262,12 @@ proptest! {
             Just(json!(1)), Just(json!(1 << 24)), Just(json!(-1)), Just(Value::Null),
         ],
         patch: Option<(prop::sample::Index, u32, u64)>,
+        is_ddl: bool,
     ) {
         let mut clone = MadeClone::new(true);
+        if is_ddl {
+            clone = clone.with_ddl();
+        }
         let mut all = Vec::new();
         places(&clone.info, "", &mut all);
         let place: &String = at.get(&all);

@@ -9,12 +9,14 @@ use std::net::TcpListener;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
 use xb_clone::{CloneInfo, Error, INFO, OUTSIDE, PATCHES, PatchReader, Patched, Settings, receive};
 use xb_mysql::{Account, Fingerprint, Target, Trust};
 use xb_reader::{ChunkReader, Dialect, Item, Limits};
+use xb_testkit::command::Signal;
 use xb_testkit::daemon::{Daemon, Scratch};
 use xb_testkit::mysql::{MySql, is_installed};
 
@@ -356,4 +358,64 @@ fn a_clone_that_ends_early_is_an_error_and_the_server_takes_the_next_one() {
     let (info, stream) = tries.next().unwrap().unwrap();
     assert!(!info.files.iter().any(|file| file.path.starts_with(OUTSIDE)));
     assert!(stream.len() as u64 > info.files.iter().map(|file| file.size).sum());
+}
+
+/// A server that is stopped is waited for, and one that is silent for too long is asked again.
+#[test]
+fn a_donor_that_is_stopped_for_a_while_continues() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let target = donor.tcp(Trust::Fingerprint(donor.fingerprint()));
+    for (silence, is_broken) in [(600, false), (2, true)] {
+        let mut settings = Settings::default();
+        settings.silence = Duration::from_secs(silence);
+        let (told, tell_main) = std::sync::mpsc::channel();
+        let stopped = AtomicBool::new(false);
+        let tell = |text: &str| {
+            println!("{text}");
+            told.send(()).unwrap();
+        };
+        let output = Stopping { server: &donor.server, stopped: &stopped, len: 0 };
+        let received = std::thread::scope(|threads| {
+            let (server, is_stopped) = (&donor.server, &stopped);
+            threads.spawn(move || {
+                while !is_stopped.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                // The break is told, or nothing happens in the meantime.
+                let waited = tell_main.recv_timeout(Duration::from_secs(8));
+                assert_eq!(waited.is_ok(), is_broken);
+                server.signal(Signal::CONT);
+            });
+            let received = receive(&target, &account(), &settings, &tell, output);
+            stopped.store(true, Ordering::SeqCst);
+            received.map(|(info, _)| info)
+        });
+        let info = received.unwrap();
+        assert!(info.files.len() > 10 && info.patches > 0);
+    }
+}
+
+/// Stops a server once, in the middle of the files.
+struct Stopping<'a> {
+    server: &'a MySql,
+    stopped: &'a AtomicBool,
+    len: usize,
+}
+
+impl std::io::Write for Stopping<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.len += bytes.len();
+        if self.len > 20 << 20 && !self.stopped.load(Ordering::SeqCst) {
+            self.server.signal(Signal::STOP);
+            self.stopped.store(true, Ordering::SeqCst);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

@@ -265,8 +265,17 @@ fn resumed<W: Write>(
     script: impl Fn(&str) -> Option<Rows> + Send + Sync + 'static,
     output: W,
 ) -> (Result<(CloneInfo, W), Error>, u32) {
+    resumed_after(Settings::default().silence, clones, script, output)
+}
+
+fn resumed_after<W: Write>(
+    silence: Duration,
+    clones: Vec<Vec<Message>>,
+    script: impl Fn(&str) -> Option<Rows> + Send + Sync + 'static,
+    output: W,
+) -> (Result<(CloneInfo, W), Error>, u32) {
     let mut settings = Settings::default();
-    settings.retry = Duration::ZERO;
+    (settings.retry, settings.silence) = (Duration::ZERO, silence);
     let scratch = Scratch::new();
     let socket = scratch.join("sock");
     let _donor = Donor::start(&socket, clones, script);
@@ -303,6 +312,21 @@ fn a_broken_clone_goes_on_and_its_stream_is_the_same() {
     let at = blocks(&messages, 2)[5];
     let (received, told) = resumed(broken(&messages, at, at), |_| None, Vec::new());
     assert!(received.is_err() && told == 0);
+}
+
+#[test]
+fn a_donor_that_is_silent_for_too_long_is_asked_again() {
+    let messages = recorded();
+    let (whole, _) = resumed(vec![messages.clone()], keeps, Vec::new());
+    let (_, whole) = whole.unwrap();
+    let blocks = blocks(&messages, 2);
+    let at = blocks[blocks.len() / 2];
+    let mut clones = broken(&messages, at, at);
+    // It waits for what the recipient does not send.
+    clones[0].push(Message { from: Side::Recipient, content: Content::Bytes(Vec::new()) });
+    let (received, told) = resumed_after(Duration::from_secs(1), clones, keeps, Vec::new());
+    assert!(received.unwrap().1 == whole);
+    assert_eq!(told, 1);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::auth::{Account, Channel};
 use crate::capabilities::TLS;
@@ -242,16 +243,20 @@ impl Client {
     }
 
     /// Changes to the messages of a clone; see [`Recipient`](crate::clone::Recipient). `silence` ends the
-    /// connection if the server sends nothing for so long.
+    /// connection if the server sends nothing for so long, and `absence` if its host does not even answer the
+    /// system's probes.
     ///
     /// # Errors
     /// [`Error::Server`], such as 1524 of a server without the plugin, and 1227 of an account without
     /// `BACKUP_ADMIN`; errors of the connection.
-    pub fn into_clone(mut self, silence: Duration) -> Result<CloneLink, Error> {
+    pub fn into_clone(mut self, silence: Duration, absence: Duration) -> Result<CloneLink, Error> {
         self.command(Command::Other(COM_CLONE, &[]))?.collect()?;
         let mut link = self.link;
         link.packets.set_limit(MAX_CLONE_MESSAGE);
         link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
+        if let Socket::Tcp(stream) = link.stream().socket().map_err(connecting)? {
+            probe(&stream, absence).map_err(connecting)?;
+        }
         Ok(CloneLink { link })
     }
 
@@ -490,6 +495,19 @@ pub fn fingerprint(host: &str, port: u16, limit: Duration) -> Result<Fingerprint
     link.send(&greeting.tls_request(&Account::default())?, LOGIN)?;
     let (stream, _) = link.into_parts()?;
     tls::fingerprint(&tls::connect(stream, host, &Trust::Unproven, None)?)
+}
+
+/// Has the system end a connection whose other host acknowledges nothing for this long, in whole seconds: neither
+/// what was sent nor, while nothing is sent, probes.
+fn probe(stream: &TcpStream, absence: Duration) -> io::Result<()> {
+    let second = Duration::from_secs(1);
+    let probes = TcpKeepalive::new()
+        .with_time((absence / 2).max(second))
+        .with_interval((absence / 6).max(second))
+        .with_retries(3);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&probes)?;
+    socket.set_tcp_user_timeout(Some(absence))
 }
 
 /// Connects to the first address of a host that accepts.

@@ -122,6 +122,8 @@ impl Error {
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => {
                 Self::Closed { doing }
             }
+            // The system found that the other host does not answer.
+            TimedOut if source.raw_os_error().is_some() => Self::Io { doing, source },
             WouldBlock | TimedOut => Self::Timeout { doing },
             _ => match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
                 Some(rustls::Error::General(cause)) => Self::Tls(cause.clone()),

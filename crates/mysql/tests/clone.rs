@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use xb_mysql::clone::{CloneError, CloneEvent, CloneFile, FileName, Recipient, RedoFile, Stage};
+use xb_mysql::clone::{
+    CloneError, CloneEvent, CloneFile, Ddl, FileName, Recipient, RedoFile, Stage,
+};
 use xb_testkit::vectors;
 
 /// A message of the donor.
@@ -95,7 +97,7 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let (recipient, init) = Recipient::new(Duration::from_secs(300));
+        let (recipient, init) = Recipient::new(Ddl::Waits(Duration::from_secs(300)));
         Self { recipient, blocks: Vec::new(), sent: vec![init] }
     }
 
@@ -145,7 +147,8 @@ fn feed(run: &mut Run, messages: &[Message]) -> Result<(), CloneError> {
                 }
                 CloneEvent::Nothing
                 | CloneEvent::Stage(..)
-                | CloneEvent::File(..)
+                | CloneEvent::File(_)
+                | CloneEvent::Redo(_)
                 | CloneEvent::Left => {}
             }
         }

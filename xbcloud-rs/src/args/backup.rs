@@ -58,6 +58,9 @@ pub(crate) struct CloneOptions {
     /// Fingerprint of the server's certificate: 64 hexadecimal digits
     #[arg(long, value_name = "SHA256")]
     pub(crate) ssl_fp: Option<String>,
+    /// Let CREATE, ALTER, DROP and the like run while the clone is taken
+    #[arg(long)]
+    pub(crate) allow_ddl: bool,
     /// Back up although tables of other engines than InnoDB come back empty
     #[arg(long)]
     pub(crate) allow_empty_tables: bool,

@@ -23,6 +23,8 @@ const REMINDER: Duration = Duration::from_secs(60);
 pub struct CloneRequest {
     /// Where it is, and who logs in.
     pub access: Access,
+    /// Whether DDL runs while the clone is taken.
+    pub allow_ddl: bool,
     /// Whether tables of other engines than InnoDB may come back empty.
     pub allow_empty_tables: bool,
     /// Whether the backup is sealed or encrypted: a clone has keys of tables in clear.
@@ -35,7 +37,7 @@ impl CloneRequest {
     /// A clone of this server that waits ten minutes for another one, and loses nothing.
     #[must_use]
     pub fn new(access: Access, is_sealed: bool) -> Self {
-        Self { access, allow_empty_tables: false, is_sealed, patience: PATIENCE }
+        Self { access, allow_ddl: false, allow_empty_tables: false, is_sealed, patience: PATIENCE }
     }
 }
 
@@ -63,6 +65,7 @@ impl CloneSource {
         let _ = rustix::pipe::fcntl_setpipe_size(&input, PIPE);
         let mut settings = Settings::default();
         settings.is_sealed = request.is_sealed;
+        settings.allow_ddl = request.allow_ddl;
         settings.allow_empty_tables = request.allow_empty_tables;
         let stop = settings.stop.clone();
         let (done, outcome) = oneshot::channel();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use xb_mysql::clone::{CloneError, CloneEvent, Recipient, Stage};
+use xb_mysql::clone::{CloneError, CloneEvent, Ddl, Recipient, Stage};
 use xb_testkit::vectors;
 
 /// Bytes that one message may have.
@@ -13,7 +13,7 @@ const DATA: u8 = 3;
 /// Any messages as those of a donor. Each has a byte for its connection, its length, and its bytes; of data, only
 /// the length, in four bytes. What is whole has every byte of every file once.
 pub(crate) fn receive(mut input: &[u8]) {
-    let (mut recipient, _) = Recipient::new(Duration::from_secs(1));
+    let (mut recipient, _) = Recipient::new(Ddl::Waits(Duration::from_secs(1)));
     let mut received: BTreeMap<u32, u64> = BTreeMap::new();
     while let Some((is_auxiliary, message)) = next(&mut input) {
         let result = match is_auxiliary {

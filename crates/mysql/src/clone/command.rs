@@ -11,25 +11,40 @@ pub(super) const OLDEST: u32 = 0x0100;
 /// Number of InnoDB among the engines that can be cloned.
 pub(super) const INNODB: u8 = 12;
 
+/// Limit in seconds that is sent if DDL runs. With 0, a donor and a RENAME TABLE waited for each other, for ever.
+const FREE_DDL_LIMIT: u32 = 300;
+
+/// What becomes of DDL on the donor while it is cloned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ddl {
+    /// It waits for the end of the clone. The donor waits for so long, in whole seconds, for DDL that runs.
+    Waits(Duration),
+    /// It runs: files are created, renamed and removed meanwhile.
+    Runs,
+}
+
 const INIT: u8 = 1;
 const REINIT: u8 = 3;
 const EXECUTE: u8 = 4;
 const ACKNOWLEDGE: u8 = 5;
 const EXIT: u8 = 6;
 
-/// Asks for a new clone. DDL waits for its end; the donor waits as long for DDL that runs.
-pub(super) fn init(ddl_timeout: Duration) -> Vec<u8> {
-    begin(INIT, ddl_timeout, &empty_locator())
+/// Asks for a new clone.
+pub(super) fn init(ddl: Ddl) -> Vec<u8> {
+    begin(INIT, ddl, &empty_locator())
 }
 
 /// Asks to continue a clone on new connections: everything up to this place has arrived.
-pub(super) fn reinit(ddl_timeout: Duration, locator: &[u8], place: &Place) -> Vec<u8> {
-    begin(REINIT, ddl_timeout, &place.locator(locator))
+pub(super) fn reinit(ddl: Ddl, locator: &[u8], place: &Place) -> Vec<u8> {
+    begin(REINIT, ddl, &place.locator(locator))
 }
 
-fn begin(kind: u8, ddl_timeout: Duration, locator: &[u8]) -> Vec<u8> {
+fn begin(kind: u8, ddl: Ddl, locator: &[u8]) -> Vec<u8> {
     // The highest bit says that DDL need not wait.
-    let seconds = u32::try_from(ddl_timeout.as_secs()).unwrap_or(u32::MAX) & !(1 << 31);
+    let seconds = match ddl {
+        Ddl::Waits(limit) => u32::try_from(limit.as_secs()).unwrap_or(u32::MAX) & !(1 << 31),
+        Ddl::Runs => 1 << 31 | FREE_DDL_LIMIT,
+    };
     let mut message = vec![kind];
     message.extend(NEWEST.to_le_bytes());
     message.extend(seconds.to_le_bytes());

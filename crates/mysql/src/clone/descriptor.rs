@@ -1,5 +1,7 @@
 //! InnoDB's descriptors: what the data that follows is, and how much of it there will be.
 
+use std::fmt;
+
 use super::error::{CloneError, broken};
 use super::fields::Fields;
 
@@ -125,7 +127,7 @@ const BEGIN: u16 = 1;
 const ALIVE: u16 = 2;
 
 /// A file, as the donor describes it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct FileHead<'a> {
     pub(super) stage: Stage,
     pub(super) size: u64,
@@ -137,6 +139,15 @@ pub(super) struct FileHead<'a> {
     pub(super) last_chunk: u32,
     /// Without its NUL; empty for a file of the redo log.
     pub(super) name: &'a [u8],
+    /// Key and IV of the tablespace, in clear.
+    pub(super) key: Option<&'a [u8]>,
+}
+
+/// Without the key.
+impl fmt::Debug for FileHead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileHead").field("index", &self.index).finish_non_exhaustive()
+    }
 }
 
 /// Flags of a file.
@@ -144,6 +155,8 @@ pub(super) mod flag {
     pub(in super::super) const ZLIB: u16 = 1;
     pub(in super::super) const LZ4: u16 = 2;
     pub(in super::super) const ENCRYPTED: u16 = 4;
+    pub(in super::super) const RENAMED: u16 = 8;
+    pub(in super::super) const REMOVED: u16 = 16;
     pub(in super::super) const KEY: u16 = 32;
 }
 
@@ -231,10 +244,19 @@ fn file<'a>(fields: &mut Fields<'a>) -> Result<FileHead<'a>, CloneError> {
         Some((0, name)) => name,
         Some(_) => return broken("a file name without its end"),
     };
-    if flags & flag::KEY != 0 {
-        fields.bytes(KEY_LEN)?;
-    }
-    Ok(FileHead { stage, size, space_flags, flags, space, index, first_chunk, last_chunk, name })
+    let key = if flags & flag::KEY != 0 { Some(fields.bytes(KEY_LEN)?) } else { None };
+    Ok(FileHead {
+        stage,
+        size,
+        space_flags,
+        flags,
+        space,
+        index,
+        first_chunk,
+        last_chunk,
+        name,
+        key,
+    })
 }
 
 /// How far a clone has come, to continue it from there.
@@ -243,9 +265,9 @@ pub(super) struct Place {
     pub(super) stage: Stage,
     /// Number of chunks of the stage.
     pub(super) chunks: u32,
-    /// The chunk and its block that came last.
+    /// The chunk and its block that came last; no block if no more of the chunk comes.
     pub(super) chunk: u32,
-    pub(super) block: u32,
+    pub(super) block: Option<u32>,
 }
 
 impl Place {
@@ -262,7 +284,9 @@ impl Place {
         });
         let mut more =
             vec![self.stage.number().to_le_bytes()[0], u8::from(self.stage == Stage::File)];
-        for field in [1, self.chunk, self.block, words].into_iter().chain(begun) {
+        let unfinished = self.block.map(|block| [1, self.chunk, block]);
+        let unfinished = unfinished.map_or(vec![0], |fields| fields.to_vec());
+        for field in unfinished.into_iter().chain([words]).chain(begun) {
             more.extend(field.to_be_bytes());
         }
         let own = of.get(LOCATOR_OWN).unwrap_or_default();

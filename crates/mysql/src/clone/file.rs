@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 use super::descriptor::{FileHead, flag};
 use super::error::{CloneError, broken};
 
@@ -31,6 +33,14 @@ pub struct CloneFile {
     pub is_encrypted: bool,
     /// Whether its pages are compressed, each by itself, with holes behind them.
     pub has_compressed_pages: bool,
+    /// Whether DDL created it after the file stage had begun: its bytes come in later stages alone, as far as they come.
+    pub is_late: bool,
+    /// Whether DDL removed it: what comes of it is of no use.
+    pub is_removed: bool,
+    /// Key and IV of its tablespace, if it is late and encrypted: its first page may not come.
+    pub key: Option<TableKey>,
+    /// Whether its first page came in the page stage.
+    pub(super) has_first_page: bool,
     /// Bytes that came in the file stage.
     pub(super) received: u64,
     pub(super) first_chunk: u32,
@@ -42,7 +52,8 @@ pub struct CloneFile {
 impl CloneFile {
     pub(super) fn new(head: &FileHead<'_>, page_size: u32) -> Result<Self, CloneError> {
         let name = FileName::parse(head.name)?;
-        let known = flag::ZLIB | flag::LZ4 | flag::ENCRYPTED | flag::KEY;
+        let known =
+            flag::ZLIB | flag::LZ4 | flag::ENCRYPTED | flag::KEY | flag::RENAMED | flag::REMOVED;
         if head.flags & !known != 0 {
             return broken(format!("{name} has the unexpected flags {:#x}", head.flags));
         }
@@ -56,12 +67,34 @@ impl CloneFile {
             is_encrypted: head.flags & (flag::ENCRYPTED | flag::KEY) != 0
                 || (is_space && head.space_flags & SPACE_ENCRYPTED != 0),
             has_compressed_pages: head.flags & (flag::ZLIB | flag::LZ4) != 0,
+            is_late: false,
+            is_removed: head.flags & flag::REMOVED != 0,
+            key: head.key.map(|key| TableKey(key.to_vec().into())),
+            has_first_page: false,
             received: 0,
             first_chunk: head.first_chunk,
             last_chunk: head.last_chunk,
             first_size: head.size,
             name,
         })
+    }
+}
+
+/// Key and IV of a tablespace, in clear: 64 bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TableKey(Zeroizing<Vec<u8>>);
+
+impl TableKey {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for TableKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TableKey")
     }
 }
 

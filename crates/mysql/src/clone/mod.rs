@@ -27,9 +27,10 @@ mod recipient;
 mod redo;
 mod stages;
 
+pub use command::Ddl;
 pub use descriptor::Stage;
 pub use error::CloneError;
-pub use file::{CloneFile, FileName};
+pub use file::{CloneFile, FileName, TableKey};
 pub use recipient::{CloneEvent, Donor, Recipient};
 pub use redo::RedoFile;
 pub use stages::{Block, Totals};

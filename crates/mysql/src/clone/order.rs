@@ -4,15 +4,24 @@ use super::descriptor::{DataHead, Stage};
 use super::error::{CloneError, broken};
 
 /// The last block that came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Order {
     chunk: u32,
-    block: u32,
+    /// `None` if no more of the chunk comes.
+    block: Option<u32>,
+    /// Blocks that were left out; `None` if that is unknown, because the length of a chunk is not announced.
+    skipped: Option<u32>,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { chunk: 0, block: None, skipped: Some(0) }
+    }
 }
 
 impl Order {
     /// The chunk and its block that came last; none before the first.
-    pub(super) fn last(&self) -> Option<(u32, u32)> {
+    pub(super) fn last(&self) -> Option<(u32, Option<u32>)> {
         (self.chunk > 0).then_some((self.chunk, self.block))
     }
 
@@ -21,7 +30,7 @@ impl Order {
     pub(super) fn accept(&mut self, data: &DataHead, chunks: u32) -> Result<(), CloneError> {
         let is_next_block = self.chunk > 0
             && data.chunk == self.chunk
-            && self.block.checked_add(1) == Some(data.block);
+            && self.block.and_then(|block| block.checked_add(1)) == Some(data.block);
         let is_next_chunk = self.chunk.checked_add(1) == Some(data.chunk) && data.block == 1;
         let is_without_body =
             data.stage == Stage::Redo && self.chunk == 0 && (data.chunk, data.block) == (2, 1);
@@ -31,11 +40,46 @@ impl Order {
                 data.stage.name(),
                 data.block,
                 data.chunk,
-                self.block,
+                self.block.unwrap_or(0),
                 self.chunk,
             ));
         }
-        (self.chunk, self.block) = (data.chunk, data.block);
+        (self.chunk, self.block) = (data.chunk, Some(data.block));
+        Ok(())
+    }
+
+    /// Accepts that blocks before this one, or before the end of the stage, are left out.
+    pub(super) fn skip_to(&mut self, data: Option<&DataHead>) {
+        let last = self.block.unwrap_or(0);
+        let first_chunk = self.chunk.max(1);
+        let left_out = data.filter(|data| data.chunk == first_chunk);
+        let left_out = left_out.and_then(|data| data.block.checked_sub(last)?.checked_sub(1));
+        let Some(left_out) = left_out else {
+            self.skipped = None;
+            if let Some(data) = data.filter(|data| data.chunk > self.chunk) {
+                (self.chunk, self.block) = (data.chunk, data.block.checked_sub(1));
+            }
+            return;
+        };
+        self.skipped = self.skipped.map(|skipped| skipped.saturating_add(left_out));
+        (self.chunk, self.block) = (first_chunk, Some(last.saturating_add(left_out)));
+    }
+
+    /// Blocks that were left out; `None` if their number is unknown.
+    pub(super) fn skipped(&self) -> Option<u32> {
+        self.skipped
+    }
+
+    /// Accepts that a chunk, or the rest of it, does not come.
+    pub(super) fn pass_over(&mut self, chunk: u32, chunks: u32) -> Result<(), CloneError> {
+        let is_next = self.chunk == chunk || self.chunk.checked_add(1) == Some(chunk);
+        if !is_next || chunk == 0 || chunk > chunks {
+            return broken(format!(
+                "chunk {chunk} of {chunks} was left out after chunk {}",
+                self.chunk
+            ));
+        }
+        (self.chunk, self.block) = (chunk, None);
         Ok(())
     }
 

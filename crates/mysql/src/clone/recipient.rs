@@ -1,15 +1,14 @@
 //! The recipient, as a state machine.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::answer::Answer;
-use super::command;
+use super::command::{self, Ddl};
 use super::descriptor::{DataHead, Descriptor, Stage, State, StateMark, own_fields};
 use super::error::{CloneError, broken, unsupported};
 use super::file::CloneFile;
 use super::redo::RedoFile;
-use super::stages::{Block, Stages, Totals};
+use super::stages::{Block, Described, Stages, Totals};
 
 /// Longest block of data, in bytes. Donors send 1 MiB.
 const MAX_BLOCK: u32 = 16 << 20;
@@ -51,8 +50,10 @@ pub enum CloneEvent<'a> {
     Ready,
     /// A stage begins.
     Stage(Stage, Totals),
-    /// There is a file with this index; in [`Stage::Redo`], of the redo log.
-    File(Stage, u32),
+    /// There is a file with this index, or DDL has created, renamed or removed it.
+    File(u32),
+    /// There is a file of the redo log with this index.
+    Redo(u32),
     /// Data.
     Block(Block<'a>),
     /// A stage is complete. Send these bytes on the auxiliary connection, and pass the answer to
@@ -105,27 +106,26 @@ pub struct Recipient {
     stages: Stages,
     /// The block whose data comes next, and the stage in which it was announced.
     pending: Option<(Stage, DataHead)>,
-    ddl_timeout: Duration,
+    ddl: Ddl,
     /// Where a clone whose connections broke continues.
     resumed: Option<Phase>,
 }
 
 impl Recipient {
-    /// Begins a clone for which DDL waits. Returns the first message of the data connection as well.
-    /// `ddl_timeout` limits how long the donor waits for DDL that runs, in whole seconds.
+    /// Begins a clone. Returns the first message of the data connection as well.
     #[must_use]
-    pub fn new(ddl_timeout: Duration) -> (Self, Vec<u8>) {
+    pub fn new(ddl: Ddl) -> (Self, Vec<u8>) {
         let recipient = Self {
             phase: Phase::Setup,
             donor: Donor::default(),
             setup: 0,
             locator: Vec::new(),
-            stages: Stages::default(),
+            stages: Stages::new(ddl == Ddl::Runs),
             pending: None,
-            ddl_timeout,
+            ddl,
             resumed: None,
         };
-        (recipient, command::init(ddl_timeout))
+        (recipient, command::init(ddl))
     }
 
     /// What the donor is; complete after [`CloneEvent::Ready`].
@@ -171,7 +171,7 @@ impl Recipient {
         let place = self.stages.place(stage)?;
         (self.resumed, self.phase, self.pending) =
             (Some(phase), Phase::Again { is_named: false }, None);
-        Some(command::reinit(self.ddl_timeout, &self.locator, &place))
+        Some(command::reinit(self.ddl, &self.locator, &place))
     }
 
     /// Returns the message that asks for the data.
@@ -265,9 +265,14 @@ impl Recipient {
                 Ok(CloneEvent::Nothing)
             }
             (_, Answer::Descriptor(Descriptor::State(state))) => self.state(state),
-            (Phase::In(stage), Answer::Descriptor(Descriptor::File(head))) => {
-                let is_new = self.stages.file(stage, &head)?;
-                Ok(if is_new { CloneEvent::File(stage, head.index) } else { CloneEvent::Nothing })
+            (phase, Answer::Descriptor(Descriptor::File(head)))
+                if may_describe(phase, head.stage) =>
+            {
+                match self.stages.file(head.stage, &head)? {
+                    Described::File => Ok(CloneEvent::File(head.index)),
+                    Described::Redo => Ok(CloneEvent::Redo(head.index)),
+                    Described::Again => Ok(CloneEvent::Nothing),
+                }
             }
             (Phase::In(stage), Answer::Descriptor(Descriptor::Data(head))) => {
                 if head.len > MAX_BLOCK {
@@ -390,6 +395,16 @@ impl Recipient {
             state.task,
             when(self.phase)
         ))
+    }
+}
+
+/// Whether a file of this stage may be described. What DDL did in a stage is told before the next one begins.
+fn may_describe(phase: Phase, stage: Stage) -> bool {
+    match phase {
+        Phase::In(now) => now == stage,
+        Phase::Before(next) => next == stage,
+        Phase::After(last) => last == stage || last.next() == stage,
+        _ => false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::descriptor::{DataHead, FileHead, Place, Stage, State, StateMark};
+use super::descriptor::{DataHead, FileHead, Place, Stage, State, StateMark, flag};
 use super::error::{CloneError, broken, unsupported};
 use super::file::CloneFile;
 use super::order::Order;
@@ -11,6 +11,8 @@ use super::redo::RedoFile;
 /// Where a page has its own number, and that of its tablespace.
 const PAGE_NUMBER: usize = 4;
 const PAGE_SPACE: usize = 34;
+/// Pages with which a server creates a tablespace.
+const FIRST_PAGES: u64 = 7;
 
 /// What a stage will send, as the donor announces it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,11 +40,24 @@ pub struct Block<'a> {
     pub bytes: &'a [u8],
 }
 
+/// What a description of a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Described {
+    /// A file, or a change of one.
+    File,
+    /// A file of the redo log.
+    Redo,
+    /// Nothing new.
+    Again,
+}
+
 /// The files of a clone, and how far the current stage has come.
 #[derive(Debug, Default)]
 pub(super) struct Stages {
     /// Bytes of a page, of most tables.
     pub(super) page_size: u32,
+    /// Whether DDL runs meanwhile.
+    allows_ddl: bool,
     pub(super) files: Vec<CloneFile>,
     pub(super) redo: Vec<RedoFile>,
     names: BTreeSet<super::file::FileName>,
@@ -59,11 +74,15 @@ pub(super) struct Stages {
 }
 
 impl Stages {
+    pub(super) fn new(allows_ddl: bool) -> Self {
+        Self { allows_ddl, ..Self::default() }
+    }
+
     pub(super) fn begin(&mut self, state: &State) -> Totals {
         self.announced = state.mark;
         self.announced_bytes = state.bytes;
         self.order = Order::default();
-        (self.bytes, self.pages) = (0, 0);
+        (self.bytes, self.pages, self.last_page) = (0, 0, None);
         let (files, pages) = match state.stage {
             Stage::Page => (0, state.mark.files),
             _ => (state.mark.files, 0),
@@ -79,8 +98,12 @@ impl Stages {
         is_short.then_some(Place { stage, chunks, chunk, block })
     }
 
-    /// Takes a file's description, and returns whether it is a new file.
-    pub(super) fn file(&mut self, stage: Stage, head: &FileHead<'_>) -> Result<bool, CloneError> {
+    /// Takes a file's description.
+    pub(super) fn file(
+        &mut self,
+        stage: Stage,
+        head: &FileHead<'_>,
+    ) -> Result<Described, CloneError> {
         if head.stage != stage {
             return broken(format!(
                 "a file of the {} stage in the {} stage",
@@ -89,8 +112,13 @@ impl Stages {
             ));
         }
         match stage {
-            Stage::File if self.bytes == 0 => self.data_file(head).map(|()| true),
+            Stage::File if self.bytes == 0 && !self.is_known(head) => {
+                self.data_file(head).map(|()| Described::File)
+            }
             Stage::Redo if head.name.is_empty() => self.redo_file(head),
+            Stage::File | Stage::Page | Stage::Redo if self.allows_ddl => {
+                self.changed_file(stage, head).map(|()| Described::File)
+            }
             Stage::File | Stage::Page | Stage::Redo => unsupported(format!(
                 "the file {} was created, renamed or removed while the clone ran, although DDL waits for it: try again when nothing changes tables or tablespaces",
                 head.name.escape_ascii()
@@ -101,6 +129,9 @@ impl Stages {
 
     fn data_file(&mut self, head: &FileHead<'_>) -> Result<(), CloneError> {
         let file = CloneFile::new(head, self.page_size)?;
+        if head.flags & (flag::RENAMED | flag::REMOVED) != 0 && !self.allows_ddl {
+            return broken(format!("{} has the unexpected flags {:#x}", file.name, head.flags));
+        }
         let next_chunk = self.files.last().map_or(1, |last| last.last_chunk.saturating_add(1));
         let (index, announced) = (self.files.len(), self.announced);
         let has_index = usize::try_from(head.index) == Ok(index) && head.index < announced.files;
@@ -126,17 +157,51 @@ impl Stages {
         Ok(())
     }
 
-    fn redo_file(&mut self, head: &FileHead<'_>) -> Result<bool, CloneError> {
+    fn is_known(&self, head: &FileHead<'_>) -> bool {
+        usize::try_from(head.index).is_ok_and(|index| index < self.files.len())
+    }
+
+    /// Takes the description of a file that DDL created, renamed, changed or removed.
+    fn changed_file(&mut self, stage: Stage, head: &FileHead<'_>) -> Result<(), CloneError> {
+        let mut now = CloneFile::new(head, self.page_size)?;
+        let (index, count) = (usize::try_from(head.index).unwrap_or(usize::MAX), self.files.len());
+        let Some(file) = self.files.get_mut(index) else {
+            if index != count || stage == Stage::File {
+                return broken(format!(
+                    "{}: a file that was created later has the index {index}, after {count}",
+                    now.name
+                ));
+            }
+            now.is_late = true;
+            now.size = now.size.max(FIRST_PAGES * u64::from(now.page_size));
+            self.files.push(now);
+            return Ok(());
+        };
+        if (file.space, file.page_size) != (now.space, now.page_size) {
+            return broken(format!("{} became {}, of another tablespace", file.name, now.name));
+        }
+        // In place of a chunk, or of the rest of one.
+        if stage == Stage::File && now.is_removed {
+            self.order.pass_over(head.first_chunk, self.announced.chunks)?;
+        }
+        file.name = now.name;
+        file.space_flags = now.space_flags;
+        file.is_encrypted |= now.is_encrypted;
+        file.is_removed |= now.is_removed;
+        Ok(())
+    }
+
+    fn redo_file(&mut self, head: &FileHead<'_>) -> Result<Described, CloneError> {
         let index = usize::try_from(head.index).unwrap_or(usize::MAX);
         match self.redo.get(index) {
             // The donor repeats it each time that it begins with another file.
-            Some(file) if file.is_again(head) => Ok(false),
+            Some(file) if file.is_again(head) => Ok(Described::Again),
             None if index == self.redo.len()
                 && self.bytes == 0
                 && head.index < self.announced.files =>
             {
                 self.redo.push(RedoFile::new(head));
-                Ok(true)
+                Ok(Described::Redo)
             }
             _ => broken(format!(
                 "redo log {} of {} came out of order, or otherwise than before",
@@ -209,6 +274,7 @@ impl Stages {
         let is_page = data.len == file.page_size && data.offset.is_multiple_of(data.len.into());
         if data.offset == 0 {
             file.size = file.size.max(data.file_size);
+            file.has_first_page = true;
         }
         let end = data.offset.checked_add(data.len.into());
         let fits = end.is_some_and(|end| end <= file.size) && data.file_size <= file.size;
@@ -217,6 +283,10 @@ impl Stages {
                 "{}: {} bytes at {} of {}, as a changed page of {} bytes after {last:?}",
                 file.name, data.len, data.offset, file.size, file.page_size,
             ));
+        }
+        // The pages of a removed file are left out.
+        if page.is_some_and(|(space, _)| self.lacks_removed(space)) {
+            self.order.skip_to(Some(data));
         }
         self.last_page = page;
         self.pages = self.pages.saturating_add(1);
@@ -270,7 +340,8 @@ impl Stages {
     /// Checks that the files before `index` came whole, from the current one on.
     fn whole_up_to(&self, index: usize) -> Result<(), CloneError> {
         let files = self.files.get(self.current..index).unwrap_or_default();
-        match files.iter().find(|file| file.received != file.first_size) {
+        let is_short = |file: &&CloneFile| !file.is_removed && file.received != file.first_size;
+        match files.iter().find(is_short) {
             None => Ok(()),
             Some(file) => broken(format!(
                 "{}: {} of {} bytes came",
@@ -289,15 +360,19 @@ impl Stages {
                 self.announced
             ));
         }
-        self.order.finish(self.announced.chunks)?;
+        if state.stage == Stage::Page && self.lacks_removed(u32::MAX) {
+            self.order.skip_to(None);
+        } else {
+            self.order.finish(self.announced.chunks)?;
+        }
         match state.stage {
             Stage::Init | Stage::Done => Ok(()),
             Stage::File => {
                 self.all_described(self.files.len())?;
                 self.whole_up_to(self.files.len())?;
-                self.all_bytes()
+                self.all_bytes(state.stage)
             }
-            Stage::Page if self.pages == self.announced.files => Ok(()),
+            Stage::Page if self.has_all_pages() => Ok(()),
             Stage::Page => {
                 broken(format!("{} of {} changed pages came", self.pages, self.announced.files))
             }
@@ -310,15 +385,205 @@ impl Stages {
                 if count == 0 {
                     return broken("there is no redo log");
                 }
-                self.all_bytes()
+                self.all_named()?;
+                self.all_bytes(state.stage)
             }
         }
     }
 
-    fn all_bytes(&self) -> Result<(), CloneError> {
-        if self.bytes == self.announced_bytes {
+    /// Checks that files which DDL left have names of their own, and their keys.
+    fn all_named(&self) -> Result<(), CloneError> {
+        let mut names = BTreeSet::new();
+        for file in self.files.iter().filter(|file| !file.is_removed) {
+            if !names.insert(&file.name) {
+                return broken(format!("two files are named {} at the end", file.name));
+            }
+            if file.is_late && file.is_encrypted && file.key.is_none() && !file.has_first_page {
+                return broken(format!("the key of {} did not come", file.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether pages of a removed file may be left out between the last page and this tablespace.
+    fn lacks_removed(&self, next: u32) -> bool {
+        let from = self.last_page.map_or(0, |(space, _)| space);
+        let is_between = |space: u32| (from..=next).contains(&space);
+        self.files.iter().any(|file| file.is_removed && file.space.is_some_and(is_between))
+    }
+
+    /// Whether all pages came, or were left out because their file was removed.
+    fn has_all_pages(&self) -> bool {
+        match self.order.skipped() {
+            Some(skipped) => self.pages.checked_add(skipped) == Some(self.announced.files),
+            None => self.pages <= self.announced.files,
+        }
+    }
+
+    /// Checks that all bytes came but those of removed files.
+    fn all_bytes(&self, stage: Stage) -> Result<(), CloneError> {
+        let removed = self.files.iter().filter(|file| file.is_removed && stage == Stage::File);
+        let left = removed.map(|file| file.first_size.saturating_sub(file.received));
+        if left.fold(self.bytes, u64::saturating_add) == self.announced_bytes {
             return Ok(());
         }
         broken(format!("{} of {} bytes came", self.bytes, self.announced_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    const PAGE: u32 = 16384;
+    const NAMES: [&[u8]; 3] = [b"./t/a.ibd", b"./t/b.ibd", b"./t/c.ibd"];
+
+    fn head(stage: Stage, index: u32, name: &'static [u8], flags: u16) -> FileHead<'static> {
+        FileHead {
+            stage,
+            size: u64::from(PAGE) * 4,
+            space_flags: 0x4021,
+            flags,
+            space: index + 1,
+            index,
+            first_chunk: index + 1,
+            last_chunk: index + 1,
+            name,
+            key: None,
+        }
+    }
+
+    fn state(stage: Stage, chunks: u32, files: u32, bytes: u64) -> State {
+        let mark = StateMark { chunks, files };
+        State { stage, task: 0, mark, bytes, is_begin: true, is_alive: false }
+    }
+
+    fn data(stage: Stage, file: u32, chunk: u32, block: u32, offset: u64, len: u32) -> DataHead {
+        let file_size = u64::from(PAGE) * 4;
+        DataHead { stage, task: 0, chunk, block, file, len, offset, file_size }
+    }
+
+    /// Three files of four pages each: which of them came in the file stage, and which are said to be removed.
+    fn with_files(sent: [bool; 3], told: [bool; 3]) -> Result<Stages, CloneError> {
+        let mut stages = Stages::new(true);
+        stages.page_size = PAGE;
+        let begin = state(Stage::File, 3, 3, u64::from(PAGE) * 12);
+        stages.begin(&begin);
+        for (name, index) in NAMES.into_iter().zip(0..) {
+            stages.file(Stage::File, &head(Stage::File, index, name, 0))?;
+        }
+        for ((index, name), (sent, told)) in (0..).zip(NAMES).zip(sent.into_iter().zip(told)) {
+            if sent {
+                stages.data(Stage::File, &data(Stage::File, index, index + 1, 1, 0, PAGE * 4))?;
+            }
+            if told {
+                let mut gone = head(Stage::File, index, name, flag::REMOVED);
+                gone.last_chunk = 0;
+                stages.file(Stage::File, &gone)?;
+            }
+        }
+        stages.end(&begin)?;
+        Ok(stages)
+    }
+
+    #[test]
+    fn a_chunk_may_be_left_out_only_if_its_file_is_said_to_be_removed() {
+        for at in 0..3 {
+            let (mut sent, mut told) = ([true; 3], [false; 3]);
+            sent[at] = false;
+            assert!(with_files(sent, told).is_err(), "{at}");
+            told[at] = true;
+            assert!(with_files(sent, told).is_ok_and(|stages| stages.files[at].is_removed));
+            // Of another file.
+            let mut other = [false; 3];
+            other[(at + 1) % 3] = true;
+            assert!(with_files(sent, other).is_err(), "{at}");
+        }
+    }
+
+    /// Takes these pages, by file, number and block, of `count` that were announced.
+    fn pages(
+        removed: Option<u32>,
+        came: &[(u32, u64, u32)],
+        count: u32,
+    ) -> Result<Stages, CloneError> {
+        let mut stages = with_files([true; 3], [false; 3])?;
+        if let Some(index) = removed {
+            stages.file(Stage::Page, &head(Stage::Page, index, b"./t/b.ibd", flag::REMOVED))?;
+        }
+        let begin = state(Stage::Page, 1, count, 0);
+        stages.begin(&begin);
+        for &(file, number, block) in came {
+            let offset = number * u64::from(PAGE);
+            stages.data(Stage::Page, &data(Stage::Page, file, 1, block, offset, PAGE))?;
+        }
+        stages.end(&begin)?;
+        Ok(stages)
+    }
+
+    #[test]
+    fn pages_may_be_left_out_only_where_those_of_a_removed_file_belong() {
+        let around = [(0, 0, 1), (0, 1, 2), (2, 0, 5), (2, 1, 6)];
+        assert!(pages(Some(1), &around, 6).is_ok());
+        assert!(pages(None, &around, 6).is_err());
+        // One more was announced, or one less.
+        assert!(pages(Some(1), &around, 7).is_err() && pages(Some(1), &around, 5).is_err());
+        // Within another file, and behind it.
+        let within = [(0, 0, 1), (0, 1, 3), (2, 0, 4), (2, 1, 5)];
+        assert!(pages(Some(1), &within, 5).is_err());
+        assert!(pages(Some(1), &[(0, 0, 1), (2, 0, 2), (2, 1, 4)], 4).is_err());
+        // Those of the first file, and of the last one.
+        assert!(pages(Some(0), &[(1, 0, 3), (2, 0, 4)], 4).is_ok());
+        assert!(pages(Some(2), &[(0, 0, 1), (1, 0, 2)], 4).is_ok());
+        assert!(pages(Some(1), &[(0, 0, 1), (2, 0, 2)], 4).is_err());
+        assert!(pages(Some(1), &[(0, 0, 2), (0, 1, 1)], 2).is_err());
+    }
+
+    /// What becomes of files that DDL changed before the redo stage.
+    fn changed(heads: &[FileHead<'_>]) -> Result<Stages, CloneError> {
+        let mut stages = with_files([true; 3], [false; 3])?;
+        for head in heads {
+            stages.file(Stage::Redo, head)?;
+        }
+        stages.all_named()?;
+        Ok(stages)
+    }
+
+    #[test]
+    fn files_that_ddl_changed_have_one_name_each_at_the_end() {
+        let renamed = |index, name| head(Stage::Redo, index, name, flag::RENAMED);
+        let swapped = changed(&[renamed(0, b"./t/b.ibd"), renamed(1, b"./t/a.ibd")]).unwrap();
+        assert_eq!(swapped.files[0].name.to_string(), "t/b.ibd");
+        assert!(changed(&[renamed(0, b"./t/b.ibd")]).is_err());
+        let gone = head(Stage::Redo, 1, b"./t/b.ibd", flag::REMOVED);
+        assert!(changed(&[renamed(0, b"./t/b.ibd"), gone]).is_ok());
+        // A new one, and one whose number leaves a hole.
+        let late = changed(&[head(Stage::Redo, 3, b"./t/d.ibd", 0)]).unwrap();
+        assert!(late.files[3].is_late && late.files[3].size == 7 * u64::from(PAGE));
+        assert!(changed(&[head(Stage::Redo, 4, b"./t/d.ibd", 0)]).is_err());
+        // Another tablespace under a known number.
+        let mut other = renamed(0, b"./t/x.ibd");
+        other.space = 9;
+        assert!(changed(&[other]).is_err());
+        // Encrypted: its key comes, or the clone is over.
+        let mut secret = head(Stage::Redo, 3, b"./t/d.ibd", flag::ENCRYPTED);
+        assert!(changed(&[secret]).is_err());
+        secret.key = Some(&[7; 64]);
+        assert!(changed(&[secret]).is_ok_and(|stages| stages.files[3].key.is_some()));
+    }
+
+    #[test]
+    fn a_file_that_ddl_changed_ends_a_clone_for_which_ddl_waits() {
+        let mut stages = with_files([true; 3], [false; 3]).unwrap();
+        stages.allows_ddl = false;
+        for (index, name, flags) in [
+            (0, &b"./t/x.ibd"[..], flag::RENAMED),
+            (1, b"./t/b.ibd", flag::REMOVED),
+            (3, b"./t/d.ibd", 0),
+        ] {
+            assert!(stages.file(Stage::Page, &head(Stage::Page, index, name, flags)).is_err());
+        }
     }
 }

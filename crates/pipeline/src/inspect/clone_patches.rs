@@ -21,6 +21,7 @@ const HEAD: usize = 17;
 const PAGE: u8 = 1;
 const REDO: u8 = 2;
 const END: u8 = 3;
+const REMOVED: u8 = 4;
 /// Longest page, in bytes.
 const MAX_PAGE: u64 = 64 << 10;
 /// Most faults of the patches that are kept.
@@ -35,6 +36,8 @@ pub(super) struct ClonePatches {
     pending: Option<HashSet<(usize, u64)>>,
     /// Places that one did.
     replaced: HashSet<(usize, u64)>,
+    /// Files that DDL removed while the clone ran: their pages do not count.
+    removed: HashSet<usize>,
     /// Patches that are not intact.
     bad: Vec<BadPageOf>,
     /// Where recovery starts, as the head of the redo log states it.
@@ -72,6 +75,7 @@ impl ClonePatches {
             files: Vec::new(),
             pending: None,
             replaced: HashSet::new(),
+            removed: HashSet::new(),
             bad: Vec::new(),
             start: None,
             redo_len: 0,
@@ -161,6 +165,10 @@ impl ClonePatches {
                 self.redo_len = self.redo_len.saturating_add(len);
                 Part::Rest(len)
             }
+            Some(&REMOVED) if (offset, len) == (0, 0) => {
+                self.removed.insert(usize::try_from(file).unwrap_or(usize::MAX));
+                Part::Head
+            }
             Some(&END) => Part::Over,
             _ => {
                 self.broken(Fault::Length { len: usize::try_from(len).unwrap_or(usize::MAX) });
@@ -173,7 +181,9 @@ impl ClonePatches {
         if self.pending.as_mut().is_some_and(|pending| pending.remove(&(file, offset))) {
             self.replaced.insert((file, offset));
         }
-        if let (false, Some(path)) = (is_intact_page(page), self.files.get(file))
+        // A file that DDL created has no name in the stream.
+        let path = self.files.get(file).cloned().or_else(|| RelPath::new(PATCHES).ok());
+        if let (false, Some(path)) = (is_intact_page(page), path)
             && self.bad.len() < MAX_BAD
         {
             let fault = Fault::Checksum {
@@ -181,7 +191,7 @@ impl ClonePatches {
                 computed: 0,
             };
             let page = BadPage { page: offset / len, offset, fault, missing_since: None };
-            self.bad.push(BadPageOf { path: path.clone(), page });
+            self.bad.push(BadPageOf { path, page });
         }
     }
 
@@ -201,9 +211,10 @@ impl ClonePatches {
         Some((file, if is_length { 0 } else { bad.page.offset }))
     }
 
-    /// Whether a patch has replaced this page.
+    /// Whether a patch has replaced this page, or its file was removed.
     pub(super) fn has_replaced(&self, bad: &BadPageOf) -> bool {
-        self.place(bad).is_some_and(|place| self.replaced.contains(&place))
+        self.place(bad)
+            .is_some_and(|place| self.removed.contains(&place.0) || self.replaced.contains(&place))
     }
 
     /// The redo log that is among the patches.

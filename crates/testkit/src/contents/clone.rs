@@ -97,6 +97,35 @@ impl MadeClone {
         this
     }
 
+    /// The same clone, beside which DDL ran: two files have swapped their names, one is removed, one has another name,
+    /// and a late one has the name that this one had.
+    #[must_use]
+    pub fn with_ddl(mut self) -> Self {
+        let files = &mut self.info["files"];
+        files[4]["name"] = json!("shop/second.ibd");
+        files[5]["name"] = json!("shop/first.ibd");
+        files[3]["name"] = json!("shop/renamed.ibd");
+        files[6]["is_removed"] = json!(true);
+        files.as_array_mut().unwrap().push(json!({
+            "index": 8, "path": "xb_clone.outside/8", "name": "shop/plain.ibd", "size": 3 * PAGE, "space": 9,
+            "space_flags": PLAIN, "page_size": PAGE, "is_encrypted": false, "has_compressed_pages": false,
+            "is_late": true,
+        }));
+        // Gone before the end.
+        files.as_array_mut().unwrap().push(json!({
+            "index": 9, "path": "xb_clone.outside/9", "name": "shop/plain.ibd", "size": 3 * PAGE, "space": 10,
+            "space_flags": PLAIN, "page_size": PAGE, "is_encrypted": false, "has_compressed_pages": false,
+            "is_late": true, "is_removed": true,
+        }));
+        self.patches.insert(0, (false, 8, 0, page(9, 0, PLAIN, 2)));
+        self.patches.insert(1, (false, 9, 0, page(10, 0, PLAIN, 2)));
+        self.info["allows_ddl"] = json!(true);
+        self.info["patches"] = json!(self.patches.len());
+        self.result.clear();
+        self.settle();
+        self
+    }
+
     fn add(
         &mut self,
         files: &mut Vec<Value>,
@@ -156,9 +185,14 @@ impl MadeClone {
     /// What all of it becomes, by the rules of docs/spec/clone.md.
     fn settle(&mut self) {
         let list = self.info["files"].as_array().unwrap();
-        for (file, (_, content)) in list.iter().zip(&self.files) {
+        for (index, file) in list.iter().enumerate() {
+            if file["is_removed"] == true {
+                continue;
+            }
             let size = usize::try_from(file["size"].as_u64().unwrap()).unwrap();
-            let mut content = content.clone();
+            // A late file has none.
+            let content = self.files.get(index).map(|(_, content)| content.clone());
+            let mut content = content.unwrap_or_default();
             content.resize(size, 0);
             for (_, _, offset, bytes) in self.patches.iter().filter(|(is_redo, index, ..)| {
                 !is_redo && u64::from(*index) == file["index"].as_u64().unwrap()

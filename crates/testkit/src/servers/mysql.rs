@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::command::Cmd;
+use crate::process::command::{Cmd, Signal};
 use crate::process::daemon::{Daemon, Scratch};
 
 /// Time limit for a server to start, and to end.
@@ -110,6 +110,15 @@ impl MySql {
     /// Kills the server as a crash does. Its data stays.
     pub fn kill(&self) {
         self.daemon.kill();
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.daemon.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.expect("process id"), signal).unwrap();
     }
 
     /// All transactions that it has committed.

@@ -79,6 +79,7 @@ pub(crate) fn server_name(args: &BackupOptions) -> Option<String> {
 /// A clone as the options ask for it.
 pub(crate) fn clone_request(args: &BackupOptions, access: Access, is_sealed: bool) -> CloneRequest {
     let mut request = CloneRequest::new(access, is_sealed);
+    request.allow_ddl = args.clone.allow_ddl;
     request.allow_empty_tables = args.clone.allow_empty_tables;
     request
 }
