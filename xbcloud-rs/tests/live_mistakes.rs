@@ -467,7 +467,7 @@ fn a_full_disk_of_a_local_repository_is_named() {
         let ran = ran.expect(1);
         let text = format!("{}{}", ran.stdout_text(), ran.stderr_text());
         assert!(text.contains("No space left on device"), "{command}: {text}");
-        assert!(text.contains("make room in its file system"), "{command}: {text}");
+        assert!(text.contains("make room, or raise the quota"), "{command}: {text}");
     }
 }
 

@@ -63,6 +63,7 @@ const REPOSITORIES: Repositories = Repositories {
     destination_options: &["copy-to"],
     destination_commands: &["copy"],
     destination_prefix: "to-",
+    folder: "/etc/xbcloud-rs",
     written: &["retain", "retain-mode"],
 };
 
@@ -115,7 +116,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Run(args) => context.run(&args, unreported),
         Command::Check(mut args) => context.check(&mut args),
         Command::Init(args) => context.init(&args),
-        Command::Monitor(args) => context.monitor(&args),
+        Command::Monitor(mut args) => context.monitor(&mut args),
         Command::Binlog(mut args) => context.binlog(&mut args),
         Command::Report(args) => inspect::report::draw(&args),
         Command::Get(args) => context.get(&args),
