@@ -4,11 +4,15 @@ pub(crate) mod admin;
 pub(crate) mod binlog;
 mod context;
 pub(crate) mod inspect;
+mod metrics_file;
+mod one_at_a_time;
 mod program_output;
 pub(crate) mod reporting;
 mod retries;
+mod state_dir;
 pub(crate) mod transfer;
 pub(crate) mod unattended;
+mod whole_files;
 
 use clap::CommandFactory as _;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use xb_backup::{OnLine, ProducerLog};
 use xb_cli::{Failure, Level, Log};
 
-use crate::commands::transfer::producer::state_dir;
+use crate::commands::state_dir::state_dir;
 
 /// Last lines that are shown after a failure.
 const LAST: usize = 4;

@@ -19,7 +19,7 @@ use crate::args::{RunOptions, Source};
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, memory, parallel, put_memory};
 use crate::commands::inspect::verify::{judged, not_reached, remarks};
 use crate::commands::program_output::ProgramOutput;
-use crate::commands::transfer::producer::state_dir;
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::put::can_lock;
 use crate::limits::default_threads;
 use crate::report;

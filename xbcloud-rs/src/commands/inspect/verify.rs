@@ -10,9 +10,9 @@ use xb_repo::verification::{Level, VerifyReport};
 use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, resources};
+use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::program_output::ProgramOutput;
-use crate::commands::transfer::producer::state_dir;
-use crate::commands::unattended::metrics_file::{CommandMetrics, Facts};
+use crate::commands::state_dir::state_dir;
 use crate::job::Family;
 use crate::report;
 

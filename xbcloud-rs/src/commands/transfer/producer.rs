@@ -1,13 +1,13 @@
 //! The producer of a backup: its command line and its messages.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 
 use xb_backup::ProducerLog;
-use xb_cli::{Exit, Failure, Level, Log, OrFail as _, env_first};
+use xb_cli::{Exit, Failure, Level, Log, OrFail as _};
 
 use crate::args::{BackupOptions, ProducerOptions};
 use crate::commands::context::Context;
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::producer_words::{Cause, cause};
 
 /// Last messages that are shown after a failure; the file has all of them.
@@ -109,22 +109,4 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
         )),
         false => Ok(words.into_iter().map(Into::into).collect()),
     }
-}
-
-/// Directory for this host's records of its own backups.
-pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
-    // A systemd unit names its folder, or several with colons between them.
-    let of_unit =
-        env_first(&["STATE_DIRECTORY"]).and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
-    let usual = || match rustix::process::geteuid().is_root() {
-        true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
-        false => {
-            let state = env_first(&["XDG_STATE_HOME"]).map(PathBuf::from);
-            let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".local/state"));
-            Some(state.or_else(home)?.join("xbcloud-rs"))
-        }
-    };
-    // The option's own variable, for commands without the option.
-    let by_name = || env_first(&["XBCLOUD_STATE_DIR"]).map(PathBuf::from);
-    dir.map(Path::to_owned).or_else(by_name).or(of_unit).or_else(usual)
 }

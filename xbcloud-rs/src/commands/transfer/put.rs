@@ -30,8 +30,9 @@ use crate::args::{
     RunOptions, StoreOptions, StreamOptions,
 };
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, clone_request, server_name};
-use crate::commands::transfer::producer::{state_dir, talk};
+use crate::commands::transfer::producer::talk;
 use crate::limits::default_threads;
 use crate::place::{NewPlace, new_backup_place};
 use crate::report;

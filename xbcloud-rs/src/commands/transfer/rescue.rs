@@ -12,8 +12,8 @@ use xb_repo::names::BackupName;
 use crate::args::rescue::RescueArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::program_output::ProgramOutput;
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::get::get_request;
-use crate::commands::transfer::producer::state_dir;
 use crate::commands::transfer::until::{Origins, told};
 use crate::report;
 

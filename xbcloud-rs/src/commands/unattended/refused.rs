@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use xb_cli::{Exit, Failure, Log, Personality, host_name};
 
 use crate::commands::context::TOOL;
-use crate::commands::unattended::metrics_file::replace;
-use crate::commands::unattended::run::{commands, is_collected, write};
+use crate::commands::metrics_file::replace;
+use crate::commands::unattended::run::commands;
+use crate::commands::whole_files::{is_collected, write};
 
 /// Time limit of a hook; that of the options is not known.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);

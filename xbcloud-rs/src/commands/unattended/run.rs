@@ -9,10 +9,7 @@ use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_ho
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{BackupError, CopyOptions, CopyRequest, Coverage, Keep, VerifyRequest};
-use xb_cli::{
-    Exit, Failure, OrFail as _, Personality, Readers, Secret, Signals, check_writable, host_name,
-    write_whole,
-};
+use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals, check_writable, host_name};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
@@ -23,12 +20,13 @@ use crate::commands::admin::consolidate::Consolidation;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
+use crate::commands::metrics_file::{check_metrics_file, replace};
+use crate::commands::one_at_a_time::one_at_a_time;
 use crate::commands::reporting::{exit_of, masked};
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, server_name};
-use crate::commands::transfer::producer::state_dir;
 use crate::commands::transfer::put::{stuck, unarchived};
-use crate::commands::unattended::metrics_file::{check_metrics_file, replace};
-use crate::commands::unattended::one_at_a_time::one_at_a_time;
+use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::place::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
@@ -557,29 +555,6 @@ fn server_words(words: &[OsString]) -> String {
     let words = words.iter().map(|word| word.to_string_lossy());
     let named = words.filter(|word| NAMES.iter().any(|name| word.starts_with(name)));
     named.collect::<Vec<_>>().join(" ")
-}
-
-/// Writes a file of the run in one step.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_whole(path, text, Readers::Everyone)
-        .map_err(|error| Failure::new(format!("cannot write {}", path.display())).because(error))
-}
-
-/// Whether the collector reads this file. A directory is refused as one.
-pub(crate) fn is_collected(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
-}
-
-/// The error for a file of `--result` or `--metrics-file` that cannot be written.
-pub(super) fn unwritable(file: &Path, error: std::io::Error) -> Failure {
-    let text = error.to_string();
-    // `tempfile` adds the path of a file that does not exist.
-    let cause = text.split(" at path ").next().unwrap_or(&text);
-    let hint = match error.kind() {
-        std::io::ErrorKind::IsADirectory => "name a file in it".to_owned(),
-        _ => format!("make the directory of {} writable for this user", file.display()),
-    };
-    Failure::new(format!("cannot write {}: {cause}", file.display())).stage("settings").hint(hint)
 }
 
 /// ROOT in a place, if it is written there, and NAME.

@@ -9,7 +9,7 @@ use xb_cli::{Failure, Personality, check_writable};
 
 use crate::commands::context::Context;
 use crate::commands::reporting::exit_of;
-use crate::commands::unattended::run::{is_collected, unwritable, write};
+use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::job::{Ended, Family, command_metrics};
 
 /// Numbers of a command for its metrics: name, help, value.
