@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_hook};
