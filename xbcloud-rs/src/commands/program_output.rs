@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use xb_backup::{OnLine, ProducerLog};
+use xb_backup::{OWN_NOTE, OnLine, ProducerLog};
 use xb_cli::{Failure, Level, Log};
 
 use crate::commands::state_dir::state_dir;
@@ -19,6 +19,8 @@ const STAGE: &str = "prepare";
 #[derive(Clone)]
 pub(crate) struct ProgramOutput {
     log: Log,
+    /// Whether notes of our own are shown, as at the end of a restore.
+    shows_notes: bool,
     /// Directory of the file.
     folder: Option<PathBuf>,
     /// Name of the file.
@@ -33,7 +35,8 @@ impl ProgramOutput {
         let now = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let name = format!("{command}-{backup}-{now}-{}", std::process::id());
         let folder = state_dir(state).map(|state| state.join("program-logs"));
-        Self { log: log.clone(), folder, name, file: Arc::default() }
+        let shows_notes = command == "restore";
+        Self { log: log.clone(), shows_notes, folder, name, file: Arc::default() }
     }
 
     /// What takes the lines.
@@ -43,6 +46,13 @@ impl ProgramOutput {
     }
 
     fn line(&self, line: &[u8]) {
+        if let Some(note) = line.strip_prefix(OWN_NOTE.as_bytes()) {
+            let note = String::from_utf8_lossy(note);
+            match self.shows_notes {
+                true => self.log.info(note),
+                false => self.log.verbose(note),
+            }
+        }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let file = file.get_or_insert_with(|| self.create());
         if let Some(file) = &*file {
