@@ -49,7 +49,7 @@ impl ProgramOutput {
         if let Some(note) = line.strip_prefix(OWN_NOTE.as_bytes()) {
             let note = String::from_utf8_lossy(note);
             match self.shows_notes {
-                true => self.log.info(note),
+                true => self.log.pass_on(&note),
                 false => self.log.verbose(note),
             }
         }
