@@ -68,6 +68,7 @@ mod tests {
             (StoreErrorKind::Damaged, Exit::Damaged),
             (StoreErrorKind::Altered, Exit::Unreachable),
             (StoreErrorKind::Rejected, Exit::Failed),
+            (StoreErrorKind::Full, Exit::Failed),
             (StoreErrorKind::AlreadyExists, Exit::Failed),
             (StoreErrorKind::Fenced, Exit::Failed),
         ] {

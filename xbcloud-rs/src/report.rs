@@ -36,7 +36,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     let short = manifest.classic.as_ref().map(|classic| classic.short_objects);
     log.event("done", &serde_json::json!({
         "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
-        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "mysql_clone": manifest.mysql_clone, "short_objects": short, "requests": report.requests, "retries": report.retries,
+        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "mysql_clone": manifest.mysql_clone, "encrypted": manifest.is_encrypted(), "short_objects": short, "requests": report.requests, "retries": report.retries,
         "protection": report.protection, "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
     if let Some(short) = short.filter(|short| *short > 0) {
@@ -47,10 +47,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     }
     log.verbose(format!("protection in transit: {}", report.protection));
     let content = match manifest.end {
-        End::Raw => {
-            log.warn("input not inspected; completeness is not verified");
-            "raw bytes".to_owned()
-        }
+        End::Raw => "raw bytes".to_owned(),
         End::NativeTrailer => "a native stream".to_owned(),
         _ => format_count(manifest.files, "file"),
     };
@@ -77,7 +74,16 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     if stock {
         // Scripts for the stock tool look for this line.
         log.info("Upload completed.");
+    } else if !manifest.is_encrypted() {
+        log.info(unencrypted(&format!("{} is", manifest.name)));
     }
+}
+
+/// A note about what is not encrypted. It is no alarm: the store or the producer may encrypt it.
+pub(crate) fn unencrypted(what: &str) -> String {
+    format!(
+        "note: {what} not sealed: anyone who can read the store can read what is in it; `xbcloud-rs init` shows how to make a key"
+    )
 }
 
 pub(crate) fn get_done(log: &Log, what: &str, report: &GetReport, end: &ProgressEnd) {
@@ -156,7 +162,16 @@ pub(crate) fn restore_done(
         );
     }
     if args.ready.prepare().is_some() {
-        log.info(format!("prepared: a server can start on these files{}", phases_text(end)));
+        let what = match (args.files.is_empty(), args.ready.preparing.export) {
+            (true, false) => "prepared: a server can start on these files",
+            (_, true) => {
+                "prepared for import, table by table: no server should start on these files"
+            }
+            (false, false) => {
+                "prepared, but only the selected files: no server should start on them"
+            }
+        };
+        log.info(format!("{what}{}", phases_text(end)));
     }
     if let Some(clone) = &report.clone {
         clone_done(log, clone);
@@ -208,6 +223,33 @@ fn clone_done(log: &Log, clone: &CloneReport) {
     if let Some(why) = clone.unconfined {
         log.warn(format!("the server that prepared the files could write anywhere: {why}"));
     }
+}
+
+/// Says at which position restored data is, and what to do next.
+pub(crate) fn next_step(log: &Log, (args, target): (&RestoreArgs, &Path), report: &ReadyReport) {
+    let last = report.restored.last().and_then(|(_, restored)| restored.get.manifest.as_ref());
+    // The text of the producer has position and GTID.
+    if let Some(position) = last.and_then(|manifest| manifest.source.binlog_pos.clone()) {
+        log.info(format!("position of the data in the binary log: {}", String::from(position)));
+    }
+    if let Some(position) = last.and_then(|manifest| manifest.source.galera.as_ref()) {
+        log.info(format!("position of the data in the cluster: {position}"));
+    }
+    let target = target.display();
+    let is_prepared = args.ready.prepare().is_some();
+    let next = match (args.files.is_empty(), is_prepared, args.ready.preparing.export) {
+        (_, _, true) => {
+            "copy the files of each table beside an empty one of the same definition, after ALTER TABLE ... DISCARD TABLESPACE, then run ALTER TABLE ... IMPORT TABLESPACE".to_owned()
+        }
+        (true, true, _) => format!(
+            "stop the server, move its data directory away, move {target} to its place, and start the server"
+        ),
+        (true, false, _) if last.is_some_and(|manifest| manifest.source.to_lsn.is_some()) => {
+            "prepare the files before a server starts on them: mariadb-backup --prepare, or xtrabackup --prepare, with this directory as --target-dir".to_owned()
+        }
+        _ => return,
+    };
+    log.info(format!("next: {next}"));
 }
 
 /// Seconds of each phase, by name. A phase that came several times has one sum.
@@ -289,8 +331,8 @@ pub(crate) fn locked(log: &Log, lock: Option<&Lock>, not_locked: Option<&str>) {
         log.warn(format!("the backups that it needs are not all locked: {why}"));
     }
     if let Some(Lock { mode, until }) = lock {
-        let until = until.strftime("%Y-%m-%d %H:%M:%S");
-        log.info(format!("locked until {until} UTC, mode {mode}"));
+        let until = until.strftime("%Y-%m-%d %H:%M:%S UTC");
+        log.info(format!("locked until {until}, mode {mode}"));
     }
 }
 
@@ -366,7 +408,7 @@ pub(crate) fn leftovers(
             dead.run.as_deref().unwrap_or("classic"),
             objects(dead.objects),
             format_size(dead.bytes),
-            dead.last_seen.strftime("%Y-%m-%d %H:%M:%S"),
+            dead.last_seen.strftime("%Y-%m-%d %H:%M:%S UTC"),
         )?;
     }
     let (runs, uploads) = (leftovers.dead.len(), leftovers.uploads);
@@ -453,13 +495,14 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
         add("gtids, at most", clone.gtids_to.clone());
         add("come back empty", clone.empty_tables.as_ref().map(ToString::to_string));
     }
-    add("started", l.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()));
+    add("started", l.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()));
     add("stream", l.stream_bytes.map(format_size));
     add("no .ibd file", l.without_tablespace.as_ref().map(ToString::to_string));
     add("server", l.server.clone());
     add("lsn", l.to_lsn.map(|to| format!("{} to {to}", l.from_lsn.unwrap_or(0))));
     add("binlog", l.binlog_pos.clone().map(String::from));
     add("galera", l.galera.clone());
+    add("sealed", (l.encrypted == Some(false)).then(|| "no: it opens without a key".to_owned()));
     add("opens with", (!l.key_slots.is_empty()).then(|| l.key_slots.join(", ")));
     add("signed by", (!l.signers.is_empty()).then(|| l.signers.join(", ")));
     add("verified", l.verified.as_ref().map(|found| proof(Some(found))));

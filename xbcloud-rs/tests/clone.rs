@@ -245,6 +245,7 @@ fn a_store_that_fails_in_the_middle_ends_the_clone() {
     let _donor = site.donor(vec![recorded()]);
     // No file can be longer than half of an object.
     let args = ["backup", &site.url("bad"), &site.from(), "--chunk-size=1M", "--memory=16M"];
+    let args = [&args[..], &["--compress=none"]].concat();
     let limit = ["-c", "trap '' XFSZ; ulimit -f 512; exec \"$@\"", "sh"];
     let program = env!("CARGO_BIN_EXE_xbcloud-rs");
     let ran = Cmd::new("/bin/bash").args(limit).arg(program).args(args).run();
@@ -261,7 +262,7 @@ fn a_signal_ends_a_clone_that_waits_and_leaves_nothing() {
     messages.truncate(half.unwrap());
     messages.push(Message { from: Side::Recipient, content: Content::Bytes(Vec::new()) });
     let _donor = site.donor(vec![messages]);
-    let args = ["backup", &site.url("bad"), &site.from(), "--chunk-size=1M"];
+    let args = ["backup", &site.url("bad"), &site.from(), "--chunk-size=1M", "--compress=none"];
     let mut running = site.run(&args).spawn();
     let runs = || std::fs::read_dir(site.path("root/bad")).into_iter().flatten().flatten();
     let objects = || runs().filter_map(|run| std::fs::read_dir(run.path()).ok()).flatten().count();

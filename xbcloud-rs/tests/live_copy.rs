@@ -250,7 +250,7 @@ fn a_storage_class_is_for_data_objects() {
     let stream = small_backup(11, 7 * MIB);
     // As single uploads, and as multipart uploads.
     for (name, chunk) in [("small", "--chunk-size=1M"), ("parts", "--chunk-size=8M")] {
-        let _ = put_bytes(&from, name, &[chunk], &stream);
+        let _ = put_bytes(&from, name, &[chunk, "--compress=none"], &stream);
         let mut given = options("to-", &in_bucket(&to).endpoint(), OTHER_KEY);
         given.extend(
             ["--to-s3-storage-class=STANDARD_IA", "--memory=16M", "--threads=1"].map(str::to_owned),

@@ -137,6 +137,7 @@ fn an_older_run_replaces_no_complete_backup_in_a_store_that_ignores_conditions()
     let (old, new) = (small_backup(33, MIB), small_backup(34, MIB));
     let site = Site::unconditional();
     let options = ["--chunk-size=512K"];
+    let options = [&options[..], &["--compress=none"]].concat();
     let mut older = site.command("put", "name", &options).stdin_held().spawn();
     let mut input = older.stdin().unwrap();
     input.write_all(&old[..old.len() / 2]).unwrap();
@@ -246,8 +247,8 @@ fn a_range_of_the_whole_object_needs_no_partial_answer() {
 fn a_range_may_be_answered_with_status_200() {
     let site = Site::new(bucket());
     let stream = small_backup(39, 20 * MIB);
-    let put = site.command("put", "n", &["--chunk-size=32M"]).stdin_bytes(stream.clone());
-    let _ = put.run().expect(0);
+    let put = site.command("put", "n", &["--chunk-size=32M", "--compress=none"]);
+    let _ = put.stdin_bytes(stream.clone()).run().expect(0);
     site.proxy.set_rules(vec![Rule::new("GET", "", Action::PartAs200).with_header("range")]);
     let limits = ["--max-retries=1", "--retry-timeout=0"];
     assert!(site.command("get", "n", &limits).run().expect(0).stdout == stream);

@@ -33,7 +33,7 @@ fn backup(server: &MariaDb, proxy: &Proxy, bucket: &Bucket, options: &[&str]) ->
 fn backup_of(producer: Vec<String>, proxy: &Proxy, bucket: &Bucket, options: &[&str]) -> Running {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .args(["backup", "--no-progress", "--producer-log=-"])
-        .args(["--memory=64M", "--chunk-size=1M", "--timeout=600"])
+        .args(["--compress=none", "--memory=64M", "--chunk-size=1M", "--timeout=600"])
         .args(options_for(&proxy.endpoint()))
         .args(options)
         .arg(bucket.url("backups/nightly/name"))

@@ -28,15 +28,19 @@ fn metrics(folder: &tempfile::TempDir) -> (String, String) {
         path("shop.prom"),
     );
     std::fs::write(path("my.cnf"), text).unwrap();
-    let run = |more: &[&str]| -> Ran {
+    let command = |words: &[&str]| -> Ran {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args([format!("--defaults-file={}", path("my.cnf")), "run".into()])
-            .args(["@shop", &format!("--state-dir={}", path("state"))])
-            .args(more)
+            .arg(format!("--defaults-file={}", path("my.cnf")))
+            .args(words)
             .run()
     };
+    let state = format!("--state-dir={}", path("state"));
+    let run = |more: &[&str]| command(&[&["run", "@shop", &state], more].concat());
     let read = || std::fs::read_to_string(path("shop.prom")).unwrap();
     let _ = run(&[]).expect(0);
+    // Each command replaces only its own metrics in the file that they share.
+    let _ = command(&["verify", "@shop/latest", "--level=checksum"]).expect(0);
+    let _ = command(&["prune", "@shop", "--yes"]).expect(0);
     let good = read();
     let _ = run(&["--name-template=bad", "--", "false"]).expect(6);
     (good, read())
@@ -75,8 +79,11 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 /// Metrics of a run whose server has an archive of its log, which the runs here have not.
-const WITH_ARCHIVE: [&str; 2] =
-    ["xbcloud_backup_archived", "xbcloud_verify_proven_until_timestamp_seconds"];
+const WITH_ARCHIVE: [&str; 3] = [
+    "xbcloud_backup_archived",
+    "xbcloud_verify_proven_until_timestamp_seconds",
+    "xbcloud_proof_proven_until_timestamp_seconds",
+];
 
 /// The metrics that a run and a receiver write.
 fn known(run: &str, receiver: &str) -> BTreeSet<String> {

@@ -31,6 +31,10 @@ fn the_policy_of_the_runbook_is_the_smallest() {
     let sizes = ["--chunk-size=32M", "--memory=32M"];
     let stream = small_backup(1, 40 * MIB);
     let _ = run("put", &[&sizes[..], &["ROOT/monday"]].concat(), &stream).expect(0);
+    // A store that breaks a connection is asked whether it knows the upload.
+    proxy.set_rules(vec![Rule::new("PUT", "partNumber=2", Action::CutRequest(1000)).times(1)]);
+    let _ = run("put", &[&sizes[..], &["ROOT/sunday"]].concat(), &stream).expect(0);
+    proxy.set_rules(Vec::new());
     let _ = run("put", &[&sizes[..], &["ROOT/tuesday"]].concat(), &stream).expect(0);
     // What the store does not accept is aborted.
     proxy.set_rules(vec![Rule::new("PUT", "partNumber=2", Action::answer(507))]);

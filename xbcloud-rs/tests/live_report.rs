@@ -89,8 +89,9 @@ impl Site {
         let path = |name: &str| scratch.join(name).display().to_string();
         let text = format!(
             "[xbcloud.shop]\nroot={}\nproducer={producer}\ncompress=zstd\nchunk-size=1M\n\
-             copy-to=@vault\nkeep-last=3\nresult={}\nreport={}\n[xbcloud.vault]\nroot=file://{}\n",
+             copy-to=@vault\nkeep-last=3\nstate-dir={}\nresult={}\nreport={}\n[xbcloud.vault]\nroot=file://{}\n",
             bucket.url("shop"),
+            path("state"),
             path("result.json"),
             path("run.html"),
             path("vault"),
@@ -105,7 +106,6 @@ impl Site {
             .args(words)
             .args(s3::options_for(&self.proxy.endpoint()))
             .args(["--max-backoff=50", "--quiet"])
-            .env("XDG_STATE_HOME", self.scratch.join("state"))
             .run()
     }
 

@@ -233,6 +233,7 @@ fn one_bad_day(day: &str, action: Action, every: u64, stream: &[u8]) {
         let rule = if day == "slow and steady" { rule.times(3) } else { rule };
         let proxy = Proxy::start(bucket.address(), vec![rule]);
         let options = [&*format!("--chunk-size={size}M"), "--threads=1", "--timeout=2"];
+        let options = [&options[..], &["--compress=none"]].concat();
         let put = through(&proxy, bucket, "put", &options).arg(format!("--memory={memory}"));
         let _ = put.arg("--max-backoff=200").stdin_bytes(stream.to_vec()).run().expect(0);
         assert!(proxy.seen().iter().any(|seen| seen.action.is_some()), "{day}: never came");
@@ -360,7 +361,8 @@ fn a_plan_counts_every_request() {
     for (name, size, memory) in [("small", "1M", "64M"), ("parts", "32M", "32M")] {
         let options =
             [&*format!("--chunk-size={size}"), &*format!("--memory={memory}"), "--threads=1"];
-        let put = xbcloud(&store, "put", name, &options).arg("--json").stdin_bytes(stream.clone());
+        let put = xbcloud(&store, "put", name, &options).args(["--json", "--compress=none"]);
+        let put = put.stdin_bytes(stream.clone());
         let events = put.run().expect(0).stderr_text();
         let done = events.lines().find(|line| line.contains("\"done\"")).expect("an event");
         let done: serde_json::Value = serde_json::from_str(done).unwrap();

@@ -24,7 +24,15 @@ fn a_store_that_does_not_answer_holds_back_the_producer() {
     let taken = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&taken);
     let mut run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["put", "--raw", "--json", "--memory=64M", "--chunk-size=8M", "--parallel=64"])
+        .args([
+            "put",
+            "--raw",
+            "--compress=none",
+            "--json",
+            "--memory=64M",
+            "--chunk-size=8M",
+            "--parallel=64",
+        ])
         .args(options_for(&proxy.endpoint()))
         .arg(store.url("name"))
         .stdin_feed(move |pipe| {

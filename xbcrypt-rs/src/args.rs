@@ -224,7 +224,7 @@ pub(crate) enum Tool {
     /// Change who can open a native file; its data does not change
     #[command(after_help = REWRAP_EXAMPLES)]
     Rewrap(Box<RewrapArgs>),
-    /// Describe a native or xbcrypt file; needs no key
+    /// Describe a native or xbcrypt file, or name the key in a key file; needs no key
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
 }

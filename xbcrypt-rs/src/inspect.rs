@@ -8,7 +8,7 @@ use xb_cli::{Failure, OrFail as _, format_count, format_size};
 use xb_pipeline::filter::{Facts, FactsError, NativeFacts, XbcryptFacts, facts};
 
 use crate::args::InspectArgs;
-use crate::hints;
+use crate::{hints, inspect_key};
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let named = |error: &FactsError| {
@@ -19,11 +19,17 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         }
     };
     let file = File::open(&args.file).map_err(|error| named(&error.into()))?;
-    let facts = facts(BufReader::new(file)).map_err(|error| named(&error))?;
-    let (text, value, problem) = match &facts {
-        Facts::Native(facts) => native(facts),
-        Facts::Xbcrypt(facts) => xbcrypt(facts),
-        _ => return Err(Failure::new("this version cannot inspect it further").stage("inspect")),
+    let (text, value, problem) = match facts(BufReader::new(file)) {
+        Ok(Facts::Native(facts)) => native(&facts),
+        Ok(Facts::Xbcrypt(facts)) => xbcrypt(&facts),
+        Err(error @ FactsError::Unknown { .. }) => match inspect_key::key(&args.file) {
+            Some((text, value)) => (text, value, None),
+            None => return Err(named(&error)),
+        },
+        Err(error) => return Err(named(&error)),
+        Ok(_) => {
+            return Err(Failure::new("this version cannot inspect it further").stage("inspect"));
+        }
     };
     let mut out = io::stdout().lock();
     if args.json { writeln!(out, "{value}") } else { out.write_all(text.as_bytes()) }

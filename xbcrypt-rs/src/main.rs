@@ -4,6 +4,7 @@ mod args;
 mod filter;
 mod hints;
 mod inspect;
+mod inspect_key;
 mod keygen;
 mod output;
 mod rewrap;

@@ -282,6 +282,11 @@ fn inspect_needs_no_key() {
     assert_eq!((&facts["chunks"], &facts["plain_bytes"]), (&2.into(), &100_000.into()));
     let text = xbcrypt().args(["inspect", &folder.name("stock")]).run().expect(0).stdout_text();
     assert!(text.contains("accidental damage only"), "{text}");
-    let _ = xbcrypt().args(["inspect", &key]).run().expect(1);
+    // A key file is named as key slots name it, and shows nothing of the key.
+    let of_key = json("key", 0);
+    assert_eq!(of_key["id"], json("native", 0)["key_slots"][0]["id"]);
+    assert!(of_key["format"] == "key-file" && of_key["id"].is_string(), "{of_key}");
+    let other = folder.file("other", b"neither of them, nor a key");
+    let _ = xbcrypt().args(["inspect", &other]).run().expect(1);
     assert!(unhex(&hex(&KEY)) == KEY);
 }

@@ -14,7 +14,10 @@ use crate::error::BackupError;
 /// Limit of an answer in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Called with each line that a program writes, without the line end.
+/// Beginning of a line that is our own, and not a program's: what was done, for the user.
+pub const OWN_NOTE: &str = "note: ";
+
+/// Called with each line that a program writes, without the line end, and with notes of our own.
 pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 /// Runs a program without a shell, in a process group of its own. Passes every line it writes to

@@ -402,9 +402,7 @@ impl BackupError {
             Self::Clone(_) => Some(
                 "no backup was made: run `xbcloud-rs check` with the same --from, which says what the server lacks",
             ),
-            Self::Program { .. } => {
-                Some("read its messages above; do not start a server on these files")
-            }
+            Self::Program { .. } => Some("read its messages; do not start a server on these files"),
             _ => None,
         }
     }

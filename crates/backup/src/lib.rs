@@ -70,7 +70,7 @@ pub use check::keys::check_keys;
 pub use check::producer::check_producer;
 pub use check::store::check_store;
 pub use check::{CheckLine, CheckState};
-pub use child::OnLine;
+pub use child::{OWN_NOTE, OnLine};
 pub use consolidate::{ConsolidateRequest, Consolidated, consolidate};
 pub use error::BackupError;
 pub use private_server::PrivateServer;

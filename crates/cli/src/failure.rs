@@ -28,6 +28,8 @@ pub struct Failure {
     stage: Option<String>,
     message: String,
     hint: Option<String>,
+    /// What else is known, one fact a line.
+    facts: Vec<String>,
     source: Option<Box<dyn Error + Send + Sync>>,
     clap: Option<Box<clap::Error>>,
     /// Text for standard output, instead of a report.
@@ -42,6 +44,7 @@ impl Failure {
             stage: None,
             message: message.into(),
             hint: None,
+            facts: Vec::new(),
             source: None,
             clap: None,
             output: None,
@@ -91,6 +94,26 @@ impl Failure {
         self
     }
 
+    /// Replaces the hint, where more is known about the cause than where it was found.
+    #[must_use]
+    pub fn better_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Adds a fact, which is shown on a line of its own below the hint.
+    #[must_use]
+    pub fn fact(mut self, fact: impl Into<String>) -> Self {
+        self.facts.push(fact.into());
+        self
+    }
+
+    /// Adds facts before those that are known already.
+    #[must_use]
+    pub fn facts_first(mut self, facts: Vec<String>) -> Self {
+        self.facts.splice(0..0, facts);
+        self
+    }
+
     /// Sets how the process ends after this failure.
     #[must_use]
     pub fn ending(self, exit: Exit) -> Self {
@@ -123,6 +146,11 @@ impl Failure {
         self.hint.as_deref()
     }
 
+    /// Returns the facts, in the order in which they were added.
+    pub fn facts(&self) -> &[String] {
+        &self.facts
+    }
+
     /// Returns message and source chain on one line, joined by `: `. A source whose text already
     /// ends the line is left out.
     pub fn line(&self) -> String {
@@ -141,12 +169,14 @@ impl Failure {
         printable(&line)
     }
 
-    /// Returns the text to print: `NAME: stage: message: source`, then `hint: ...` on its own line.
+    /// Returns the text to print: `NAME: stage: message: source`, then `hint: ...` and each fact on its own
+    /// line.
     pub fn report(&self, name: &str) -> String {
         let stage = self.stage.as_ref().map(|s| format!("{}: ", printable(s))).unwrap_or_default();
         let hint =
             self.hint.as_ref().map(|h| format!("hint: {}\n", printable(h))).unwrap_or_default();
-        format!("{name}: {stage}{}\n{hint}", self.line())
+        let facts: String = self.facts.iter().map(|fact| printable(fact) + "\n").collect();
+        format!("{name}: {stage}{}\n{hint}{facts}", self.line())
     }
 
     /// Returns the text for standard output.
@@ -267,6 +297,8 @@ mod tests {
             (Some("upload"), Some("check the key"))
         );
         assert_eq!(Failure::new("no").report("x"), "x: no\n");
+        let failure = failure.better_hint("turn it").fact("one\n").fact("two");
+        assert_eq!(failure.report("x"), "x: upload: denied\nhint: turn it\none\\n\ntwo\n");
         assert!(format!("{failure:?}").contains("denied"));
     }
 

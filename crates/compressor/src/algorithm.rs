@@ -154,7 +154,13 @@ impl FromStr for Compression {
     type Err = AlgorithmError;
 
     fn from_str(text: &str) -> Result<Self, AlgorithmError> {
-        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Fixed) }
+        match text.parse() {
+            _ if text == "auto" => Ok(Self::Auto),
+            Err(AlgorithmError::Unknown { name }) => {
+                Err(AlgorithmError::UnknownCompression { name })
+            }
+            algorithm => algorithm.map(Self::Fixed),
+        }
     }
 }
 
@@ -165,6 +171,12 @@ pub enum AlgorithmError {
     /// The name is unknown.
     #[error("unknown compression \"{name}\": use one of {}", Algorithm::NAMES.join(", "))]
     Unknown {
+        /// The name, without the level.
+        name: String,
+    },
+    /// The name is neither `auto` nor that of an algorithm.
+    #[error("unknown compression \"{name}\": use one of auto, {}", Algorithm::NAMES.join(", "))]
+    UnknownCompression {
         /// The name, without the level.
         name: String,
     },

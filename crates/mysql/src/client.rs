@@ -204,6 +204,22 @@ impl Client {
         Ok(())
     }
 
+    /// Runs statements, and returns the first `limit` rows of their results; drops the others as they come.
+    ///
+    /// # Errors
+    /// Those of [`Client::query`] and of the statements.
+    pub fn first_rows(&mut self, sql: impl AsRef<[u8]>, limit: usize) -> Result<Vec<Row>, Error> {
+        let mut results = self.query(sql)?;
+        let mut rows = Vec::new();
+        while let Some(event) = results.next()? {
+            match event {
+                Event::Row(row) if rows.len() < limit => rows.push(row),
+                _ => {}
+            }
+        }
+        Ok(rows)
+    }
+
     /// Asks the server for a sign of life.
     ///
     /// # Errors

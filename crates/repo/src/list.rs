@@ -111,6 +111,8 @@ pub struct Listing {
     pub binlog_pos: Option<NotedPosition>,
     /// Galera position, `UUID:SEQNO`.
     pub galera: Option<String>,
+    /// Whether our programs have encrypted its data, where known.
+    pub encrypted: Option<bool>,
     /// Key slots, by kind and id; empty if the backup is not sealed.
     pub key_slots: Vec<String>,
     /// Public keys of the hosts that have signed its manifest.
@@ -608,6 +610,7 @@ fn age(time: Timestamp) -> i64 {
 fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.layout = Some(manifest.layout);
     let incremental = manifest.is_incremental();
+    listing.encrypted = Some(manifest.is_encrypted());
     listing.run = Some(manifest.run);
     listing.started = Some(manifest.started);
     listing.finished = Some(manifest.finished);
@@ -666,6 +669,7 @@ fn empty(name: &str, state: State) -> Listing {
         to_lsn: None,
         binlog_pos: None,
         galera: None,
+        encrypted: None,
         key_slots: Vec::new(),
         signers: Vec::new(),
         verified: None,

@@ -165,6 +165,38 @@ fn by_engine(files: &BTreeMap<&'static str, u64>) -> BTreeMap<String, u64> {
     files.iter().map(|(engine, files)| ((*engine).to_owned(), *files)).collect()
 }
 
+/// Answer of the trial server to one of the user's own statements.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The statement.
+    pub statement: String,
+    /// Its first rows; a value is `None` for NULL.
+    pub rows: Vec<Vec<Option<String>>>,
+    /// Whether there were more rows.
+    pub more: bool,
+}
+
+impl Answer {
+    /// Rows that are kept of an answer.
+    pub const MAX_ROWS: usize = 20;
+    /// Characters that are kept of a value.
+    const MAX_CHARS: usize = 200;
+
+    /// Keeps the first rows of an answer, and the beginning of each value.
+    #[must_use]
+    pub fn new(statement: &str, mut rows: Vec<Vec<Option<String>>>) -> Self {
+        let more = rows.len() > Self::MAX_ROWS;
+        rows.truncate(Self::MAX_ROWS);
+        for value in rows.iter_mut().flatten().flatten() {
+            if let Some((end, _)) = value.char_indices().nth(Self::MAX_CHARS) {
+                value.truncate(end);
+                value.push('…');
+            }
+        }
+        Self { statement: statement.to_owned(), rows, more }
+    }
+}
+
 /// Result of a trial restore.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreTest {
@@ -174,6 +206,9 @@ pub struct RestoreTest {
     pub tables: u64,
     /// The user's own statements that were run.
     pub statements: u64,
+    /// What they answered. Not stored: the record beside the manifest shows no data.
+    #[serde(skip)]
+    pub answers: Vec<Answer>,
     /// Tables that were opened, but whose engine has no CHECK TABLE, by engine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_checkable: BTreeMap<String, u64>,

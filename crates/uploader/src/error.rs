@@ -26,6 +26,8 @@ pub enum StoreErrorKind {
     NotAStore,
     /// The store rejected the request; a retry would not help.
     Rejected,
+    /// The store is full, or a quota is used up, whatever it answers.
+    Full,
     /// The response differs from what was stored: wrong length or unreadable listing.
     Damaged,
     /// Two responses to the same request differ: one was altered in transit.
@@ -48,6 +50,9 @@ pub struct StoreError {
     message: String,
     hint: Option<Cow<'static, str>>,
 }
+
+/// Hint for a full store.
+const FULL: &str = "make room, or raise the quota: `xbcloud-rs prune` removes old backups, `xbcloud-rs gc` what dead runs left";
 
 impl StoreError {
     /// Creates an error of `kind`; `message` describes what happened.
@@ -99,6 +104,7 @@ impl StoreError {
             StoreErrorKind::Fenced => Some(
                 "take a new backup, and run only one backup per name at a time; this run removed nothing that the other needs",
             ),
+            StoreErrorKind::Full => Some(FULL),
             StoreErrorKind::NotFound => {
                 Some("check the name, the bucket and the prefix; run `list` to see the backups")
             }

@@ -120,7 +120,8 @@ pub(crate) struct PutOptions {
     /// [default: packed]
     #[arg(long, value_enum, value_name = "LAYOUT", hide_possible_values = true)]
     pub(crate) layout: Option<Layout>,
-    /// lz4 or zstd[:LEVEL]; packed layout also auto, snappy, gzip[:LEVEL]
+    /// none, lz4 or zstd[:LEVEL]; packed layout also auto, snappy, gzip[:LEVEL] [default: auto;
+    /// classic: none]
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<String>,
     /// packed layout: aes-256-gcm; classic: AES128, AES192 or AES256

@@ -1,5 +1,7 @@
 //! Command line of list, show, verify, copy, pin, accept, prune, delete, gc and rewrap.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use xb_backup::{CopyOptions, Keep, Trial};
 use xb_cli::{Failure, IdentityOptions, KeyOptions, NewKeyOptions, parse_age};
@@ -25,11 +27,24 @@ pub(crate) struct VerifyArgs {
     #[arg(long)]
     pub(crate) no_record: bool,
     #[command(flatten)]
+    pub(crate) metrics: MetricsOptions,
+    #[command(flatten)]
     pub(crate) trial: Trial,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
+}
+
+/// Metrics of a command that proves or removes.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsOptions {
+    /// Name in metrics [default: the name of @REPOSITORY, else the place]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) repository: Option<String>,
+    /// Write metrics to FILE, for the textfile collector of Prometheus; `run` may share it
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) metrics_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -119,6 +134,11 @@ pub(crate) struct PruneArgs {
     /// Remove the backups; without --yes they are only listed
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Only list them, also with --yes
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsOptions,
     #[command(flatten)]
     pub(crate) keep: Keep,
     #[command(flatten)]
@@ -218,6 +238,9 @@ pub(crate) struct GcArgs {
     /// Remove it; without --yes it is only listed
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Only list it, also with --yes
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Treat a run as dead after this many hours without a sign of life
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=87_600))]

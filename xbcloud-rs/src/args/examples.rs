@@ -21,13 +21,13 @@ pub(crate) const PUT: &str = "\
 Examples:
   mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/mon
   xtrabackup --backup --stream=xbstream | xbcloud-rs put gs://bucket/shop/mon
-  xbcloud-rs put file:///backup/shop/mon --compress=zstd < mon.xbstream
+  xbcloud-rs put file:///backup/shop/mon < mon.xbstream
 
 In a pipe, a failure of the backup program shows only as an incomplete stream. `backup` also checks its exit status.";
 
 pub(crate) const BACKUP: &str = "\
 Examples:
-  xbcloud-rs backup s3://bucket/shop/sun --compress=zstd -- \\
+  xbcloud-rs backup s3://bucket/shop/sun -- \\
       mariadb-backup --backup --stream=xbstream
   xbcloud-rs backup s3://bucket/shop/mon --incremental-from=latest -- \\
       mariadb-backup --backup --stream=xbstream

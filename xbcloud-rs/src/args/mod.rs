@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use xb_backup::{Keep, Ready, RestoreOptions, Trial};
-use xb_cli::{IdentityOptions, KeyOptions};
+use xb_cli::{IdentityOptions, KeyOptions, RecipientOptions};
 use xb_uploader::LockMode;
 
 pub(crate) use self::backup::{
@@ -236,11 +236,19 @@ pub(crate) struct InitArgs {
     /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
+    /// Name of the repository in what is shown [default: the name of @REPOSITORY]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) repository: Option<String>,
     /// Change the S3 bucket: add the lifecycle rule, and switch on object lock with --retain
     #[arg(long)]
     pub(crate) apply: bool,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
+    /// Those of the option file: without any, `init` shows how to make one.
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) recipients: RecipientOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -350,6 +358,63 @@ impl Command {
             Self::Rewrap(a) => &a.common.run,
             Self::Plan(a) => &a.common.run,
             Self::Tune(a) => &a.common.run,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+    use super::*;
+
+    /// Values of which one suits each option.
+    const VALUES: [&str; 8] = ["1", "1s", "1d", "checksum", "auto", "packed", "a:b", "latest"];
+
+    /// What clap misses if a command has this option alone.
+    fn missing(command: &str, option: Option<&str>) -> Vec<String> {
+        let with = |value: Option<&str>| {
+            let word = option.map(|option| match value {
+                None => format!("--{option}"),
+                Some(value) => format!("--{option}={value}"),
+            });
+            Line::try_parse_from(["x".to_owned(), command.to_owned()].into_iter().chain(word)).err()
+        };
+        let values = std::iter::once(None).chain(VALUES.map(Some));
+        let missing = values.filter_map(with).find_map(|error| {
+            let is_missing = error.kind() == ErrorKind::MissingRequiredArgument;
+            match error.get(ContextKind::InvalidArg).filter(|_| is_missing)? {
+                ContextValue::Strings(names) => Some(names.clone()),
+                _ => None,
+            }
+        });
+        missing.unwrap_or_default()
+    }
+
+    /// An option file sets options for backups, which other commands may have, too.
+    #[test]
+    fn what_an_option_file_sets_for_backups_breaks_no_other_command() {
+        let longs = |command: &clap::Command| -> BTreeSet<String> {
+            let longs = command.get_arguments().filter_map(clap::Arg::get_long);
+            longs.map(str::to_owned).collect()
+        };
+        let all = Line::command();
+        let of_run = longs(all.find_subcommand("run").unwrap());
+        for command in all.get_subcommands() {
+            let name = command.get_name();
+            let alone: BTreeSet<String> = missing(name, None).into_iter().collect();
+            for option in longs(command).intersection(&of_run) {
+                // Where `run` needs more itself, the option file has that, too.
+                let more: BTreeSet<String> = missing(name, Some(option)).into_iter().collect();
+                let more: Vec<_> = more.difference(&alone).collect();
+                assert!(
+                    more.is_empty() || !missing("run", Some(option)).is_empty(),
+                    "{name} --{option} needs {more:?}"
+                );
+            }
         }
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct RescueUntilOptions {
     pub(crate) until: Option<Stop>,
     /// Directory in which a receiver on this host records its last segment, compared with the end of
     /// the archive for --until=latest [default: as for `binlog receive`]
-    #[arg(long, value_name = "DIR", requires = "until", hide_short_help = true)]
+    // Does not require --until: option files set it for `backup`, too.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
     /// With --until=latest: use what is left of an archive that may have lost its end
     #[arg(long, requires = "until", hide_short_help = true)]

@@ -97,6 +97,10 @@ pub(crate) struct MonitorArgs {
     /// Only backups of this server [default: each server that has backups here]
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
+    /// Answer UNKNOWN if the store has not answered by then, such as 10s; Nagios ends a plugin after 10 s
+    /// to 60 s
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
+    pub(crate) answer_within: Duration,
     /// Do not judge this server, which is retired; may be repeated
     #[arg(long, value_name = "ID", conflicts_with = "server")]
     pub(crate) ignore_server: Vec<String>,

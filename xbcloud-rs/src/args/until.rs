@@ -13,8 +13,8 @@ pub(crate) struct UntilOptions {
     #[arg(long, value_name = "STOP")]
     #[arg(conflicts_with_all = ["files", "export", "alone", "galera", "donor", "no_decompress"])]
     pub(crate) until: Option<Stop>,
-    /// With --until: check the log, and show what is next to the stop
-    #[arg(long, requires = "until")]
+    /// Show what would be restored; with --until also check the log
+    #[arg(long)]
     pub(crate) dry_run: bool,
     /// Leave out this transaction; repeatable
     #[arg(long, value_name = "GTID", requires = "until", help_heading = "Replay")]
@@ -24,7 +24,8 @@ pub(crate) struct UntilOptions {
     pub(crate) exclude_ddl: bool,
     /// Directory in which a receiver on this host records its last segment, compared with the end of
     /// the archive for --until=latest [default: as for `binlog receive`]
-    #[arg(long, value_name = "DIR", requires = "until", hide_short_help = true)]
+    // Does not require --until: option files set it for `backup`, too.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     #[arg(help_heading = "Replay")]
     pub(crate) state_dir: Option<PathBuf>,
     /// With --until=latest: restore what is left of an archive that may have lost its end

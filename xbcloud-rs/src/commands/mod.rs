@@ -4,11 +4,15 @@ pub(crate) mod admin;
 pub(crate) mod binlog;
 mod context;
 pub(crate) mod inspect;
+mod metrics_file;
+mod one_at_a_time;
 mod program_output;
 pub(crate) mod reporting;
 mod retries;
+mod state_dir;
 pub(crate) mod transfer;
 pub(crate) mod unattended;
+mod whole_files;
 
 use clap::CommandFactory as _;
 use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
@@ -63,6 +67,7 @@ const REPOSITORIES: Repositories = Repositories {
     destination_options: &["copy-to"],
     destination_commands: &["copy"],
     destination_prefix: "to-",
+    folder: "/etc/xbcloud-rs",
     written: &["retain", "retain-mode"],
 };
 
@@ -115,7 +120,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Run(args) => context.run(&args, unreported),
         Command::Check(mut args) => context.check(&mut args),
         Command::Init(args) => context.init(&args),
-        Command::Monitor(args) => context.monitor(&args),
+        Command::Monitor(mut args) => context.monitor(&mut args),
         Command::Binlog(mut args) => context.binlog(&mut args),
         Command::Report(args) => inspect::report::draw(&args),
         Command::Get(args) => context.get(&args),

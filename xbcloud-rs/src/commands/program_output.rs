@@ -1,47 +1,95 @@
-//! Output of the programs that prepare a backup for a server of ours: with `--verbose` as it comes, else only
-//! its last lines, and only if a program fails.
+//! Output of the programs that run on restored files: in a file of the state directory, and with `--verbose` as
+//! it comes. If a program fails, its last lines are shown, too.
 
-use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use xb_backup::{BackupError, OnLine};
-use xb_cli::{Level, Log};
+use jiff::Timestamp;
+use xb_backup::{OWN_NOTE, OnLine, ProducerLog};
+use xb_cli::{Failure, Level, Log};
 
-/// Number of lines that are shown of a program that has failed.
-const LAST: usize = 20;
+use crate::commands::state_dir::state_dir;
+
+/// Last lines that are shown after a failure.
+const LAST: usize = 4;
+/// Stage of an error of such a program.
+const STAGE: &str = "prepare";
 
 /// The output of one run.
 #[derive(Clone)]
 pub(crate) struct ProgramOutput {
     log: Log,
-    last: Arc<Mutex<VecDeque<String>>>,
+    /// Whether notes of our own are shown, as at the end of a restore.
+    shows_notes: bool,
+    /// Directory of the file.
+    folder: Option<PathBuf>,
+    /// Name of the file.
+    name: String,
+    /// The file, from the first line on; `None` inside if it cannot be created: then the lines are shown.
+    file: Arc<Mutex<Option<Option<ProducerLog>>>>,
 }
 
 impl ProgramOutput {
-    pub(crate) fn new(log: &Log) -> Self {
-        Self { log: log.clone(), last: Arc::default() }
+    /// The output of programs that `command` runs on a backup.
+    pub(crate) fn new(log: &Log, state: Option<&Path>, command: &str, backup: &str) -> Self {
+        let now = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+        let name = format!("{command}-{backup}-{now}-{}", std::process::id());
+        let folder = state_dir(state).map(|state| state.join("program-logs"));
+        let shows_notes = command == "restore";
+        Self { log: log.clone(), shows_notes, folder, name, file: Arc::default() }
     }
 
     /// What takes the lines.
     pub(crate) fn on_line(&self) -> OnLine {
-        let Self { log, last } = self.clone();
-        Arc::new(move |line| {
-            let line = String::from_utf8_lossy(line);
-            log.verbose(&line);
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.len() == LAST {
-                last.pop_front();
-            }
-            last.push_back(line.into_owned());
-        })
+        let this = self.clone();
+        Arc::new(move |line| this.line(line))
     }
 
-    /// Shows the last lines if `error` is a program's, unless they were shown.
-    pub(crate) fn explain(&self, error: &BackupError) {
-        if !matches!(error, BackupError::Program { .. }) || self.log.level() >= Level::Verbose {
-            return;
+    fn line(&self, line: &[u8]) {
+        if let Some(note) = line.strip_prefix(OWN_NOTE.as_bytes()) {
+            let note = String::from_utf8_lossy(note);
+            match self.shows_notes {
+                true => self.log.pass_on(&note),
+                false => self.log.verbose(note),
+            }
         }
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.iter().for_each(|line| self.log.pass_on(line));
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = file.get_or_insert_with(|| self.create());
+        if let Some(file) = &*file {
+            file.line(line);
+        }
+        if file.is_none() || self.log.level() >= Level::Verbose {
+            self.log.pass_on(&String::from_utf8_lossy(line));
+        }
+    }
+
+    fn create(&self) -> Option<ProducerLog> {
+        let folder = self.folder.as_ref()?;
+        let created = ProducerLog::create_in(folder, &self.name).inspect_err(|error| {
+            let folder = folder.display();
+            self.log.warn(format!(
+                "the output of the programs follows, because no file can be created in {folder}: {error}"
+            ));
+        });
+        created.ok()
+    }
+
+    /// The file with the output, if there is any.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.file().map(|file| file.path())
+    }
+
+    /// Completes the failure of a program with its last lines, and with the file that has all of them.
+    pub(crate) fn explain(&self, failure: Failure) -> Failure {
+        let (Some(file), Some(STAGE)) = (self.file(), failure.stage_name()) else { return failure };
+        let tail = file.tail();
+        let shown = if self.log.level() >= Level::Verbose { 0 } else { LAST.min(tail.len()) };
+        let last = tail[tail.len() - shown..].iter().filter(|line| !line.trim().is_empty());
+        let failure = last.fold(failure, |failure, line| failure.fact(format!("  {line}")));
+        failure.fact(format!("all output of the programs: {}", file.path().display()))
+    }
+
+    fn file(&self) -> Option<ProducerLog> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).clone().flatten()
     }
 }

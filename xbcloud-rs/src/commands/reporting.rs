@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crate::job::StageStatus;
 use jiff::Timestamp;
+use serde_json::Value;
 use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport, Resources};
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
     write_whole,
 };
 use xb_pipeline::{Observer, PackPlan};
-use xb_repo::manifest::Manifest;
+use xb_repo::manifest::{Layout, Manifest};
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_report::{
@@ -74,7 +75,8 @@ impl<'a> Wanted<'a> {
 
     fn encode(&self) -> &'static str {
         let Some(put) = self.put else { return "compress" };
-        let compresses = put.compress.as_deref().is_some_and(|codec| codec != "none");
+        let is_packed = put.layout != Some(Layout::Classic);
+        let compresses = put.compress.as_deref().map_or(is_packed, |codec| codec != "none");
         match (compresses, put.encrypt.as_deref()) {
             (true, Some("AES128" | "AES192" | "AES256")) => "compress and encrypt",
             (false, Some("AES128" | "AES192" | "AES256")) => "encrypt",
@@ -86,7 +88,7 @@ impl<'a> Wanted<'a> {
 
 /// A place without the keys that some write in front of the bucket. No store accepts them there, but
 /// a report of the refusal must not show them either.
-fn masked(place: &str) -> String {
+pub(crate) fn masked(place: &str) -> String {
     let parts = place.split_once("://").and_then(|(scheme, rest)| {
         let authority = rest.split('/').next().unwrap_or_default();
         let (keys, _) = authority.rsplit_once('@')?;
@@ -201,6 +203,22 @@ impl Reporting {
             StageStatus::Skipped => StageEnd::Skipped,
         };
         report.stage(name, end, Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    }
+
+    /// Notes what a stage of a run has reached: the level of a proof, the place of a copy, the names that a
+    /// prune has removed.
+    pub(crate) fn outcome(&self, stage: &str, details: &Value) {
+        let Some(report) = self.report() else { return };
+        match (stage, &details["reached"], &details["to"], &details["names"]) {
+            ("verify", Value::String(level), _, _) => report.setting("verified up to", level),
+            ("copy", _, Value::String(to), _) => report.setting("copied to", to),
+            ("prune", _, _, Value::Array(names)) => {
+                let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                let none = names.is_empty().then(|| "nothing".to_owned());
+                report.setting("pruned", none.unwrap_or_else(|| names.join(", ")));
+            }
+            _ => {}
+        }
     }
 
     /// Notes the name of the backup.

@@ -17,7 +17,8 @@ pub(crate) fn report(log: &Log, reporting: Reporting) {
         reporting.retry(error);
         let line = format!("{error}; the next try follows in {} s", pause.as_secs().max(1));
         if is_due(&mut last.lock().unwrap_or_else(PoisonError::into_inner), Instant::now()) {
-            log.warn(line);
+            // With --quiet, only the error that ends the run is shown.
+            log.info(line);
         } else if log.level() >= Level::Verbose {
             log.verbose(line);
         }

@@ -71,6 +71,13 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
             "Whether the last backup is an increment whose server has written no checkpoint since its base.",
             u8::from(stage.details["stuck_lsn"].is_u64()),
         );
+        if let Some(encrypted) = stage.details["encrypted"].as_bool() {
+            text.one(
+                "xbcloud_backup_encrypted",
+                "Whether our programs have encrypted the last backup.",
+                u8::from(encrypted),
+            );
+        }
         if let Some(archived) = stage.details["archived"].as_bool() {
             text.one(
                 "xbcloud_backup_archived",
@@ -134,6 +141,10 @@ impl Text {
         Self { labels, out: String::new() }
     }
 
+    pub(crate) fn labels(&self) -> String {
+        self.labels.clone()
+    }
+
     pub(crate) fn finish(self) -> String {
         self.out
     }
@@ -154,7 +165,7 @@ impl Text {
 }
 
 /// The value of a sample in an earlier file of ours.
-fn previous(old: &str, name: &str, labels: &str) -> Option<String> {
+pub(crate) fn previous(old: &str, name: &str, labels: &str) -> Option<String> {
     let start = format!("{name}{{{labels}}} ");
     let value = old.lines().find_map(|line| line.strip_prefix(&start))?;
     value.parse::<i64>().ok().map(|value| value.to_string())

@@ -10,18 +10,22 @@
 //! - [`judge`] compares the age of the newest backup and of the newest proof with limits.
 
 mod archive;
+mod command_metrics;
 mod heartbeat;
 mod hook;
 mod metrics;
 mod monitor;
+mod monitor_json;
 mod receiver;
 mod remarks;
 mod result;
 
 pub(crate) use self::archive::{ArchiveLimits, FoundArchive};
+pub(crate) use self::command_metrics::{Ended, Family, beside_run, command_metrics};
 pub(crate) use self::heartbeat::send_heartbeat;
 pub(crate) use self::hook::run_hook;
 pub(crate) use self::metrics::metrics;
 pub(crate) use self::monitor::{Found, Limits, Verdict, judge};
+pub(crate) use self::monitor_json::monitor_json;
 pub(crate) use self::receiver::{ReceiverState, receiver_metrics};
 pub(crate) use self::result::{FirstCause, RunResult, StageStatus};

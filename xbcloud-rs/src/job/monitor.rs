@@ -49,14 +49,20 @@ pub(crate) struct Limits {
 pub(crate) struct Verdict {
     /// Exit code: 0 OK, 1 warning, 2 critical, 3 unknown.
     pub(crate) code: u8,
+    /// Its word in the convention of Nagios plugins.
+    pub(crate) state: &'static str,
     /// One line: state, text, performance data. With a final newline.
     pub(crate) line: String,
+    /// What the line says, by weight.
+    pub(crate) remarks: Remarks,
 }
 
 impl Verdict {
     /// Returns the verdict if the repository could not be read.
     pub(crate) fn unknown(what: &str) -> Self {
-        Self { code: 3, line: format!("XBCLOUD UNKNOWN - {}\n", one_line(what)) }
+        let remarks = Remarks { critical: vec![what.to_owned()], ..Remarks::default() };
+        let line = format!("XBCLOUD UNKNOWN - {}\n", one_line(what));
+        Self { code: 3, state: "UNKNOWN", line, remarks }
     }
 }
 
@@ -87,20 +93,19 @@ pub(crate) fn judge(
         all.critical.extend(remarks.critical);
         all.good.extend(remarks.good);
     }
-    let Remarks { critical, warnings, good } = all;
-    let (code, state) = match (critical.is_empty(), warnings.is_empty()) {
+    let (code, state) = match (all.critical.is_empty(), all.warnings.is_empty()) {
         (false, _) => (2, "CRITICAL"),
         (true, false) => (1, "WARNING"),
         (true, true) => (0, "OK"),
     };
-    let text = [critical, warnings, good].concat().join("; ");
+    let text = [&*all.critical, &all.warnings, &all.good].concat().join("; ");
     let line = format!(
         "XBCLOUD {state} - {}: {} | {}\n",
         one_line(repository),
         one_line(&text),
         data(servers, archives, limits)
     );
-    Verdict { code, line }
+    Verdict { code, state, line, remarks: all }
 }
 
 fn judge_one(found: &Found, limits: Limits) -> Remarks {

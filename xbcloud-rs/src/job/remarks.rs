@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Remarks about one or several servers, by their weight.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Remarks {
     pub(crate) critical: Vec<String>,
     pub(crate) warnings: Vec<String>,

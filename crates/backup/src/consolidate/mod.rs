@@ -17,7 +17,7 @@ use xb_uploader::Lock;
 
 use self::made::made_before;
 use self::merged_stream::merged_stream;
-use crate::child::OnLine;
+use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
@@ -186,7 +186,7 @@ async fn store_merged(
         (stored, _) => stored?,
     };
     if let Err(error) = scratch.close() {
-        talk(format!("cannot remove {}: {error}", data.display()).as_bytes());
+        talk(format!("{OWN_NOTE}cannot remove {}: {error}", data.display()).as_bytes());
     }
     Ok((stored, get.keys))
 }

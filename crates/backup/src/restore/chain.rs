@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use xb_delta::{Checkpoints, Error, Unfit, interrupted, keep, merge, plan, restate_from};
 
-use crate::child::OnLine;
+use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::restore::forget;
 use crate::session::Session;
@@ -64,7 +64,7 @@ pub(crate) fn merge_chain(
         match merge(&planned, is_durable, || cancel.signal().is_some()) {
             Ok(merged) => {
                 let text = format!(
-                    "increments applied in one pass: {}; {} pages of {} written, {} tablespaces",
+                    "{OWN_NOTE}increments applied in one pass: {}; {} pages of {} written, {} tablespaces",
                     increments.len(),
                     merged.written,
                     merged.pages,

@@ -9,7 +9,7 @@ use xb_pipeline::Observer;
 use xb_server::{recovery_memory, recovery_tmpdir};
 
 use crate::cancel::CancelToken;
-use crate::child::{self, OnLine};
+use crate::child::{self, OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::restore::chain::{Chain, Way, apply_from_end, merge_chain};
 use crate::restore::export_log::SmallLog;
@@ -219,7 +219,7 @@ pub(crate) async fn prepare(
     let increments = match way {
         Some(Way::Merged) => &[],
         Some(Way::OneByOne(unfit)) => {
-            talk(format!("increments are applied one by one: {unfit}").as_bytes());
+            talk(format!("{OWN_NOTE}increments are applied one by one: {unfit}").as_bytes());
             increments
         }
         None => increments,

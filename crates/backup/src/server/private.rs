@@ -261,15 +261,20 @@ impl Server {
         self.settle(outcome, cancel).await
     }
 
-    /// Like [`run`](Self::run), in a session of its own: what statements before have set there does
-    /// not count.
-    pub(crate) async fn run_anew(
+    /// Like [`run`](Self::run), but in a session of its own, where what statements before have set does not
+    /// count, and returns the first `limit` rows.
+    pub(crate) async fn ask_anew(
         &mut self,
         statements: &str,
+        limit: usize,
         cancel: &CancelToken,
-    ) -> Result<Result<(), String>, BackupError> {
+    ) -> Result<Result<Vec<Row>, String>, BackupError> {
         self.session = None;
-        self.run(statements, cancel).await
+        let outcome = match self.session(cancel).await {
+            Ok(session) => session.first_rows(statements, limit, cancel).await,
+            Err(error) => Err(error),
+        };
+        self.settle(outcome, cancel).await
     }
 
     async fn session(&mut self, cancel: &CancelToken) -> Result<&mut Session, SessionError> {

@@ -68,8 +68,20 @@ impl Session {
         sql: &str,
         cancel: &CancelToken,
     ) -> Result<(), SessionError> {
-        match self.with(sql, cancel, |client, sql| client.run(sql)).await {
-            Err(SessionError::Server(Error::Server(said))) if said.code == EMPTY_QUERY => Ok(()),
+        self.first_rows(sql, 0, cancel).await.map(drop)
+    }
+
+    /// Runs statements, and returns the first `limit` rows of their results.
+    pub(crate) async fn first_rows(
+        &mut self,
+        sql: &str,
+        limit: usize,
+        cancel: &CancelToken,
+    ) -> Result<Vec<Row>, SessionError> {
+        match self.with(sql, cancel, move |client, sql| client.first_rows(sql, limit)).await {
+            Err(SessionError::Server(Error::Server(said))) if said.code == EMPTY_QUERY => {
+                Ok(Vec::new())
+            }
             outcome => outcome,
         }
     }

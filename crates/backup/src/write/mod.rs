@@ -214,7 +214,9 @@ async fn recognise_for<R: Read + Send + 'static>(
         .map_err(|_| BackupError::Bug("the thread that reads the start of the input panicked"))??;
     let untouched = match &request.layout {
         PutLayout::Packed { compress, key_slots } => {
-            *compress == Compression::default() && key_slots.is_empty()
+            // `auto` takes what is best for the input, here its own codec.
+            let is_asked = ![Compression::default(), Compression::Auto].contains(compress);
+            !is_asked && key_slots.is_empty()
         }
         PutLayout::Classic { .. } => true,
     };

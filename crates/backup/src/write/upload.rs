@@ -120,8 +120,9 @@ impl RunFolder {
         sink: impl FnMut(Part) -> Result<(), Closed> + Send + 'static,
     ) -> Result<Packing, BackupError> {
         let budget = Budget::new(plan.memory);
-        let chooses =
-            matches!(request.layout, PutLayout::Packed { compress: Compression::Auto, .. });
+        // A native stream keeps the codecs that it has.
+        let chooses = matches!(input.kind, Kind::Content(_))
+            && matches!(request.layout, PutLayout::Packed { compress: Compression::Auto, .. });
         let auto = chooses.then(|| {
             let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
             AutoCodec::new(move || traffic.sent().max(observer.stored()))

@@ -1,6 +1,7 @@
 //! The values of all sources in one list, lowest precedence first.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use xb_option_files::{FileOption, OptionFilePaths, Wanted, load};
 
@@ -49,14 +50,19 @@ pub(crate) fn all_given(
     let ignored: Vec<String> =
         warnings.iter().filter(|warning| warning.contains(" option file ")).cloned().collect();
     let known_names: Vec<String> = files.keys().cloned().collect();
-    let group = |name: &Option<String>| match name {
-        None => Ok(Vec::new()),
-        Some(name) => files.get(name).cloned().ok_or_else(|| UsageError::NoRepository {
+    let group = |name: &Option<String>| {
+        let Some(name) = name else { return Ok(Vec::new()) };
+        let found = match files.get(name) {
+            Some(found) => Some(found.clone()),
+            None => of_own_file(repositories.folder, name, wanted, sources.groups)?,
+        };
+        found.ok_or_else(|| UsageError::NoRepository {
             group: sources.groups.first().copied().unwrap_or_default().to_owned(),
             name: name.clone(),
+            file: own_file(repositories.folder, name),
             known: known_names.clone(),
             ignored: ignored.clone(),
-        }),
+        })
     };
     // First the source: its group may name the destination.
     let subcommand = all.subcommand;
@@ -82,6 +88,27 @@ pub(crate) fn all_given(
     repositories.keep_places(&named, &mut given);
     repositories.strip(subcommand, &mut given);
     Ok(given)
+}
+
+/// The file that a repository may have for itself.
+fn own_file(folder: &str, name: &str) -> PathBuf {
+    Path::new(folder).join(format!("{name}.cnf"))
+}
+
+/// The group of a repository in its own file, if that exists and the command line does not say which files are read.
+fn of_own_file(
+    folder: &str,
+    name: &str,
+    wanted: &Wanted,
+    groups: &[&str],
+) -> Result<Option<Vec<FileOption>>, UsageError> {
+    let file = own_file(folder, name);
+    let is_read = !folder.is_empty() && !wanted.none && wanted.only.is_none();
+    if !is_read || matches!(file.try_exists(), Ok(false)) {
+        return Ok(None);
+    }
+    let only = Wanted { only: Some(file), ..Wanted::default() };
+    Ok(load(&OptionFilePaths::none(), &only, groups)?.repositories.remove(name))
 }
 
 pub(crate) fn file_items(
@@ -140,5 +167,29 @@ pub(crate) fn file_item(
             Err(UsageError::Ambiguous { key, file, line, candidates })
         }
         ParsedOption::Unknown => Err(UsageError::UnknownOption { key, file, line }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_may_have_a_file_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[xbcloud.shop]\nroot=file:///a\n[xbcloud.other]\nroot=file:///b\n";
+        std::fs::write(folder.path().join("shop.cnf"), text).unwrap();
+        let path = folder.path().to_str().unwrap();
+        let found = |folder: &str, name: &str, wanted: &Wanted| {
+            let found = of_own_file(folder, name, wanted, &["xbcloud"]).unwrap();
+            found.map(|options| options.iter().map(|option| option.value.clone()).collect())
+        };
+        let of_shop: Option<Vec<_>> = Some(vec![Some("file:///a".into())]);
+        assert_eq!(found(path, "shop", &Wanted::default()), of_shop);
+        assert_eq!(found(path, "other", &Wanted::default()), None);
+        assert_eq!(found("", "shop", &Wanted::default()), None);
+        let none = Wanted { none: true, ..Wanted::default() };
+        let only = Wanted { only: Some("/x".into()), ..Wanted::default() };
+        assert!(found(path, "shop", &none).is_none() && found(path, "shop", &only).is_none());
     }
 }

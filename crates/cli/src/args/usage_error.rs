@@ -1,6 +1,6 @@
 //! Errors in arguments, found before clap parses them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use xb_option_files::OptionFileError;
@@ -22,7 +22,7 @@ pub enum UsageError {
     #[error(transparent)]
     OptionFile(#[from] OptionFileError),
     /// An option file has an option that no command knows.
-    #[error("unknown option {key} in {} line {line}", file.display())]
+    #[error("unknown option {key} in {} line {line}: correct it, or write loose-{key} to have it ignored", file.display())]
     UnknownOption {
         /// Option as written in the file.
         key: String,
@@ -60,7 +60,7 @@ pub enum UsageError {
     /// The command line names a repository that no option file has.
     #[error(
         "no option file has a group [{group}.{name}] for the repository @{name}{}{}",
-        known_repositories(known),
+        known_repositories(known, file),
         ignored_files(ignored)
     )]
     NoRepository {
@@ -68,6 +68,8 @@ pub enum UsageError {
         group: String,
         /// Name of the repository.
         name: String,
+        /// Its own file, where there is no such group either.
+        file: PathBuf,
         /// Names of the repositories that the option files have.
         known: Vec<String>,
         /// Warnings about option files that were not read.
@@ -95,9 +97,12 @@ fn ignored_files(ignored: &[String]) -> String {
     ignored.iter().map(|warning| format!("; {warning}")).collect()
 }
 
-fn known_repositories(known: &[String]) -> String {
+fn known_repositories(known: &[String], file: &Path) -> String {
     if known.is_empty() {
-        return "; name the file that has it with --defaults-extra-file".to_owned();
+        let file = file.display();
+        return format!(
+            "; write it into {file}, or name the file that has it with --defaults-extra-file"
+        );
     }
     let names: Vec<String> = known.iter().map(|name| format!("@{name}")).collect();
     format!("; known: {}", names.join(", "))

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
+use crate::personality::Personality;
 use crate::text::printable;
 
 /// Verbosity of the log. Errors are written at every level.
@@ -37,7 +38,8 @@ pub struct LogOptions {
 
 /// Only writer to standard error. Clones are handles of the same log.
 ///
-/// Text lines have the form `NAME: text`, in a log file `YYMMDD HH:MM:SS NAME: text` (UTC). With
+/// Text lines have the form `NAME: text`, in a log file `YYYY-MM-DDTHH:MM:SSZ NAME: text`; called by a stock
+/// tool's name, `YYMMDD HH:MM:SS NAME: text` (UTC). With
 /// JSON, each line is an object with at least `event` (its name) and `time` (RFC 3339, UTC); text
 /// becomes the event `message` with `level` and `text`. Control characters are escaped. A progress
 /// bar makes room for each line. A closed standard error is not an error.
@@ -168,6 +170,7 @@ impl Log {
                 "stage": failure.stage_name(),
                 "message": failure.line(),
                 "hint": failure.hint_text(),
+                "facts": failure.facts(),
                 "exit": code,
             });
             self.event("error", &fields);
@@ -199,7 +202,7 @@ impl Log {
         if self.0.terminal || self.0.options.no_stamps {
             String::new()
         } else {
-            stamp(Timestamp::now())
+            stamp(Timestamp::now(), Personality::of(self.0.name.as_ref()))
         }
     }
 
@@ -223,9 +226,10 @@ impl Log {
     }
 }
 
-/// Formats a time as `YYMMDD HH:MM:SS ` in UTC: the stock tools' form.
-fn stamp(time: Timestamp) -> String {
-    time.strftime("%y%m%d %H:%M:%S ").to_string()
+/// Formats a time with its zone, or in the form of a stock tool, which has none (UTC).
+fn stamp(time: Timestamp, personality: Personality) -> String {
+    let form = if personality.is_stock() { "%y%m%d %H:%M:%S " } else { "%Y-%m-%dT%H:%M:%SZ " };
+    time.strftime(form).to_string()
 }
 
 #[cfg(test)]
@@ -287,13 +291,14 @@ pub(crate) mod tests {
 
     #[test]
     fn a_log_file_has_time_stamps() {
-        assert_eq!(stamp("2026-02-03T04:05:06.7Z".parse().unwrap()), "260203 04:05:06 ");
+        let time = "2026-02-03T04:05:06.7Z".parse().unwrap();
+        assert_eq!(stamp(time, Personality::Ours), "2026-02-03T04:05:06Z ");
+        assert_eq!(stamp(time, Personality::Xbcloud), "260203 04:05:06 ");
         let (log, said) = log(LogOptions::default());
         log.info("one");
         let line = &said.lines()[0];
-        let (front, text) = line.split_at(stamp(Timestamp::UNIX_EPOCH).len());
-        assert_eq!(text, "x: one");
-        assert!(front.chars().all(|c| c.is_ascii_digit() || c == ' ' || c == ':'), "{line}");
+        let (front, text) = line.split_at(stamp(time, Personality::Ours).len());
+        assert!(text == "x: one" && front.ends_with("Z "), "{line}");
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
     if !error.use_stderr() {
         return error;
     }
+    let had_bad_tip = forget_dangerous_tips(&mut error);
     let (scope, path) = scope_of(command, &expanded.args);
     // Clap's own usage line names the options that are given, which helps with those of the user.
     let usage = match error.get(ContextKind::Usage) {
@@ -88,7 +89,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         let long = word.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or_default());
         long.is_some_and(|long| expanded.origin(long).is_some())
     };
-    if usage.split([' ', '[', ']', '<', '>']).any(foreign) {
+    if had_bad_tip || usage.split([' ', '[', ']', '<', '>']).any(foreign) {
         let mut scope = scope.clone().bin_name(path);
         error.insert(ContextKind::Usage, ContextValue::StyledStr(scope.render_usage()));
     }
@@ -110,6 +111,30 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
+}
+
+/// Removes tips towards what protects less, or removes data: a typing error must not lead there. Returns whether
+/// there was one.
+fn forget_dangerous_tips(error: &mut clap::Error) -> bool {
+    const DANGEROUS: [&str; 3] = ["--insecure", "--force", "delete"];
+    let mut had_one = false;
+    for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
+        let names = match error.get(kind) {
+            Some(ContextValue::String(name)) => vec![name.clone()],
+            Some(ContextValue::Strings(names)) => names.clone(),
+            _ => continue,
+        };
+        let good: Vec<String> =
+            names.iter().filter(|name| !DANGEROUS.contains(&name.as_str())).cloned().collect();
+        if good.len() < names.len() {
+            had_one = true;
+            error.remove(kind);
+        }
+        if good.len() < names.len() && !good.is_empty() {
+            error.insert(kind, ContextValue::Strings(good));
+        }
+    }
+    had_one
 }
 
 fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {

@@ -459,6 +459,13 @@ impl Manifest {
         self.packed.as_ref().is_some_and(|packed| packed.sealed.is_some())
     }
 
+    /// Whether our programs have encrypted the data: as a whole, or file by file. What a producer encrypts by
+    /// itself does not count.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.is_sealed() || self.members.as_ref().is_some_and(|members| members.cipher.is_some())
+    }
+
     /// Whether the input was a native stream. Then `stream_bytes` counts that stream, its content
     /// was not inspected, and no key authenticates the manifest.
     #[must_use]

@@ -54,6 +54,7 @@ pub(crate) fn judge(
         _ if (!about.reached || status == Some(400)) && wrong_scheme(&message).is_some() => {
             (StoreErrorKind::NotAStore, wrong_scheme(&message).map(Cow::Borrowed))
         }
+        _ if is_full(status, &message) => (StoreErrorKind::Full, None),
         _ if said(NO_LENGTH) => (StoreErrorKind::Altered, Some(NO_LENGTHS.into())),
         // The clock was right before: a proxy may have held the request.
         _ if said("RequestTimeTooSkewed") && about.authenticated => {
@@ -106,7 +107,6 @@ pub(crate) fn judge(
                 StoreErrorKind::NotAStore,
                 Some("the endpoint has no such bucket: remove the path from the endpoint; the bucket belongs in the URL of the backup".into()),
             ),
-            (Some(507), _) => (StoreErrorKind::Rejected, Some("the store is full; make room".into())),
             (Some(501 | 505), _) => (
                 StoreErrorKind::Rejected,
                 Some("the store does not support this request; try another --s3-provider".into()),
@@ -139,13 +139,20 @@ const NO_LENGTHS: &str = "a proxy in front of the store leaves out the length of
 const NO_RANGES: &str = "the store, or a proxy in front of it, ignores the range of a request: go around the proxy, or change its settings; `check` tries a range";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
+/// Whether the store is full: 507 by its rules, 400 or 403 for the quota of a bucket or an owner (MinIO; Ceph and
+/// others).
+fn is_full(status: Option<u16>, message: &str) -> bool {
+    status == Some(507)
+        || ["QuotaExceeded</Code>", "StorageFull</Code>"].iter().any(|code| message.contains(code))
+}
+
 /// Kind and hint of an error of a local directory.
 pub(crate) fn judge_local(message: &str) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     let is = |number: i32| message.contains(&format!("os error {number})"));
     let (kind, hint) = if is(13) {
         (StoreErrorKind::Denied, Some(NO_ACCESS))
     } else if is(28) || is(122) {
-        (StoreErrorKind::Rejected, Some("make room in its file system, or raise the quota"))
+        (StoreErrorKind::Full, None)
     } else if is(30) {
         (
             StoreErrorKind::Rejected,
@@ -304,11 +311,6 @@ fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
             "AuthorizationHeaderMalformed",
             "the region is wrong; give the right one with --s3-region",
         ),
-        // Ceph and others refuse writes beyond a quota with status 403.
-        (
-            "QuotaExceeded",
-            "the quota of the bucket or of its owner is used up: make room, or raise it",
-        ),
         // versitygw and MinIO, in a bucket that keeps one version of each object.
         ("object lock", LOCKED),
         ("WORM protected", LOCKED),
@@ -390,7 +392,6 @@ mod tests {
                 StoreErrorKind::NotAStore,
                 "--s3-region",
             ),
-            (generic("XMinioStorageFull"), 507, StoreErrorKind::Rejected, "full"),
             (
                 Error::NotFound { path: String::new(), source: "<Code>NoSuchBucket</Code>".into() },
                 404,
@@ -405,6 +406,27 @@ mod tests {
         let certificate = verdict(generic("x"), None, Some(curl::CERTIFICATE));
         assert!(!certificate.again && certificate.hint.unwrap().contains("--cacert"));
         assert!(!verdict(generic("bad request"), Some(400), None).again);
+    }
+
+    #[test]
+    fn a_full_store_is_one_kind_whatever_it_answers() {
+        let denied =
+            |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
+        for (error, status) in [
+            (generic("no room"), 507),
+            (generic("<Code>XMinioStorageFull</Code>"), 507),
+            (generic("<Code>XMinioAdminBucketQuotaExceeded</Code>"), 400),
+            (denied("<Code>QuotaExceeded</Code>"), 403),
+        ] {
+            let verdict = verdict(error, Some(status), None);
+            assert!(!verdict.again && verdict.kind == StoreErrorKind::Full, "{verdict:?}");
+        }
+        for number in [28, 122] {
+            let (kind, hint) = judge_local(&format!("no room (os error {number})"));
+            assert_eq!((kind, hint), (StoreErrorKind::Full, None));
+        }
+        let limited = verdict(generic("<Code>SlowDown</Code>"), Some(503), None);
+        assert_eq!(limited.kind, StoreErrorKind::Unavailable);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::args::{RunOptions, Source};
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, memory, parallel, put_memory};
 use crate::commands::inspect::verify::{judged, not_reached, remarks};
 use crate::commands::program_output::ProgramOutput;
-use crate::commands::transfer::producer::state_dir;
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::put::can_lock;
 use crate::limits::default_threads;
 use crate::report;
@@ -80,7 +80,8 @@ impl Context {
         let compress = asked.compress.map(parsed).transpose()?;
         let resources = resources(run, asked.chunk_size, compress);
         let trial = &Trial { state: state_dir(None), ..asked.trial.clone() };
-        let output = ProgramOutput::new(&self.log);
+        let output = ProgramOutput::new(&self.log, None, "consolidate", name.as_str());
+        let lines = output.on_line();
         let lock = asked.lock;
         let work = |session: Session| async move {
             can_lock(&session.root, lock.as_ref(), &session.cancel).await?;
@@ -100,11 +101,11 @@ impl Context {
                 trial: trial.clone(),
                 lock,
             };
-            let done = xb_backup::consolidate(&session, request, &output.on_line()).await;
-            let done = done.inspect_err(|error| output.explain(error))?;
+            let done = xb_backup::consolidate(&session, request, &lines).await?;
             Ok((done, last.manifest))
         };
-        let ((done, last), end) = self.with_session("consolidate", run, (root, resources), work)?;
+        let done = self.with_session("consolidate", run, (root, resources), work);
+        let ((done, last), end) = done.map_err(|failure| output.explain(failure))?;
         match done {
             Consolidated::Tried { name: full, from, put, trial } => {
                 self.tried(&last, (&full, &from), put.as_deref(), &trial, &end)?;

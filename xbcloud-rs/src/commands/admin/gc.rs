@@ -12,11 +12,12 @@ use crate::report;
 impl Context {
     pub(crate) fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
         let root = root_place(args.place.as_deref(), &args.common)?;
+        let removes = args.yes && !args.dry_run;
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) =
             self.with_progress("gc", &args.common.run, None, |_, cancel| async move {
                 let found = cancel.or(xb_backup::leftovers(&root, age)).await?;
-                if args.yes {
+                if removes {
                     for dead in &found.dead {
                         if !cancel.or(xb_backup::remove(&root, dead)).await? {
                             self.log
@@ -28,7 +29,7 @@ impl Context {
                 }
                 Ok(found)
             })?;
-        report::printed(report::leftovers(&self.log, &leftovers, args.yes, args.common.run.json))?;
+        report::printed(report::leftovers(&self.log, &leftovers, removes, args.common.run.json))?;
         Ok(())
     }
 }

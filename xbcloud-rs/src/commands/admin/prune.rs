@@ -13,16 +13,37 @@ use xb_repo::resolve::Known;
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
 use crate::commands::context::{Context, resources};
+use crate::commands::metrics_file::{CommandMetrics, Facts};
+use crate::commands::one_at_a_time::one_at_a_time;
+use crate::commands::state_dir::state_dir;
+use crate::job::Family;
 use crate::place::root_place;
 use crate::report;
 
 impl Context {
     pub(crate) fn prune(&self, args: &PruneArgs) -> Result<(), Failure> {
+        let name = args.metrics.repository.as_deref().or(args.place.as_deref());
+        let name = name.filter(|name| !name.is_empty()).or(args.common.store.root.as_deref());
+        let file = args.metrics.metrics_file.as_deref();
+        let metrics = CommandMetrics::begin(file, Family::Retention, name)?;
+        let mut facts = Facts::new();
+        let outcome = self.prune_measured(args, &mut facts);
+        // A plan removes nothing, and says nothing about what is kept.
+        let removes = args.yes && !args.dry_run;
+        self.measured(metrics.filter(|_| removes), facts, outcome)
+    }
+
+    fn prune_measured(&self, args: &PruneArgs, facts: &mut Facts) -> Result<(), Failure> {
         let Some(keep) = rules(&args.keep)? else {
             return Err(Failure::usage("no retention rule is given")
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         };
-        let pruned = self.prune_root(args.place.as_deref(), keep, args.yes, None, &args.common)?;
+        let yes = args.yes && !args.dry_run;
+        let pruned = self.prune_root(args.place.as_deref(), keep, yes, None, &args.common)?;
+        let removed = pruned.gone.as_ref().map_or(0, Vec::len);
+        let kept = pruned.plan.len() - removed;
+        facts.push(("kept_backups", "Backups that it kept.", kept.to_string()));
+        facts.push(("removed_backups", "Backups that it removed.", removed.to_string()));
         report::printed(show(&self.log, &pruned, args.common.run.json))
     }
 
@@ -37,6 +58,12 @@ impl Context {
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
         let root = root_place(place, common)?;
+        let shown = place.filter(|place| !place.is_empty()).or(common.store.root.as_deref());
+        let shown = shown.unwrap_or_default();
+        let _alone = match yes {
+            true => one_at_a_time(&self.log, state_dir(None), &format!("a prune of {shown}"), "")?,
+            false => None,
+        };
         let resources = resources(&common.run);
         let run = |observer, cancel| async move {
             let session = Session { root, resources, observer, cancel };
@@ -120,13 +147,13 @@ fn show(tell: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
     let width = plan.iter().map(|v| v.name.len()).chain(left.iter().map(|l| l.name.len()));
     let width = width.max().unwrap_or(0);
     for verdict in plan {
-        let finished = verdict.finished.strftime("%Y-%m-%d %H:%M:%S");
+        let finished = verdict.finished.strftime("%Y-%m-%d %H:%M:%S UTC");
         let why: Vec<String> = verdict.kept.iter().map(ToString::to_string).collect();
         let what = if verdict.goes() { "remove" } else { "keep" };
         writeln!(out, "{:width$}  {finished}  {what:6}  {}", verdict.name, why.join(", "))?;
     }
     for line in left {
-        writeln!(out, "{:width$}  {:19}  keep    {}", line.name, "-", report::state(line))?;
+        writeln!(out, "{:width$}  {:23}  keep    {}", line.name, "-", report::state(line))?;
     }
     for log in logs {
         let what = match (&log.kept, gone) {

@@ -14,7 +14,7 @@ use crate::args::CommonOptions;
 use crate::args::binlog::{ArchiveListArgs, ArchiveVerifyArgs};
 use crate::commands::binlog::table::table;
 use crate::commands::context::{Context, resources};
-use crate::commands::transfer::producer::state_dir;
+use crate::commands::state_dir::state_dir;
 use crate::place::root_place;
 use crate::report;
 

@@ -11,8 +11,9 @@ use xb_compressor::{Algorithm, AlgorithmError, Compression};
 use crate::args::binlog::{ArchiveOptions, ReceiveArgs};
 use crate::commands::binlog::watched::Watched;
 use crate::commands::context::{Context, resources};
-use crate::commands::transfer::producer::state_dir;
-use crate::commands::unattended::run::{commands, is_collected};
+use crate::commands::state_dir::state_dir;
+use crate::commands::unattended::run::commands;
+use crate::commands::whole_files::is_collected;
 use crate::place::root_place;
 use crate::report;
 

@@ -28,8 +28,27 @@ impl Context {
                 Ok(listings)
             })?;
         report::printed(listing(&listings, args.long, args.common.run.json))?;
+        if listings.iter().all(|line| line.finished.is_none()) {
+            let place = args.place.as_deref().filter(|place| !place.is_empty());
+            let place = place.or(args.common.store.root.as_deref()).unwrap_or_default();
+            self.log.info(format!(
+                "there is no backup below {place}; if that is a backup itself, `xbcloud-rs show` shows it"
+            ));
+        }
         proven(&self.log, &listings);
+        unencrypted(&self.log, &listings);
         Ok(())
+    }
+}
+
+/// Notes how many backups are not encrypted.
+fn unencrypted(log: &Log, listings: &[Listing]) {
+    let backups: Vec<_> = listings.iter().filter_map(|line| line.encrypted).collect();
+    let open = backups.iter().filter(|encrypted| !**encrypted).count() as u64;
+    match (open, backups.len()) {
+        (0, _) => {}
+        (1, 1) => log.info(report::unencrypted("this backup is")),
+        (open, all) => log.info(report::unencrypted(&format!("{open} of {all} backups are"))),
     }
 }
 

@@ -39,7 +39,7 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
     writeln!(out, "{:12} {}", "name", l.name)?;
     writeln!(out, "{:12} {}", "state", report::state(l))?;
     if let Some(finished) = l.finished {
-        writeln!(out, "{:12} {}", "finished", finished.strftime("%Y-%m-%d %H:%M:%S"))?;
+        writeln!(out, "{:12} {}", "finished", finished.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
     }
     if let (Some(bytes), Some(objects)) = (l.stored_bytes, l.objects) {
         writeln!(out, "{:12} {} in {}", "stored", format_size(bytes), report::objects(objects))?;

@@ -3,15 +3,17 @@
 use std::io::Write as _;
 
 use xb_backup::{Trial, VerifyRequest};
-use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size};
+use xb_cli::{Exit, Failure, Log, ProgressEnd, format_count, format_size, printable};
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, VerifyReport};
 
 use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, resources};
+use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::program_output::ProgramOutput;
-use crate::commands::transfer::producer::state_dir;
+use crate::commands::state_dir::state_dir;
+use crate::job::Family;
 use crate::report;
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -19,6 +21,17 @@ const SHOWN: usize = 50;
 
 impl Context {
     pub(crate) fn verify(&self, args: &VerifyArgs) -> Result<(), Failure> {
+        let place = args.source.name.rsplit_once('/').map(|(root, _)| root);
+        let name = args.metrics.repository.as_deref().or(place);
+        let name = name.or(args.common.store.root.as_deref());
+        let file = args.metrics.metrics_file.as_deref();
+        let metrics = CommandMetrics::begin(file, Family::Proof, name)?;
+        let mut facts = Facts::new();
+        let outcome = self.verify_measured(args, &mut facts);
+        self.measured(metrics, facts, outcome)
+    }
+
+    fn verify_measured(&self, args: &VerifyArgs, facts: &mut Facts) -> Result<(), Failure> {
         let (root, name) = self.which(&args.source, &args.common)?;
         let request = VerifyRequest {
             name,
@@ -28,6 +41,7 @@ impl Context {
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
         let (found, end) = self.verify_backup(root, request, &args.trial, &args.common.run)?;
+        facts.extend(measured(&found));
         report::printed(verified(&self.log, &found, &end, args.common.run.json))?;
         judged(&found)?;
         match args.level {
@@ -49,16 +63,43 @@ impl Context {
                 .hint("ask for level restore, or leave --until out"));
         }
         let trial = &Trial { state: state_dir(None), ..trial.clone() };
-        let output = ProgramOutput::new(&self.log);
-        self.with_session("verify", run, (root, resources(run)), |session| async move {
-            if request.level < Level::Restore {
-                return xb_backup::verify(&session, &request).await;
-            }
-            let found =
-                xb_backup::verify_by_restore(&session, request, trial, &output.on_line()).await;
-            found.inspect_err(|error| output.explain(error))
-        })
+        let output = ProgramOutput::new(&self.log, None, "verify", request.name.as_str());
+        let lines = output.on_line();
+        let verified =
+            self.with_session("verify", run, (root, resources(run)), |session| async move {
+                if request.level < Level::Restore {
+                    return xb_backup::verify(&session, &request).await;
+                }
+                xb_backup::verify_by_restore(&session, request, trial, &lines).await
+            });
+        if let Some(path) = output.path() {
+            self.log.verbose(format!("output of the programs: {}", path.display()));
+        }
+        verified.map_err(|failure| output.explain(failure))
     }
+}
+
+/// The numbers of a report for its metrics.
+fn measured(found: &VerifyReport) -> Facts {
+    let problems = found.problems.len() as u64 + found.more_problems;
+    let level = found.reached.map_or(0, |level| level as u64 + 1);
+    let mut facts = vec![
+        ("problems", "Problems of the backup that it found.", problems.to_string()),
+        (
+            "level",
+            "Level that holds: 0 none, 1 manifest, 2 list, 3 checksum, 4 decrypt, 5 pages, 6 restore.",
+            level.to_string(),
+        ),
+    ];
+    let replayed = found.restore.as_ref().and_then(|restore| restore.replayed.as_ref());
+    if let Some(replayed) = replayed {
+        facts.push((
+            "proven_until_timestamp_seconds",
+            "Time up to which it has replayed the archived binary log.",
+            replayed.proven_until.as_second().to_string(),
+        ));
+    }
+    facts
 }
 
 /// The failure that a report means, if it means one.
@@ -81,7 +122,7 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
         ))
         .stage("check")
         .ending(Exit::Damaged)
-        .hint("the backup itself is undamaged; read the server's answer above"));
+        .hint("the backup itself is undamaged; read the server's answer in the report"));
     }
     let problems = found.problems.len() as u64 + found.more_problems;
     let reached = found.reached.map_or("even the manifest is damaged".to_owned(), |level| {
@@ -116,6 +157,9 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
         "stored_bytes": found.stored_bytes, "objects": found.objects, "requests": found.requests, "retries": found.retries,
         "seconds": end.elapsed.as_secs_f64(),
     }));
+    for answer in found.restore.iter().flat_map(|restore| &restore.answers) {
+        log.event("answer", &serde_json::json!(answer));
+    }
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, found)?;
@@ -154,6 +198,18 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
     let more = found.problems.len().saturating_sub(SHOWN) as u64 + found.more_problems;
     if more > 0 {
         writeln!(out, "and {more} more")?;
+    }
+    for answer in found.restore.iter().flat_map(|restore| &restore.answers) {
+        writeln!(out, "{}", printable(&answer.statement))?;
+        for row in &answer.rows {
+            let values = row.iter().map(|value| value.as_deref().unwrap_or("NULL"));
+            writeln!(out, "    {}", printable(&values.collect::<Vec<_>>().join("  ")))?;
+        }
+        match (answer.rows.is_empty(), answer.more) {
+            (true, _) => writeln!(out, "    no rows")?,
+            (false, true) => writeln!(out, "    and more")?,
+            (false, false) => {}
+        }
     }
     for check in &found.failed_checks {
         writeln!(out, "{}: {check}", found.level)?;

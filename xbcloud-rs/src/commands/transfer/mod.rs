@@ -3,7 +3,9 @@
 pub(crate) mod get;
 pub(crate) mod origin;
 pub(crate) mod producer;
+mod producer_words;
 pub(crate) mod put;
 pub(crate) mod rescue;
 mod restore;
+mod restore_plan;
 mod until;

@@ -1,13 +1,17 @@
 //! The producer of a backup: its command line and its messages.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 
 use xb_backup::ProducerLog;
-use xb_cli::{Failure, Level, Log, OrFail as _, env_first};
+use xb_cli::{Exit, Failure, Level, Log, OrFail as _};
 
 use crate::args::{BackupOptions, ProducerOptions};
 use crate::commands::context::Context;
+use crate::commands::state_dir::state_dir;
+use crate::commands::transfer::producer_words::{Cause, cause};
+
+/// Last messages that are shown after a failure; the file has all of them.
+const LAST: usize = 4;
 
 impl Context {
     /// The file for the producer's messages, unless they are passed on.
@@ -36,24 +40,42 @@ impl Context {
         Ok(created.ok())
     }
 
-    /// Shows the last messages of a producer after a failure, and where all of them are.
-    pub(crate) fn show_tail(&self, messages: &ProducerLog, failed: bool) {
-        let path = messages.path();
-        let path = path.display();
-        if let Some(error) = messages.error() {
-            self.log.warn(format!("messages of the producer are missing in {path}: {error}"));
-        }
-        if !failed {
-            return self.log.verbose(format!("messages of the producer: {path}"));
+    /// Completes a failure that the producer may have caused with its own words, the next step, its last
+    /// messages, and the file that has all of them.
+    pub(crate) fn in_its_words(&self, messages: &ProducerLog, failure: Failure) -> Failure {
+        // Anything else has its own cause, and the producer was only ended.
+        if failure.exit() != Exit::Input {
+            return failure;
         }
         let tail = messages.tail();
+        let is_empty = failure.line().contains("the input is empty");
+        let ended_well = |line: &String| line.contains("completed OK!");
+        let failure = match (cause(&tail), failure.stage_name()) {
+            _ if is_empty && tail.last().is_some_and(ended_well) => failure.better_hint(
+                "the producer has written its backup elsewhere: add --stream=xbstream to its options, without --target-dir; none was stored",
+            ),
+            (Some(Cause { words, hint: Some(hint) }), _) => {
+                failure.because(words).better_hint(hint)
+            }
+            // How it ended alone says nothing.
+            (Some(Cause { words, hint: None }), Some("producer")) => {
+                of_signal(failure.because(words))
+            }
+            _ => of_signal(failure),
+        };
         // With --verbose they have been shown.
-        if self.log.level() != Level::Verbose {
-            tail.iter().for_each(|line| self.log.pass_on(line));
-        }
-        if !tail.is_empty() {
-            self.log.warn(format!("all messages of the producer are in {path}"));
-        }
+        let shown = if self.log.level() == Level::Verbose { 0 } else { LAST.min(tail.len()) };
+        let last = tail[tail.len() - shown..].iter().filter(|line| !line.trim().is_empty());
+        let failure = last.fold(failure, |failure, line| failure.fact(format!("  {line}")));
+        failure.fact(format!("all messages of the producer: {}", messages.path().display()))
+    }
+}
+
+/// Replaces the hint if the kernel may have ended the producer.
+fn of_signal(failure: Failure) -> Failure {
+    match failure.line().contains("by signal 9") {
+        true => failure.better_hint("if no one ended it, the kernel did, for lack of memory: see `journalctl -k`; then take a new backup: none was made"),
+        false => failure,
     }
 }
 
@@ -87,20 +109,4 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
         )),
         false => Ok(words.into_iter().map(Into::into).collect()),
     }
-}
-
-/// Directory for this host's records of its own backups.
-pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
-    // A systemd unit names its folder, or several with colons between them.
-    let of_unit =
-        env_first(&["STATE_DIRECTORY"]).and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
-    let usual = || match rustix::process::geteuid().is_root() {
-        true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
-        false => {
-            let state = env_first(&["XDG_STATE_HOME"]).map(PathBuf::from);
-            let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".local/state"));
-            Some(state.or_else(home)?.join("xbcloud-rs"))
-        }
-    };
-    dir.map(Path::to_owned).or(of_unit).or_else(usual)
 }

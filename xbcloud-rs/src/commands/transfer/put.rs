@@ -26,12 +26,13 @@ use xb_repo::root::Root;
 use xb_uploader::Lock;
 
 use crate::args::{
-    BackupArgs, BackupOptions, CheckpointArg, ProducerOptions, PutArgs, PutOptions, RunOptions,
-    StreamOptions,
+    BackupArgs, BackupOptions, CheckpointArg, CommonOptions, ProducerOptions, PutArgs, PutOptions,
+    RunOptions, StoreOptions, StreamOptions,
 };
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, clone_request, server_name};
-use crate::commands::transfer::producer::{state_dir, talk};
+use crate::commands::transfer::producer::talk;
 use crate::limits::default_threads;
 use crate::place::{NewPlace, new_backup_place};
 use crate::report;
@@ -80,6 +81,7 @@ impl Context {
             self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let request = PutRequest { generated, ..request };
         self.reporting.putting(&root, resources, &request);
+        self.say_risks(&args.put.stream, &args.common.store);
         let lock = args.retain.lock()?;
         // The names of the FIFOs are removed at the end of this function.
         let (source, _names): (Box<dyn Read + Send>, _) = match fifos {
@@ -107,6 +109,27 @@ impl Context {
         Ok(())
     }
 
+    /// Says once, before the first byte, what the options do not protect against.
+    fn say_risks(&self, stream: &StreamOptions, store: &StoreOptions) {
+        // The stock tool says nothing, and its scripts read what it says.
+        if self.stock {
+            return;
+        }
+        if stream.raw {
+            self.log.warn("input not inspected (--raw); completeness is not verified");
+        }
+        if stream.unsafe_any_end {
+            self.log.warn(
+                "the producer's last file is not looked for (--unsafe-any-end): a stream that was cut between two files counts as complete",
+            );
+        }
+        if store.connection.insecure {
+            self.log.warn(
+                "the store's certificate is not checked (--insecure): another host could take or change the backup on its way",
+            );
+        }
+    }
+
     /// Scripts for the stock tool look for this line to notice that the sender has gone away, whether
     /// the stream ends between two files or within one.
     fn say_incomplete(&self, error: &BackupError) {
@@ -121,7 +144,7 @@ impl Context {
         // Before the place is opened: a wrong producer creates no directory.
         let origin = Origin::installed(&args.backup)?;
         let place = new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
-        let (report, archived) = self.back_up(place, origin, &args.backup, &args.common.run)?;
+        let (report, archived) = self.back_up(place, origin, &args.backup, &args.common)?;
         if let Some(warning) = unarchived(&report, &archived) {
             self.unusual(&warning);
         }
@@ -135,7 +158,7 @@ impl Context {
         NewPlace { root, name, generated }: NewPlace,
         origin: Origin,
         args: &BackupOptions,
-        run: &RunOptions,
+        CommonOptions { run, store, .. }: &CommonOptions,
     ) -> Result<(PutReport, Option<Coverage>), Failure> {
         self.reporting.name(&name);
         let fifos = fifos(run, &args.put)?;
@@ -146,6 +169,7 @@ impl Context {
         // Refused before any request.
         xb_backup::plan(&root, resources, &request).map_err(report::failure)?;
         self.reporting.putting(&root, resources, &request);
+        self.say_risks(&args.put.stream, store);
         let lock = args.retain.lock()?;
         let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
         let origin = match origin {
@@ -195,9 +219,17 @@ impl Context {
             Ok((report, archived))
         });
         if let Some(messages) = &messages {
-            self.show_tail(messages, outcome.is_err());
+            let path = messages.path();
+            let path = path.display();
+            self.log.verbose(format!("messages of the producer: {path}"));
+            if let Some(error) = messages.error() {
+                self.log.warn(format!("messages of the producer are missing in {path}: {error}"));
+            }
         }
-        let ((report, archived), end) = outcome?;
+        let ((report, archived), end) = outcome.map_err(|failure| match &messages {
+            Some(messages) => self.in_its_words(messages, failure),
+            None => failure,
+        })?;
         self.reporting.put(&report);
         report::put_done(&self.log, &report, &end, self.stock);
         report::locked(&self.log, lock.as_ref(), None);
@@ -346,6 +378,8 @@ impl Context {
                 .hint("remove --md5; the manifest of a packed backup has its own checksums"));
         }
         let compress = match &put.compress {
+            // The stock tool compresses nothing by itself, and the classic layout is what it reads.
+            None if layout == Layout::Packed && !self.stock => Compression::Auto,
             None => Compression::default(),
             Some(text) => text
                 .parse()

@@ -12,8 +12,8 @@ use xb_repo::names::BackupName;
 use crate::args::rescue::RescueArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::program_output::ProgramOutput;
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::get::get_request;
-use crate::commands::transfer::producer::state_dir;
 use crate::commands::transfer::until::{Origins, told};
 use crate::report;
 
@@ -53,11 +53,17 @@ impl Context {
         let accept = args.opening.accept;
         let mut get = GetRequest { accept, ..get_request(name.unwrap_or(any), keys) };
         let (tables, upgrade) = (args.tables.clone(), options.upgrade);
-        let output = ProgramOutput::new(&self.log);
+        let output = ProgramOutput::new(
+            &self.log,
+            options.state_dir.as_deref(),
+            "rescue",
+            get.name.as_str(),
+        );
+        let lines = output.on_line();
         let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;
         let dump = BufWriter::with_capacity(BUFFER, File::from(stdout));
         let (run, log) = (&args.common.run, &self.log);
-        let (found, end) =
+        let rescued_tables =
             self.with_session("rescue", run, (root, resources(run)), |session| async move {
                 let mut until = None;
                 if let Some(stop) = stop {
@@ -67,9 +73,9 @@ impl Context {
                 }
                 let GetRequest { name, keys, .. } = get;
                 let request = RescueRequest { name, keys, accept, tables, until };
-                let found = xb_backup::rescue(&session, request, dump, &output.on_line()).await;
-                found.inspect_err(|error| output.explain(error))
-            })?;
+                xb_backup::rescue(&session, request, dump, &lines).await
+            });
+        let (found, end) = rescued_tables.map_err(|failure| output.explain(failure))?;
         rescued(&self.log, args, &found, &end);
         for (name, restored) in &found.restored {
             report::unsealed(&self.log, keyed, name, &restored.get);

@@ -1,13 +1,13 @@
 //! `restore`: writes a backup into files.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use xb_backup::{GetRequest, OnLine, Owner, Ready};
+use xb_backup::{GetRequest, Owner, Ready};
 use xb_cli::Failure;
 
 use crate::args::RestoreArgs;
 use crate::commands::context::{Context, resources};
+use crate::commands::program_output::ProgramOutput;
 use crate::commands::transfer::get::{get_request, selection};
 use crate::report;
 
@@ -15,6 +15,9 @@ impl Context {
     pub(crate) fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
         if let Some(stop) = &args.until.until {
             return self.restore_until(args, stop);
+        }
+        if args.until.dry_run {
+            return self.restore_plan(args);
         }
         let target = target(args)?;
         let (root, name) = self.which(&args.source, &args.common)?;
@@ -28,27 +31,37 @@ impl Context {
             accept: args.opening.accept,
             ..request
         };
-        let (talk, how, run) = (self.passing_on(), args.how, &args.common.run);
+        let output = ProgramOutput::new(
+            &self.log,
+            args.until.state_dir.as_deref(),
+            "restore",
+            request.name.as_str(),
+        );
+        let (talk, how, run) = (output.on_line(), args.how, &args.common.run);
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
                 xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
             });
-        if outcome.is_err() && xb_backup::is_unfinished(target) {
-            self.log.info("the restored data is kept; to resume, run the same command again");
-        }
-        let (report, end) = outcome?;
+        let (report, end) =
+            outcome.map_err(|failure| output.explain(resumable(failure, target)))?;
         self.reporting.restore(&report);
         report::restore_done(&self.log, (args, target), &report, &end);
+        if let Some(path) = output.path() {
+            self.log.info(format!("output of the programs: {}", path.display()));
+        }
+        report::next_step(&self.log, (args, target), &report);
         for (name, restored) in &report.restored {
             report::unsealed(&self.log, keyed, name, &restored.get);
         }
         Ok(())
     }
+}
 
-    /// Shows the lines of programs that run on the restored files.
-    pub(super) fn passing_on(&self) -> OnLine {
-        let log = self.log.clone();
-        Arc::new(move |line| log.pass_on(&String::from_utf8_lossy(line)))
+/// Says that a restore can be resumed, if it can.
+pub(super) fn resumable(failure: Failure, target: &Path) -> Failure {
+    match xb_backup::is_unfinished(target) {
+        true => failure.fact("the restored data is kept; to resume, run the same command again"),
+        false => failure,
     }
 }
 

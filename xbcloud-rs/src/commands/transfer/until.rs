@@ -12,9 +12,10 @@ use xb_repo::root::Root;
 use crate::args::shared::CommonOptions;
 use crate::args::{RestoreArgs, Source};
 use crate::commands::context::{Context, resources};
+use crate::commands::program_output::ProgramOutput;
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::get::get_request;
-use crate::commands::transfer::producer::state_dir;
-use crate::commands::transfer::restore::{ready, target};
+use crate::commands::transfer::restore::{ready, resumable, target};
 use crate::place::wanted_place;
 use crate::report;
 
@@ -57,7 +58,9 @@ impl Context {
             true => None,
             false => Some((target(args)?, ready(args, target(args)?))),
         };
-        let (talk, run, log) = (self.passing_on(), &args.common.run, &self.log);
+        let output =
+            ProgramOutput::new(&self.log, options.state_dir.as_deref(), "restore", "until");
+        let (talk, run, log) = (output.on_line(), &args.common.run, &self.log);
         let place = into.as_ref().map(|(target, ready)| (*target, ready));
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
@@ -72,12 +75,11 @@ impl Context {
                         .await?;
                 Ok((plan, Some(done)))
             });
-        if let (Err(_), Some((target, _))) = (&outcome, &place)
-            && xb_backup::is_unfinished(target)
-        {
-            self.log.info("the restored data is kept; to resume, run the same command again");
-        }
-        let ((plan, done), end) = outcome?;
+        let outcome = outcome.map_err(|failure| match &place {
+            Some((target, _)) => resumable(failure, target),
+            None => failure,
+        });
+        let ((plan, done), end) = outcome.map_err(|failure| output.explain(failure))?;
         let (Some(done), Some((target, _))) = (done, place) else {
             return report::printed(shown(&plan));
         };

@@ -29,13 +29,30 @@ impl Context {
                     .hint("make its parent directory writable for this user, or choose another location")
             })?;
             self.log.info(format!("{} is ready", folder.display()));
+        } else if args.apply {
+            self.apply(args, &location)?;
+        } else {
+            let needs = needs(&location, args.retain.retain.is_some());
+            report::printed(print(&needs, args.common.run.json))?;
+        }
+        self.offer_key(args)
+    }
+
+    /// Shows how to make a key if no option names one. Asks nothing: the private half should be kept where its
+    /// owner decides.
+    fn offer_key(&self, args: &InitArgs) -> Result<(), Failure> {
+        if !args.keys.key_slots(&args.recipients, &self.log)?.is_empty() {
             return Ok(());
         }
-        if args.apply {
-            return self.apply(args, &location);
-        }
-        let needs = needs(&location, args.retain.retain.is_some());
-        report::printed(print(&needs, args.common.run.json))
+        let repository = args.repository.as_deref();
+        let name = repository.unwrap_or("backup");
+        self.log.info("note: no key is set, so backups will not be sealed: anyone who can read the store can read them. To seal them:");
+        self.log.info(format!("  xbcrypt-rs keygen --identity -o /etc/xbcloud-rs/{name}.identity    # keep a copy elsewhere"));
+        self.log.info(match repository {
+            Some(name) => format!("  and set `recipient = age1...`, the public key that it prints, in the group [xbcloud.{name}]"),
+            None => "  and give the public key that it prints to each backup: --recipient=age1...".to_owned(),
+        });
+        Ok(())
     }
 }
 

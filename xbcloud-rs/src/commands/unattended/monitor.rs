@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,14 +16,19 @@ use xb_repo::verification::Level;
 use crate::args::run::MonitorArgs;
 use crate::cache;
 use crate::commands::context::Context;
-use crate::job::{ArchiveLimits, Found, FoundArchive, Limits, Verdict, judge};
+use crate::job::{ArchiveLimits, Found, FoundArchive, Limits, Verdict, judge, monitor_json};
 use crate::place::root_place;
 use crate::report;
 
 impl Context {
-    pub(crate) fn monitor(&self, args: &MonitorArgs) -> Result<(), Failure> {
+    pub(crate) fn monitor(&self, args: &mut MonitorArgs) -> Result<(), Failure> {
+        answer_in_time(args);
+        let args = &*args;
         let place = args.place.as_deref().filter(|place| !place.is_empty());
         let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
+        let name = name.unwrap_or("repository");
+        let is_answered = Arc::new(AtomicBool::new(false));
+        end_in_time(args, name, is_answered.clone());
         let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
             let cache = cache::of_root(args.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
@@ -31,11 +38,12 @@ impl Context {
                 Ok((listings, archives))
             })
         });
+        let (mut found, mut archives) = (Vec::new(), Vec::new());
         let verdict = match &listed {
             // A wrong command line is no state of the repository.
             Err(failure) if failure.exit() == xb_cli::Exit::Usage => return listed.map(drop),
             Err(failure) => Verdict::unknown(&failure.line()),
-            Ok(((listings, archives), _)) => {
+            Ok(((listings, states), _)) => {
                 let limits = Limits {
                     age: args.max_age,
                     proof_age: args.max_proof_age,
@@ -44,17 +52,22 @@ impl Context {
                         proof_age: args.max_binlog_proof_age,
                     },
                 };
-                let found = by_server(listings, args);
-                let archives: Vec<FoundArchive> = archives
+                found = by_server(listings, args);
+                archives = states
                     .iter()
                     .filter(|archive| is_wanted(args, Some(&archive.server)))
                     .map(|archive| found_archive(archive, listings, Timestamp::now()))
                     .collect();
-                judge(name.unwrap_or("repository"), &found, &archives, limits)
+                judge(name, &found, &archives, limits)
             }
         };
         // A verdict without its line is none for whoever reads both.
-        let code = match report::can_print().is_ok() && is_printed(&verdict.line) {
+        let text = text(&verdict, args.common.run.json, name, (&found, &archives));
+        if is_answered.swap(true, Ordering::SeqCst) {
+            // The other thread ends the process.
+            std::thread::park();
+        }
+        let code = match report::can_print().is_ok() && is_printed(&text) {
             true => verdict.code,
             false => Verdict::unknown("").code,
         };
@@ -62,10 +75,54 @@ impl Context {
     }
 }
 
+/// Has a store that refuses or is away named as the cause before the limit, instead of tries until then.
+fn answer_in_time(args: &mut MonitorArgs) {
+    let half = (args.answer_within.as_secs() / 2).max(1);
+    let run = &mut args.common.run;
+    run.reach_timeout = run.reach_timeout.min(half);
+    run.retry_timeout = Some(run.retry_timeout.map_or(half, |limit| limit.min(half)));
+    run.max_retries = Some(run.max_retries.map_or(RETRIES, |retries| retries.min(RETRIES)));
+    run.max_backoff = run.max_backoff.min(BACKOFF);
+}
+
+fn text(
+    verdict: &Verdict,
+    json: bool,
+    repository: &str,
+    (found, archives): (&[Found], &[FoundArchive]),
+) -> String {
+    match json {
+        true => format!("{:#}\n", monitor_json(repository, verdict, found, archives)),
+        false => verdict.line.clone(),
+    }
+}
+
+/// Ends the process with UNKNOWN after `--answer-within`, whatever it waits for then: a mount that hangs, a name
+/// server, a store.
+fn end_in_time(args: &MonitorArgs, repository: &str, is_answered: Arc<AtomicBool>) {
+    let (limit, json) = (args.answer_within, args.common.run.json);
+    let repository = repository.to_owned();
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        if !is_answered.swap(true, Ordering::SeqCst) {
+            let verdict = Verdict::unknown(&format!(
+                "{repository}: the store has not answered within {} s; run `xbcloud-rs list` to see what it waits for, or raise --answer-within",
+                limit.as_secs()
+            ));
+            is_printed(&text(&verdict, json, &repository, (&[], &[])));
+            std::process::exit(verdict.code.into());
+        }
+    });
+}
+
 fn is_printed(line: &str) -> bool {
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
+
+/// Retries of a request at most, and the longest pause between them in milliseconds.
+const RETRIES: u32 = 3;
+const BACKOFF: u64 = 1000;
 
 /// Maximum difference between clocks.
 const SKEW: i64 = 3600;

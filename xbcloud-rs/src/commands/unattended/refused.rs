@@ -5,12 +5,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
+use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_hook};
 use jiff::Timestamp;
 use xb_cli::{Exit, Failure, Log, Personality, host_name};
 
 use crate::commands::context::TOOL;
-use crate::commands::unattended::run::{commands, is_collected, write};
+use crate::commands::metrics_file::replace;
+use crate::commands::unattended::run::commands;
+use crate::commands::whole_files::{is_collected, write};
 
 /// Time limit of a hook; that of the options is not known.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
@@ -53,8 +55,8 @@ pub(crate) fn report(words: &[OsString], failure: &Failure, log: &Log) {
         }
     }
     if let Some(path) = last("metrics-file").filter(|path| is_collected(Path::new(path))) {
-        let old = std::fs::read_to_string(&path).ok();
-        if let Err(failure) = write(Path::new(&path), &metrics(&result, old.as_deref())) {
+        let text = |old: Option<&str>| beside_run(old) + &metrics(&result, old);
+        if let Err(failure) = replace(Path::new(&path), text) {
             warn(&mut result, failure.line());
         }
     }

@@ -1,17 +1,14 @@
 //! `run`: backup, verification, copy and retention in one run, with one result.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::File;
 use std::time::{Duration, Instant};
 
-use crate::job::{FirstCause, RunResult, StageStatus, metrics, run_hook};
+use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_hook};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{BackupError, CopyOptions, CopyRequest, Coverage, Keep, VerifyRequest};
-use xb_cli::{
-    Failure, OrFail as _, Personality, Readers, Secret, Signals, check_writable, host_name,
-    write_whole,
-};
+use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals, check_writable, host_name};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
@@ -22,12 +19,19 @@ use crate::commands::admin::consolidate::Consolidation;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
-use crate::commands::reporting::exit_of;
+use crate::commands::metrics_file::{check_metrics_file, replace};
+use crate::commands::one_at_a_time::one_at_a_time;
+use crate::commands::reporting::{exit_of, masked};
+use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, server_name};
 use crate::commands::transfer::put::{stuck, unarchived};
+use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::place::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
+
+/// How long the store may take to list its backups after a failure.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A run in progress.
 struct Job<'a> {
@@ -81,14 +85,8 @@ impl Job<'_> {
         if let Some(failure) = unreported {
             return Err(failure);
         }
-        if let Some(path) = options.metrics_file.as_deref().filter(|path| !is_collected(path)) {
-            let path = path.display();
-            return Err(Failure::usage(format!(
-                "--metrics-file={path}: the collector reads only files whose names end in .prom"
-            ))
-            .hint(format!("name it {path}.prom")));
-        }
-        for file in options.result.iter().chain(&options.metrics_file) {
+        options.metrics_file.as_deref().map(check_metrics_file).transpose()?;
+        if let Some(file) = &options.result {
             check_writable(file).map_err(|error| unwritable(file, error))?;
         }
         (self.place, self.generated) =
@@ -109,6 +107,7 @@ impl Job<'_> {
             let stores = (&common.store, &args.destination);
             not_itself(check_copy_place((&place, to), &name, stores, &common.run)?)?;
         }
+        let _alone = self.alone()?;
         let hooks = std::mem::take(&mut self.hooks.before);
         self.hooks("before", &hooks)?;
         let mut unusual = Vec::new();
@@ -116,7 +115,7 @@ impl Job<'_> {
             let origin = Origin::installed(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
             let new = NewPlace { root, name: asked, generated };
-            let (report, archived) = context.back_up(new, origin, &args.backup, &common.run)?;
+            let (report, archived) = context.back_up(new, origin, &args.backup, common)?;
             unusual.extend(stuck(&report));
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
@@ -128,7 +127,7 @@ impl Job<'_> {
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
                 "mysql_clone": manifest.mysql_clone, "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
-                "shrunk": null, "stuck_lsn": manifest.source.stuck_lsn(),
+                "shrunk": null, "encrypted": manifest.is_encrypted(), "stuck_lsn": manifest.source.stuck_lsn(),
                 "archived": archived.map(|archived| archived == Coverage::Covered),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
@@ -164,6 +163,18 @@ impl Job<'_> {
         }
         let hooks = std::mem::take(&mut self.hooks.after);
         self.hooks("after", &hooks)
+    }
+
+    /// Refuses a second run of the same server on this host.
+    fn alone(&self) -> Result<Option<File>, Failure> {
+        let args = &self.args.backup;
+        let server = server_name(args).unwrap_or_default();
+        let origin = match Origin::of(args)? {
+            Origin::Program(words) => server_words(&words),
+            Origin::Server(_) => args.from.clone().unwrap_or_default(),
+        };
+        let state = state_dir(args.producer_options.state_dir.as_deref());
+        one_at_a_time(&self.context.log, state, &format!("a run of server {server}"), &origin)
     }
 
     /// Warns if the new backup is much smaller than those before it. `prune` looks for itself.
@@ -206,6 +217,7 @@ impl Job<'_> {
         self.context.reporting.stage(name, status, seconds);
         match outcome {
             Ok(details) => {
+                self.context.reporting.outcome(name, &details);
                 self.result.stage(name, StageStatus::Ok, seconds, details);
                 Ok(())
             }
@@ -271,10 +283,69 @@ impl Job<'_> {
         }
         let outcome = self.write_result(outcome);
         let outcome = self.write_metrics(outcome);
+        let outcome = outcome.map_err(|failure| {
+            let facts = self.facts(&failure);
+            failure.facts_first(facts)
+        });
         self.context.log.event("run", &serde_json::to_value(&self.result).unwrap_or_default());
         outcome?;
         self.context.log.info(format!("run of {}: {}", self.result.repository, self.summary()));
         Ok(())
+    }
+
+    /// What whoever reads of the failure wants to know next: how far the run came, whether there is a new backup,
+    /// and which one could be restored now.
+    fn facts(&self, failure: &Failure) -> Vec<String> {
+        let result = &self.result;
+        let with = |status| {
+            let stages = result.stages.iter().filter(move |stage| stage.status == status);
+            stages.map(|stage| stage.stage.as_str()).collect::<Vec<_>>()
+        };
+        let mut stages = format!("run of {}: ", result.repository);
+        stages += &match with(StageStatus::Failed).first() {
+            Some(stage) => format!("{stage} failed after {:.0} s", result.seconds),
+            None => "failed before its first stage".to_owned(),
+        };
+        let skipped = with(StageStatus::Skipped);
+        if !skipped.is_empty() {
+            stages += &format!("; not begun: {}", skipped.join(", "));
+        }
+        let mut facts = vec![stages];
+        if let (Some(_), Some(name)) = (result.succeeded("backup"), &result.name) {
+            let level = result.succeeded("verify").map(|stage| &stage.details["reached"]);
+            let level = level.and_then(Value::as_str);
+            let proof = level.map(|level| format!(", and verified up to {level}"));
+            facts.push(format!("backup {name} is complete{}", proof.unwrap_or_default()));
+        }
+        facts.extend(self.newest(failure));
+        facts
+    }
+
+    /// The newest backup of the server that could be restored now, if the store answers.
+    fn newest(&self, failure: &Failure) -> Option<String> {
+        if matches!(failure.exit(), Exit::Unreachable | Exit::Usage | Exit::Interrupted(_)) {
+            return None;
+        }
+        let common = &self.args.common;
+        let root = root_place(folder(&self.place).0, common).ok()?;
+        let listed =
+            self.context.with_progress("list", &common.run, None, |_, cancel| async move {
+                let listed = cancel.or(xb_repo::list::list_with(&root, None));
+                Ok(tokio::time::timeout(PATIENCE, listed).await.ok())
+            });
+        let listings = listed.ok()?.0?.ok()?;
+        let own =
+            listings.iter().filter(|line| line.restorable && line.server == self.result.server);
+        Some(match own.max_by_key(|line| line.finished) {
+            Some(line) => {
+                let finished = line.finished?.strftime("%Y-%m-%d %H:%M UTC");
+                let level = line.verified.and_then(|proof| proof.level);
+                let proof =
+                    level.map_or("not verified".to_owned(), |l| format!("verified up to {l}"));
+                format!("newest backup that can be restored: {} of {finished}, {proof}", line.name)
+            }
+            None => "no backup of this server can be restored".to_owned(),
+        })
     }
 
     /// Notes the stages that were wanted and did not begin.
@@ -327,8 +398,7 @@ impl Job<'_> {
         // A name that the collector does not read is wrong in itself.
         let path = self.args.job.metrics_file.as_deref().filter(|path| is_collected(path));
         let Some(path) = path else { return outcome };
-        let old = std::fs::read_to_string(path).ok();
-        let written = write(path, &metrics(&self.result, old.as_deref()));
+        let written = replace(path, |old| beside_run(old) + &metrics(&self.result, old));
         let failed = written.is_err() && outcome.is_ok();
         let outcome = self.fail(outcome, written);
         if failed { self.write_result(outcome) } else { outcome }
@@ -352,7 +422,10 @@ impl Job<'_> {
                 Err(failure)
             }
             (Err(first), Err(failure)) => {
-                self.context.log.warn(failure.line());
+                // What cannot be written was the cause, or not.
+                if !failure.line().starts_with(&first.line()) {
+                    self.context.log.warn(failure.line());
+                }
                 Err(first)
             }
             (outcome, Ok(())) => outcome,
@@ -409,6 +482,7 @@ fn self_copy(
     name: &BackupName,
 ) -> Result<Value, Failure> {
     let run = &args.common.run;
+    let shown = masked(to);
     let stores = (&args.common.store, &args.destination);
     let to = copy_place((place, to), name, stores, run)?;
     not_itself(to.same)?;
@@ -424,7 +498,7 @@ fn self_copy(
     };
     let done = context.copy_backup(from, to.root, request, run)?;
     Ok(
-        json!({ "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }),
+        json!({ "to": shown, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }),
     )
 }
 
@@ -473,27 +547,13 @@ fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<
     )
 }
 
-/// Writes a file of the run in one step.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_whole(path, text, Readers::Everyone)
-        .map_err(|error| Failure::new(format!("cannot write {}", path.display())).because(error))
-}
-
-/// Whether the collector reads this file. A directory is refused as one.
-pub(crate) fn is_collected(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
-}
-
-/// The error for a file of `--result` or `--metrics-file` that cannot be written.
-fn unwritable(file: &Path, error: std::io::Error) -> Failure {
-    let text = error.to_string();
-    // `tempfile` adds the path of a file that does not exist.
-    let cause = text.split(" at path ").next().unwrap_or(&text);
-    let hint = match error.kind() {
-        std::io::ErrorKind::IsADirectory => "name a file in it".to_owned(),
-        _ => format!("make the directory of {} writable for this user", file.display()),
-    };
-    Failure::new(format!("cannot write {}: {cause}", file.display())).stage("settings").hint(hint)
+/// The words of a producer that say which server it reads: one host may have several, all under its own name.
+fn server_words(words: &[OsString]) -> String {
+    const NAMES: [&str; 7] =
+        ["--defaults", "--host", "--port", "--socket", "--datadir", "-S", "-h"];
+    let words = words.iter().map(|word| word.to_string_lossy());
+    let named = words.filter(|word| NAMES.iter().any(|name| word.starts_with(name)));
+    named.collect::<Vec<_>>().join(" ")
 }
 
 /// ROOT in a place, if it is written there, and NAME.

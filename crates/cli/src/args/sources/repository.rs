@@ -13,6 +13,8 @@ pub struct Repositories {
     /// Option that holds the place of a repository. The environment never replaces the one of a
     /// group: a command that names a repository means its place.
     pub place: &'static str,
+    /// Directory where NAME.cnf may have the group of the repository NAME, if no other option file has it.
+    pub folder: &'static str,
     /// Option that holds the name of the repository, for commands that have it.
     pub name: &'static str,
     /// Options that, on the command line, replace a place that only a group of all repositories or

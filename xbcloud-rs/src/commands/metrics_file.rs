@@ -1,0 +1,93 @@
+//! The file of `--metrics-file`, which all unattended commands of a repository may share.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::fs::FlockOperation;
+use xb_cli::{Failure, Personality, check_writable};
+
+use crate::commands::context::Context;
+use crate::commands::reporting::exit_of;
+use crate::commands::whole_files::{is_collected, unwritable, write};
+use crate::job::{Ended, Family, command_metrics};
+
+/// Numbers of a command for its metrics: name, help, value.
+pub(crate) type Facts = Vec<(&'static str, &'static str, String)>;
+
+/// Metrics of a command other than `run`.
+pub(crate) struct CommandMetrics {
+    file: PathBuf,
+    family: Family,
+    repository: String,
+    began: Timestamp,
+}
+
+impl CommandMetrics {
+    /// Metrics for `file`, if it is given. Whether it can be written shows at the end: an option file may name it
+    /// for `run`, and another user proves.
+    ///
+    /// # Errors
+    /// The collector does not read this name.
+    pub(crate) fn begin(
+        file: Option<&Path>,
+        family: Family,
+        repository: Option<&str>,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(file) = file else { return Ok(None) };
+        check_name(file)?;
+        let repository = repository.unwrap_or_default().to_owned();
+        Ok(Some(Self { file: file.to_owned(), family, repository, began: Timestamp::now() }))
+    }
+}
+
+/// Refuses a file that cannot be written, or that the collector does not read.
+pub(crate) fn check_metrics_file(file: &Path) -> Result<(), Failure> {
+    check_name(file)?;
+    check_writable(file).map_err(|error| unwritable(file, error))
+}
+
+fn check_name(file: &Path) -> Result<(), Failure> {
+    if !is_collected(file) {
+        let path = file.display();
+        return Err(Failure::usage(format!(
+            "--metrics-file={path}: the collector reads only files whose names end in .prom"
+        ))
+        .hint(format!("name it {path}.prom")));
+    }
+    Ok(())
+}
+
+/// Replaces the file by what `text` makes of its content, while no other of our programs does.
+pub(crate) fn replace(
+    file: &Path,
+    text: impl FnOnce(Option<&str>) -> String,
+) -> Result<(), Failure> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // Released when it is closed. A file system without locks has writers that follow one another in time.
+    let lock = File::open(folder.unwrap_or(Path::new("."))).ok();
+    let _locked = lock.as_ref().map(|lock| rustix::fs::flock(lock, FlockOperation::LockExclusive));
+    let old = std::fs::read_to_string(file).ok();
+    write(file, &text(old.as_deref()))
+}
+
+impl Context {
+    /// Writes the metrics of a command that has ended. Metrics that cannot be written are a warning: what the
+    /// command has done is done.
+    pub(crate) fn measured(
+        &self,
+        metrics: Option<CommandMetrics>,
+        facts: Facts,
+        outcome: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Some(CommandMetrics { file, family, repository, began }) = metrics else {
+            return outcome;
+        };
+        let exit = exit_of(outcome.as_ref().err()).code(Personality::Ours);
+        let ended = Ended { family, repository, began, ended: Timestamp::now(), exit, facts };
+        if let Err(failure) = replace(&file, |old| command_metrics(&ended, old)) {
+            self.log.warn(failure.line());
+        }
+        outcome
+    }
+}

@@ -1,0 +1,96 @@
+//! Locks of this host: work that must not be done twice at once is refused the second time. They end with their
+//! process, however that ends.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use xb_cli::{Failure, Log, printable};
+
+/// Longest text of a lock that is read.
+const MAX_TEXT: u64 = 200;
+
+/// Locks `what`, such as the runs of a server, by its `identity`. `None` if this host has no place for locks.
+///
+/// # Errors
+/// Another process has the lock.
+pub(crate) fn one_at_a_time(
+    log: &Log,
+    state: Option<PathBuf>,
+    what: &str,
+    identity: &str,
+) -> Result<Option<File>, Failure> {
+    let Some(folder) = state.map(|state| state.join("locks")) else { return Ok(None) };
+    let mut hasher = DefaultHasher::new();
+    (what, identity).hash(&mut hasher);
+    let name = format!("{:016x}", hasher.finish());
+    let opened = std::fs::create_dir_all(&folder).and_then(|()| {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(folder.join(format!("{name}.lock")))
+    });
+    let mut file = match opened {
+        Ok(file) => file,
+        Err(error) => {
+            let folder = folder.display();
+            log.verbose(format!("{what}: not locked, because of {folder}: {error}"));
+            return Ok(None);
+        }
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut owner = String::new();
+            let _ = (&mut file).take(MAX_TEXT).read_to_string(&mut owner);
+            return Err(Failure::new(format!(
+                "{what} is under way already on this host: {}",
+                printable(owner.trim())
+            ))
+            .stage("lock")
+            .hint("wait until that process has ended, then run the command again; nothing was begun or changed"));
+        }
+        // A file system without locks.
+        Err(_) => return Ok(None),
+    }
+    let now = Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC");
+    let text = format!("process {}, since {now}\n", std::process::id());
+    // The lock itself counts; its text is for the message alone.
+    let _ =
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(text.as_bytes()));
+    Ok(Some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_cli::LogOptions;
+
+    use super::*;
+
+    #[test]
+    fn the_second_is_refused_until_the_first_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::to("x", LogOptions::default(), std::io::sink());
+        let lock = |what: &str, identity: &str| {
+            one_at_a_time(&log, Some(folder.path().to_owned()), what, identity)
+        };
+        let first = lock("a prune of @shop", "").unwrap();
+        assert!(first.is_some() && lock("a prune of @shop", "other").unwrap().is_some());
+        let second = lock("a prune of @shop", "").unwrap_err().report("x");
+        let process = format!("already on this host: process {}, since ", std::process::id());
+        assert!(second.contains(&process) && second.contains("hint: wait until"), "{second}");
+        drop(first);
+        assert!(lock("a prune of @shop", "").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_host_without_a_place_for_locks_works_without_them() {
+        let log = Log::to("x", LogOptions::default(), std::io::sink());
+        assert!(one_at_a_time(&log, None, "a", "").unwrap().is_none());
+        let nowhere = PathBuf::from("/proc/nowhere");
+        assert!(one_at_a_time(&log, Some(nowhere), "a", "").unwrap().is_none());
+    }
+}

@@ -1,0 +1,23 @@
+//! The directory where this host keeps notes, logs and locks.
+
+use std::path::{Path, PathBuf};
+
+use xb_cli::env_first;
+
+/// Directory for this host's records of its own backups.
+pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
+    // A systemd unit names its folder, or several with colons between them.
+    let of_unit =
+        env_first(&["STATE_DIRECTORY"]).and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
+    let usual = || match rustix::process::geteuid().is_root() {
+        true => Some(PathBuf::from("/var/lib/xbcloud-rs")),
+        false => {
+            let state = env_first(&["XDG_STATE_HOME"]).map(PathBuf::from);
+            let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".local/state"));
+            Some(state.or_else(home)?.join("xbcloud-rs"))
+        }
+    };
+    // The option's own variable, for commands without the option.
+    let by_name = || env_first(&["XBCLOUD_STATE_DIR"]).map(PathBuf::from);
+    dir.map(Path::to_owned).or_else(by_name).or(of_unit).or_else(usual)
+}

@@ -1,0 +1,124 @@
+//! What the last messages of a backup program say about the cause of its failure, and what helps.
+
+/// Words of a cause that is known, and the next step. The first that a message contains counts.
+const KNOWN: [(&[&str], &str); 10] = [
+    (
+        &["Access denied for user"],
+        "correct user and password of the backup login in the option file ([mariadb-backup], [xtrabackup] or [client]); `xbcloud-rs check` tries them",
+    ),
+    (
+        &["Can't connect to", "Can't create TCP/IP socket", "Unknown server host"],
+        "start the server, or correct the host, port or socket of the producer; `xbcloud-rs check` tries the login",
+    ),
+    (
+        &["Lost connection", "server has gone away", "Server shutdown in progress"],
+        "see in the server's error log why it stopped, then take a new backup: none was made",
+    ),
+    (
+        &["missing required privilege", "you need (at least one of) the"],
+        "grant the missing privilege to the backup login; install.md lists all of them",
+    ),
+    (
+        &["No space left on device", "Errcode: 28", "Disk quota exceeded"],
+        "make room where the producer writes its temporary files (its --tmpdir and --target-dir), then take a new backup",
+    ),
+    (
+        &["Permission denied", "Errcode: 13"],
+        "run the backup as a user that may read the server's data directory, such as mysql",
+    ),
+    (
+        &["Too many open files", "Errcode: 24"],
+        "raise the limit of open files (LimitNOFILE= in the unit, ulimit -n), then take a new backup",
+    ),
+    (
+        &["unknown variable", "unknown option", "unrecognized option", "ambiguous option"],
+        "correct this option in `producer`, or in the producer's own group of the option file",
+    ),
+    (
+        &[
+            "Unsupported redo log format",
+            "unsupported server version",
+            "not supported by this version",
+        ],
+        "use the backup program of the server's own version",
+    ),
+    (
+        &["Table definition has changed"],
+        "take a new backup while no table is created, altered or dropped",
+    ),
+];
+
+/// Words of a message that tells of a failure, in lower case.
+const FAILURES: [&str; 7] =
+    ["error", "fatal", "failed", "denied", "cannot", "can't", "no space left"];
+
+/// Cause in the words of the program, and the next step where the cause is known.
+pub(crate) struct Cause {
+    pub(crate) words: String,
+    pub(crate) hint: Option<&'static str>,
+}
+
+/// Finds the cause in the last messages: the first message about a known one, else the last that tells of a
+/// failure, else the last.
+pub(crate) fn cause(messages: &[String]) -> Option<Cause> {
+    let known = messages.iter().find_map(|message| {
+        let found = KNOWN.iter().find(|(words, _)| words.iter().any(|word| message.contains(word)));
+        Some((message, found?.1))
+    });
+    if let Some((message, hint)) = known {
+        return Some(Cause { words: without_stamp(message), hint: Some(hint) });
+    }
+    let mut latest = messages.iter().rev().filter(|message| !message.trim().is_empty());
+    let tells = |message: &&String| {
+        let message = message.to_lowercase();
+        FAILURES.iter().any(|word| message.contains(word))
+    };
+    let message = latest.clone().find(tells).or_else(|| latest.next())?;
+    Some(Cause { words: without_stamp(message), hint: None })
+}
+
+/// The message without the number of the thread and the time in front, as mariadb-backup and xtrabackup write
+/// them.
+fn without_stamp(message: &str) -> String {
+    let is_stamp = |word: &str| {
+        word.chars().any(|c| c.is_ascii_digit())
+            && word.chars().all(|c| c.is_ascii_digit() || "[]:-.TZ+".contains(c))
+    };
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let stamps = words.iter().take_while(|word| is_stamp(word)).count();
+    // A message of numbers alone has no stamp.
+    let stamps = if stamps == words.len() { 0 } else { stamps };
+    words[stamps..].join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(messages: &[&str]) -> Option<Cause> {
+        cause(&messages.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_first_known_cause_counts() {
+        let found = of(&[
+            "[00] 2026-11-27 02:00:01 Connecting to server host: localhost",
+            "[00] 2026-11-27 02:00:01 Failed to connect: Access denied for user 'b'@'localhost'",
+            "mariadb-backup: fatal error: giving up",
+        ]);
+        let found = found.unwrap();
+        assert_eq!(found.words, "Failed to connect: Access denied for user 'b'@'localhost'");
+        assert!(found.hint.unwrap().contains("password"));
+    }
+
+    #[test]
+    fn an_unknown_cause_is_the_last_failure() {
+        let found =
+            of(&["[00] Error: first", "2026-11-27T02:00:01.1Z 0 [ERROR] second", "bye", ""]);
+        let found = found.unwrap();
+        assert_eq!((&*found.words, found.hint), ("[ERROR] second", None));
+        assert_eq!(of(&["hello", "bye", " "]).unwrap().words, "bye");
+        assert_eq!(of(&["9000"]).unwrap().words, "9000");
+        assert!(of(&[]).is_none() && of(&[""]).is_none());
+    }
+}

@@ -1,0 +1,61 @@
+//! The verdict of a monitor as JSON.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::job::archive::FoundArchive;
+use crate::job::monitor::{Found, Verdict};
+
+/// The document for a repository.
+pub(crate) fn monitor_json(
+    repository: &str,
+    verdict: &Verdict,
+    servers: &[Found],
+    archives: &[FoundArchive],
+) -> Value {
+    json!({
+        "repository": repository,
+        "state": verdict.state,
+        "exit": verdict.code,
+        "critical": verdict.remarks.critical,
+        "warnings": verdict.remarks.warnings,
+        "good": verdict.remarks.good,
+        "servers": servers.iter().map(server).collect::<Vec<_>>(),
+        "archives": archives.iter().map(archive).collect::<Vec<_>>(),
+    })
+}
+
+fn server(found: &Found) -> Value {
+    let pairs = |pairs: &[(String, String)]| -> Vec<Value> {
+        pairs.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect()
+    };
+    json!({
+        "server": found.server,
+        "backups": found.backups,
+        "last": found.last,
+        "newest": found.newest.as_ref().map(|(name, age)| json!({
+            "name": name, "age_seconds": age.as_secs(),
+        })),
+        "proven": found.proven.as_ref().map(|(name, level, age)| json!({
+            "name": name, "level": level, "age_seconds": age.as_secs(),
+        })),
+        "damaged": found.damaged,
+        "broken": pairs(&found.broken),
+        "unproven": pairs(&found.unproven),
+        "shrunk": pairs(&found.shrunk),
+        "future": found.future,
+    })
+}
+
+fn archive(found: &FoundArchive) -> Value {
+    let seconds = |age: Option<Duration>| age.map(|age| age.as_secs());
+    json!({
+        "server": found.server,
+        "behind_seconds": seconds(found.behind),
+        "silent_seconds": seconds(found.silent),
+        "proven_seconds": seconds(found.proven),
+        "gap": found.gap,
+        "uncovered": found.uncovered.as_ref().map(|(name, why)| json!({ "name": name, "why": why })),
+    })
+}
