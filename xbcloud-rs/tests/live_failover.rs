@@ -5,7 +5,6 @@ mod live_archive;
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use live_archive::{Archive, SERVER, json};
 use serde_json::Value;
@@ -246,9 +245,6 @@ fn a_transaction_that_only_the_old_primary_had_is_a_branch() {
     assert!(lost.contains("666") && !rows.contains("666"), "{rows}");
 }
 
-/// Joiners of two clusters would listen on one port.
-static ONE_CLUSTER: Mutex<()> = Mutex::new(());
-
 /// A cluster whose nodes write binary logs, and an archive that gets the log of any of them.
 struct Nodes {
     cluster: Cluster,
@@ -314,53 +310,7 @@ impl Nodes {
 }
 
 #[test]
-fn an_archive_of_a_cluster_moves_from_node_to_node() {
-    let _alone = ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut nodes = Nodes::new(3, "ON");
-    let _ = nodes.catch_up(1);
-    let _ = nodes
-        .cmd(&["backup", SERVER, "--quiet", &nodes.store.url("one"), "--"])
-        .arg(find("mariadb-backup"))
-        .args(["--no-defaults", "--backup", "--stream=xbstream", "--user=root"])
-        .arg(format!("--socket={}", nodes.cluster.socket(1).display()))
-        .arg(format!("--datadir={}", nodes.cluster.datadir(1).display()))
-        .arg(format!("--target-dir={}", nodes.cluster.scratch().display()))
-        .run()
-        .expect(0);
-    nodes.cluster.sql(1, "CREATE TABLE live.x (id INT PRIMARY KEY, v INT); INSERT INTO live.x SELECT seq, seq FROM live.seq_1_to_500");
-    let _ = nodes.catch_up(1);
-    nodes
-        .cluster
-        .sql(2, "UPDATE live.x SET v=v+1; FLUSH BINARY LOGS; INSERT INTO live.x VALUES (1000, 2)");
-    let said = nodes.catch_up(2);
-    assert!(!said.contains("warning"), "{said}");
-    nodes.cluster.kill(2);
-    nodes.cluster.sql(1, "DELETE FROM live.x WHERE id=3");
-    let said = nodes.catch_up(3);
-    assert!(!said.contains("warning"), "{said}");
-    nodes.cluster.sql(3, "INSERT INTO live.x VALUES (1001, 3)");
-    let said = nodes.catch_up(1);
-    assert!(!said.contains("warning"), "{said}");
-    let report =
-        json(&nodes.cmd(&["binlog", "verify", &nodes.store.root_url(), "--json"]).run().expect(0));
-    let streams = report["servers"][0]["streams"].as_array().unwrap();
-    let kinds: Vec<&str> = streams.iter().filter_map(|s| s["begins"].as_str()).collect();
-    assert_eq!(kinds, ["first", "continues", "continues", "continues", "continues"]);
-    let target = nodes.folder.path().join("restored");
-    let _ = nodes
-        .cmd(&["restore", &nodes.store.url("one"), "--until=latest"])
-        .arg(format!("--target-dir={}", target.display()))
-        .arg(format!("--state-dir={}", nodes.path("state")))
-        .run()
-        .expect(0);
-    let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
-    let rows = "SELECT * FROM live.x ORDER BY id";
-    assert_eq!(server.sql(rows), nodes.cluster.sql(1, rows));
-}
-
-#[test]
 fn an_archive_does_not_move_between_nodes_with_gtids_of_their_own() {
-    let _alone = ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
     let nodes = Nodes::new(2, "OFF");
     let _ = nodes.catch_up(1);
     nodes.cluster.sql(1, "CREATE TABLE live.x (id INT PRIMARY KEY)");
