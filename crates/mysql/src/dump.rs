@@ -313,7 +313,9 @@ mod tests {
         let mut framer = Packets::new(0);
         let mut bytes = framer.frame(b"\0\xef\0plain");
         bytes.extend(framer.frame(b"\0\xef\x01asks"));
-        bytes.extend(Packets::new(1).frame(b"\0\xef\0anew"));
+        let mut anew = Packets::new(0);
+        anew.begin_reply();
+        bytes.extend(anew.frame(b"\0\xef\0anew"));
         for piece in [1, 2, 5, 100] {
             let mut packets = Packets::new(1 << 24);
             packets.begin_command();
