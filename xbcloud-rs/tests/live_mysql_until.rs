@@ -349,3 +349,75 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
         assert!(!shop.path("refused").exists(), "{stop}");
     }
 }
+
+/// The archive continues on a replica that was promoted, and branches where the old primary had more.
+#[test]
+fn an_archive_continues_on_a_promoted_replica() {
+    if skipped() {
+        return;
+    }
+    let shop = Shop::new();
+    let _ = shop.catch_up();
+    let _ = shop.back_up("one");
+    let replica = MySql::start_with(&[&OWN[..], &["--server-id=4"]].concat());
+    replica.sql(&format!(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, SOURCE_USER='xb',
+         SOURCE_PASSWORD='secret', SOURCE_SSL=1, SOURCE_AUTO_POSITION=1; START REPLICA",
+        shop.port
+    ));
+    let login = format!("[client]\nuser=root\nsocket={}\n", replica.socket().display());
+    std::fs::write(shop.path("replica"), login).unwrap();
+    let receive = || {
+        shop.cmd(&["binlog", "receive", &shop.place(""), "--server=shop", "--rpo=1s"])
+            .arg(format!("--login-file={}", shop.path("replica").display()))
+            .args([shop.key(), shop.state()])
+            .spawn()
+    };
+    let ends_with = |gtids: &str| {
+        let ran = shop.cmd(&["binlog", "list", &shop.place(""), "--json"]).run();
+        let Ok(found) = serde_json::from_slice::<Value>(&ran.stdout) else { return false };
+        let streams = found["servers"][0]["streams"].as_array().cloned().unwrap_or_default();
+        streams.iter().any(|stream| stream["gtids"].as_str() == Some(gtids))
+    };
+    let caught_up = || {
+        let sql = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{}', 60)", shop.server.gtids());
+        assert_eq!(replica.sql(&sql).trim(), "0");
+    };
+    // Plain, compressed and tagged ones are recognised.
+    let last = [
+        "INSERT INTO d.t (v) SELECT v FROM d.t",
+        "SET SESSION binlog_transaction_compression = ON; INSERT INTO d.t (v) VALUES (REPEAT('x', 50000))",
+        "SET SESSION gtid_next = 'AUTOMATIC:audit'; INSERT INTO d.t (v) VALUES ('tagged')",
+        "CREATE TABLE IF NOT EXISTS d.more (id INT)",
+    ];
+    for sql in last {
+        shop.server.sql(WORK);
+        shop.server.sql("DELETE FROM d.u; DELETE FROM d.big");
+        shop.server.sql(sql);
+        shop.catch_up();
+        shop.server.sql("INSERT INTO d.t (v) VALUES ('next')");
+        caught_up();
+        let mut receiver = receive();
+        receiver.until("the archive continues", || ends_with(&replica.gtids()));
+        receiver.signal(Signal::TERM);
+        let said = receiver.wait().expect(0).stderr_text();
+        assert!(!said.contains("BRANCH") && !said.contains("GAP"), "{sql}: {said}");
+    }
+    let ran = shop.restore("latest", "continued", &[]).expect(0);
+    let started = shop.started("continued");
+    assert_eq!(started.sql(SUMS), replica.sql(SUMS), "{}", ran.stderr_text());
+    drop(started);
+    let _ = shop.verify().expect(0);
+    // The last one of the old primary is lost.
+    replica.sql("STOP REPLICA");
+    shop.server.sql("INSERT INTO d.t (v) VALUES ('lost')");
+    shop.catch_up();
+    let mut receiver = receive();
+    replica.sql("RESET REPLICA ALL; INSERT INTO d.t (v) VALUES ('new')");
+    receiver.until("the archive branches", || ends_with(&replica.gtids()));
+    receiver.signal(Signal::TERM);
+    let said = receiver.wait().expect(0).stderr_text();
+    assert!(said.contains("BRANCHES"), "{said}");
+    let _ = shop.restore("latest", "refused", &[]).expect_failure();
+    assert!(!shop.path("refused").exists());
+}

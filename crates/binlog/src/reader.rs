@@ -84,16 +84,25 @@ impl Reader {
     }
 
     /// Returns a reader in the middle of a log, before the event at `offset`, or at its beginning if that
-    /// is 4. `format` is the log's format description, with header and checksum.
+    /// is 4. `format` is the log's format description, with header and checksum, or the one that a server makes up when
+    /// it sends a log from its middle, which states no end.
     ///
     /// # Errors
     /// If that is none, or the offset is before the first event.
-    pub fn resume(mut format: &[u8], offset: u64) -> Result<Self, Error> {
+    pub fn resume(format: &[u8], offset: u64) -> Result<Self, Error> {
+        let begin = MAGIC.len() as u64;
+        let (head, mut body) = format.split_first_chunk().ok_or(Error::Format)?;
+        let mut pending = Pending::begin(begin, head, None)?;
+        if pending.header.end != 0 {
+            pending.check_end(None)?;
+        }
+        let is_alone = pending.take(&mut body) && body.is_empty();
+        if !is_alone || offset < begin {
+            return Err(Error::Format);
+        }
         let mut reader = Self::new();
-        reader.next(&mut &MAGIC[..])?;
-        let entry = reader.next(&mut format)?;
-        let is_alone = entry.is_some_and(|entry| matches!(entry.event, Event::Format(_)));
-        if !is_alone || !format.is_empty() || offset < MAGIC.len() as u64 {
+        let entry = reader.end_event(pending, begin + format.len() as u64)?;
+        if !matches!(entry.event, Event::Format(_)) {
             return Err(Error::Format);
         }
         reader.offset = offset;
@@ -225,6 +234,33 @@ fn next_header(begin: u64) -> State {
 mod tests {
     use super::*;
     use crate::event_type::EventType;
+
+    /// A receiver that connected again stores the description that the server made up for it.
+    #[test]
+    fn a_log_is_continued_with_a_description_that_was_made_up() {
+        for fork in ["mariadb", "mysql"] {
+            let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000001.gz"));
+            let length = u32::from_le_bytes(log[13..17].try_into().unwrap()) as usize;
+            let description = &log[4..4 + length];
+            let made_up = crate::made_up::made_up_description(description, false).unwrap();
+            assert_eq!(made_up[13..17], [0; 4]);
+            for description in [description, &made_up] {
+                let offset = 4 + length;
+                let mut reader = Reader::resume(description, offset as u64).unwrap();
+                let mut input = &log[offset..];
+                let mut count = 0;
+                while reader.next(&mut input).unwrap().is_some() {
+                    count += 1;
+                }
+                assert!(count > 20 && reader.offset() == log.len() as u64);
+                let mut damaged = description.to_vec();
+                damaged[30] ^= 1;
+                assert!(Reader::resume(&damaged, 4).is_err());
+                assert!(Reader::resume(&description[..length - 1], 4).is_err());
+                assert!(Reader::resume(description, 3).is_err());
+            }
+        }
+    }
 
     /// A header at `begin`.
     fn header(kind: EventType, begin: u64, length: u32) -> Vec<u8> {
