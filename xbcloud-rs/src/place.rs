@@ -291,7 +291,7 @@ fn signing(options: &SigningOptions) -> Result<Signing, Failure> {
 }
 
 /// Refuses to make a backup that this host itself would not trust.
-fn refuse_untrusted(options: &SigningOptions) -> Result<(), Failure> {
+pub(crate) fn refuse_untrusted(options: &SigningOptions) -> Result<(), Failure> {
     let Signing { own, trusted } = signing(options)?;
     let own = own.map(|own| own.verifying_key());
     if trusted.is_empty() || own.is_some_and(|own| trusted.contains(&own)) {

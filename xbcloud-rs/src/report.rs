@@ -504,7 +504,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add("galera", l.galera.clone());
     add("sealed", (l.encrypted == Some(false)).then(|| "no: it opens without a key".to_owned()));
     add("opens with", (!l.key_slots.is_empty()).then(|| l.key_slots.join(", ")));
-    add("signed by", (!l.signers.is_empty()).then(|| l.signers.join(", ")));
+    add("signed by", l.signer.clone());
     add("verified", l.verified.as_ref().map(|found| proof(Some(found))));
     add(
         "pinned",

@@ -75,6 +75,15 @@ impl Donor {
         change: impl Fn(&mut Settings),
         output: W,
     ) -> W {
+        self.try_clone_beside(work, change, output).unwrap()
+    }
+
+    fn try_clone_beside<W: Write + Send>(
+        &self,
+        work: impl Fn() -> Option<()> + Sync,
+        change: impl Fn(&mut Settings),
+        output: W,
+    ) -> Result<W, xb_clone::Error> {
         let tcp = |trust| Target::Tcp {
             host: "127.0.0.1".to_owned(),
             port: self.port,
@@ -108,7 +117,7 @@ impl Donor {
             let received = xb_clone::receive(&target, &account, &settings, &|_| (), output);
             std::fs::write(&flag, "").unwrap();
             load.join().unwrap();
-            received.unwrap().1
+            received.map(|(_, output)| output)
         })
     }
 }
@@ -380,9 +389,51 @@ fn ddl(noise: &mut Noise, can_zip: bool) -> String {
         8 => format!("DROP TABLE IF EXISTS t.d{n}; CREATE TABLE t.d{n} LIKE t.short; INSERT INTO t.d{n} SELECT id, v FROM t.plain WHERE id MOD 7 = {other}"),
         9 => "ALTER TABLE t.built ENGINE=InnoDB".to_owned(),
         10 => "ALTER TABLE t.built ADD INDEX more (v(20)); ALTER TABLE t.built DROP INDEX more".to_owned(),
-        11 => "ALTER TABLE t.flip ENCRYPTION='Y'; ALTER TABLE t.flip ENCRYPTION='N'".to_owned(),
+        11 => "ALTER TABLE t.flip ENCRYPTION='Y'; ALTER TABLE t.flip ENCRYPTION='N'; ALTER TABLESPACE g6 ENCRYPTION='Y'; UPDATE t.in6 SET v = CONCAT('y', LEFT(v, 50)) WHERE id MOD 4 = 1; ALTER TABLESPACE g6 ENCRYPTION='N'".to_owned(),
         12 => format!("DROP DATABASE IF EXISTS s{n}; CREATE DATABASE s{n}; CREATE TABLE s{n}.a (id INT PRIMARY KEY) {kind}; INSERT INTO s{n}.a VALUES ({other})"),
         _ => "CREATE TABLESPACE g5 ADD DATAFILE 'g5.ibd'; CREATE TABLE t.in5 (id INT PRIMARY KEY, v TEXT) TABLESPACE g5; INSERT INTO t.in5 SELECT id, v FROM t.plain; DROP TABLE t.in5; DROP TABLESPACE g5".to_owned(),
+    }
+}
+
+/// Its rows would come back empty, as those of one that was there before.
+#[test]
+fn a_table_of_another_engine_that_ddl_makes_ends_the_clone() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let work = || {
+        donor.server.sql("CREATE TABLE IF NOT EXISTS t.later (id INT PRIMARY KEY) ENGINE=MyISAM");
+        std::thread::yield_now();
+        Some(())
+    };
+    let change = |settings: &mut Settings| {
+        (settings.allow_ddl, settings.allow_empty_tables) = (true, false);
+    };
+    // Not before the clone has begun: then it would be refused at once.
+    let begun = std::sync::atomic::AtomicBool::new(false);
+    let output = Begins(&begun);
+    let late =
+        || begun.load(std::sync::atomic::Ordering::Relaxed).then(work).flatten().or(Some(()));
+    let error = donor.try_clone_beside(late, change, output).map(drop).unwrap_err().to_string();
+    assert!(error.contains("t.later (MyISAM)"), "{error}");
+    assert!(begun.into_inner(), "{error}");
+}
+
+/// Says when the first bytes come.
+struct Begins<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Write for Begins<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            // So that the statement runs while the clone does.
+            std::thread::sleep(std::time::Duration::from_secs(2));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -397,7 +448,8 @@ fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
         let size = format!("--innodb-page-size={page}");
         let donor = Donor::start(&[&size]);
         donor.server.sql("CREATE TABLE t.sw1 LIKE t.plain; INSERT INTO t.sw1 SELECT * FROM t.plain; CREATE TABLE t.sw2 LIKE t.moved; ALTER TABLE t.sw2 MODIFY v TEXT; INSERT INTO t.sw2 SELECT id, v FROM t.plain;
-            CREATE TABLE t.short (id INT PRIMARY KEY, v TEXT); CREATE TABLE t.built LIKE t.plain; INSERT INTO t.built SELECT * FROM t.plain; CREATE TABLE t.flip LIKE t.short; INSERT INTO t.flip SELECT id, v FROM t.plain");
+            CREATE TABLE t.short (id INT PRIMARY KEY, v TEXT); CREATE TABLE t.built LIKE t.plain; INSERT INTO t.built SELECT * FROM t.plain; CREATE TABLE t.flip LIKE t.short; INSERT INTO t.flip SELECT id, v FROM t.plain;
+            CREATE TABLESPACE g6 ADD DATAFILE 'g6.ibd'; CREATE TABLE t.in6 (id INT PRIMARY KEY, v TEXT) TABLESPACE g6; INSERT INTO t.in6 SELECT id, v FROM t.plain");
         let noise = Mutex::new(Noise::new(seed));
         let count = std::sync::atomic::AtomicU64::new(0);
         let work = || {

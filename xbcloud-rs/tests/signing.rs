@@ -97,12 +97,7 @@ fn only_what_the_host_has_signed_is_believed() {
         [("tuesday", "no host has signed"), ("wednesday", &*other.verifying_key().to_string())]
     {
         let target = shop.folder.path().join(name);
-        for args in [
-            &["restore", &data(&target), name][..],
-            &["get", name],
-            &["verify", name],
-            &["delete", "--yes", name],
-        ] {
+        for args in [&["restore", &data(&target), name][..], &["get", name], &["verify", name]] {
             let ran = shop.trusting(args).expect_failure();
             let said = ran.stderr_text() + &ran.stdout_text();
             assert!(said.contains(who), "{args:?}: {said}");
@@ -112,7 +107,7 @@ fn only_what_the_host_has_signed_is_believed() {
     let lines = shop.list(shop.trusting(&["list", "--json"]));
     let states: Vec<_> = lines.iter().map(|line| line["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["complete", "unreadable", "unreadable"]);
-    assert_eq!(lines[0]["signers"], Value::from(vec![shop.signer.clone()]));
+    assert_eq!(lines[0]["signer"], Value::from(shop.signer.clone()));
     assert!(lines[1]["problem"].as_str().unwrap().contains("no host has signed"), "{lines:?}");
 
     // They count for no rule, so the last one that is believed stays, and so do they.
@@ -122,6 +117,37 @@ fn only_what_the_host_has_signed_is_believed() {
     }
     let monitor = shop.trusting(&["monitor", "--max-age=1h"]).expect(1);
     assert!(monitor.stdout_text().contains("tuesday"), "{monitor:?}");
+    let _ = shop.trusting(&["delete", "--yes", "--force", "tuesday"]).expect(0);
+}
+
+/// Whoever can write to the store can show a signed backup under another name, or without its manifest.
+#[test]
+fn a_signature_covers_the_name_and_the_manifest_is_needed() {
+    let shop = Shop::new();
+    shop.put_signed("monday");
+    let manifest = std::fs::read_to_string(shop.path(".xb-catalog/monday")).unwrap();
+    std::fs::write(shop.path(".xb-catalog/zzz"), manifest.replace("monday", "zzz")).unwrap();
+    let lines = shop.list(shop.trusting(&["list", "--json"]));
+    assert_eq!(lines[1]["state"], "damaged", "{lines:?}");
+    // As the stock tool stores it.
+    let stock = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["put", "--layout=classic", &format!("{}/friday", shop.root())])
+        .stdin_bytes(small_backup(1, 100_000))
+        .run();
+    let _ = stock.expect(0);
+    std::fs::remove_dir_all(shop.path(".xb-catalog")).unwrap();
+    let signer = format!("--signer={}", shop.signer);
+    let target = shop.folder.path().join("data");
+    for args in [
+        &["restore", &signer, &data(&target), "friday"][..],
+        &["get", &signer, "friday"],
+        &["verify", &signer, "friday"],
+    ] {
+        let ran = shop.run(args, b"").expect_failure();
+        let said = ran.stderr_text() + &ran.stdout_text();
+        assert!(said.contains("no host has signed"), "{args:?}: {said}");
+    }
+    assert!(!target.exists());
 }
 
 #[test]
@@ -131,7 +157,7 @@ fn whoever_trusts_nobody_reads_all() {
     let _ = shop.put("tuesday", &[]).expect(0);
     let lines = shop.list(shop.run(&["list", "--json"], b""));
     assert!(lines.iter().all(|line| line["restorable"] == true), "{lines:?}");
-    assert_eq!(lines[1]["signers"], Value::from(Vec::<String>::new()));
+    assert_eq!(lines[1]["signer"], Value::Null);
 }
 
 #[test]
@@ -157,10 +183,13 @@ fn a_signature_goes_with_a_copy() {
     shop.put_signed("monday");
     let _ = shop.trusting(&["verify", "--level=decrypt", "monday"]).expect(0);
     let _ = shop.put("tuesday", &[]).expect(0);
-    for (from, to) in [("monday", "elsewhere/"), ("monday", "elsewhere/renamed")] {
-        let to = format!("file://{}/{to}", shop.folder.path().display());
-        let _ = shop.trusting(&["copy", from, &to]).expect(0);
-    }
+    let to = |name: &str| format!("file://{}/elsewhere/{name}", shop.folder.path().display());
+    let _ = shop.trusting(&["copy", "monday", &to("")]).expect(0);
+    // Another name needs another signature.
+    let ran = shop.trusting(&["copy", "monday", &to("renamed")]).expect_failure();
+    assert!(ran.stderr_text().contains("no host has signed"), "{ran:?}");
+    let key = format!("--signing-key-file={}", shop.key.display());
+    let _ = shop.trusting(&["copy", &key, "monday", &to("renamed")]).expect(0);
     let unsigned = format!("file://{}/elsewhere/", shop.folder.path().display());
     let _ = shop.trusting(&["copy", "--unverified", "tuesday", &unsigned]).expect_failure();
     for name in ["monday", "renamed"] {

@@ -1,5 +1,6 @@
 //! Receives a clone from a running server.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -47,14 +48,21 @@ fn receive_into<W: Write>(
     let donor = DonorAddress { target, account, settings };
     // Not kept: the server ends a connection that is idle for hours.
     let mut first = donor.connect()?.client;
-    let empty_tables = guards::server(&mut first, settings)?;
+    let empty_tables = guards::server(&mut first, settings)?.into_iter().collect();
     let patience = guards::patience(&mut first)?;
     let server = Incarnation::of(&mut first)?;
     drop(first);
     let (recipient, init) = Recipient::new(settings.ddl());
     let sink = Sink::new(output);
-    let mut job =
-        Job { donor, recipient, sink, gtids_from: None, is_page_stage: false, is_begun: false };
+    let mut job = Job {
+        donor,
+        recipient,
+        sink,
+        empty_tables,
+        gtids_from: None,
+        is_page_stage: false,
+        is_begun: false,
+    };
     let mut links = donor.links()?;
     links.data.send(&init)?;
     let mut broken: Option<Instant> = None;
@@ -97,9 +105,12 @@ fn receive_into<W: Write>(
         return Err(Error::Refused("the server did not end the clone".to_owned()));
     }
     let mut last = donor.connect()?.client;
+    // DDL may have made one meanwhile.
+    job.empty_tables.extend(guards::server(&mut last, settings)?);
     let mut info = info(&job.recipient)?;
     info.allows_ddl = settings.allow_ddl;
-    (info.empty_tables, info.gtids_from) = (empty_tables, job.gtids_from.unwrap_or_default());
+    info.empty_tables = job.empty_tables.into_iter().collect();
+    info.gtids_from = job.gtids_from.unwrap_or_default();
     (info.gtids_to, info.has_binlog) = (guards::gtids(&mut last)?, guards::has_binlog(&mut last)?);
     job.sink.finish(info)
 }
@@ -116,6 +127,8 @@ struct Job<'a, W> {
     donor: DonorAddress<'a>,
     recipient: Recipient,
     sink: Sink<W>,
+    /// Tables of other engines than InnoDB, whose rows do not come.
+    empty_tables: BTreeSet<String>,
     gtids_from: Option<String>,
     is_page_stage: bool,
     is_begun: bool,
@@ -151,7 +164,9 @@ impl<W: Write> Job<'_, W> {
             CloneEvent::Acknowledge(message) => {
                 // The data is of a point behind the first acknowledgement of the page stage.
                 if self.is_page_stage && self.gtids_from.is_none() {
-                    self.gtids_from = Some(guards::gtids(&mut self.donor.connect()?.client)?);
+                    let mut client = self.donor.connect()?.client;
+                    self.gtids_from = Some(guards::gtids(&mut client)?);
+                    self.empty_tables.extend(guards::server(&mut client, self.donor.settings)?);
                 }
                 self.exchange(&mut links.auxiliary, &message)?;
                 return Ok(Step::Progress);

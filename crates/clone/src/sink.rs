@@ -127,10 +127,12 @@ impl<W: Write> Sink<W> {
         info.patches = self.records;
         // Under the name that a file had when it began.
         for (file, path) in info.files.iter_mut().zip(&self.paths) {
-            file.path = path.to_string();
+            file.path = String::from_utf8_lossy(path.as_bytes()).into_owned();
         }
         let mut text = serde_json::to_vec_pretty(&info).map_err(std::io::Error::other)?;
         text.push(b'\n');
+        // What a restore would refuse is no backup.
+        let _ = CloneInfo::parse(&text)?;
         self.output.payload(INFO, 0, &text)?;
         self.output.end(INFO)?;
         Ok((info, self.output.finish()?))

@@ -144,7 +144,6 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         mysql_clone: None,
         history: None,
         consolidated_from: Vec::new(),
-        signed_original: None,
     }
 }
 

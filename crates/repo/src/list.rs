@@ -115,8 +115,8 @@ pub struct Listing {
     pub encrypted: Option<bool>,
     /// Key slots, by kind and id; empty if the backup is not sealed.
     pub key_slots: Vec<String>,
-    /// Public keys of the hosts that have signed its manifest.
-    pub signers: Vec<String>,
+    /// Public key of the host that has signed its manifest, trusted or not.
+    pub signer: Option<String>,
     /// Level to which it is verified; the writer of the records is not checked here.
     pub verified: Option<Proof>,
     /// Seconds since the last successful verification.
@@ -470,7 +470,7 @@ async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoErro
         (Some(Layout::Packed), Some(run)) => has_first(root, &name, run).await?,
         _ => false,
     };
-    let has = has || root.has_objects(&name).await?;
+    let has = has || has_any(root, &name).await?;
     if has {
         root.saw_objects(&name);
     }
@@ -484,7 +484,12 @@ async fn has_objects(
     manifest: &Manifest,
 ) -> Result<bool, RepoError> {
     let packed = manifest.layout == Layout::Packed;
-    Ok(packed && has_first(root, name, &manifest.run).await? || root.has_objects(name).await?)
+    Ok(packed && has_first(root, name, &manifest.run).await? || has_any(root, name).await?)
+}
+
+/// Whether listings show objects of a backup: one that shows none decides nothing.
+async fn has_any(root: &Root, name: &BackupName) -> Result<bool, RepoError> {
+    Ok(root.has_objects(name).await? || root.has_objects(name).await?)
 }
 
 /// Whether the first object of a packed run exists. Costs less than a listing.
@@ -547,7 +552,7 @@ async fn with_manifest(
     match root.stored_manifest(name).await {
         Ok(Some(stored)) => {
             let digest = stored.digest();
-            listing.signers = stored.signers().iter().map(ToString::to_string).collect();
+            listing.signer = stored.signer().map(|key| key.to_string());
             fill_in(&mut listing, sound.insert(stored).manifest.clone());
             listing.digest = Some(digest.clone());
             if beside.may_be_verified(name) {
@@ -671,7 +676,7 @@ fn empty(name: &str, state: State) -> Listing {
         galera: None,
         encrypted: None,
         key_slots: Vec::new(),
-        signers: Vec::new(),
+        signer: None,
         verified: None,
         verified_age_seconds: None,
         failed_try: None,

@@ -132,7 +132,8 @@ pub async fn resolve_with(
         Wanted::Latest => Timestamp::MAX,
         Wanted::By(time) => *time,
     };
-    let Manifests { sound, unread } = manifests_with(root, cache).await?;
+    let (Manifests { sound, unread }, root) = manifests_with(root, cache).await?;
+    let (root, sound) = (&root, &sound);
     let now = Timestamp::now();
     let mut doubts: Vec<String> = unread
         .iter()
@@ -145,8 +146,8 @@ pub async fn resolve_with(
         let Some(name) = choose(all, (by, now), server)?.cloned() else {
             return Err(nothing_found(wanted, unread, &doubts));
         };
-        let why = match why_not(root, &sound, &name).await? {
-            None => why_another(root, &sound, &name).await?,
+        let why = match why_not(root, sound, &name).await? {
+            None => why_another(root, sound, &name).await?,
             why => why,
         };
         match why {
@@ -299,10 +300,14 @@ pub struct Manifests {
 /// # Errors
 /// [`RepoError::Store`].
 pub async fn manifests(root: &Root) -> Result<Manifests, RepoError> {
-    manifests_with(root, None).await
+    Ok(manifests_with(root, None).await?.0)
 }
 
-async fn manifests_with(root: &Root, cache: Option<&ListCache>) -> Result<Manifests, RepoError> {
+/// The manifests, and the same ROOT, which knows the listing.
+async fn manifests_with(
+    root: &Root,
+    cache: Option<&ListCache>,
+) -> Result<(Manifests, Root), RepoError> {
     let mut all = Manifests::default();
     let listed = root.list_below(CATALOG).await?;
     let there = Catalogue::of(&listed);
@@ -315,18 +320,18 @@ async fn manifests_with(root: &Root, cache: Option<&ListCache>) -> Result<Manife
         folders.filter(|name| !names.contains_key(name)).map(|name| (name, None)).collect();
     let known = root.knowing(&there);
     let found = read(&known, unlisted).await?;
-    let root = match cache {
+    let cached = match cache {
         Some(cache) => known.with_cache(Cached::new(cache, &listed)),
-        None => known,
+        None => known.clone(),
     };
-    for (name, found) in found.into_iter().chain(read(&root, names).await?) {
+    for (name, found) in found.into_iter().chain(read(&cached, names).await?) {
         match found {
             Found::Sound(stored) => drop(all.sound.insert(name, *stored)),
             Found::Unread(unread) => all.unread.push(unread),
             Found::Nothing => {}
         }
     }
-    Ok(all)
+    Ok((all, known))
 }
 
 /// Result of reading the key of a manifest.

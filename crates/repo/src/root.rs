@@ -41,6 +41,19 @@ pub struct Signing {
     pub trusted: Arc<[VerifyingKey]>,
 }
 
+impl Signing {
+    /// Refuses a manifest that no trusted host has signed, if there are any.
+    ///
+    /// # Errors
+    /// [`ManifestError::NotTrusted`].
+    pub fn refuse_untrusted(&self, stored: &StoredManifest) -> Result<(), ManifestError> {
+        match self.trusted.is_empty() {
+            true => Ok(()),
+            false => stored.refuse_others_than(&self.trusted),
+        }
+    }
+}
+
 /// Objects in a page of a listing.
 const PAGE: usize = 1000;
 /// Maximum number of pages of objects that are held in memory at a time.
@@ -344,6 +357,10 @@ impl Root {
         match self.small(&manifest_key(name)).await {
             Ok(bytes) => match self.read_manifest(name, &bytes) {
                 Ok(stored) => Ok(Some(stored)),
+                // An altered answer does not become one of these.
+                Err(error @ (ManifestError::TooNew { .. } | ManifestError::NotTrusted { .. })) => {
+                    Err(unusable(error))
+                }
                 Err(_) => again().await,
             },
             Err(error) if error.kind == StoreErrorKind::NotFound => match self.store.is_folder() {
@@ -368,10 +385,26 @@ impl Root {
             let reason = "it is the manifest of a backup with another name";
             return Err(ManifestError::Inconsistent { reason });
         }
-        if !self.signing.trusted.is_empty() {
-            stored.refuse_others_than(&self.signing.trusted)?;
-        }
+        self.signing.refuse_untrusted(&stored)?;
         Ok(stored)
+    }
+
+    /// Who signs the manifests.
+    #[must_use]
+    pub fn signing(&self) -> &Signing {
+        &self.signing
+    }
+
+    /// Refuses a backup without a manifest if only those of certain hosts are trusted: nobody has signed it.
+    ///
+    /// # Errors
+    /// [`RepoError::Manifest`].
+    pub fn refuse_without_manifest(&self, name: &BackupName) -> Result<(), RepoError> {
+        if self.signing.trusted.is_empty() {
+            return Ok(());
+        }
+        let source = ManifestError::NotTrusted { signer: None };
+        Err(RepoError::Manifest { key: self.manifest_key(name), source })
     }
 
     /// Encodes the manifest of `name`, for [`Root::commit_bytes`].
@@ -418,10 +451,11 @@ impl Root {
 
     /// Whether the manifest in the store is a sound one of another run than these bytes.
     async fn is_of_another_run(&self, name: &BackupName, bytes: &Bytes) -> bool {
-        let ours = Manifest::decode(bytes).ok().map(|stored| stored.manifest.run);
-        match self.manifest(name).await {
-            Ok(Some(theirs)) => Some(theirs.run) != ours,
-            _ => false,
+        let run = |bytes: &[u8]| Some(Manifest::decode(bytes).ok()?.manifest.run);
+        // Whoever has signed it.
+        match self.store.get(&self.manifest_key(name)).await {
+            Ok(theirs) => run(&theirs).is_some_and(|theirs| Some(theirs) != run(bytes)),
+            Err(_) => false,
         }
     }
 }

@@ -2,15 +2,20 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use xb_cli::{Failure, Personality, check_writable};
 
 use crate::commands::context::Context;
 use crate::commands::reporting::exit_of;
 use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::job::{Ended, Family, command_metrics};
+
+/// How often a lock is tried, 10 ms apart.
+const LOCK_TRIES: u32 = 200;
 
 /// Numbers of a command for its metrics: name, help, value.
 pub(crate) type Facts = Vec<(&'static str, &'static str, String)>;
@@ -66,7 +71,16 @@ pub(crate) fn replace(
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     // Released when it is closed. A file system without locks has writers that follow one another in time.
     let lock = File::open(folder.unwrap_or(Path::new("."))).ok();
-    let _locked = lock.as_ref().map(|lock| rustix::fs::flock(lock, FlockOperation::LockExclusive));
+    // Whoever can read the folder can lock it, so nothing waits for long.
+    for _ in 0..LOCK_TRIES {
+        let locked = lock
+            .as_ref()
+            .map(|lock| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive));
+        if locked != Some(Err(Errno::WOULDBLOCK)) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let old = std::fs::read_to_string(file).ok();
     write(file, &text(old.as_deref()))
 }

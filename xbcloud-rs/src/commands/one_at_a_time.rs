@@ -1,9 +1,10 @@
 //! Locks of this host: work that must not be done twice at once is refused the second time. They end with their
 //! process, however that ends.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -28,16 +29,18 @@ pub(crate) fn one_at_a_time(
     let mut hasher = DefaultHasher::new();
     (what, identity).hash(&mut hasher);
     let name = format!("{:016x}", hasher.finish());
-    let opened = std::fs::create_dir_all(&folder).and_then(|()| {
+    // For this user alone: whoever can open a lock can hold it for ever.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    let opened = made.and_then(|()| {
         let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         options.open(folder.join(format!("{name}.lock")))
     });
     let mut file = match opened {
         Ok(file) => file,
         Err(error) => {
             let folder = folder.display();
-            log.verbose(format!("{what}: not locked, because of {folder}: {error}"));
+            log.info(format!("{what} is not locked, because of {folder}: {error}"));
             return Ok(None);
         }
     };

@@ -65,9 +65,10 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         (stored, _) => Ok(stored),
     };
     let mut key = None;
-    if let (Ok(Some(stored)), false) = (&stored, request.keys.is_empty()) {
+    let is_backup = !matches!(listing.state, State::Running | State::Abandoned);
+    if let (Ok(stored), false, true) = (&stored, request.keys.is_empty(), is_backup) {
         let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };
-        key = unlock(root, name, Some(stored), given).await?.key;
+        key = unlock(root, name, stored.as_ref(), given).await?.key;
     }
     if let Ok(Some(StoredManifest { manifest, .. })) = &stored
         && let (true, Some(run)) = (manifest.is_sealed(), manifest.run_id())

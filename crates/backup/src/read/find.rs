@@ -147,6 +147,7 @@ pub(crate) async fn find(
                     (Origin::Manifest(stored.manifest), files)
                 }
                 None => {
+                    root.refuse_without_manifest(name)?;
                     let (look, files) = stock_files(root, name).await?;
                     open(session, request, None, unlocked).await?;
                     (Origin::Stock(look), files)

@@ -45,10 +45,9 @@ impl TargetLock {
                         .to_owned(),
                 ));
             }
-            let is_there = is_still(target, &dir).map_err(|error| unusable(error.into()))?;
-            let lock = Self { _dir: dir, made };
-            if is_there {
-                return Ok(lock);
+            // Only the lock of the directory that is there gives the right to remove it.
+            if is_still(target, &dir).map_err(|error| unusable(error.into()))? {
+                return Ok(Self { _dir: dir, made });
             }
         }
     }
@@ -126,6 +125,7 @@ mod tests {
                         let Ok(lock) = TargetLock::take(&target) else { continue };
                         let others = at_work.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                         assert_eq!(others, 0);
+                        std::thread::yield_now();
                         assert!(is_still(&target, &lock._dir).unwrap());
                         at_work.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                     }

@@ -39,18 +39,20 @@ impl Run<'_> {
             self.request.given(self.resources.memory).allows_unsealed(name, Some(&manifest))?;
         }
         let mut key = None;
-        let signers = stored.signers();
-        for signer in &signers {
-            self.note(format!("signed by {signer}"));
+        // One that is read at all is by a trusted host, if there are any.
+        let is_trusted = !self.root.signing().trusted.is_empty();
+        if let Some(signer) = stored.signer() {
+            let unknown = "; no host is trusted here, so this does not prove who wrote it";
+            self.note(format!("signed by {signer}{}", if is_trusted { "" } else { unknown }));
         }
         if facts.sealed.is_some() {
             let object = format!("{}/{KEYS}", self.root.run_keys(name, run).folder());
             match cancel.or(keys_object(self.root, name, &manifest, run)).await {
                 Ok(keys_object) if keys.is_empty() && self.request.level < Level::Decrypt => {
                     drop(keys_object);
-                    self.note(match signers.is_empty() {
-                        true => "without a key, the writer of this backup is unknown, and manifest and keys object are not authenticated",
-                        false => "without a key, the keys object is not authenticated",
+                    self.note(match is_trusted {
+                        false => "without a key, the writer of this backup is unknown, and manifest and keys object are not authenticated",
+                        true => "without a key, the keys object is not authenticated",
                     });
                 }
                 Ok(keys_object) => {
@@ -59,7 +61,7 @@ impl Run<'_> {
                         Ok(opened) => {
                             self.mac = Some(opened.manifest_key(keys_object.stream_id()));
                             key = Some(Arc::new(opened));
-                            if only_recipients(&keys_object) && signers.is_empty() {
+                            if only_recipients(&keys_object) && !is_trusted {
                                 self.note("the backup has only recipients as key slots: this proves that nothing was changed, but not who wrote it");
                             }
                         }
@@ -103,6 +105,7 @@ impl Run<'_> {
             self.observer.begin_phase("list");
         }
         let Some(manifest) = manifest else {
+            self.root.refuse_without_manifest(name)?;
             let (look, files) = cancel.or(stock_files(self.root, name)).await?;
             self.request.given(self.resources.memory).allows_unsealed(name, None)?;
             self.note("a stock backup has no manifest, so missing files cannot be detected");

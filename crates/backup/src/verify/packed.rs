@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
     IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan,
@@ -54,6 +55,9 @@ impl ListedObjects {
         (0..objects).filter(|number| !self.there.contains(number)).take(MAX_PROBLEMS).collect()
     }
 }
+
+/// Objects asked for concurrently.
+const AT_ONCE: usize = 16;
 
 /// Maximum number of damaged objects for which affected files are looked up.
 const MAX_NAMED: usize = 100;
@@ -180,17 +184,27 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// Absence counts only if the listing and the object itself agree.
+    /// Absence and a wrong length count only if the listing and the object itself agree.
     async fn refuse_lying_listing(
         &self,
         packed: &Packed,
         found: &ListedObjects,
     ) -> Result<(), BackupError> {
-        let keys = self.root.run_keys(&self.request.name, packed.run);
-        for number in found.missing(packed.manifest.objects) {
+        let keys = &self.root.run_keys(&self.request.name, packed.run);
+        let objects = packed.manifest.objects;
+        let shorter = found.there.range(..objects).filter(|number| !found.sound.contains(number));
+        let doubtful =
+            found.missing(objects).into_iter().chain(shorter.copied()).take(MAX_PROBLEMS);
+        let sizes = stream::iter(doubtful).map(|number| async move {
             let key = keys.data(number);
-            if self.root.store().size(&key).await?.is_some() {
-                let what = "the store has this object, but does not list it";
+            let size = self.root.store().size(&key).await?;
+            Ok::<_, StoreError>((number, key, size))
+        });
+        let mut sizes = sizes.buffered(AT_ONCE);
+        while let Some((number, key, size)) = sizes.try_next().await? {
+            let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
+            if size == Some(expected) {
+                let what = "the store has this object, but does not list it as it is";
                 let kind = StoreErrorKind::Rejected;
                 return Err(StoreError::new(Operation::List, key, kind, what).into());
             }

@@ -64,7 +64,15 @@ impl RunFolder {
         found.refuse_taken(name)?;
         refuse_earlier(root, name, self.run, &found.packed, generated).await?;
         // A run that has ended by now is not alive, but may have committed.
-        match generated && root.manifest(name).await?.is_some() {
+        let is_taken = match generated {
+            true => match root.manifest(name).await {
+                // Damaged, or of a host that is not trusted: another name will do.
+                Err(error) if error.is_of_one_object() => true,
+                found => found?.is_some(),
+            },
+            false => false,
+        };
+        match is_taken {
             true => Err(RepoError::Exists { name: name.to_string(), state: "" }.into()),
             false => Ok(()),
         }

@@ -119,7 +119,6 @@ impl RunFolder {
             mysql_clone,
             history: None,
             consolidated_from: Vec::new(),
-            signed_original: None,
         }
     }
 }

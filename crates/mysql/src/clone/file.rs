@@ -39,6 +39,8 @@ pub struct CloneFile {
     pub is_removed: bool,
     /// Key and IV of its tablespace, if it is late and encrypted: its first page may not come.
     pub key: Option<TableKey>,
+    /// Whether DDL encrypted it: its key is in a first page that comes later.
+    pub(super) is_encrypted_late: bool,
     /// Whether its first page came in the page stage.
     pub(super) has_first_page: bool,
     /// Bytes that came in the file stage.
@@ -70,6 +72,7 @@ impl CloneFile {
             is_late: false,
             is_removed: head.flags & flag::REMOVED != 0,
             key: head.key.map(|key| TableKey(key.to_vec().into())),
+            is_encrypted_late: false,
             has_first_page: false,
             received: 0,
             first_chunk: head.first_chunk,

@@ -25,16 +25,20 @@ impl Order {
         (self.chunk > 0).then_some((self.chunk, self.block))
     }
 
-    /// Accepts the block after the last one, or the first of the next chunk. The body of a redo log, its first
-    /// chunk, is empty if the server wrote nothing but its last block.
-    pub(super) fn accept(&mut self, data: &DataHead, chunks: u32) -> Result<(), CloneError> {
+    /// Whether it is the block after the last one, or the first of the next chunk.
+    pub(super) fn is_next(&self, data: &DataHead) -> bool {
         let is_next_block = self.chunk > 0
             && data.chunk == self.chunk
             && self.block.and_then(|block| block.checked_add(1)) == Some(data.block);
-        let is_next_chunk = self.chunk.checked_add(1) == Some(data.chunk) && data.block == 1;
+        is_next_block || self.chunk.checked_add(1) == Some(data.chunk) && data.block == 1
+    }
+
+    /// Accepts the block after the last one, or the first of the next chunk. The body of a redo log, its first
+    /// chunk, is empty if the server wrote nothing but its last block.
+    pub(super) fn accept(&mut self, data: &DataHead, chunks: u32) -> Result<(), CloneError> {
         let is_without_body =
             data.stage == Stage::Redo && self.chunk == 0 && (data.chunk, data.block) == (2, 1);
-        if data.chunk > chunks || !(is_next_block || is_next_chunk || is_without_body) {
+        if data.chunk > chunks || !(self.is_next(data) || is_without_body) {
             return broken(format!(
                 "{} stage: block {} of chunk {} came after block {} of chunk {}, of {chunks} chunks",
                 data.stage.name(),

@@ -61,6 +61,8 @@ pub(super) struct Stages {
     pub(super) files: Vec<CloneFile>,
     pub(super) redo: Vec<RedoFile>,
     names: BTreeSet<super::file::FileName>,
+    /// Tablespaces of the files that DDL removed.
+    removed_spaces: BTreeSet<u32>,
     announced: StateMark,
     announced_bytes: u64,
     order: Order,
@@ -186,8 +188,14 @@ impl Stages {
         }
         file.name = now.name;
         file.space_flags = now.space_flags;
-        file.is_encrypted |= now.is_encrypted;
-        file.is_removed |= now.is_removed;
+        if now.is_encrypted && !file.is_encrypted {
+            // Its key is in the first page that it has since.
+            (file.is_encrypted, file.is_encrypted_late, file.has_first_page) = (true, true, false);
+        }
+        if now.is_removed {
+            file.is_removed = true;
+            self.removed_spaces.extend(file.space);
+        }
         Ok(())
     }
 
@@ -285,7 +293,7 @@ impl Stages {
             ));
         }
         // The pages of a removed file are left out.
-        if page.is_some_and(|(space, _)| self.lacks_removed(space)) {
+        if !self.order.is_next(data) && page.is_some_and(|(space, _)| self.lacks_removed(space)) {
             self.order.skip_to(Some(data));
         }
         self.last_page = page;
@@ -360,10 +368,11 @@ impl Stages {
                 self.announced
             ));
         }
-        if state.stage == Stage::Page && self.lacks_removed(u32::MAX) {
-            self.order.skip_to(None);
-        } else {
-            self.order.finish(self.announced.chunks)?;
+        match self.order.finish(self.announced.chunks) {
+            Err(_) if state.stage == Stage::Page && self.lacks_removed(u32::MAX) => {
+                self.order.skip_to(None);
+            }
+            finished => finished?,
         }
         match state.stage {
             Stage::Init | Stage::Done => Ok(()),
@@ -398,7 +407,8 @@ impl Stages {
             if !names.insert(&file.name) {
                 return broken(format!("two files are named {} at the end", file.name));
             }
-            if file.is_late && file.is_encrypted && file.key.is_none() && !file.has_first_page {
+            let has_key = file.key.is_some() && !file.is_encrypted_late || file.has_first_page;
+            if (file.is_late || file.is_encrypted_late) && file.is_encrypted && !has_key {
                 return broken(format!("the key of {} did not come", file.name));
             }
         }
@@ -408,16 +418,16 @@ impl Stages {
     /// Whether pages of a removed file may be left out between the last page and this tablespace.
     fn lacks_removed(&self, next: u32) -> bool {
         let from = self.last_page.map_or(0, |(space, _)| space);
-        let is_between = |space: u32| (from..=next).contains(&space);
-        self.files.iter().any(|file| file.is_removed && file.space.is_some_and(is_between))
+        from <= next && self.removed_spaces.range(from..=next).next().is_some()
     }
 
     /// Whether all pages came, or were left out because their file was removed.
     fn has_all_pages(&self) -> bool {
-        match self.order.skipped() {
-            Some(skipped) => self.pages.checked_add(skipped) == Some(self.announced.files),
-            None => self.pages <= self.announced.files,
-        }
+        let Some(missing) = self.announced.files.checked_sub(self.pages) else { return false };
+        let of_removed = self.files.iter().filter(|file| file.is_removed && file.page_size > 0);
+        let most: u64 = of_removed.map(|file| file.size / u64::from(file.page_size)).sum();
+        // The holes that end in a chunk are known, and none is larger than the files that were removed.
+        u64::from(missing) <= most && self.order.skipped().is_none_or(|known| known <= missing)
     }
 
     /// Checks that all bytes came but those of removed files.

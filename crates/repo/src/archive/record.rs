@@ -84,7 +84,7 @@ impl<T: Content> Record<T> {
             return Err(RecordError::NoCheck);
         }
         let signed = SignedText::read(bytes).map_err(|flaw| match flaw {
-            Flaw::NoCheck => RecordError::NoCheck,
+            Flaw::NoCheck | Flaw::WrongSignature => RecordError::NoCheck,
             Flaw::Damaged { expected, got } => RecordError::Damaged { expected, got },
         })?;
         let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());

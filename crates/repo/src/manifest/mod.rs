@@ -24,7 +24,7 @@ use crate::manifest::merged_link::MergedLink;
 use crate::manifest::signed_text::{Flaw, SignedText, attest, sign};
 use crate::manifest::source_info::SourceInfo;
 use crate::manifest::tables::Tables;
-use crate::names::{BackupName, RunId};
+use crate::names::RunId;
 
 /// Largest manifest, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
@@ -117,9 +117,6 @@ pub struct Manifest {
     /// are those of the last of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consolidated_from: Vec<MergedLink>,
-    /// The manifest of which this one is a copy under another name, with all its lines, if a host has signed it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signed_original: Option<String>,
 }
 
 /// Base of an incremental backup.
@@ -190,6 +187,7 @@ pub struct StoredManifest {
     bytes: Vec<u8>,
     digest: [u8; 32],
     text_digest: [u8; 32],
+    signer: Option<VerifyingKey>,
 }
 
 impl AsRef<Manifest> for StoredManifest {
@@ -234,37 +232,10 @@ impl StoredManifest {
         }
     }
 
-    /// The keys of the hosts that have signed it: the one that wrote it, and, of a copy, those that wrote the original,
-    /// which differs in nothing but its name.
+    /// The public key of the host that has signed it. Any host may have: whether it is to be trusted is another question.
     #[must_use]
-    pub fn signers(&self) -> Vec<VerifyingKey> {
-        let own = SignedText::read(&self.bytes).ok().and_then(|text| text.signer());
-        let original = self.original();
-        let earlier = original.map_or_else(Vec::new, |original| original.signers());
-        own.into_iter().chain(earlier).collect()
-    }
-
-    /// The signed manifest of which this one is a copy.
-    fn original(&self) -> Option<Self> {
-        // Shorter than this one, so this comes to an end.
-        let original = Manifest::decode(self.manifest.signed_original.as_ref()?.as_bytes()).ok()?;
-        let copied = Manifest {
-            name: original.manifest.name.clone(),
-            signed_original: original.manifest.signed_original.clone(),
-            ..self.manifest.clone()
-        };
-        (copied == original.manifest).then_some(original)
-    }
-
-    /// The manifest of a copy under another name. It keeps this one if a host has signed it, because the signature covers
-    /// the name.
-    #[must_use]
-    pub fn renamed(&self, name: &BackupName) -> Manifest {
-        let mut copied = Manifest { name: name.to_string(), ..self.manifest.clone() };
-        if SignedText::read(&self.bytes).is_ok_and(|text| text.signer().is_some()) {
-            copied.signed_original = String::from_utf8(self.bytes.clone()).ok();
-        }
-        copied
+    pub fn signer(&self) -> Option<VerifyingKey> {
+        self.signer
     }
 
     /// Checks that one of `trusted` has signed it.
@@ -272,10 +243,9 @@ impl StoredManifest {
     /// # Errors
     /// [`ManifestError::NotTrusted`] if not.
     pub fn refuse_others_than(&self, trusted: &[VerifyingKey]) -> Result<(), ManifestError> {
-        let signers = self.signers();
-        match signers.iter().any(|key| trusted.contains(key)) {
+        match self.signer.is_some_and(|signer| trusted.contains(&signer)) {
             true => Ok(()),
-            false => Err(ManifestError::NotTrusted { signer: signers.first().copied() }),
+            false => Err(ManifestError::NotTrusted { signer: self.signer }),
         }
     }
 }
@@ -330,6 +300,9 @@ pub enum ManifestError {
         /// Computed digest.
         got: String,
     },
+    /// The signature does not match the text.
+    #[error("the manifest is damaged: the signature in its last line is not one of its text")]
+    WrongSignature,
     /// The text is not a manifest.
     #[error("cannot read the manifest: {0}")]
     Malformed(#[from] serde_json::Error),
@@ -370,6 +343,7 @@ impl From<Flaw> for ManifestError {
         match flaw {
             Flaw::NoCheck => Self::NoCheck,
             Flaw::Damaged { expected, got } => Self::Damaged { expected, got },
+            Flaw::WrongSignature => Self::WrongSignature,
         }
     }
 }
@@ -426,10 +400,11 @@ impl Manifest {
             return Err(ManifestError::TooLong { len: bytes.len() });
         }
         let attested = SignedText::read(bytes)?;
+        let signer = attested.signer()?;
         let manifest = Self::parse(attested.text)?;
         let digest = Sha256::digest(bytes).into();
         let text_digest = Sha256::digest(attested.text).into();
-        Ok(StoredManifest { manifest, bytes: bytes.to_vec(), digest, text_digest })
+        Ok(StoredManifest { manifest, bytes: bytes.to_vec(), digest, text_digest, signer })
     }
 
     fn parse(text: &[u8]) -> Result<Self, ManifestError> {
@@ -598,7 +573,6 @@ pub fn sample() -> Manifest {
         mysql_clone: None,
         history: None,
         consolidated_from: Vec::new(),
-        signed_original: None,
     }
 }
 
@@ -648,7 +622,7 @@ mod tests {
             let read = Manifest::decode(&signed).unwrap();
             read.refuse_others_than(&trusted).unwrap();
             mac.map_or(Ok(()), |mac| read.authenticate(mac)).unwrap();
-            assert_eq!(read.signers(), trusted);
+            assert_eq!(read.signer(), Some(trusted[0]));
             for by in [None, Some(&other)] {
                 let read = Manifest::decode(&sample().encode_signed(mac, by).unwrap()).unwrap();
                 let signer = by.map(SigningKey::verifying_key);
@@ -667,29 +641,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn a_copy_under_another_name_keeps_the_signed_original() {
-        let (key, copying) = (signing_key(), signing_key());
-        let trusted = [key.verifying_key()];
-        let original =
-            Manifest::decode(&sample().encode_signed(None, Some(&key)).unwrap()).unwrap();
-        let named = |name: &str| BackupName::new(name).unwrap();
-        let copied = original.renamed(&named("copy"));
-        for by in [None, Some(&copying)] {
-            let read = Manifest::decode(&copied.encode_signed(None, by).unwrap()).unwrap();
-            assert_eq!(read.manifest.name, "copy");
-            read.refuse_others_than(&trusted).unwrap();
-            let again = read.renamed(&named("again")).encode(None).unwrap();
-            Manifest::decode(&again).unwrap().refuse_others_than(&trusted).unwrap();
-            // Whatever else the copy says, the host has not signed it.
-            let forged = Manifest { files: 77, ..copied.clone() };
-            let read = Manifest::decode(&forged.encode_signed(None, by).unwrap()).unwrap();
-            assert!(read.refuse_others_than(&trusted).is_err());
-        }
-        let unsigned = Manifest::decode(&sample().encode(None).unwrap()).unwrap();
-        assert_eq!(unsigned.renamed(&named("copy")).signed_original, None);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub enum Flaw {
         /// Digest of the text.
         got: String,
     },
+    /// The last line has a signature of another text.
+    WrongSignature,
 }
 
 /// Text with a matching digest, and its HMAC, if any.
@@ -88,10 +90,10 @@ impl<'a> SignedText<'a> {
         Ok(Self { text: before, mac, signature })
     }
 
-    /// The key of the host that has signed the text, if one has, and its signature is right.
-    pub fn signer(&self) -> Option<VerifyingKey> {
-        let Signature { key, signed, value } = self.signature.as_ref()?;
-        key.verifies(signed, value).then_some(*key)
+    /// The key of the host that has signed the text, if one has.
+    pub fn signer(&self) -> Result<Option<VerifyingKey>, Flaw> {
+        let Some(Signature { key, signed, value }) = &self.signature else { return Ok(None) };
+        key.verifies(signed, value).then_some(Some(*key)).ok_or(Flaw::WrongSignature)
     }
 
     /// Whether the holder of the data key wrote the text.

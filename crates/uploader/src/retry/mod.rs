@@ -116,8 +116,10 @@ pub(crate) fn judge(
                 (StoreErrorKind::Unavailable, unreached(broken, about))
             }
             // Why the store refuses is in the part of the answer that did not arrive.
-            (Some(_), broken @ Some(_)) => (StoreErrorKind::Unavailable, unreached(broken, about)),
-            (Some(_), None) => (StoreErrorKind::Rejected, None),
+            (Some(404 | 409 | 412), broken @ Some(_)) => {
+                (StoreErrorKind::Unavailable, unreached(broken, about))
+            }
+            (Some(_), _) => (StoreErrorKind::Rejected, None),
         },
         _ => (StoreErrorKind::Rejected, None),
     };
@@ -344,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_refusal_that_did_not_arrive_whole_is_asked_for_again() {
-        for status in [400, 404, 409, 412] {
+        for status in [404, 409, 412] {
             assert!(verdict(generic("cut"), Some(status), Some(18)).again, "{status}");
             assert!(!verdict(generic("whole"), Some(status), None).again, "{status}");
         }

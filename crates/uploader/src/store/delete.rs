@@ -41,8 +41,8 @@ impl Store {
     /// # Errors
     /// The first failure, after all retries. The other objects may or may not be deleted.
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
-        // A gate is asked before each batch. So a batch is one request where the store has bulk
-        // requests (S3), and small where each object is a request.
+        // A gate is asked before each batch, on Azure before each object. So a batch is one request where the
+        // store has bulk requests that can be relied on (S3), and small where each object is a request.
         let at_once = match self.nature.direct {
             Direct::Folder(_) | Direct::Google { .. } | Direct::Azure { .. } => 16,
             Direct::S3 { .. } => 1000,

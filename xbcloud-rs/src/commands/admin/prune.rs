@@ -61,7 +61,18 @@ impl Context {
         let shown = place.filter(|place| !place.is_empty()).or(common.store.root.as_deref());
         let shown = shown.unwrap_or_default();
         let _alone = match yes {
-            true => one_at_a_time(&self.log, state_dir(None), &format!("a prune of {shown}"), "")?,
+            true => {
+                let what = format!("a prune of {shown}");
+                match one_at_a_time(&self.log, state_dir(None), &what, "") {
+                    // No night is lost over it: two of them do each other no harm, only the same work.
+                    Err(_) if just_made.is_some() => {
+                        self.log
+                            .warn(format!("{what} is under way already; this one works beside it"));
+                        None
+                    }
+                    locked => locked?,
+                }
+            }
             false => None,
         };
         let resources = resources(&common.run);

@@ -24,7 +24,9 @@ impl Context {
         let place = args.source.name.rsplit_once('/').map(|(root, _)| root);
         let name = args.metrics.repository.as_deref().or(place);
         let name = name.or(args.common.store.root.as_deref());
-        let file = args.metrics.metrics_file.as_deref();
+        // The option file names it for the unit, whose trials are the proof; a quick look by hand proves less.
+        let is_proof = args.level.unwrap_or(Level::Pages) == Level::Restore;
+        let file = args.metrics.metrics_file.as_deref().filter(|_| is_proof);
         let metrics = CommandMetrics::begin(file, Family::Proof, name)?;
         let mut facts = Facts::new();
         let outcome = self.verify_measured(args, &mut facts);

@@ -107,7 +107,8 @@ impl Job<'_> {
             let stores = (&common.store, &args.destination);
             not_itself(check_copy_place((&place, to), &name, stores, &common.run)?)?;
         }
-        let _alone = self.alone()?;
+        // While the backup is taken: what follows may take longer than the time between two runs.
+        let alone = self.alone(&place)?;
         let hooks = std::mem::take(&mut self.hooks.before);
         self.hooks("before", &hooks)?;
         let mut unusual = Vec::new();
@@ -132,6 +133,7 @@ impl Job<'_> {
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
         })?;
+        drop(alone);
         self.result.warnings.extend(unusual);
         if self.generated {
             place = match folder(&place).0 {
@@ -165,16 +167,22 @@ impl Job<'_> {
         self.hooks("after", &hooks)
     }
 
-    /// Refuses a second run of the same server on this host.
-    fn alone(&self) -> Result<Option<File>, Failure> {
+    /// Refuses a second run on this host that would take the same backup.
+    fn alone(&self, place: &str) -> Result<Option<File>, Failure> {
         let args = &self.args.backup;
         let server = server_name(args).unwrap_or_default();
+        // One host may have several servers, all under its own name, and only the whole command tells which one
+        // a producer reads.
         let origin = match Origin::of(args)? {
-            Origin::Program(words) => server_words(&words),
+            Origin::Program(words) => {
+                words.iter().map(|word| word.to_string_lossy() + "\n").collect()
+            }
             Origin::Server(_) => args.from.clone().unwrap_or_default(),
         };
+        let root = folder(place).0.or(self.args.common.store.root.as_deref()).unwrap_or_default();
         let state = state_dir(args.producer_options.state_dir.as_deref());
-        one_at_a_time(&self.context.log, state, &format!("a run of server {server}"), &origin)
+        let what = format!("a run of server {server}");
+        one_at_a_time(&self.context.log, state, &what, &format!("{root}\n{origin}"))
     }
 
     /// Warns if the new backup is much smaller than those before it. `prune` looks for itself.
@@ -545,15 +553,6 @@ fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<
     Ok(
         json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),
     )
-}
-
-/// The words of a producer that say which server it reads: one host may have several, all under its own name.
-fn server_words(words: &[OsString]) -> String {
-    const NAMES: [&str; 7] =
-        ["--defaults", "--host", "--port", "--socket", "--datadir", "-S", "-h"];
-    let words = words.iter().map(|word| word.to_string_lossy());
-    let named = words.filter(|word| NAMES.iter().any(|name| word.starts_with(name)));
-    named.collect::<Vec<_>>().join(" ")
 }
 
 /// ROOT in a place, if it is written there, and NAME.

@@ -72,7 +72,13 @@ impl Source {
             demand_proof(name, proof)?;
         }
         let same_name = *name == request.to;
+        let trusted = |stored: &StoredManifest| {
+            let key = manifest_key(&request.to);
+            let trusted = to.signing().refuse_untrusted(stored);
+            trusted.map_err(|source| RepoError::Manifest { key, source })
+        };
         if same_name {
+            trusted(&stored)?;
             let (bytes, digest) = (Bytes::copy_from_slice(stored.bytes()), original.clone());
             let copied = manifest.clone();
             return Ok(Self { manifest, original, run, copied, bytes, digest, same_name });
@@ -82,13 +88,14 @@ impl Source {
                 "{name} is sealed: copying it under another name needs its key, because the manifest contains the name"
             )));
         }
-        let copied = stored.renamed(&request.to);
+        let copied = Manifest { name: request.to.to_string(), ..manifest.clone() };
         let bytes = to.encoded(&request.to, &copied, mac.as_ref())?;
-        let digest = Manifest::decode(&bytes)
-            .map_err(|source| {
-                BackupError::Repo(RepoError::Manifest { key: manifest_key(&request.to), source })
-            })?
-            .digest();
+        let encoded = Manifest::decode(&bytes).map_err(|source| {
+            BackupError::Repo(RepoError::Manifest { key: manifest_key(&request.to), source })
+        })?;
+        // A signature covers the name, so the copy has that of this host, or none.
+        trusted(&encoded)?;
+        let digest = encoded.digest();
         Ok(Self { manifest, original, run, copied, bytes, digest, same_name })
     }
 }

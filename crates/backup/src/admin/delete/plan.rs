@@ -7,11 +7,10 @@ use xb_pipeline::object_key;
 use xb_repo::claim::{claims, refuse_living, standing};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
-use xb_repo::manifest::{Layout, StoredManifest};
+use xb_repo::manifest::{Layout, ManifestError, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::records;
 use xb_repo::root::Root;
-use xb_repo::unread::may_return;
 use xb_uploader::{Listed, Operation, StoreError, StoreErrorKind};
 
 use crate::error::BackupError;
@@ -187,13 +186,15 @@ pub(super) async fn refuse_changed(
 }
 
 /// Reads the manifest, or returns whether it is unreadable. A manifest of a newer version is an
-/// error, because that version can remove the backup completely, and so is one of a host that is not trusted here.
+/// error: that version can remove the backup completely.
 async fn stored_or_damaged(
     root: &Root,
     name: &BackupName,
 ) -> Result<(Option<StoredManifest>, bool), BackupError> {
     match root.stored_manifest(name).await {
-        Err(error @ RepoError::Manifest { .. }) if may_return(&error) => Err(error.into()),
+        Err(error @ RepoError::Manifest { source: ManifestError::TooNew { .. }, .. }) => {
+            Err(error.into())
+        }
         Err(error) if error.is_of_one_object() => Ok((None, true)),
         other => Ok((other?, false)),
     }
