@@ -52,7 +52,6 @@ fn head(number: u64, previous: &str, begin: Timestamp) -> SegmentHead {
             from,
             to,
             sha256: digest(&number.to_le_bytes()),
-            content: None,
         }),
         barriers: Vec::new(),
         more_barriers: 0,
@@ -85,7 +84,6 @@ fn make(store: &Store, segments: u64) {
         server_version: "10.11.19-MariaDB".to_owned(),
         server_id: 1,
         server_uuid: None,
-        galera: None,
         start: at(300),
         gtids: Some("0-1-0".to_owned()),
         begins: Begins::First,
@@ -110,7 +108,6 @@ fn make(store: &Store, segments: u64) {
         head: previous,
         position: at(300 + segments * 100),
         covered_until: None,
-        acknowledged: None,
         written: Timestamp::now(),
         trouble: None,
     };

@@ -31,9 +31,6 @@ pub enum ArchiveError {
         /// Name of the log.
         log: String,
     },
-    /// The server does not wait for the archive.
-    #[error("the server cannot wait for the archive: {0}")]
-    NoSemiSync(String),
     /// The server's log has no checksums.
     #[error(
         "{what} without checksums (binlog_checksum=NONE), so damage on the way would go unnoticed"
@@ -69,27 +66,6 @@ pub enum ArchiveError {
     /// The server's history differs from the archive's.
     #[error("the server's history is not the archive's: {0}")]
     Differs(String),
-    /// Another server's history differs from the archive's, although it may share a part of it.
-    #[error("the server's history is not the archive's: {0}")]
-    Branches(String),
-    /// Another node of a cluster whose nodes give GTIDs of their own.
-    #[error(
-        "the server is node {node} of a Galera cluster, and the archive has the log of node {before}; with wsrep_gtid_mode=OFF, each node gives its own GTIDs"
-    )]
-    NodeGtids {
-        /// Name of the node.
-        node: String,
-        /// Name of the node whose log is archived.
-        before: String,
-    },
-    /// A node whose log has its own transactions only.
-    #[error(
-        "node {node} of a Galera cluster has log_slave_updates=OFF: its log lacks what other nodes commit"
-    )]
-    NodeLog {
-        /// Name of the node.
-        node: String,
-    },
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -144,8 +120,7 @@ impl ArchiveError {
             | Self::Anonymous { .. }
             | Self::Cut { .. }
             | Self::Ended
-            | Self::Differs(_)
-            | Self::Branches(_) => true,
+            | Self::Differs(_) => true,
             Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
                 error.kind == StoreErrorKind::Unavailable
             }
@@ -166,16 +141,9 @@ impl ArchiveError {
             Self::NoGtids { .. } => Some(
                 "turn GTIDs on, step by step as MySQL's manual describes: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON",
             ),
-            Self::NoSemiSync(_) => Some(
-                "set rpl_semi_sync_master_enabled=ON and rpl_semi_sync_master_wait_point=AFTER_SYNC (MySQL: rpl_semi_sync_source_...), or receive without --ack",
-            ),
             Self::NoChecksums { .. } => Some(
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
             ),
-            Self::NodeGtids { .. } => Some(
-                "go back to that node; or set wsrep_gtid_mode=ON, one wsrep_gtid_domain_id, one server_id and log_slave_updates=ON on all nodes, begin another archive (--server), and take a backup",
-            ),
-            Self::NodeLog { .. } => Some("start the node with log_slave_updates=ON"),
             Self::NoContinuation(_) => Some(
                 "give --server, and all logs from the one on that the archive ends in; `binlog list` shows where that is",
             ),

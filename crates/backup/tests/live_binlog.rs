@@ -207,7 +207,6 @@ fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
             state,
             accept_no_crc: true,
         },
-        acknowledge: false,
     }
 }
 

@@ -25,7 +25,6 @@
 mod any_gtid;
 mod barrier;
 mod change;
-mod content;
 mod error;
 mod event;
 mod event_type;
@@ -56,7 +55,6 @@ mod xa;
 pub use any_gtid::AnyGtid;
 pub use barrier::Barrier;
 pub use change::Change;
-pub use content::Content;
 pub use error::Error;
 pub use event::{Entry, Event, Incident, Rotate};
 pub use event_type::EventType;

@@ -87,12 +87,6 @@ impl Query {
         })
     }
 
-    /// The whole statement of a body that is not compressed.
-    pub(crate) fn statement(body: &[u8]) -> Option<&[u8]> {
-        let lengths = Lengths::read(&mut Fields::new(body))?;
-        body.get(Self::FIXED + lengths.variables + lengths.schema + 1..)
-    }
-
     /// Decodes the beginning of the body.
     pub(crate) fn decode(body: &[u8], is_compressed: bool) -> Option<Self> {
         let mut fields = Fields::new(body);

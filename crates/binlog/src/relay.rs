@@ -36,9 +36,6 @@ pub struct RelayPlan {
     pub start: GtidState,
     /// Where the replay ends.
     pub stop: Stop,
-    /// Number of servers whose logs are replayed before those of the one in which a stop at a position lies: logs of
-    /// two servers have the same names.
-    pub servers: usize,
     /// Transactions to leave out. Each must be on the way.
     pub leave_out: BTreeSet<AnyGtid>,
     /// Whether one of them may change the definition of something.
@@ -55,8 +52,6 @@ pub struct RelayWriter {
     plan: RelayPlan,
     history: History,
     log: Option<Log>,
-    /// Number of servers whose logs have been read.
-    servers: usize,
     state: State,
     left: BTreeSet<AnyGtid>,
     /// Which candidates for a server id occur, by bit: the lowest stands for the highest id.
@@ -123,7 +118,7 @@ impl RelayWriter {
         };
         let left = plan.leave_out.clone();
         let history = History::new("", Some(plan.start.clone()));
-        Self { plan, history, log: None, servers: 0, state: State::Between, left, ids: 0, end }
+        Self { plan, history, log: None, state: State::Between, left, ids: 0, end }
     }
 
     /// Begins the next log, at `offset`: at 4, its beginning, or between two transactions. `format` is its
@@ -172,20 +167,6 @@ impl RelayWriter {
         });
         self.check_position()?;
         Ok(abandoned)
-    }
-
-    /// Continues with the logs of another server that has the same transactions up to here.
-    ///
-    /// # Errors
-    /// If the log before ends within a transaction or an event.
-    pub fn next_server(&mut self) -> Result<(), RelayError> {
-        self.check_whole()?;
-        if let (State::Writing(_) | State::LeavingOut(_), Some(log)) = (&self.state, &self.log) {
-            return Err(RelayError::Unfinished { log: log.name.clone(), begin: log.begin });
-        }
-        self.log = None;
-        self.servers += 1;
-        Ok(())
     }
 
     /// Whether the data may be of this fork.
@@ -395,11 +376,7 @@ impl RelayWriter {
     /// Offset of the stop, if it is a position in the present log.
     fn stop_here(&self) -> Option<u64> {
         match (&self.plan.stop, &self.log) {
-            (Stop::At(stop), Some(log))
-                if stop.log() == log.name && self.servers == self.plan.servers =>
-            {
-                Some(stop.offset())
-            }
+            (Stop::At(stop), Some(log)) if stop.log() == log.name => Some(stop.offset()),
             _ => None,
         }
     }

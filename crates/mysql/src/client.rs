@@ -12,7 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::auth::{Account, Channel};
 use crate::capabilities::TLS;
-use crate::dump::{DumpReply, Dumped, Replica, Start, acknowledgement};
+use crate::dump::{DumpReply, Dumped, Replica, Start};
 use crate::error::Error;
 use crate::handshake::Greeting;
 use crate::link::Link;
@@ -255,11 +255,7 @@ impl Client {
         }
         self.send(&replica.dump(start))?;
         self.link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
-        let reply = match replica.acknowledges {
-            true => DumpReply::semi_sync(),
-            false => DumpReply::new(),
-        };
-        Ok(Dump { link: self.link, reply, has_checksums })
+        Ok(Dump { link: self.link, reply: DumpReply::new(), has_checksums })
     }
 
     /// Changes to the messages of a clone; see [`Recipient`](crate::clone::Recipient). `silence` ends the
@@ -333,22 +329,6 @@ impl Dump {
     /// the silence, and other errors of the connection.
     pub fn next<R>(&mut self, pass: impl FnMut(Dumped<'_>) -> R) -> Result<R, Error> {
         self.link.dumped(&mut self.reply, DUMP, pass)
-    }
-
-    /// Whether the server waits for an acknowledgement, and nothing more has arrived that it would cover, too.
-    #[must_use]
-    pub fn waits(&self) -> bool {
-        self.reply.has_asked() && !self.link.has_more()
-    }
-
-    /// Acknowledges everything up to an offset of a log.
-    ///
-    /// # Errors
-    /// Those of the connection.
-    pub fn acknowledge(&mut self, log: &str, offset: u64) -> Result<(), Error> {
-        self.link.send_apart(&acknowledgement(log, offset), DUMP)?;
-        self.reply.acknowledged();
-        Ok(())
     }
 
     /// Returns a handle that can end the connection from another thread.

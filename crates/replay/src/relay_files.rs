@@ -41,7 +41,6 @@ impl RelayFiles {
                 return Err(ReplayError::Cancelled);
             }
             match piece.map_err(|error| ReplayError::Source(error.into()))? {
-                Piece::NextServer => writer.next_server()?,
                 Piece::Log { name, format, offset } => {
                     let expected = &request.position;
                     if is_first && LogPosition::new(&name, offset).as_ref() != Some(expected) {
@@ -165,7 +164,6 @@ mod tests {
         let plan = RelayPlan {
             start: "".parse().unwrap(),
             stop: Stop::End,
-            servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
         };

@@ -36,8 +36,6 @@ pub struct ReplayRequest {
 /// A piece of the logs to replay, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// The logs that follow are those of another server, which has the same transactions up to here.
-    NextServer,
     /// A log begins, or continues after another one.
     Log {
         /// Its name, on its server.

@@ -93,7 +93,6 @@ fn stream(
         server_version: "10.11.19-MariaDB".to_owned(),
         server_id: 1,
         server_uuid: None,
-        galera: None,
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
         settings: BTreeMap::new(),
@@ -156,7 +155,6 @@ fn stream(
                 from: at(last.log, last.begin),
                 to: at(last.log, last.end),
                 sha256: digest(b""),
-                content: None,
             }),
             barriers: Vec::new(),
             more_barriers: 0,
@@ -188,7 +186,7 @@ fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> 
                 head: last.digest.clone(),
             };
             let log = whole.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
-            start = ((log, whole.to.offset), Begins::Continues { after, at: None });
+            start = ((log, whole.to.offset), Begins::Continues { after });
             all.push(made);
         }
     }
@@ -456,56 +454,6 @@ fn the_branch_that_goes_on_is_the_default() {
     assert_eq!(replayed(&plan, &others, &later).last(), Some(&others[9].gtid));
 }
 
-/// After a failover: the same transactions, in a log of the same name, at other positions.
-#[test]
-fn a_position_means_the_log_of_one_server() {
-    let all = changes(16);
-    let old = simple(&all[..8], Begins::First, 0, (1, 4));
-    let last = old.segments.values().next_back().unwrap();
-    let after = Link {
-        stream: old.id().to_owned(),
-        number: last.content.number,
-        head: last.digest.clone(),
-    };
-    let moved: Vec<Change> = all
-        .iter()
-        .map(|each| Change { begin: each.begin - 100, end: each.end - 100, ..each.clone() })
-        .collect();
-    let joint = Begins::Continues { after: after.clone(), at: Some(at(1, all[7].end)) };
-    let new = simple(&moved, joint, 1, (1, moved[7].end));
-    let streams = [old.clone(), new];
-    let (base, _) = base_at(&all, 2);
-    let planned = plan(&streams, &base, &Stop::Latest).unwrap();
-    let servers: Vec<usize> = planned.pieces.iter().map(|piece| piece.server).collect();
-    assert!(servers.is_sorted() && servers.contains(&0) && servers.last() == Some(&1));
-    let of_old = planned.pieces.iter().rfind(|piece| piece.server == 0).unwrap();
-    assert_eq!((of_old.stream, of_old.until), (streams[0].id(), all[7].end));
-    let of_new = planned.pieces.iter().find(|piece| piece.server == 1).unwrap();
-    assert_eq!(of_new.segment.content.from, at(1, moved[7].end));
-    let stop = |offset| plan(&streams, &base, &Stop::Position(position(1, offset)));
-    let both = stop(all[7].end);
-    assert!(matches!(both, Err(PlanError::Ambiguous { .. })), "{both:?}");
-    assert!(stop(moved[7].end - 20).unwrap().pieces.iter().all(|piece| piece.server == 0));
-    assert_eq!(stop(moved[15].end).unwrap().pieces.last().unwrap().server, 1);
-    let early = stop(base.position.offset() - 1);
-    assert!(matches!(early, Err(PlanError::BeforeBackup { .. })), "{early:?}");
-    // A stream that continues elsewhere than the one before ends is broken there.
-    let wrong = Begins::Continues { after: after.clone(), at: Some(at(1, all[7].end + 1)) };
-    let broken = [old.clone(), simple(&moved, wrong, 1, (1, moved[7].end))];
-    let error = plan(&broken, &base, &Stop::Latest);
-    assert!(matches!(error, Err(PlanError::Segment { .. })), "{error:?}");
-    // A branch of another server shares nothing, whatever its logs are called.
-    let branch = Begins::Branch { after, reason: "lost".to_owned() };
-    let mut other = simple(&moved, branch, 1, (1, 4));
-    let mut head = other.head.content.clone();
-    head.server_id = 2;
-    other.head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
-    let late = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
-    let branched = [old, other];
-    let planned = plan(&branched, &late, &Stop::Latest);
-    assert!(!planned.is_ok_and(|plan| plan.pieces.iter().any(|p| p.stream == streams[0].id())));
-}
-
 #[test]
 fn logs_that_begin_anew_share_nothing_with_those_before() {
     let old = Change { log: 7, ..changes(1).remove(0) };
@@ -583,7 +531,7 @@ fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
         assert!(planned(&streams, began).is_ok(), "{:?}", planned(&streams, began));
         assert!(lost(planned(&streams, began - 1)));
     }
-    let streams = [first, simple(&changes, Begins::Continues { after, at: None }, 1, (1, 550))];
+    let streams = [first, simple(&changes, Begins::Continues { after }, 1, (1, 550))];
     assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
     assert!(planned(&streams[..1], began - 2).is_err());
     // Pushed after it, but from before it.

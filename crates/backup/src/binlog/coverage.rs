@@ -165,14 +165,10 @@ async fn look_for_clone(
             Some(start) => stream.segment_at(root, &start, last.number).await?,
             None => None,
         };
-        let first = first.map(|first| (first.content.before(), first.content.after()));
-        if let Some((Some(before), after)) = first
-            && before.is_within(from)
+        if first
+            .is_some_and(|first| first.content.before().is_some_and(|gtids| gtids.is_within(from)))
         {
-            // A transaction of the clone comes first, as in a log that was pushed later.
-            let begins_before = after.is_some_and(|after| after != before && after.is_within(from));
-            let is_known = continues || head.started <= taken || begins_before;
-            return Ok(Look::Found(match is_known {
+            return Ok(Look::Found(match continues || head.started <= taken {
                 true => Coverage::Covered,
                 false => Coverage::Uncovered(format!(
                     "stream {} began after it, and transactions without a GTID may be lost between them",

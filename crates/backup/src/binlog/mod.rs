@@ -1,7 +1,6 @@
 //! The archive of a server's binary logs: receive, push, list, show, verify.
 
 pub(crate) mod coverage;
-mod joint;
 mod log_files;
 pub(crate) mod notice;
 pub(crate) mod open;
@@ -12,7 +11,6 @@ pub(crate) mod push;
 pub(crate) mod read;
 pub(crate) mod receive;
 mod segmenter;
-mod semi_sync;
 mod session;
 pub(crate) mod show;
 mod start;

@@ -30,8 +30,6 @@ pub enum Notice {
     },
     /// The server was idle at this time, and everything that it had sent is stored.
     Idle(Timestamp),
-    /// Every commit between these times has waited until it was stored; without them, that is not known.
-    Acknowledged(Option<[Timestamp; 2]>),
     /// The stream has a new sign of life.
     Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.
@@ -40,8 +38,6 @@ pub enum Notice {
     NotRolledUp(String),
     /// The store takes segments again.
     StoreBack,
-    /// The server lacks transactions that are stored, as a replica that is behind does; the receiver waits for them.
-    Behind(String),
     /// The connection ended, and another one will be tried.
     Disconnected(String),
     /// The archive lacks what this host remembers: it was removed or changed.

@@ -25,8 +25,6 @@ pub(crate) struct Needed {
     pub(crate) key: Option<Arc<DataKey>>,
     /// Offset behind the last byte that counts.
     pub(crate) until: u64,
-    /// Number of its server.
-    pub(crate) server: usize,
 }
 
 /// The events of a segment, from its position on.

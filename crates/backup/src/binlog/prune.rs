@@ -338,7 +338,6 @@ mod tests {
             server_version: "9.7.4".to_owned(),
             server_id: 1,
             server_uuid: None,
-            galera: None,
             start: at(4),
             gtids: None,
             begins: Begins::First,

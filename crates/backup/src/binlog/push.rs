@@ -139,7 +139,6 @@ async fn server(
         id: last.server_id,
         uuid: known.last().and_then(|outline| outline.head.content.server_uuid.clone()),
         logs,
-        galera: known.last().and_then(|outline| outline.head.content.galera.clone()),
         settings: settings.unwrap_or_else(BTreeMap::new),
     })
 }

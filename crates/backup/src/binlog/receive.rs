@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -13,24 +12,17 @@ use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
-use xb_mysql::{Access, Client};
-use xb_repo::archive::newest::stream_head;
+use xb_mysql::Access;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{Begins, GaleraNode};
+use xb_repo::archive::stream::Begins;
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::notice::{Notice, Tell};
-use crate::binlog::semi_sync::{self, Claim, Sample};
-use crate::binlog::session::{
-    LogOf, Message, Receiving, Server, connect, log_of, receive as receive_log,
-};
-use crate::binlog::start::{
-    ServerLog, Start, behind_cut, behind_hole, behind_purged, branch, branches, elsewhere,
-    last_stored, recognised, start,
-};
+use crate::binlog::session::{Message, Receiving, Server, connect, receive as receive_log};
+use crate::binlog::start::{Start, behind_cut, behind_hole, branch, last_stored, start};
 use crate::binlog::state::StateFile;
 use crate::binlog::writer::{Packed, StreamWriter};
 use crate::error::BackupError;
@@ -40,8 +32,6 @@ use crate::session::Session;
 const IN_FLIGHT: usize = 4;
 /// Seconds between two signs of life.
 const ALIVE: u64 = 30;
-/// The same of a server that waits, which is asked for its counters before each.
-const ALIVE_WAITING: u64 = 5;
 /// Time limit for storing what was received before the receiver was cancelled.
 const FINISH: Duration = Duration::from_secs(30);
 /// Time limit for the records that end a stream.
@@ -56,8 +46,6 @@ pub struct ReceiveRequest {
     pub access: Access,
     /// How it is archived.
     pub archive: ArchiveSettings,
-    /// Has the server wait with each commit until it is stored, by semi-synchronous replication.
-    pub acknowledge: bool,
 }
 
 /// How a log is archived.
@@ -87,12 +75,9 @@ pub async fn receive(
     request: &ReceiveRequest,
     tell: impl Fn(Notice) + Send + Sync + 'static,
 ) -> Result<(), BackupError> {
-    let mut receiver = Receiver::new(session, &request.archive, Arc::new(tell));
-    receiver.waiting = request.acknowledge.then(|| request.access.clone());
+    let receiver = Receiver::new(session, &request.archive, Arc::new(tell));
     let mut pause = 1;
     let mut fork = None;
-    // How the bytes differ, before they are looked for elsewhere.
-    let mut differs = None;
     // Where a log ended too early the last time.
     let mut cut: Option<(String, u64)> = None;
     while session.cancel.signal().is_none() {
@@ -102,15 +87,9 @@ pub async fn receive(
         }
         let error = match outcome {
             Ok(()) => return Ok(()),
-            // The next stream is looked for elsewhere, or is a branch, at once.
+            // The next stream is a branch, at once.
             Err(ArchiveError::Differs(what)) if !stored => {
-                differs = Some(what.clone());
                 fork = Some(Fork::Differs(what));
-                continue;
-            }
-            Err(ArchiveError::Branches(what)) if !stored => {
-                let bytes = differs.take().map(|bytes| format!("{bytes}; "));
-                fork = Some(Fork::Branches(bytes.unwrap_or_default() + &what));
                 continue;
             }
             // The server's own logs lack something: what follows is received behind a gap.
@@ -157,16 +136,12 @@ pub(super) struct Receiver<'a> {
     settings: &'a ArchiveSettings,
     tell: Tell,
     state: Option<StateFile>,
-    /// The server that waits for what is stored.
-    waiting: Option<Access>,
 }
 
 /// Why the next stream does not continue.
 enum Fork {
-    /// The server has other bytes than the archive, or fewer.
+    /// The server's history differs from the archive's.
     Differs(String),
-    /// The server has another history than the archive.
-    Branches(String),
     /// This log does not follow the one before it.
     Hole { log: String, reason: String },
     /// The server cannot send this log to its end.
@@ -177,7 +152,6 @@ enum Fork {
 enum Done {
     Stored(Packed),
     Idle(Timestamp),
-    Confirmed(std::sync::mpsc::SyncSender<()>),
     RolledUp,
 }
 
@@ -185,7 +159,7 @@ impl<'a> Receiver<'a> {
     pub(super) fn new(session: &'a Session, settings: &'a ArchiveSettings, tell: Tell) -> Self {
         let folder = settings.state.as_ref();
         let state = folder.map(|folder| StateFile::new(folder, &session.root, &settings.server));
-        Self { session, settings, tell, state, waiting: None }
+        Self { session, settings, tell, state }
     }
 
     fn root(&self) -> &Root {
@@ -213,13 +187,13 @@ impl<'a> Receiver<'a> {
     /// Archives what is received, until that ends with an error, or this is cancelled.
     pub(super) async fn run(
         &self,
-        (server, mut start, mut receiving): (Server, Start, Receiving),
+        (server, start, mut receiving): (Server, Start, Receiving),
         stored: &mut bool,
     ) -> Result<(), ArchiveError> {
         // Nothing is written before the server has shown that its history is the archive's, and that it has
         // something to say.
         let first = tokio::select! {
-            message = self.first(&mut receiving, &mut start) => message,
+            message = first(&mut receiving) => message,
             _ = self.session.cancel.asked() => return stopped(receiving).await,
         };
         let Some(first) = first else { return Err(ended(receiving).await) };
@@ -264,49 +238,18 @@ impl<'a> Receiver<'a> {
         access: &Access,
         fork: Option<Fork>,
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
-        let mut before = self.before().await?;
+        let before = self.before().await?;
         let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
-        let acknowledges = self.waiting.is_some();
-        let (mut client, server) = tokio::task::spawn_blocking(move || {
-            let (mut client, server) = connect(&access, needs_checksums)?;
-            if acknowledges {
-                semi_sync::check(&mut client)?;
-            }
-            Ok::<_, ArchiveError>((client, server))
-        })
-        .await
-        .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+        let (client, server) =
+            tokio::task::spawn_blocking(move || connect(&access, needs_checksums))
+                .await
+                .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
         let logs = &server.logs;
         let mut start = start(before.as_ref(), logs)?;
         if matches!(start.begins, Begins::Gap { .. }) {
             // Another receiver may have stored what this one has missed.
-            before = last_stored(self.root(), &self.settings.server).await?;
-            start = crate::binlog::start::start(before.as_ref(), logs)?;
-        }
-        self.check_node(before.as_ref(), &server).await?;
-        let is_elsewhere = match &fork {
-            Some(Fork::Differs(_)) => true,
-            Some(_) => false,
-            None => matches!(start.begins, Begins::Gap { .. } | Begins::Branch { .. }),
-        };
-        if let (true, Some(before)) = (is_elsewhere, &before) {
-            let (back, found) = look(client, before, logs).await?;
-            client = back;
-            match found {
-                LogOf::Log(log) => {
-                    let may_be_behind = self.is_another(before, &server).await?;
-                    if let Some(found) = elsewhere(before, &log, may_be_behind) {
-                        let receiving = self.ask(client, &found).await?;
-                        return Ok((server, found, receiving));
-                    }
-                }
-                LogOf::Purged => start = behind_purged(before, &start, logs),
-                LogOf::Unknown => {}
-            }
-        }
-        if let (Some(Fork::Branches(what)), Some(before)) = (&fork, &before) {
-            let is_another = self.is_another(before, &server).await?;
-            start = branches(before, start, logs, (what, is_another));
+            let stored = last_stored(self.root(), &self.settings.server).await?;
+            start = crate::binlog::start::start(stored.as_ref(), logs)?;
         }
         let start = match fork {
             Some(Fork::Differs(what)) => branch(start, what),
@@ -314,60 +257,20 @@ impl<'a> Receiver<'a> {
             Some(Fork::Cut { log, reason }) => {
                 behind_cut(&start, logs, &log, reason).unwrap_or(start)
             }
-            Some(Fork::Branches(_)) | None => start,
+            None => start,
         };
-        let receiving = self.ask(client, &start).await?;
-        Ok((server, start, receiving))
-    }
-
-    /// Refuses a node of a cluster whose transactions cannot be recognised on another node.
-    async fn check_node(
-        &self,
-        before: Option<&Record<SegmentHead>>,
-        server: &Server,
-    ) -> Result<(), ArchiveError> {
-        let (Some(before), Some(node)) = (before, &server.galera) else { return Ok(()) };
-        if node.gtids {
-            return Ok(());
-        }
-        let head = stream_head(self.root(), &self.settings.server, &before.content.stream).await?;
-        match head.and_then(|head| head.galera) {
-            Some(other) if other.node != node.node => {
-                Err(ArchiveError::NodeGtids { node: node.node.clone(), before: other.node })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the server is another one than that of the archive's end. So it may still get what it lacks.
-    async fn is_another(
-        &self,
-        before: &Record<SegmentHead>,
-        server: &Server,
-    ) -> Result<bool, ArchiveError> {
-        let head = stream_head(self.root(), &self.settings.server, &before.content.stream).await?;
-        Ok(head.is_none_or(|head| {
-            let node = |galera: &Option<GaleraNode>| galera.as_ref().map(|g| g.node.clone());
-            head.server_id != server.id
-                || head.server_uuid != server.uuid
-                || node(&head.galera) != node(&server.galera)
-        }))
-    }
-
-    /// Asks for the log.
-    async fn ask(&self, client: Client, start: &Start) -> Result<Receiving, ArchiveError> {
         // Another replica with the same number would end this connection, and this one its.
         let number: [u8; 4] = xb_encryptor::new_stream_id()?
             .first_chunk()
             .copied()
             .ok_or(ArchiveError::Bug("a short ID"))?;
         let replica = u32::from_le_bytes(number) | 1 << 31;
-        let settings = (self.settings.rpo, !self.settings.accept_no_crc);
-        let (begun, acknowledges) = (start.clone(), self.waiting.is_some());
-        let receiving = tokio::task::spawn_blocking(move || {
-            receive_log(client, &begun, (replica, acknowledges), settings)
-        });
-        receiving.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))?
+        let (begun, settings) = (start.clone(), (self.settings.rpo, needs_checksums));
+        let receiving =
+            tokio::task::spawn_blocking(move || receive_log(client, &begun, replica, settings));
+        let receiving =
+            receiving.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))??;
+        Ok((server, start, receiving))
     }
 
     /// Stores what is received until the connection ends; returns whether it was cancelled.
@@ -378,13 +281,10 @@ impl<'a> Receiver<'a> {
         first: Message,
     ) -> Result<bool, ArchiveError> {
         let mut flying: FuturesOrdered<_> = FuturesOrdered::new();
-        let pause = if self.waiting.is_some() { ALIVE_WAITING } else { ALIVE };
-        let mut ticks = tokio::time::interval(Duration::from_secs(pause));
+        let mut ticks = tokio::time::interval(Duration::from_secs(ALIVE));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // A store that is away must not hold up what is stored meanwhile.
         let mut alive: OptionFuture<_> = None.into();
-        let (mut sampled, mut claim): (OptionFuture<_>, _) = (None.into(), Claim::default());
-        let mut was_asked = false;
         let (mut first, mut is_open, mut is_cancelled) = (Some(first), true, false);
         let patience = tokio::time::sleep(Duration::MAX);
         tokio::pin!(patience);
@@ -417,10 +317,7 @@ impl<'a> Receiver<'a> {
                         Some(Message::Idle(at)) => {
                             flying.push_back(async move { Ok(Done::Idle(at)) }.boxed());
                         }
-                        Some(Message::Confirm(stored)) => {
-                            flying.push_back(async move { Ok(Done::Confirmed(stored)) }.boxed());
-                        }
-                        Some(Message::Begun(_) | Message::Behind(_)) => {}
+                        Some(Message::Begun) => {}
                         None => is_open = false,
                     }
                 }
@@ -431,24 +328,7 @@ impl<'a> Receiver<'a> {
                         Err(error) => self.away(&error),
                     }
                 }
-                Some((sample, now, before)) = &mut sampled => {
-                    sampled = None.into();
-                    let after = receiving.acknowledged.load(Ordering::Relaxed);
-                    let interval = claim.take(sample, now, (before, after));
-                    writer.claim(interval);
-                    // At first, a server does not wait before it has sent everything.
-                    if std::mem::replace(&mut was_asked, true) || interval.is_some() {
-                        (self.tell)(Notice::Acknowledged(interval));
-                    }
-                    alive = Some(Box::pin(writer.write_alive())).into();
-                }
-                _ = ticks.tick(), if !is_cancelled => match &self.waiting {
-                    Some(access) => {
-                        let before = receiving.acknowledged.load(Ordering::Relaxed);
-                        sampled = Some(sample(access.clone(), before).boxed()).into();
-                    }
-                    None => alive = Some(Box::pin(writer.write_alive())).into(),
-                },
+                _ = ticks.tick(), if !is_cancelled => alive = Some(Box::pin(writer.write_alive())).into(),
             }
         }
         Ok(is_cancelled)
@@ -467,8 +347,6 @@ impl<'a> Receiver<'a> {
                 return Ok(rollups);
             }
             Done::RolledUp => {}
-            // The thread may have ended.
-            Done::Confirmed(stored) => drop(stored.send(())),
             Done::Idle(at) => {
                 writer.cover(at);
                 (self.tell)(Notice::Idle(at));
@@ -503,47 +381,9 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// The first message behind what the archive has; `None` if the connection ends before.
-    async fn first(&self, receiving: &mut Receiving, start: &mut Start) -> Option<Message> {
-        let mut is_told = false;
-        loop {
-            match receiving.messages.recv().await {
-                Some(Message::Begun(at)) => start.at = at.unwrap_or_else(|| start.at.clone()),
-                Some(Message::Behind(what)) => {
-                    if !std::mem::replace(&mut is_told, true) {
-                        (self.tell)(Notice::Behind(what));
-                    }
-                }
-                other => return other,
-            }
-        }
-    }
-
     fn away(&self, error: &ArchiveError) {
         (self.tell)(Notice::StoreAway(error.to_string()));
     }
-}
-
-/// Asks the server for its counters, when this number of acknowledgements has been sent. What cannot be asked is not known.
-async fn sample(access: Access, before: u64) -> (Option<Sample>, Timestamp, u64) {
-    let now = Timestamp::now();
-    let sampled = tokio::task::spawn_blocking(move || semi_sync::sample(&access)).await;
-    (sampled.ok().and_then(Result::ok).flatten(), now, before)
-}
-
-/// Looks for the last stored transaction in the server's logs.
-async fn look(
-    mut client: Client,
-    before: &Record<SegmentHead>,
-    logs: &[ServerLog],
-) -> Result<(Client, LogOf), ArchiveError> {
-    let Some((_, gtid)) = recognised(before) else { return Ok((client, LogOf::Unknown)) };
-    let logs = logs.to_vec();
-    let looking = tokio::task::spawn_blocking(move || {
-        let found = log_of(&mut client, &logs, &gtid)?;
-        Ok((client, found))
-    });
-    looking.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))?
 }
 
 fn begins(writer: &StreamWriter, start: &Start) -> Notice {
@@ -551,6 +391,14 @@ fn begins(writer: &StreamWriter, start: &Start) -> Notice {
         stream: writer.id().to_string(),
         at: start.at.to_string(),
         begins: start.begins.clone(),
+    }
+}
+
+/// The first message behind what the archive has; `None` if the connection ends before.
+async fn first(receiving: &mut Receiving) -> Option<Message> {
+    match receiving.messages.recv().await {
+        Some(Message::Begun) => receiving.messages.recv().await,
+        other => other,
     }
 }
 

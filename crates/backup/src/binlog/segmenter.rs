@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
-use xb_binlog::{ChecksumKind, Content, Event, History, LogPosition, Sent, SentReader};
+use xb_binlog::{Event, History, LogPosition, Sent, SentReader};
 use xb_repo::archive::segment::{AHEAD, BarrierAt, Commits, LastTransaction, MAX_BARRIERS};
 use xb_repo::archive::stream::At;
 use xb_repo::hex::hex;
@@ -59,10 +59,6 @@ pub(crate) struct Segmenter {
     last: Option<LastTransaction>,
     /// Digest of the open transaction.
     digest: Option<Sha256>,
-    /// The first bytes of the open transaction, and of the last one, if that is one of these; and whether its events
-    /// have checksums.
-    beginning: Vec<u8>,
-    last_beginning: Option<(Vec<u8>, ChecksumKind)>,
     /// Bytes of the event that is arriving, outside of a transaction: it may begin one.
     arriving: Vec<u8>,
     /// Number of bytes of that event that have arrived.
@@ -104,8 +100,6 @@ impl Segmenter {
             current: None,
             last,
             digest: None,
-            beginning: Vec::new(),
-            last_beginning: None,
             arriving: Vec::new(),
             arrived: 0,
             gtids_before,
@@ -145,16 +139,6 @@ impl Segmenter {
         }
         if is_last {
             self.reader.end_packet()?;
-        }
-        Ok(progress)
-    }
-
-    /// Cuts behind the last whole transaction, if nothing else follows it.
-    pub(crate) fn cut_whole(&mut self, now: Timestamp) -> Result<Progress, ArchiveError> {
-        let mut progress = Progress::default();
-        let is_whole = self.history.open().is_none() && self.arrived == 0;
-        if is_whole && self.current.is_some() && self.history.gtids().is_some() {
-            self.cut(None, now, &mut progress)?;
         }
         Ok(progress)
     }
@@ -213,11 +197,7 @@ impl Segmenter {
         }
         self.arrived += bytes.len() as u64;
         match &mut self.digest {
-            Some(digest) => {
-                digest.update(bytes);
-                let room = Content::NEEDED - self.beginning.len().min(Content::NEEDED);
-                self.beginning.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
-            }
+            Some(digest) => digest.update(bytes),
             // One that begins a transaction is short.
             None if self.arriving.len() < MAX_BEGIN => self.arriving.extend_from_slice(bytes),
             None => {}
@@ -269,8 +249,6 @@ impl Segmenter {
             || step.ended.as_ref().is_some_and(|ended| ended.begin == entry.begin);
         if begins {
             self.digest = Some(Sha256::new_with_prefix(&event));
-            self.beginning.clear();
-            self.beginning.extend_from_slice(&event);
         }
         if let Some(ended) = step.ended {
             current.transactions += 1;
@@ -286,13 +264,7 @@ impl Segmenter {
                 from: at(ended.begin),
                 to: at(ended.end),
                 sha256: hex(&digest.finalize()),
-                // Only that of the last one in a segment is needed.
-                content: None,
             });
-            let checksums = self.reader.format().map_or(ChecksumKind::None, |f| f.checksums);
-            let (last, kind) = self.last_beginning.get_or_insert((Vec::new(), checksums));
-            std::mem::swap(last, &mut self.beginning);
-            *kind = checksums;
         }
         if let Event::GtidList(_) | Event::PreviousGtids(_) = &entry.event
             && current.transactions == 0
@@ -334,11 +306,6 @@ impl Segmenter {
         let to = At { log: from.log.clone(), offset: from.offset + current.bytes.len() as u64 };
         let gtids_after = self.history.gtids().map(ToString::to_string);
         let gtids_before = std::mem::replace(&mut self.gtids_before, gtids_after.clone());
-        if let (Some(last), Some((beginning, checksums))) = (&mut self.last, &self.last_beginning)
-            && last.content.is_none()
-        {
-            last.content = Content::of(beginning, *checksums).map(|content| hex(&content.0));
-        }
         let commits = current.first.zip(current.greatest);
         let last = current.last;
         progress.cuts.push(Cut {
@@ -376,7 +343,7 @@ impl Current {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use xb_binlog::Reader;
+    use xb_binlog::{ChecksumKind, Reader};
 
     use super::*;
 

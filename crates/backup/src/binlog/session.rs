@@ -2,21 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use xb_binlog::{AnyGtid, ChecksumKind, Event, GtidState, History, LogPosition, Sent, SentReader};
+use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, Sent, SentReader};
 use xb_mysql::{Access, Client, Dump, Dumped, Part, Replica, Row, Start as From, Timeouts};
 use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
-use xb_repo::archive::stream::{At, GaleraNode};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::joint::{Found, Joint};
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::segmenter::{Cut, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
@@ -34,7 +32,6 @@ pub(crate) struct Server {
     /// `server_uuid` of MySQL.
     pub(crate) uuid: Option<String>,
     pub(crate) logs: Vec<ServerLog>,
-    pub(crate) galera: Option<GaleraNode>,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
 }
@@ -42,17 +39,12 @@ pub(crate) struct Server {
 /// What the thread tells.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// The stored transaction was sent again, if there is one: the stream may begin. On another server it was found
-    /// before this position.
-    Begun(Option<At>),
-    /// The server lacks transactions that are stored, and may get them.
-    Behind(String),
+    /// The stored transaction was sent again with the same bytes, if there is one: the stream may begin.
+    Begun,
     /// A segment.
     Segment(Box<Cut>),
     /// The server had nothing more at this time.
     Idle(Timestamp),
-    /// The thread waits until everything before this is stored.
-    Confirm(std::sync::mpsc::SyncSender<()>),
 }
 
 /// Connects, and asks.
@@ -84,60 +76,8 @@ pub(crate) fn connect(
         Some((text(0)?, text(1)?.parse().ok()?))
     });
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
-    let galera = galera(&mut client, uuid.is_some())?;
     let settings = settings(&mut client, uuid.is_some())?;
-    Ok((client, Server { version, id, uuid, logs, galera, settings }))
-}
-
-/// The node of a cluster that the server is. Its log has to have what other nodes commit.
-fn galera(client: &mut Client, is_mysql: bool) -> Result<Option<GaleraNode>, ArchiveError> {
-    let names = ["wsrep_on", "wsrep_node_name", "wsrep_gtid_mode", "log_slave_updates"];
-    let found = variables(client, is_mysql, &names)?;
-    let value = |name: &str| found.get(name).map(String::as_str);
-    if value("wsrep_on") != Some("ON") {
-        return Ok(None);
-    }
-    let node = value("wsrep_node_name").unwrap_or_default().to_owned();
-    if value("log_slave_updates") == Some("OFF") {
-        return Err(ArchiveError::NodeLog { node });
-    }
-    Ok(Some(GaleraNode { node, gtids: value("wsrep_gtid_mode") != Some("OFF") }))
-}
-
-/// Where a transaction is in a server's logs, by the lists at their beginnings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LogOf {
-    /// In this log, or in none.
-    Log(String),
-    /// Before the oldest one.
-    Purged,
-    /// The lists do not say.
-    Unknown,
-}
-
-/// Looks for the newest log that begins before a transaction.
-pub(crate) fn log_of(
-    client: &mut Client,
-    logs: &[ServerLog],
-    gtid: &AnyGtid,
-) -> Result<LogOf, ArchiveError> {
-    for (log, _) in logs.iter().rev() {
-        // A list is the second event, or the third of an encrypted log.
-        let quoted = log.replace(['\'', '\\'], "");
-        let rows = client.rows(format!("SHOW BINLOG EVENTS IN '{quoted}' LIMIT 4"))?;
-        let lists = rows.iter().filter_map(|row| {
-            let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
-            let is_list = matches!(text(2)?.as_str(), "Gtid_list" | "Previous_gtids");
-            let list: String =
-                text(5)?.chars().filter(|c| !matches!(c, '[' | ']' | ' ' | '\n')).collect();
-            is_list.then(|| list.parse::<GtidState>().ok())?
-        });
-        let Some(list) = lists.take(1).next() else { return Ok(LogOf::Unknown) };
-        if !list.contains(gtid) {
-            return Ok(LogOf::Log(log.clone()));
-        }
-    }
-    Ok(LogOf::Purged)
+    Ok((client, Server { version, id, uuid, logs, settings }))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
@@ -152,15 +92,7 @@ fn identity(client: &mut Client) -> Result<String, ArchiveError> {
 
 /// The variables that change what replayed statements do. A server lacks some of them.
 fn settings(client: &mut Client, is_mysql: bool) -> Result<BTreeMap<String, String>, ArchiveError> {
-    variables(client, is_mysql, &ORIGIN_SETTINGS)
-}
-
-fn variables(
-    client: &mut Client,
-    is_mysql: bool,
-    names: &[&str],
-) -> Result<BTreeMap<String, String>, ArchiveError> {
-    let names = names.join("', '");
+    let names = ORIGIN_SETTINGS.join("', '");
     let schema = if is_mysql { "performance_schema" } else { "information_schema" };
     let rows = client.rows(format!(
         "SELECT LOWER(variable_name), COALESCE(variable_value, '') FROM {schema}.global_variables \
@@ -173,8 +105,6 @@ fn variables(
 /// A thread that receives; it ends when the connection or the channel does.
 pub(crate) struct Receiving {
     pub(crate) messages: mpsc::Receiver<Message>,
-    /// Acknowledgements that were sent.
-    pub(crate) acknowledged: Arc<AtomicU64>,
     hang_up: Box<dyn Fn() + Send + Sync>,
     thread: std::thread::JoinHandle<ArchiveError>,
 }
@@ -198,16 +128,15 @@ impl Receiving {
 pub(crate) fn receive(
     client: Client,
     start: &Start,
-    (replica_id, acknowledges): (u32, bool),
+    replica_id: u32,
     (age, needs_checksums): (Duration, bool),
 ) -> Result<Receiving, ArchiveError> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_owned();
     // A sign of life comes in time to cut a segment.
     let heartbeat = (age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
-    let replica = Replica { server_id: replica_id, host, heartbeat, acknowledges };
-    let overlap = start.overlap.as_ref().filter(|_| start.search.is_none());
-    let from = overlap.map_or(&start.at, |last| &last.from);
+    let replica = Replica { server_id: replica_id, host, heartbeat };
+    let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
     // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
     let offset = u32::try_from(from.offset).unwrap_or(4);
     let from = From::Position { log: from.log.clone(), offset };
@@ -238,16 +167,14 @@ fn begin(
 ) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
     let start = start.clone();
-    let acknowledged = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&acknowledged);
-    let work = move || match run(log, &start, settings, (&sender, &count)) {
+    let work = move || match run(log, &start, settings, &sender) {
         Ok(()) => ArchiveError::Ended,
         Err(error) => error,
     };
     let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
     let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
-    Ok(Receiving { messages, acknowledged, hang_up, thread })
+    Ok(Receiving { messages, hang_up, thread })
 }
 
 /// A log that arrives in packets of one event.
@@ -257,16 +184,6 @@ trait SentLog {
 
     /// What it means that the log ends before the stored transaction was sent again.
     fn early_end(&self) -> ArchiveError;
-
-    /// Whether the server waits for what it has sent to be stored.
-    fn waits(&self) -> bool {
-        false
-    }
-
-    /// Tells the server that everything up to a position is stored.
-    fn acknowledge(&mut self, _at: &LogPosition) -> Result<(), ArchiveError> {
-        Ok(())
-    }
 
     /// Waits for the next bytes, and passes them on. Parts of a packet end with an event.
     fn next<R>(
@@ -285,14 +202,6 @@ impl SentLog for Dump {
 
     fn early_end(&self) -> ArchiveError {
         ArchiveError::Ended
-    }
-
-    fn waits(&self) -> bool {
-        Self::waits(self)
-    }
-
-    fn acknowledge(&mut self, at: &LogPosition) -> Result<(), ArchiveError> {
-        Ok(Self::acknowledge(self, at.log(), at.offset())?)
     }
 
     fn next<R>(
@@ -334,35 +243,26 @@ fn run(
     mut log: impl SentLog,
     start: &Start,
     (age, needs_checksums): (Duration, bool),
-    (out, acknowledged): (&mpsc::Sender<Message>, &AtomicU64),
+    out: &mpsc::Sender<Message>,
 ) -> Result<(), ArchiveError> {
-    let begun = match Joint::new(log.checksums(), start) {
-        Some(joint) => find(&mut log, joint, needs_checksums, out)?,
-        None => repeat(&mut log, start, needs_checksums, out)?,
-    };
-    let Some(mut segmenter) =
-        begun.map(|(reader, history, last)| Segmenter::new(reader, history, last, age))
-    else {
+    let mut overlap = Overlap::new(SentReader::new(log.checksums()), start);
+    while !overlap.is_over() {
+        match log.next(|dumped| overlap.take(dumped)) {
+            Ok(true) => {}
+            Ok(false) => return Err(log.early_end()),
+            Err(error) => return Err(differing(error)),
+        }
+        check(&overlap.reader, needs_checksums)?;
+    }
+    if out.blocking_send(Message::Begun).is_err() {
         return Ok(());
-    };
+    }
+    let gtids = start.gtids.as_ref().map(|gtids| gtids.parse::<GtidState>());
+    let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
+    let history = History::new(&start.at.log, gtids);
+    let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
     loop {
         let now = Timestamp::now();
-        if log.waits() {
-            for cut in segmenter.cut_whole(now)?.cuts {
-                if out.blocking_send(Message::Segment(Box::new(cut))).is_err() {
-                    return Ok(());
-                }
-            }
-            let (stored, confirmed) = std::sync::mpsc::sync_channel(1);
-            let is_heard = out.blocking_send(Message::Confirm(stored)).is_ok();
-            // While the store is away, this waits; the server does so for as long as it was told to.
-            if !is_heard || confirmed.recv().is_err() {
-                return Ok(());
-            }
-            let at = segmenter.reader().position().cloned();
-            log.acknowledge(&at.ok_or(ArchiveError::Bug("an acknowledgement of no log"))?)?;
-            acknowledged.fetch_add(1, Ordering::Relaxed);
-        }
         let received = log.next(|dumped| match dumped {
             Dumped::Event(part) => segmenter.take(part.bytes, part.is_last, now),
             Dumped::End => Err(ArchiveError::Ended),
@@ -389,63 +289,6 @@ fn run(
         }
         if progress.is_idle && out.blocking_send(Message::Idle(now)).is_err() {
             return Ok(());
-        }
-    }
-}
-
-/// Where a stream begins, and the transaction before it.
-type Begun = (SentReader, History, Option<LastTransaction>);
-
-/// Receives the last stored transaction again, with the same bytes; `None` if the channel ended.
-fn repeat(
-    log: &mut impl SentLog,
-    start: &Start,
-    needs_checksums: bool,
-    out: &mpsc::Sender<Message>,
-) -> Result<Option<Begun>, ArchiveError> {
-    let mut overlap = Overlap::new(SentReader::new(log.checksums()), start);
-    while !overlap.is_over() {
-        match log.next(|dumped| overlap.take(dumped)) {
-            Ok(true) => {}
-            Ok(false) => return Err(log.early_end()),
-            Err(error) => return Err(differing(error)),
-        }
-        check(&overlap.reader, needs_checksums)?;
-    }
-    if out.blocking_send(Message::Begun(None)).is_err() {
-        return Ok(None);
-    }
-    let gtids = start.gtids.as_ref().map(|gtids| gtids.parse::<GtidState>());
-    let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
-    let history = History::new(&start.at.log, gtids);
-    Ok(Some((overlap.reader, history, start.overlap.clone())))
-}
-
-/// Finds the last stored transaction on another server; `None` if the channel ended.
-fn find(
-    log: &mut impl SentLog,
-    mut joint: Joint,
-    needs_checksums: bool,
-    out: &mpsc::Sender<Message>,
-) -> Result<Option<Begun>, ArchiveError> {
-    loop {
-        let found = match log.next(|dumped| joint.take(dumped)) {
-            Err(ArchiveError::Log(error)) => return Err(ArchiveError::Branches(error.to_string())),
-            found => found?,
-        };
-        check(joint.reader(), needs_checksums)?;
-        let message = match found {
-            Found::More => continue,
-            Found::End => return Err(ArchiveError::Ended),
-            Found::Behind(what) => Message::Behind(what),
-            Found::Here(at, last) => {
-                let (reader, history) = joint.end();
-                let is_heard = out.blocking_send(Message::Begun(Some(at))).is_ok();
-                return Ok(is_heard.then_some((reader, history, Some(last))));
-            }
-        };
-        if out.blocking_send(message).is_err() {
-            return Ok(None);
         }
     }
 }

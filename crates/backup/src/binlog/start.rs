@@ -1,6 +1,5 @@
 //! Decides where a stream begins: what the archive has, and what the server still has.
 
-use xb_binlog::{AnyGtid, GtidState};
 use xb_repo::archive::newest::outlines;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::{LastTransaction, SegmentHead};
@@ -22,17 +21,6 @@ pub(crate) struct Start {
     pub(crate) gtids: Option<String>,
     /// A stored transaction that ends there: the server has to send it again first, with the same bytes.
     pub(crate) overlap: Option<LastTransaction>,
-    /// Where to look for that transaction, if the server has it in other logs than the archive.
-    pub(crate) search: Option<Search>,
-}
-
-/// A search for the last stored transaction on another server of the same data.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Search {
-    /// All transactions that are stored.
-    pub(crate) gtids: GtidState,
-    /// The server may be behind the archive, as a replica is. Otherwise it has lost what it lacks.
-    pub(crate) may_be_behind: bool,
 }
 
 /// The last stored segment of the newest stream that has one.
@@ -59,11 +47,11 @@ pub(crate) fn start(
         at: At { log: log.to_owned(), offset: 4 },
         gtids: None,
         overlap: None,
-        search: None,
     };
     let Some(before) = before else { return Ok(whole(oldest, Begins::First)) };
     let head = &before.content;
-    let after = link(before);
+    let after =
+        Link { stream: head.stream.clone(), number: head.number, head: before.digest.clone() };
     let (from, to) = match &head.last {
         Some(last) => (&last.from, &last.to),
         None => (&head.from, &head.from),
@@ -101,85 +89,17 @@ pub(crate) fn start(
         Some(_) => head.gtids_after.clone(),
         None => head.gtids_before.clone(),
     };
-    let begins = Begins::Continues { after, at: None };
-    Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone(), search: None })
+    let begins = Begins::Continues { after };
+    Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone() })
 }
 
 /// The start on a server whose history turned out to differ, because of `reason`: at the beginning of the log
 /// that has the difference. A start that does not continue stays as it is.
 pub(crate) fn branch(start: Start, reason: String) -> Start {
-    let Begins::Continues { after, .. } = start.begins else { return start };
+    let Begins::Continues { after } = start.begins else { return start };
     let begins = Begins::Branch { after, reason };
     let at = At { log: start.at.log.clone(), offset: 4 };
-    Start { begins, at, gtids: None, overlap: None, search: None }
-}
-
-/// The start on a server that has another history because of `what`: another server's is stored from its oldest log on,
-/// so that it is whole. `start` is that by positions.
-pub(crate) fn branches(
-    before: &Record<SegmentHead>,
-    start: Start,
-    logs: &[ServerLog],
-    (what, is_another): (&str, bool),
-) -> Start {
-    let reason = match &start.begins {
-        Begins::Gap { reason, .. } | Begins::Branch { reason, .. } => format!("{reason}; {what}"),
-        Begins::First | Begins::Continues { .. } => what.to_owned(),
-    };
-    let oldest = logs.first().filter(|_| is_another).map(|(log, _)| log.clone());
-    let begins = Begins::Branch { after: link(before), reason };
-    let at = At { log: oldest.unwrap_or(start.at.log), offset: 4 };
-    Start { begins, at, gtids: None, overlap: None, search: None }
-}
-
-/// The start on a server whose logs all begin behind the archive's end, by the GTIDs in them.
-pub(crate) fn behind_purged(
-    before: &Record<SegmentHead>,
-    start: &Start,
-    logs: &[ServerLog],
-) -> Start {
-    let (Begins::Branch { .. } | Begins::Continues { .. }, Some((oldest, _))) =
-        (&start.begins, logs.first())
-    else {
-        return start.clone();
-    };
-    let last = before.content.last.as_ref().map(|last| last.gtid.as_str()).unwrap_or_default();
-    let reason = format!(
-        "the server has purged what follows {last}: its oldest log, {oldest}, begins behind it"
-    );
-    let begins = Begins::Gap { after: link(before), reason };
-    let at = At { log: oldest.clone(), offset: 4 };
-    Start { begins, at, gtids: None, overlap: None, search: None }
-}
-
-fn link(before: &Record<SegmentHead>) -> Link {
-    let head = &before.content;
-    Link { stream: head.stream.clone(), number: head.number, head: before.digest.clone() }
-}
-
-/// The transaction by which a server is recognised that has the archive's transactions in logs of its own; `None` if
-/// the archive is too old.
-pub(crate) fn recognised(before: &Record<SegmentHead>) -> Option<(&LastTransaction, AnyGtid)> {
-    let last = before.content.last.as_ref().filter(|last| last.content.is_some())?;
-    Some((last, last.gtid.parse().ok()?))
-}
-
-/// The start on such a server, which is looked for from the beginning of `log` on.
-pub(crate) fn elsewhere(
-    before: &Record<SegmentHead>,
-    log: &str,
-    may_be_behind: bool,
-) -> Option<Start> {
-    let head = &before.content;
-    let ((last, _), gtids) = (recognised(before)?, head.after()?);
-    let after = link(before);
-    Some(Start {
-        begins: Begins::Continues { after, at: Some(last.to.clone()) },
-        at: At { log: log.to_owned(), offset: 4 },
-        gtids: Some(gtids.to_string()),
-        overlap: Some(last.clone()),
-        search: Some(Search { gtids, may_be_behind }),
-    })
+    Start { begins, at, gtids: None, overlap: None }
 }
 
 /// The start behind a log that the server cannot send to its end: at the beginning of the next one. `None` if
@@ -200,6 +120,5 @@ pub(crate) fn behind_hole(start: &Start, log: &str, reason: String) -> Start {
         Some(after) => Begins::Gap { after, reason },
         None => Begins::First,
     };
-    let at = At { log: log.to_owned(), offset: 4 };
-    Start { begins, at, gtids: None, overlap: None, search: None }
+    Start { begins, at: At { log: log.to_owned(), offset: 4 }, gtids: None, overlap: None }
 }

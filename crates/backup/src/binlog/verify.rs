@@ -675,7 +675,6 @@ mod tests {
             server_version: "9.7.4".to_owned(),
             server_id: 1,
             server_uuid: None,
-            galera: None,
             start: at.clone(),
             gtids: None,
             begins: Begins::First,

@@ -59,8 +59,6 @@ pub(crate) struct Stored {
     head: String,
     pub(crate) position: At,
     pub(crate) covered_until: Option<Timestamp>,
-    /// Every commit between these times has waited until it was stored.
-    acknowledged: Option<[Timestamp; 2]>,
 }
 
 /// A segment on its way.
@@ -105,7 +103,6 @@ impl StreamWriter {
             start: start.at.clone(),
             gtids: start.gtids.clone(),
             begins: start.begins.clone(),
-            galera: server.galera.clone(),
             settings: server.settings.clone(),
             sealed,
         };
@@ -116,7 +113,6 @@ impl StreamWriter {
             head: previous.clone(),
             position: start.at.clone(),
             covered_until: None,
-            acknowledged: None,
         };
         let key = key.map(Arc::new);
         let root = root.clone();
@@ -234,11 +230,6 @@ impl StreamWriter {
         self.stored.covered_until = self.stored.covered_until.max(Some(until));
     }
 
-    /// Notes in which time every commit has waited until it was stored.
-    pub(crate) fn claim(&mut self, interval: Option<[Timestamp; 2]>) {
-        self.stored.acknowledged = interval;
-    }
-
     /// Says how far the stream reaches.
     pub(crate) fn write_alive(
         &self,
@@ -260,7 +251,6 @@ impl StreamWriter {
             head: self.stored.head.clone(),
             position: self.stored.position.clone(),
             covered_until: self.stored.covered_until,
-            acknowledged: self.stored.acknowledged,
             written: Timestamp::now(),
             trouble: None,
         };

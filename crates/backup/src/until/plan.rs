@@ -20,7 +20,6 @@ use crate::restore::prepare::PrepareTool;
 use crate::restore::restore_and_prepare::{Ready, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::Archive;
-use crate::until::beginning::displaced;
 use crate::until::request::UntilRequest;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
 use crate::until_error::UntilError;
@@ -115,8 +114,7 @@ pub async fn plan_until(
     };
     let name = get.name.clone();
     let no_position = || UntilError::NoPosition { backup: name.to_string() };
-    let unplaced = || UntilError::Unplaced { backup: name.to_string() };
-    let base = locate(&archive.streams, &noted).ok_or_else(unplaced)?;
+    let base = locate(&archive.streams, &noted).ok_or_else(no_position)?;
     let gtids = base.gtids.clone().ok_or_else(no_position)?;
     let planned = plan(&archive.streams, &base, &request.stop);
     let planned = planned.map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
@@ -124,7 +122,6 @@ pub async fn plan_until(
     let mut relay = RelayPlan {
         start: gtids.clone(),
         stop: xb_binlog::Stop::End,
-        servers: 0,
         leave_out: request.leave_out.clone(),
         may_leave_out_ddl: request.may_leave_out_ddl,
     };
@@ -137,15 +134,14 @@ pub async fn plan_until(
         start: base.position.clone(),
         gtids,
         stop: request.stop.clone(),
-        end: end_of(&planned, &base, &request.stop),
+        end: end_of(&planned, &base.position, &request.stop),
         must_be_found: planned.must_be_found,
         plan: relay.clone(),
     };
-    let scanned = scan(session, (&archive.server, &name), &needed, span).await?;
+    let scanned = scan(session, &archive.server, &needed, span).await?;
     past_backup(&base, &scanned, request)
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     relay.stop = xb_binlog::Stop::At(scanned.stop.clone());
-    relay.servers = scanned.servers;
     let (settings, mut versions, mut remarks) = origin(&archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
@@ -235,18 +231,10 @@ fn newest_fitting(
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
     let mut why = Vec::new();
     for (_, name, manifest) in candidates {
-        let backup = name.to_string();
-        let base = match Noted::replayed(manifest) {
-            Some(noted) => locate(&archive.streams, &noted).ok_or(UntilError::Unplaced { backup }),
-            None if Noted::of(manifest).is_some() => Err(UntilError::NoClone { backup }),
-            None => Err(UntilError::NoPosition { backup }),
-        };
-        let base = match base {
-            Ok(base) => base,
-            Err(error) => {
-                why.push(error.to_string());
-                continue;
-            }
+        let noted = Noted::replayed(manifest);
+        let Some(base) = noted.and_then(|noted| locate(&archive.streams, &noted)) else {
+            why.push(UntilError::NoPosition { backup: name.to_string() }.to_string());
+            continue;
         };
         match plan(&archive.streams, &base, stop) {
             Ok(_) => return Ok(name),
@@ -256,10 +244,6 @@ fn newest_fitting(
                 | PlanError::NoStart { .. }
                 | PlanError::Branch { .. }),
             ) => why.push(format!("{name}: {error}")),
-            // The position may be in the logs of a server before.
-            Err(error @ PlanError::NotReached { .. }) if matches!(stop, Stop::Position(_)) => {
-                why.push(format!("{name}: {error}"));
-            }
             // What is in the way of this one is in the way of all older ones.
             Err(error) => return Err(UntilError::Plan { backup: name.to_string(), error }),
         }
@@ -280,10 +264,8 @@ async fn proven(session: &Session, get: &GetRequest) -> Result<(Noted, TakenFrom
     let ready = Ready { prepare: true, ..Ready::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
-    if tool == Some(PrepareTool::XtraBackup) {
-        return Err(UntilError::NoClone { backup: get.name.to_string() }.into());
-    }
     let last = links.last().and_then(Wanted::manifest);
+    let last = last.filter(|_| tool != Some(PrepareTool::XtraBackup));
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
@@ -297,7 +279,6 @@ fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[Needed]> {
         segment: piece.segment.clone(),
         key: archive.key(piece.stream),
         until: piece.until,
-        server: piece.server,
     });
     needed.collect()
 }
@@ -314,16 +295,13 @@ fn past_backup(base: &Base, scanned: &Scanned, request: &UntilRequest) -> Result
 }
 
 /// Where the reading ends at the latest.
-fn end_of(plan: &Plan<'_>, base: &Base, stop: &Stop) -> LogPosition {
+fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &Stop) -> LogPosition {
     if let Stop::Position(at) = stop {
         return at.clone();
     }
-    let start = &base.position;
-    let last = plan.pieces.last();
-    let end = last.and_then(|piece| piece.segment.content.last.as_ref()?.to.position());
-    // Positions of two servers do not compare.
-    let is_moved = last.zip(plan.pieces.first()).is_some_and(|(one, two)| one.server != two.server);
-    end.filter(|end| is_moved || end > start).unwrap_or_else(|| start.clone())
+    let last = plan.pieces.last().and_then(|piece| piece.segment.content.last.as_ref());
+    let end = last.and_then(|last| last.to.position());
+    end.filter(|end| end > start).unwrap_or_else(|| start.clone())
 }
 
 /// The settings of the origin, its versions, and remarks.
@@ -353,31 +331,20 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<Str
 /// Reads everything that a replay will read.
 async fn scan(
     session: &Session,
-    (server, backup): (&str, &BackupName),
+    server: &str,
     needed: &Arc<[Needed]>,
     span: Span,
 ) -> Result<Scanned, BackupError> {
-    let (start, gtids) = (span.start.clone(), span.gtids.clone());
+    let start = span.start.clone();
     let mut scanner = Scanner::new(span);
-    let last = needed.last().map_or(0, |needed| needed.server);
-    let mut present = needed.first().map_or(0, |needed| needed.server);
     let mut fetched = fetch(session, server, needed);
     while !scanner.has_stopped()
         && let Some(fetched) = fetched.recv().await
     {
         let fetched = fetched?;
         let one = needed.get(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
-        if fetched.number == 0
-            && let Some(what) = displaced(one, &fetched, (&start, &gtids))
-        {
-            return Err(UntilError::Displaced { backup: backup.to_string(), what }.into());
-        }
         let part = one.part(&fetched, &start)?;
         tokio::task::block_in_place(|| -> Result<(), UntilError> {
-            if std::mem::replace(&mut present, one.server) != one.server {
-                scanner.next_server()?;
-            }
-            scanner.stops_here(one.server == last);
             scanner.begin(part.log, &part.description, part.offset)?;
             if !scanner.has_stopped() {
                 scanner.take(part.bytes, one.segment.content.clock())?;

@@ -67,8 +67,6 @@ pub(super) struct Scanned {
     pub(super) bytes: u64,
     /// Transactions with a time ahead of the receiver's clock, which decided nothing.
     pub(super) ahead: u64,
-    /// Number of servers before the one in whose logs the stop lies.
-    pub(super) servers: usize,
 }
 
 /// Reads logs from a position on.
@@ -80,8 +78,6 @@ pub(super) struct Scanner {
     out: Vec<u8>,
     history: History,
     log: Option<Log>,
-    /// The logs are those of the server that has the stop, if it is a position.
-    may_stop: bool,
     /// First bytes of the present transaction, and its first event; the same of the one before.
     open: Seen,
     last: Option<Seen>,
@@ -89,7 +85,6 @@ pub(super) struct Scanner {
     next: Option<Neighbour>,
     bytes: u64,
     ahead: u64,
-    servers: usize,
 }
 
 /// A log that is being read.
@@ -107,7 +102,7 @@ struct Seen {
     begin: u64,
     log: String,
     gtid: Option<AnyGtid>,
-    micros: u64,
+    seconds: u32,
     bytes: Vec<u8>,
     description: Vec<u8>,
 }
@@ -121,16 +116,11 @@ impl Seen {
         Some(Neighbour {
             gtid: self.gtid.as_ref()?.to_string(),
             at: format!("{}:{}", self.log, self.begin),
-            time: time(self.micros)?,
+            time: Timestamp::from_second(i64::from(self.seconds)).ok()?,
             tables,
             statement,
         })
     }
-}
-
-/// The time that decides a stop, as it is compared.
-fn time(micros: u64) -> Option<Timestamp> {
-    Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()
 }
 
 impl Scanner {
@@ -146,36 +136,17 @@ impl Scanner {
             out: Vec::new(),
             history,
             log: None,
-            may_stop: true,
             open: Seen::default(),
             last: None,
             stopped: None,
             next: None,
             bytes: 0,
             ahead: 0,
-            servers: 0,
         }
     }
 
     pub(super) fn has_stopped(&self) -> bool {
         self.stopped.is_some()
-    }
-
-    /// The logs that follow are those of another server.
-    pub(super) fn next_server(&mut self) -> Result<(), RelayError> {
-        self.log = None;
-        self.servers += 1;
-        self.writer.next_server()
-    }
-
-    /// Says whether the present server is the one whose logs have the stop.
-    pub(super) fn stops_here(&mut self, may_stop: bool) {
-        self.may_stop = may_stop;
-    }
-
-    /// Whether a position is the stop.
-    fn is_stop(&self, at: &LogPosition) -> bool {
-        self.may_stop && self.span.stop == Stop::Position(at.clone())
     }
 
     /// Begins a log, or continues it, at `offset`.
@@ -190,8 +161,7 @@ impl Scanner {
         }
         let failed = |error| RelayError::Log { log: name.to_owned(), error };
         self.writer.begin_log(name, description, offset)?;
-        let is_next = self.log.is_some() || self.history.log() != name;
-        if is_next && self.history.next_log(name).is_some() {
+        if self.log.is_some() && self.history.next_log(name).is_some() {
             // Another transaction may get the number of the one that the server has not finished.
             if let Stop::Gtid(_) = self.span.stop {
                 self.cutter = Cutter::new(&self.span.stop);
@@ -207,7 +177,7 @@ impl Scanner {
         let at = LogPosition::new(name, offset);
         let at = at.ok_or_else(|| RelayError::Name(name.to_owned()))?;
         // The data may be at the stop already.
-        if (self.may_stop && at == self.span.end) || self.is_stop(&at) {
+        if at == self.span.end || self.span.stop == Stop::Position(at.clone()) {
             self.stopped = Some(at);
         }
         Ok(())
@@ -250,7 +220,7 @@ impl Scanner {
         Some(Neighbour {
             gtid: summary.gtid.to_string(),
             at: stop.to_string(),
-            time: time(summary.micros)?,
+            time: Timestamp::from_second(i64::from(summary.seconds)).ok()?,
             tables: summary.tables,
             statement: summary.statement,
         })
@@ -273,7 +243,7 @@ impl Scanner {
             let first = bytes.get(start..).filter(|_| open.begin >= from).unwrap_or_default();
             self.open.bytes.clear();
             self.open.bytes.extend(first.iter().take(DESCRIBED));
-            (self.open.begin, self.open.micros) = (open.begin, open.micros);
+            (self.open.begin, self.open.seconds) = (open.begin, open.seconds);
             self.open.gtid.clone_from(&gtid);
             self.open.log.clone_from(&name);
             if let Some(log) = &self.log {
@@ -283,9 +253,7 @@ impl Scanner {
             let gtid = gtid.ok_or_else(|| RelayError::Anonymous(begin.clone()))?;
             self.ahead += u64::from(i64::from(open.seconds) > clock);
             let is_after = self.cutter.has_stopped();
-            let is_before = matches!(self.span.stop, Stop::Position(_)) && !self.may_stop;
-            let takes = is_before || self.cutter.takes(&begin, &gtid, open.micros, clock);
-            if is_after || !takes {
+            if is_after || !self.cutter.takes(&begin, &gtid, open.micros, clock) {
                 self.next = self.open.neighbour();
                 self.stopped = Some(begin);
                 return Ok(());
@@ -296,7 +264,6 @@ impl Scanner {
             let seen = self.last.get_or_insert_default();
             std::mem::swap(seen, &mut self.open);
             if let (Stop::Position(stop), Some(gtid)) = (&self.span.stop, seen.gtid.clone())
-                && self.may_stop
                 && stop.log() == name
                 && (seen.begin + 1..entry.end).contains(&stop.offset())
             {
@@ -304,11 +271,11 @@ impl Scanner {
                 return Err(RelayError::Inside { stop, gtid, begin });
             }
             let is_last = self.cutter.has_stopped();
-            if is_last || (self.may_stop && end == self.span.end) {
+            if is_last || end == self.span.end {
                 self.stopped = Some(end.clone());
             }
         }
-        if self.history.open().is_none() && self.is_stop(&end) {
+        if self.history.open().is_none() && self.span.stop == Stop::Position(end.clone()) {
             self.stopped = Some(end);
         }
         Ok(())
@@ -342,7 +309,6 @@ impl Scanner {
             next: self.next,
             bytes: self.bytes,
             ahead: self.ahead,
-            servers: self.servers,
         })
     }
 }
@@ -412,7 +378,6 @@ mod tests {
         let plan = RelayPlan {
             start: gtids.clone(),
             stop: xb_binlog::Stop::End,
-            servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
         };

@@ -39,7 +39,7 @@ impl Stream {
     #[must_use]
     pub fn chain(&self) -> (Vec<Piece<'_>>, Option<PlanError>) {
         let mut pieces = Vec::new();
-        let broken = self.add_to(&mut pieces, None, 0).err();
+        let broken = self.add_to(&mut pieces, None).err();
         (pieces, broken)
     }
 
@@ -125,8 +125,6 @@ pub struct Piece<'a> {
     pub segment: &'a Record<SegmentHead>,
     /// Offset behind the last byte that counts: another stream continues from there.
     pub until: u64,
-    /// Number of the server that has the log, in this history: logs of two servers may have the same names.
-    pub server: usize,
 }
 
 /// What a replay needs, in order.
@@ -199,12 +197,6 @@ pub enum PlanError {
         end: String,
         /// Until when it is complete.
         known: String,
-    },
-    /// Two servers of the history have a position of this name.
-    #[error("the position {stop} is in the logs of two servers that the archive has: give a GTID")]
-    Ambiguous {
-        /// The stop.
-        stop: String,
     },
     /// Logs are lost on the way.
     #[error("logs are lost behind {at}: {reason}")]
@@ -287,7 +279,7 @@ pub fn holders<'a>(
     streams.iter().filter_map(|stream| {
         stream.segments.values().rfind(|segment| {
             let until = segment.content.to.offset;
-            let piece = Piece { stream: stream.id(), segment, until, server: 0 };
+            let piece = Piece { stream: stream.id(), segment, until };
             let is_later = stream.head.content.started <= base.taken;
             piece.has(base) || (is_later && piece.has_position(&base.position))
         })
@@ -430,30 +422,8 @@ impl<'a> Line<'a> {
     fn pieces(&self) -> (Vec<Piece<'a>>, Vec<(usize, PlanError)>) {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
         let mut breaks = Vec::new();
-        let (mut server, mut before): (usize, Option<&StreamHead>) = (0, None);
         for (stream, next) in &self.parts {
-            let head = &stream.head.content;
-            let is_moved = before.is_some_and(|before| head.is_of_another_server(before));
-            server += usize::from(is_moved);
-            before = Some(head);
-            match (&head.begins, pieces.last()) {
-                (Begins::Continues { at: Some(at), .. }, Some(last))
-                    if last.segment.content.from.log != at.log || last.until != at.offset =>
-                {
-                    let error = PlanError::Segment {
-                        stream: stream.id().to_owned(),
-                        number: 0,
-                        what: format!(
-                            "it continues at {at}, where the stream before it does not end"
-                        ),
-                    };
-                    breaks.push((pieces.len(), error));
-                }
-                // Of another server's history, it shares nothing by name.
-                (Begins::Branch { .. }, Some(_)) if is_moved => {
-                    pieces.clear();
-                    breaks.clear();
-                }
+            match (&stream.head.content.begins, pieces.last()) {
                 (Begins::Gap { reason, .. }, Some(last)) => {
                     let at = last.segment.content.to.clone();
                     breaks.push((pieces.len(), PlanError::Gap { at, reason: reason.clone() }));
@@ -469,7 +439,7 @@ impl<'a> Line<'a> {
                 }
                 _ => {}
             }
-            if let Err(error) = stream.add_to(&mut pieces, *next, server) {
+            if let Err(error) = stream.add_to(&mut pieces, *next) {
                 breaks.push((pieces.len(), error));
             }
         }
@@ -504,9 +474,8 @@ impl<'a> Line<'a> {
         if let Some(first) = pieces.get(start) {
             self.belongs(base, first)?;
         }
+        before_backup(base, stop)?;
         let pieces = pieces.get(start..).unwrap_or_default();
-        let is_one_server = pieces.windows(2).all(|pair| pair[0].server == pair[1].server);
-        before_backup(base, stop, is_one_server)?;
         let reached = pieces.last().and_then(|piece| piece.segment.content.after());
         if let Some(at_most) = &base.at_most
             && broken.is_none()
@@ -528,23 +497,8 @@ impl<'a> Line<'a> {
             Stop::Gtid(gtid) | Stop::BeforeGtid(gtid) => {
                 pieces.iter().rposition(|piece| piece.has_gtid(gtid))
             }
-            Stop::Position(at) => {
-                let mut having = pieces.iter().enumerate().filter(|(_, one)| one.has_position(at));
-                let first = having.next();
-                if let Some((_, first)) = first
-                    && having.any(|(_, other)| other.server != first.server)
-                {
-                    return Err(PlanError::Ambiguous { stop: stop.to_string() });
-                }
-                first.map(|(number, _)| number)
-            }
+            Stop::Position(at) => pieces.iter().position(|piece| piece.has_position(at)),
         };
-        if let (Stop::Position(at), Some(0)) = (stop, last)
-            && *at < base.position
-        {
-            let (stop, backup) = (stop.to_string(), base.position.to_string());
-            return Err(PlanError::BeforeBackup { stop, backup });
-        }
         let covered = self.parts.last().and_then(|(stream, _)| stream.covered_until);
         let may_be_found = match stop {
             Stop::Time(time) => pieces.iter().any(|piece| piece.is_beyond(time.as_second())),
@@ -603,10 +557,10 @@ fn covers(covered: Option<Timestamp>, stop: &Stop) -> bool {
     }
 }
 
-fn before_backup(base: &Base, stop: &Stop, is_one_server: bool) -> Result<(), PlanError> {
+fn before_backup(base: &Base, stop: &Stop) -> Result<(), PlanError> {
     let backup = match stop {
         Stop::Time(time) if *time < base.taken => base.taken.to_string(),
-        Stop::Position(at) if is_one_server && *at < base.position => base.position.to_string(),
+        Stop::Position(at) if *at < base.position => base.position.to_string(),
         Stop::Gtid(gtid) | Stop::BeforeGtid(gtid)
             if base.at_most.as_ref().is_some_and(|at_most| at_most.contains(gtid)) =>
         {
@@ -640,7 +594,6 @@ impl Stream {
         &'a self,
         pieces: &mut Vec<Piece<'a>>,
         next: Option<&'a Stream>,
-        server: usize,
     ) -> Result<(), PlanError> {
         let link = next.and_then(|next| next.head.content.begins.after());
         let first = self.floor.as_ref().map_or(0, |floor| floor.number);
@@ -680,16 +633,16 @@ impl Stream {
             }
             previous = &segment.digest;
             before = Some(head);
-            let start = next.and_then(|next| next.head.content.takes_over_at(&self.head.content));
+            let start = next.map(|next| &next.head.content.start);
             let start = start.filter(|start| start.log == head.from.log);
             let until = start.map_or(head.to.offset, |start| start.offset.min(head.to.offset));
             // What follows belongs to the other history, or is received again: but the chain up to what the next
             // stream names has to hold.
             is_over |= until <= head.from.offset;
             if !is_over {
-                pieces.push(Piece { stream: self.id(), segment, until, server });
+                pieces.push(Piece { stream: self.id(), segment, until });
             }
-            is_over |= until < head.to.offset || start.is_some_and(|start| start.offset == until);
+            is_over |= until < head.to.offset;
         }
         match link {
             // What it names may be removed already.

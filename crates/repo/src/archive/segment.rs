@@ -101,9 +101,6 @@ pub struct LastTransaction {
     pub to: At,
     /// SHA-256 of its bytes.
     pub sha256: String,
-    /// SHA-256 of what it does, by which it is recognised on another server ([`Content`](xb_binlog::Content)).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<String>,
 }
 
 /// A barrier and its place.
@@ -211,7 +208,6 @@ impl Content for SegmentHead {
                         && last.from.log == last.to.log
                         && last.from.offset < last.to.offset
                         && is_digest(&last.sha256)
-                        && last.content.as_deref().is_none_or(is_digest)
                 }),
                 "its last transaction",
             ),

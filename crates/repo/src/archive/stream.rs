@@ -65,9 +65,6 @@ pub struct StreamHead {
     pub gtids: Option<String>,
     /// What it follows.
     pub begins: Begins,
-    /// The server's node, if it is of a Galera cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub galera: Option<GaleraNode>,
     /// Global variables of the server that change what its statements do, and that its log lacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
@@ -76,30 +73,17 @@ pub struct StreamHead {
     pub sealed: Vec<String>,
 }
 
-/// A node of a Galera cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GaleraNode {
-    /// Its name (`wsrep_node_name`).
-    pub node: String,
-    /// Whether all nodes give a transaction the same GTID (`wsrep_gtid_mode`; always, of MySQL).
-    pub gtids: bool,
-}
-
 /// What a stream follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum Begins {
     /// Nothing: it is the first of its server.
     First,
-    /// It continues what another stream has: at least one stored transaction was received again, with the same bytes,
-    /// or, from another server, with the same content.
+    /// It continues what another stream has: the bytes of at least one stored transaction were received again,
+    /// and are equal.
     Continues {
         /// The last segment that it follows.
         after: Link,
-        /// The position in the other stream from which it continues, if its server is another one, which has the same
-        /// transactions up to there at a position of its own.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<At>,
     },
     /// Logs between another stream and this one are lost.
     Gap {
@@ -123,35 +107,10 @@ impl Begins {
     pub fn after(&self) -> Option<&Link> {
         match self {
             Self::First => None,
-            Self::Continues { after, .. }
-            | Self::Gap { after, .. }
-            | Self::Branch { after, .. } => Some(after),
+            Self::Continues { after } | Self::Gap { after, .. } | Self::Branch { after, .. } => {
+                Some(after)
+            }
         }
-    }
-}
-
-impl StreamHead {
-    /// Where what counts of the stream before this one ends, in the logs of that one's server; `None` if all of it counts.
-    #[must_use]
-    pub fn takes_over_at(&self, before: &Self) -> Option<&At> {
-        match &self.begins {
-            Begins::Continues { at, .. } => Some(at.as_ref().unwrap_or(&self.start)),
-            // The names of another server's logs mean nothing here.
-            _ if self.is_of_another_server(before) => None,
-            _ => Some(&self.start),
-        }
-    }
-
-    /// Whether the server is not the one of another stream, as far as its records show.
-    #[must_use]
-    pub fn is_of_another_server(&self, other: &Self) -> bool {
-        if let Begins::Continues { at, .. } = &self.begins {
-            return at.is_some();
-        }
-        let nodes = self.galera.as_ref().zip(other.galera.as_ref());
-        nodes.is_some_and(|(one, two)| one.node != two.node)
-            || self.server_id != other.server_id
-            || self.server_uuid != other.server_uuid
     }
 }
 
@@ -182,11 +141,6 @@ impl Content for StreamHead {
         if self.gtids.as_ref().is_some_and(|gtids| gtids.parse::<GtidState>().is_err()) {
             return Some("the GTIDs");
         }
-        if let Begins::Continues { at: Some(at), .. } = &self.begins
-            && at.position().is_none()
-        {
-            return Some("the name of the other server's log");
-        }
         let is_linked = self.begins.after().is_none_or(|link| is_stream(&link.stream));
         (!is_linked).then_some("the stream that it follows")
     }
@@ -210,10 +164,6 @@ pub struct Alive {
     /// the server was idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered_until: Option<Timestamp>,
-    /// Every commit between these times, by the receiver's clock, has waited until it was stored: the server's counters
-    /// show that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub acknowledged: Option<[Timestamp; 2]>,
     /// When this record was written, by the receiver's clock.
     pub written: Timestamp,
     /// Why the receiver does not receive or store, if so.

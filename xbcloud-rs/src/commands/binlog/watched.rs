@@ -36,8 +36,6 @@ struct Seen {
     position: Option<String>,
     /// Why nothing is received or stored.
     trouble: Option<String>,
-    /// Whether every commit waits for the archive, if it was asked to.
-    acknowledged: Option<bool>,
     /// The state has changed since it was published.
     is_new: bool,
     published: Option<Timestamp>,
@@ -136,18 +134,6 @@ impl Watched {
                 seen.position = Some(position);
             }
             Notice::Idle(at) => seen.state.stored_until = seen.state.stored_until.max(Some(at)),
-            Notice::Acknowledged(interval) => {
-                match (seen.acknowledged, interval) {
-                    (None | Some(false), Some([since, _])) => {
-                        self.log.info(format!("every commit of {server} waits for the archive since {since}"));
-                    }
-                    (None | Some(true), None) => self.log.warn(format!(
-                        "commits of {server} may not wait for the archive: it has to be the only semi-synchronous replica, with sync_binlog=1 and innodb_flush_log_at_trx_commit=1"
-                    )),
-                    _ => {}
-                }
-                seen.acknowledged = Some(interval.is_some());
-            }
             Notice::Alive => seen.state.alive = Some(Timestamp::now()),
             Notice::StoreAway(why) => {
                 let text = format!(
@@ -165,13 +151,6 @@ impl Watched {
             Notice::Disconnected(why) => {
                 let text = format!("the log of {server} is not received: {why}");
                 self.trouble(&mut seen, "disconnected", text);
-                seen.state.receiving = false;
-            }
-            Notice::Behind(what) => {
-                let text = format!(
-                    "the log of {server} is not received: the server is behind the archive: {what}; if it was promoted, the missing transactions are lost, and the archive branches with its next transaction"
-                );
-                self.trouble(&mut seen, "behind", text);
                 seen.state.receiving = false;
             }
             Notice::NotRolledUp(what) => self.log.verbose(format!(
