@@ -27,6 +27,7 @@ pub(crate) fn all_given(
     variables: &[(OsString, OsString)],
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Given>, UsageError> {
+    let (given_words, told) = (own.clone(), warnings.len());
     let loaded = load(places, wanted, sources.groups)?;
     let files = loaded.repositories;
     warnings.extend(loaded.warnings);
@@ -67,6 +68,15 @@ pub(crate) fn all_given(
     // First the source: its group may name the destination.
     let subcommand = all.subcommand;
     let named = repositories.named(subcommand, &[general.clone(), later.clone()].concat());
+    if let Some(name) = named.source.as_ref().filter(|name| !files.contains_key(*name))
+        && let Some(extra) = existing_own_file(repositories.folder, name, wanted)
+        && wanted.extra.is_none()
+    {
+        // As the units read it: whatever else is in it counts, too.
+        warnings.truncate(told);
+        let wanted = Wanted { extra: Some(extra), ..wanted.clone() };
+        return all_given(sources, places, (&wanted, given_words), all, variables, warnings);
+    }
     let mut own_group = file_items(group(&named.source)?, all, warnings)?;
     own_group.retain(|own| own.key().is_none_or(|key| repositories.in_source(subcommand, key)));
     let named = repositories.named(subcommand, &[&general[..], &own_group, &later].concat());
@@ -95,18 +105,21 @@ fn own_file(folder: &str, name: &str) -> PathBuf {
     Path::new(folder).join(format!("{name}.cnf"))
 }
 
-/// The group of a repository in its own file, if that exists and the command line does not say which files are read.
+/// The file that a repository has for itself, if it exists and the command line does not say which files are read.
+fn existing_own_file(folder: &str, name: &str, wanted: &Wanted) -> Option<PathBuf> {
+    let file = own_file(folder, name);
+    let is_read = !folder.is_empty() && !wanted.none && wanted.only.is_none();
+    (is_read && !matches!(file.try_exists(), Ok(false))).then_some(file)
+}
+
+/// The group of a repository in its own file.
 fn of_own_file(
     folder: &str,
     name: &str,
     wanted: &Wanted,
     groups: &[&str],
 ) -> Result<Option<Vec<FileOption>>, UsageError> {
-    let file = own_file(folder, name);
-    let is_read = !folder.is_empty() && !wanted.none && wanted.only.is_none();
-    if !is_read || matches!(file.try_exists(), Ok(false)) {
-        return Ok(None);
-    }
+    let Some(file) = existing_own_file(folder, name, wanted) else { return Ok(None) };
     let only = Wanted { only: Some(file), ..Wanted::default() };
     Ok(load(&OptionFilePaths::none(), &only, groups)?.repositories.remove(name))
 }

@@ -54,7 +54,10 @@ impl Context {
             _ if is_empty && tail.last().is_some_and(ended_well) => failure.better_hint(
                 "the producer has written its backup elsewhere: add --stream=xbstream to its options, without --target-dir; none was stored",
             ),
-            (Some(Cause { words, hint: Some(hint) }), _) => {
+            // A warning that it gave before says nothing about a stream that is wrong.
+            (Some(Cause { words, hint: Some(hint) }), stage)
+                if is_empty || stage == Some("producer") =>
+            {
                 failure.because(words).better_hint(hint)
             }
             // How it ended alone says nothing.

@@ -286,14 +286,23 @@ impl Job<'_> {
         }
         let options = &self.args.job;
         let url = if is_ok { &options.heartbeat_url } else { &options.heartbeat_failure_url };
+        // Below the cause of a failure: its mail begins with that.
+        let mut beside = Vec::new();
         if let Some(why) = url.as_ref().and_then(|url| self.heartbeat(url)) {
-            self.warn(format!("heartbeat not sent: {why}"));
+            let text = format!("heartbeat not sent: {why}");
+            match is_ok {
+                true => self.warn(text),
+                false => {
+                    self.result.warnings.push(text.clone());
+                    beside.push(text);
+                }
+            }
         }
         let outcome = self.write_result(outcome);
         let outcome = self.write_metrics(outcome);
         let outcome = outcome.map_err(|failure| {
             let facts = self.facts(&failure);
-            failure.facts_first(facts)
+            beside.into_iter().fold(failure.facts_first(facts), Failure::fact)
         });
         self.context.log.event("run", &serde_json::to_value(&self.result).unwrap_or_default());
         outcome?;
