@@ -373,13 +373,14 @@ impl Write for Slow {
 }
 
 /// Any DDL, the next one each time. Names are those of numbers, so that they come again.
-fn ddl(noise: &mut Noise, can_zip: bool) -> String {
+fn ddl(noise: &mut Noise, page: &str) -> String {
     let (n, other) = (noise.below(6), noise.below(6));
-    let kind = match noise.below(if can_zip { 4 } else { 3 }) {
-        0 => "",
-        1 => "ENCRYPTION='Y'",
-        2 => "COMPRESSION='zlib'",
-        _ => "ROW_FORMAT=COMPRESSED",
+    let kind = match (noise.below(4), page) {
+        (1, _) => "ENCRYPTION='Y'",
+        // A hole needs a whole block of the file system.
+        (2, "8k" | "16k" | "32k" | "64k") => "COMPRESSION='zlib'",
+        (3, "4k" | "8k" | "16k") => "ROW_FORMAT=COMPRESSED",
+        _ => "",
     };
     match noise.below(14) {
         0 | 1 => "RENAME TABLE t.sw1 TO t.swt, t.sw2 TO t.sw1, t.swt TO t.sw2; UPDATE t.sw1 SET v = CONCAT('x', LEFT(v, 50)) WHERE id MOD 9 = 1".to_owned(),
@@ -454,7 +455,7 @@ fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
         let count = std::sync::atomic::AtomicU64::new(0);
         let work = || {
             donor.server.sql(LOAD);
-            let ddl = ddl(&mut noise.lock().unwrap(), matches!(page, "4k" | "8k" | "16k"));
+            let ddl = ddl(&mut noise.lock().unwrap(), page);
             donor.server.sql(&ddl);
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Some(())

@@ -65,9 +65,10 @@ fn a_limit_of_file_sizes_is_an_error_with_a_message() {
     for layout in ["packed", "classic"] {
         let place = format!("file://{}/root/{layout}", folder.path().display());
         let layout = format!("--layout={layout}");
-        let put = limited(&["put", "--quiet", &layout, &place], &stream).expect(1);
+        let put =
+            limited(&["put", "--quiet", "--compress=none", &layout, &place], &stream).expect(1);
         assert!(put.stderr_text().contains("File too large"), "{put:?}");
-        let _ = run(&["put", "--quiet", &layout, &place], &stream).expect(0);
+        let _ = run(&["put", "--quiet", "--compress=none", &layout, &place], &stream).expect(0);
         let dir = format!("--target-dir={}", folder.path().join(&layout).display());
         let restore = ["restore", "--sync=none", &dir, &place];
         let failed = limited(&restore, b"").expect(1);

@@ -35,7 +35,7 @@ pub(crate) struct StoreOptions {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Keys")]
+#[command(next_help_heading = "Store")]
 pub(crate) struct SigningOptions {
     /// Sign new backups with this private key; see xbcrypt-rs keygen --signing
     #[arg(long, value_name = "FILE", hide_short_help = true)]

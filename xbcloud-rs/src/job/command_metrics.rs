@@ -44,8 +44,25 @@ pub(crate) struct Ended {
     pub(crate) facts: Vec<(&'static str, &'static str, String)>,
 }
 
+/// Name of the metric of the level to which a verification was asked to go.
+pub(crate) const ASKED_LEVEL: &str = "asked_level";
+
+/// Whether the end of a verification says nothing new: a quick look that found nothing, after a deeper one.
+fn is_shallower(ended: &Ended, old: &str) -> bool {
+    let asked = ended.facts.iter().find(|(name, ..)| *name == ASKED_LEVEL);
+    let labels = Text::new(&ended.repository, None).labels();
+    let name = format!("{}{ASKED_LEVEL}", ended.family.prefix());
+    let number = |text: &str| text.parse::<u64>().ok();
+    let before = previous(old, &name, &labels).and_then(|text| number(&text));
+    let asked = asked.and_then(|(.., value)| number(value));
+    ended.exit == 0 && before.zip(asked).is_some_and(|(before, asked)| before > asked)
+}
+
 /// Returns the text of the file after this end; `old` is the text before.
 pub(crate) fn command_metrics(ended: &Ended, old: Option<&str>) -> String {
+    if let Some(old) = old.filter(|old| is_shallower(ended, old)) {
+        return old.to_owned();
+    }
     let (prefix, what) = (ended.family.prefix(), ended.family.what());
     let mut text = Text::new(&ended.repository, None);
     let mut add = |name: &str, help: &str, value: String| {
@@ -127,5 +144,22 @@ mod tests {
         let beside = beside_run(Some(&again));
         assert!(!beside.contains("xbcloud_run") && beside.contains("xbcloud_proof_success{"));
         assert_eq!(beside_run(None), "");
+    }
+
+    #[test]
+    fn a_quick_look_leaves_a_deeper_proof_alone() {
+        let asked = |level: u64, exit: u8, at: i64| {
+            let mut ended = ended(Family::Proof, exit, at);
+            ended.facts.push((ASKED_LEVEL, "Level.", level.to_string()));
+            ended
+        };
+        let deep = command_metrics(&asked(6, 1, 1000), None);
+        assert!(deep.contains("xbcloud_proof_success{repository=\"shop\"} 0\n"), "{deep}");
+        assert_eq!(command_metrics(&asked(1, 0, 2000), Some(&deep)), deep);
+        // What it finds counts.
+        let found = command_metrics(&asked(1, 7, 3000), Some(&deep));
+        assert!(found.contains("xbcloud_proof_exit_code{repository=\"shop\"} 7\n"), "{found}");
+        let again = command_metrics(&asked(6, 0, 4000), Some(&deep));
+        assert!(again.contains("xbcloud_proof_success{repository=\"shop\"} 1\n"), "{again}");
     }
 }

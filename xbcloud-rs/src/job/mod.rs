@@ -21,7 +21,7 @@ mod remarks;
 mod result;
 
 pub(crate) use self::archive::{ArchiveLimits, FoundArchive};
-pub(crate) use self::command_metrics::{Ended, Family, beside_run, command_metrics};
+pub(crate) use self::command_metrics::{ASKED_LEVEL, Ended, Family, beside_run, command_metrics};
 pub(crate) use self::heartbeat::send_heartbeat;
 pub(crate) use self::hook::run_hook;
 pub(crate) use self::metrics::metrics;

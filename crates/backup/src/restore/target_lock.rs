@@ -29,10 +29,17 @@ impl TargetLock {
             |what: String| BackupError::Restore { target: target.display().to_string(), what };
         let unusable = |error: io::Error| failed(format!("{error}; {OTHER_TARGET}"));
         loop {
-            let made = missing(target);
-            std::fs::create_dir_all(target).map_err(unusable)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let dir = match rustix::fs::open(target, flags, Mode::empty()) {
+            let open = || rustix::fs::open(target, flags, Mode::empty());
+            let (opened, made) = match open() {
+                Err(Errno::NOENT) => {
+                    let made = missing(target);
+                    std::fs::create_dir_all(target).map_err(unusable)?;
+                    (open(), made)
+                }
+                opened => (opened, Vec::new()),
+            };
+            let dir = match opened {
                 // Another run has removed it since.
                 Err(Errno::NOENT) => continue,
                 opened => opened.map_err(|error| unusable(error.into()))?,

@@ -43,7 +43,7 @@ impl Run<'_> {
         let is_trusted = !self.root.signing().trusted.is_empty();
         if let Some(signer) = stored.signer() {
             let unknown = "; no host is trusted here, so this does not prove who wrote it";
-            self.note(format!("signed by {signer}{}", if is_trusted { "" } else { unknown }));
+            self.note(&format!("signed by {signer}{}", if is_trusted { "" } else { unknown }));
         }
         if facts.sealed.is_some() {
             let object = format!("{}/{KEYS}", self.root.run_keys(name, run).folder());

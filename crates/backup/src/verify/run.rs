@@ -41,8 +41,8 @@ pub(super) struct Packed {
 }
 
 impl Run<'_> {
-    pub(super) fn note(&mut self, note: impl Into<String>) {
-        self.report.notes.push(note.into());
+    pub(super) fn note(&mut self, note: &str) {
+        self.report.notes.push(note.to_owned());
     }
 
     pub(super) fn warn(&mut self, warning: &str) {

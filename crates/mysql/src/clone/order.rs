@@ -26,7 +26,7 @@ impl Order {
     }
 
     /// Whether it is the block after the last one, or the first of the next chunk.
-    pub(super) fn is_next(&self, data: &DataHead) -> bool {
+    fn is_next(&self, data: &DataHead) -> bool {
         let is_next_block = self.chunk > 0
             && data.chunk == self.chunk
             && self.block.and_then(|block| block.checked_add(1)) == Some(data.block);
@@ -52,21 +52,25 @@ impl Order {
         Ok(())
     }
 
-    /// Accepts that blocks before this one, or before the end of the stage, are left out.
-    pub(super) fn skip_to(&mut self, data: Option<&DataHead>) {
+    /// Accepts that blocks before this one are left out.
+    pub(super) fn skip_to(&mut self, data: &DataHead) {
         let last = self.block.unwrap_or(0);
-        let first_chunk = self.chunk.max(1);
-        let left_out = data.filter(|data| data.chunk == first_chunk);
-        let left_out = left_out.and_then(|data| data.block.checked_sub(last)?.checked_sub(1));
-        let Some(left_out) = left_out else {
+        if data.chunk == self.chunk.max(1) {
+            let Some(left_out) = data.block.checked_sub(last).and_then(|n| n.checked_sub(1)) else {
+                return;
+            };
+            self.skipped = self.skipped.map(|skipped| skipped.saturating_add(left_out));
+            (self.chunk, self.block) = (data.chunk, Some(last.saturating_add(left_out)));
+        } else if data.chunk > self.chunk {
+            // The end of the chunk before may be left out as well, and its length is not announced.
             self.skipped = None;
-            if let Some(data) = data.filter(|data| data.chunk > self.chunk) {
-                (self.chunk, self.block) = (data.chunk, data.block.checked_sub(1));
-            }
-            return;
-        };
-        self.skipped = self.skipped.map(|skipped| skipped.saturating_add(left_out));
-        (self.chunk, self.block) = (first_chunk, Some(last.saturating_add(left_out)));
+            (self.chunk, self.block) = (data.chunk, data.block.checked_sub(1));
+        }
+    }
+
+    /// Accepts that blocks before the end of the stage are left out.
+    pub(super) fn skip_to_end(&mut self) {
+        self.skipped = None;
     }
 
     /// Blocks that were left out; `None` if their number is unknown.

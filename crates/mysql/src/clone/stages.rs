@@ -293,8 +293,8 @@ impl Stages {
             ));
         }
         // The pages of a removed file are left out.
-        if !self.order.is_next(data) && page.is_some_and(|(space, _)| self.lacks_removed(space)) {
-            self.order.skip_to(Some(data));
+        if page.is_some_and(|(space, _)| self.lacks_removed(space)) {
+            self.order.skip_to(data);
         }
         self.last_page = page;
         self.pages = self.pages.saturating_add(1);
@@ -368,11 +368,9 @@ impl Stages {
                 self.announced
             ));
         }
-        match self.order.finish(self.announced.chunks) {
-            Err(_) if state.stage == Stage::Page && self.lacks_removed(u32::MAX) => {
-                self.order.skip_to(None);
-            }
-            finished => finished?,
+        match state.stage == Stage::Page && self.lacks_removed(u32::MAX) {
+            true => self.order.skip_to_end(),
+            false => self.order.finish(self.announced.chunks)?,
         }
         match state.stage {
             Stage::Init | Stage::Done => Ok(()),
@@ -426,8 +424,11 @@ impl Stages {
         let Some(missing) = self.announced.files.checked_sub(self.pages) else { return false };
         let of_removed = self.files.iter().filter(|file| file.is_removed && file.page_size > 0);
         let most: u64 = of_removed.map(|file| file.size / u64::from(file.page_size)).sum();
-        // The holes that end in a chunk are known, and none is larger than the files that were removed.
-        u64::from(missing) <= most && self.order.skipped().is_none_or(|known| known <= missing)
+        match self.order.skipped() {
+            Some(skipped) => missing == skipped,
+            // No more than the files had that were removed.
+            None => u64::from(missing) <= most,
+        }
     }
 
     /// Checks that all bytes came but those of removed files.

@@ -13,7 +13,7 @@ use crate::commands::context::{Context, TOOL, resources};
 use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::state_dir::state_dir;
-use crate::job::Family;
+use crate::job::{ASKED_LEVEL, Family};
 use crate::report;
 
 /// Maximum number of problems shown on a terminal; `--json` shows more.
@@ -24,11 +24,10 @@ impl Context {
         let place = args.source.name.rsplit_once('/').map(|(root, _)| root);
         let name = args.metrics.repository.as_deref().or(place);
         let name = name.or(args.common.store.root.as_deref());
-        // The option file names it for the unit, whose trials are the proof; a quick look by hand proves less.
-        let is_proof = args.level.unwrap_or(Level::Pages) == Level::Restore;
-        let file = args.metrics.metrics_file.as_deref().filter(|_| is_proof);
+        let file = args.metrics.metrics_file.as_deref();
         let metrics = CommandMetrics::begin(file, Family::Proof, name)?;
-        let mut facts = Facts::new();
+        let asked = args.level.unwrap_or(Level::Pages) as u64 + 1;
+        let mut facts = vec![(ASKED_LEVEL, "Level that was asked for.", asked.to_string())];
         let outcome = self.verify_measured(args, &mut facts);
         self.measured(metrics, facts, outcome)
     }
