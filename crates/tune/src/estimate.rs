@@ -233,7 +233,7 @@ mod tests {
             EstimateRequest { fixed_size: true, ..request(TIB, 64 * MIB, Layout::Classic) };
         let fixed_size = estimate(&fixed_size);
         assert_eq!((fixed_size.objects, fixed_size.object_bytes), (17_000, 64 * MIB));
-        assert_eq!(fixed_size.backup_requests, 17_000 + 26 + 17);
+        assert_eq!(fixed_size.backup_requests, 17_000 + 27 + 17);
         assert!(fixed_size.least_memory > 0 && fixed_size.least_memory < 64 * MIB);
     }
 
