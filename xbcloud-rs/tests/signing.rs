@@ -43,7 +43,7 @@ impl Shop {
         let root = format!("--root={}", self.root());
         let (command, rest) = args.split_first().unwrap();
         let mut cmd = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"));
-        cmd = cmd.args(&[command, &*root]).args(rest);
+        cmd = cmd.args([command, &*root]).args(rest);
         cmd.stdin_bytes(stdin).run()
     }
 

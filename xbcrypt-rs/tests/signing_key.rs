@@ -12,7 +12,7 @@ fn openssl_reads_our_keys_and_makes_some() {
     let [ours, theirs] = ["ours", "theirs"].map(|name| folder.path().join(name));
     let output = format!("--output={}", ours.display());
     let made = Cmd::new(env!("CARGO_BIN_EXE_xbcrypt-rs"))
-        .args(&["keygen", "--signing", &output])
+        .args(["keygen", "--signing", &output])
         .run()
         .expect(0)
         .stderr_text();
