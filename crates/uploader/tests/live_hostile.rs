@@ -270,12 +270,17 @@ async fn an_answer_that_is_no_listing_is_no_empty_one() {
 
     let container = azure::container();
     let proxy = Proxy::start(container.address(), Vec::new());
+    let settings = azure_settings(&proxy);
+    let url = format!("azure://{}/a", container.name());
+    no_listing_is_empty(&proxy, &opened(&url, &settings, two_tries()), false).await;
+}
+
+fn azure_settings(proxy: &Proxy) -> StoreSettings {
     let mut settings = StoreSettings::default();
     settings.azure.account = Some(azure::ACCOUNT.into());
     settings.azure.access_key = Some(azure::KEY.into());
     settings.azure.endpoint = Some(format!("{}/{}", proxy.endpoint(), azure::ACCOUNT));
-    let url = format!("azure://{}/a", container.name());
-    no_listing_is_empty(&proxy, &opened(&url, &settings, two_tries()), false).await;
+    settings
 }
 
 /// Each removal on Azure is a request of its own, with an answer of its own.
@@ -283,10 +288,7 @@ async fn an_answer_that_is_no_listing_is_no_empty_one() {
 async fn azure_removes_what_it_says_it_has_removed() {
     let container = azure::container();
     let proxy = Proxy::start(container.address(), Vec::new());
-    let mut settings = StoreSettings::default();
-    settings.azure.account = Some(azure::ACCOUNT.into());
-    settings.azure.access_key = Some(azure::KEY.into());
-    settings.azure.endpoint = Some(format!("{}/{}", proxy.endpoint(), azure::ACCOUNT));
+    let settings = azure_settings(&proxy);
     let store = opened(&format!("azure://{}/a", container.name()), &settings, two_tries());
     let keys: Vec<String> =
         ["plain", "b c", "d+e%2Ff", "g#h?i", "é"].map(|name| format!("a/{name}")).to_vec();
