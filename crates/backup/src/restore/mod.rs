@@ -179,6 +179,10 @@ async fn attempt(
     if objects.is_raw() {
         return Err(failed(RAW.into()));
     }
+    if let Some((folder, left)) = &found {
+        // What is not proven is written anew, so its room is free.
+        folder.clear(|number| left.keeps(number)).map_err(|error| failed(error.to_string()))?;
+    }
     if !how.no_space_check {
         let there = found.as_ref().map_or(0, |(_, left)| left.bytes());
         let all = request.files.is_all();
