@@ -395,7 +395,7 @@ impl Root {
         &self.signing
     }
 
-    /// Refuses a backup without a manifest if only those of certain hosts are trusted: nobody has signed it.
+    /// Refuses a backup without a manifest if only those of certain hosts are trusted: no host has signed it.
     ///
     /// # Errors
     /// [`RepoError::Manifest`].
