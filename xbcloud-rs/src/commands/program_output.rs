@@ -82,14 +82,25 @@ impl ProgramOutput {
     /// Completes the failure of a program with its last lines, and with the file that has all of them.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         let (Some(file), Some(STAGE)) = (self.file(), failure.stage_name()) else { return failure };
-        let tail = file.tail();
-        let shown = if self.log.level() >= Level::Verbose { 0 } else { LAST.min(tail.len()) };
-        let last = tail[tail.len() - shown..].iter().filter(|line| !line.trim().is_empty());
-        let failure = last.fold(failure, |failure, line| failure.fact(format!("  {line}")));
-        failure.fact(format!("all output of the programs: {}", file.path().display()))
+        with_last_lines(failure, &self.log, &file, "output of the programs")
     }
 
     fn file(&self) -> Option<ProducerLog> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).clone().flatten()
     }
+}
+
+/// Completes the failure of a program with its last lines, and with the file that has all of them.
+pub(crate) fn with_last_lines(
+    failure: Failure,
+    log: &Log,
+    lines: &ProducerLog,
+    what: &str,
+) -> Failure {
+    let tail = lines.tail();
+    // With --verbose they have been shown.
+    let shown = if log.level() >= Level::Verbose { 0 } else { LAST.min(tail.len()) };
+    let last = tail[tail.len() - shown..].iter().filter(|line| !line.trim().is_empty());
+    let failure = last.fold(failure, |failure, line| failure.fact(format!("  {line}")));
+    failure.fact(format!("all {what}: {}", lines.path().display()))
 }

@@ -7,11 +7,9 @@ use xb_cli::{Exit, Failure, Level, Log, OrFail as _};
 
 use crate::args::{BackupOptions, ProducerOptions};
 use crate::commands::context::Context;
+use crate::commands::program_output::with_last_lines;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::producer_words::{Cause, cause};
-
-/// Last messages that are shown after a failure; the file has all of them.
-const LAST: usize = 4;
 
 impl Context {
     /// The file for the producer's messages, unless they are passed on.
@@ -66,11 +64,7 @@ impl Context {
             }
             _ => of_signal(failure),
         };
-        // With --verbose they have been shown.
-        let shown = if self.log.level() == Level::Verbose { 0 } else { LAST.min(tail.len()) };
-        let last = tail[tail.len() - shown..].iter().filter(|line| !line.trim().is_empty());
-        let failure = last.fold(failure, |failure, line| failure.fact(format!("  {line}")));
-        failure.fact(format!("all messages of the producer: {}", messages.path().display()))
+        with_last_lines(failure, &self.log, messages, "messages of the producer")
     }
 }
 
