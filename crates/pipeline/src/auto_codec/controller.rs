@@ -1,10 +1,10 @@
 //! Chooses the rung for the next frames from what limits the pipeline.
 //!
 //! Each window of time shows what the pipeline waited for. If the link was busy all the time, its
-//! rate was measured; if the reader waited for the source, the source's rate; else the rate of the
-//! workers at the current rung. A limit that has not been measured lately grows slowly, so that a
-//! change of circumstances is noticed. The best rung is the one with the highest predicted
-//! throughput, and among rungs that are about as fast, the one that stores the fewest bytes.
+//! rate was measured; if the reader waited for the source, the source's rate. A limit that has not
+//! been measured lately grows slowly, so that a change of circumstances is noticed. The best rung is
+//! the one with the highest predicted throughput, and among rungs that are about as fast, the one that
+//! stores the fewest bytes.
 //!
 //! A link may seem busy because the store runs on the same machine and finds no processor free. Then
 //! the processors are the limit, and a rung is judged by what it costs the whole machine
@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use super::bound::Bound;
-use super::levels::{Encoding, Levels, Probe, RUNGS, Rung};
+use super::levels::{Encoding, Levels, Probe, Rung};
 use super::machine::MachineCosts;
 use super::processors::Ticks;
 use super::sample::Sample;
@@ -23,8 +23,6 @@ use super::trial::Trials;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Time after which a busy link counts as measured, even if a quarter of a batch has not left.
 const LONG_WINDOW: Duration = Duration::from_millis(250);
-/// Time in which decisions follow each other faster: the first ones know little.
-const START: Duration = Duration::from_millis(200);
 /// Bytes that a link must have carried before its rate is guessed: a sender or the system may take so
 /// many before any crosses the link.
 const FIRST: u64 = 4 << 20;
@@ -41,7 +39,7 @@ const SAME_SIZE: f64 = 0.99;
 /// The source usually shares the processor: beyond this share of it, more work would slow the
 /// source.
 const FAIR_SHARE: f64 = 0.65;
-/// Growth of the limits of the source and the workers per window in which they are not the limit.
+/// Growth of the source's limit per window in which it is not the limit.
 const GROWTH: f64 = 1.02;
 /// Growth of the link's limit per window. It is smaller, because links seldom change, and because too
 /// high a rate fills all memory with bytes for the link.
@@ -52,7 +50,7 @@ const PROBING: f64 = 0.01;
 const MOST_CREDIT: f64 = 1.0;
 /// Number of times that a probe encodes its frame.
 const ENCODINGS: f64 = 2.0;
-/// Probes try rungs at most this far from the current one. One decision moves up no further.
+/// Probes try rungs at most this far from the current one.
 const PROBE_STEPS: usize = 2;
 
 /// Stage that limits a run.
@@ -94,7 +92,6 @@ pub(crate) struct Controller {
     /// Rate at which bytes have left lately, while the link has been busy without a break. Never grows.
     leaving: Bound,
     source: Bound,
-    workers: [Bound; RUNGS],
     trials: Trials,
     /// What the run costs this machine, if its load is known.
     machine: Option<MachineCosts>,
@@ -131,7 +128,6 @@ impl Controller {
             link: Bound::unknown(LINK_GROWTH),
             leaving: Bound::unknown(1.0),
             source: Bound::unknown(GROWTH),
-            workers: [Bound::unknown(GROWTH); RUNGS],
             trials: Trials::new(),
             machine: processors.map(|(count, ticks)| MachineCosts::new(count, threads, ticks)),
             last: Sample::default(),
@@ -210,8 +206,6 @@ impl Controller {
         self.busy_since = self.busy_since.or(moves.then_some(now)).filter(|_| busy);
         // Until the link is known, a wrong choice may fill all memory with bytes for a slow one.
         let haste = if self.link.is_known() { 1 } else { 4 };
-        let is_start = now.at < START && self.machine.is_some() && !self.none_left();
-        let window = if is_start { WINDOW / haste } else { WINDOW };
         let is_over = match self.busy_since {
             Some(since) => {
                 now.sent.saturating_sub(since.sent) >= self.batch / 4
@@ -219,7 +213,7 @@ impl Controller {
                     || now.is_later(&since, LONG_WINDOW / haste)
             }
             // As soon as the first bytes have left, storing is no longer the worst guess.
-            None => now.is_later(&self.last, window) || self.none_left() && self.has_left(&now),
+            None => now.is_later(&self.last, WINDOW) || self.none_left() && self.has_left(&now),
         };
         if !is_over || (self.frames as f64) < 2.0 * self.threads {
             return;
@@ -240,7 +234,7 @@ impl Controller {
             None if source_wait > SOURCE_WAITS * seconds => Limit::Source,
             None => Limit::Workers,
         };
-        self.measure(limit, full, (read, seconds), sent);
+        self.measure(limit, (read, seconds), sent);
         self.busy_since = self.busy_since.and(Some(now));
         self.credit = (self.credit + seconds * self.threads * PROBING).min(MOST_CREDIT);
         let rung = self.next(now.at);
@@ -253,7 +247,6 @@ impl Controller {
     fn measure(
         &mut self,
         limit: Limit,
-        full: bool,
         (read, read_seconds): (f64, f64),
         (sent, sent_seconds): (f64, f64),
     ) {
@@ -278,27 +271,15 @@ impl Controller {
             Limit::Source => self.source.measured(read, read_seconds),
             Limit::Link | Limit::Workers => self.source.at_least(read),
         }
-        // A shorter window may have ended while the reader waited for the first frames to leave.
-        let is_whole = read_seconds >= WINDOW.as_secs_f64();
-        for (index, workers) in self.workers.iter_mut().enumerate() {
-            let is_used = index == self.rung.index();
-            match limit {
-                Limit::Workers if is_used && is_whole && !full && read > 0.0 => {
-                    workers.measured(read, read_seconds);
-                }
-                _ => workers.at_least(if is_used { read } else { 0.0 }),
-            }
-        }
     }
 
     /// Predicted throughput of a rung in plain bytes per second.
     fn throughput(&self, rung: Rung) -> f64 {
         let (worker, ratio) = (self.levels.seconds(rung), self.levels.ratio(rung));
         let predicted = self.threads / worker.max(1e-12);
-        let observed = self.workers.get(rung.index()).map_or(f64::INFINITY, Bound::rate);
         let machine = self.machine.as_ref();
         let machine = machine.map_or(f64::INFINITY, |costs| costs.throughput(worker, ratio));
-        let workers = predicted.min(observed).min(machine);
+        let workers = predicted.min(machine);
         let link = self.link.rate() / ratio;
         // Without a known link, the processors alone are the limit.
         let is_stored = rung == Rung::STORED && self.link.is_known();
@@ -346,7 +327,7 @@ impl Controller {
             .unwrap_or(self.rung);
         let faster = self.throughput(self.rung) < self.throughput(best) * SAME_SPEED;
         let smaller = self.levels.ratio(best) < self.levels.ratio(self.rung) * SAME_SIZE;
-        if faster || smaller { best.min(self.rung.stronger(PROBE_STEPS)) } else { self.rung }
+        if faster || smaller { best } else { self.rung }
     }
 
     /// Plans the next probe. The neighbours take turns, and each waits until the credit pays for it.
@@ -366,6 +347,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use super::super::levels::RUNGS;
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -439,8 +421,6 @@ mod tests {
         assert_eq!(controller.rung, Rung::FIRST);
         observe(&mut controller, 41, 70, 16);
         assert_eq!(controller.rung, Rung::STORED);
-        let [_, _, _, used, ..] = controller.workers;
-        assert!(!used.is_known(), "the window was short: {used:?}");
     }
 
     #[test]

@@ -33,6 +33,7 @@ impl Rung {
     }
 
     /// The rung `steps` further up, or the highest.
+    #[cfg(test)]
     pub(super) fn stronger(self, steps: usize) -> Self {
         Self(self.0 + steps).min(Self::STRONGEST)
     }
