@@ -17,7 +17,7 @@ use crate::voice::voice;
 
 const HELP: &str = include_str!("help.txt");
 
-/// Runs the command, unless the arguments are a server's.
+/// Runs the command, unless a server passed the arguments.
 pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
     let first = words.first().map(|word| word.to_string_lossy().into_owned());
     match first.as_deref() {

@@ -47,7 +47,7 @@ pub(crate) fn patience(stop: &CancelToken, talk: &ErrorLog, grace: Duration) {
     let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
         while stop.wait(Duration::from_secs(3600)).is_none() {}
         std::thread::sleep(grace);
-        talk.error("shutdown takes too long; exiting now, the next transfer will clean up");
+        talk.error("shutdown is taking too long; exiting now, the next transfer will clean up");
         std::process::exit(3);
     });
 }

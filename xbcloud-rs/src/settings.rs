@@ -158,7 +158,6 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
     Ok(settings)
 }
 
-/// The profile in the shared AWS files.
 /// The profile, and the files in which it is looked for. A container may have no home, and name only
 /// one of the files.
 fn profile(options: &S3Options) -> AwsProfile {

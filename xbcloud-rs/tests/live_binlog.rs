@@ -258,7 +258,7 @@ fn a_gap_is_an_alarm_wherever_one_looks() {
     assert!(list.contains("GAP: the server has purged bin.000001"), "{list}");
     let monitor = archive.cmd(&["monitor", &archive.store.root_url()]).run().expect(2);
     let line = monitor.stdout_text();
-    assert!(line.contains("has a gap behind the newest backup"), "{line}");
+    assert!(line.contains("has a gap after the newest backup"), "{line}");
     // Once a backup lies behind it, it is history.
     archive.back_up("one");
     archive.write(3);

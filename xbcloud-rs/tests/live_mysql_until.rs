@@ -342,7 +342,7 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
         (format!("{uuid}:1"), "no backup of shop"),
         (format!("{uuid}:999999"), "999999"),
         ("bin.000001:5".to_owned(), "bin.000001:5"),
-        ("2026-01-01T00:00:00".to_owned(), "is no stop"),
+        ("2026-01-01T00:00:00".to_owned(), "is not a stop"),
     ] {
         let said = shop.restore(&stop, "refused", &[]).expect_failure().stderr_text();
         assert!(said.contains(what), "{stop}: {said}");

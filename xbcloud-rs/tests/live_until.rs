@@ -240,14 +240,14 @@ fn a_backup_is_restored_to_any_transaction() {
     for part in ["backup full at bin.0", &format!("last transaction: {third}"), "d.t"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(text.contains(&format!("first one behind the stop: {bad}")), "{text}");
+    assert!(text.contains(&format!("first one after the stop: {bad}")), "{text}");
     assert!(text.contains("DELETE FROM d.t"), "{text}");
 
     // What cannot be reached is refused before anything is written.
     let (log, offset) = at_second.rsplit_once(':').unwrap();
     let inside = format!("{log}:{}", offset.parse::<u64>().unwrap() - 10);
     for (stop, part) in [
-        ("2026-11-20T14:02:59".to_owned(), "is no stop"),
+        ("2026-11-20T14:02:59".to_owned(), "is not a stop"),
         ("2099-01-01T00:00:00Z".to_owned(), "does not reach"),
         ("0-3-9999".to_owned(), "does not reach"),
         (inside, "lies within transaction"),

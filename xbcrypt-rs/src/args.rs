@@ -218,7 +218,7 @@ pub(crate) struct ToolLine {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tool {
-    /// Create a key of 32 random bytes, or an age identity
+    /// Create a key of 32 random bytes, an age identity, or a signing key
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
     /// Change who can open a native file; its data does not change

@@ -14,7 +14,7 @@ pub enum ArchiveError {
     #[error(transparent)]
     Server(#[from] xb_mysql::Error),
     /// What the server sends is no binary log, or does not follow.
-    #[error("the server sent what cannot be its binary log: {0}")]
+    #[error("the server sent data that is not its binary log: {0}")]
     Log(#[from] xb_binlog::Error),
     /// The server writes no binary log.
     #[error("the server writes no binary log")]

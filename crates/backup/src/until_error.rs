@@ -28,7 +28,7 @@ pub enum UntilError {
     },
     /// The backup notes no position with its GTIDs that the archive can have.
     #[error(
-        "{backup} notes no position in the binary log with its GTIDs, or the archive begins behind it"
+        "{backup} records no position in the binary log with its GTIDs, or the archive begins after it"
     )]
     NoPosition {
         /// Name of the backup.
@@ -118,7 +118,7 @@ impl UntilError {
                     "name a backup whose position is in the archive; `binlog list` shows from when to when each can be restored",
                 ),
                 PlanError::Gap { .. } => {
-                    Some("name a stop before the gap, or a backup that was taken behind it")
+                    Some("name a stop before the gap, or a backup that was taken after it")
                 }
                 PlanError::Segment { .. } => {
                     Some("run `binlog verify`; name an earlier stop, or a later backup")

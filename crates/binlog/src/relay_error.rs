@@ -54,7 +54,7 @@ pub enum RelayError {
     },
     /// The stop was not found.
     #[error(
-        "{0} is not on the way: name a stop that lies behind the data's position and in the logs"
+        "{0} is not in the log: name a stop that lies after the data's position and in the logs"
     )]
     NotReached(Stop),
     /// The data has a transaction already.
@@ -99,7 +99,7 @@ pub enum RelayError {
     #[error("transaction {0} changes the definition of something: later ones may need it")]
     LeftOutDdl(AnyGtid),
     /// A transaction that was to be left out is not there.
-    #[error("transaction {0} is to be left out, but is not on the way")]
+    #[error("transaction {0} is to be left out, but is not in the log")]
     NotFound(AnyGtid),
     /// An `ALTER TABLE` in two phases has begun and not ended.
     #[error(

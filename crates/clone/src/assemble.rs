@@ -105,7 +105,7 @@ pub fn check_extracted(target: &TargetDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names of the files in `target` whose keys are protected by nothing but a constant that everybody knows. None are
+/// Names of the files in `target` whose keys are protected only by a public constant. None are
 /// left once a server with a keyring has started on the files.
 ///
 /// # Errors

@@ -105,7 +105,7 @@ impl<R: Read> PatchReader<R> {
             END if (file, offset, len) == (0, self.records, 0) => {
                 let mut more = [0];
                 if self.input.read(&mut more).map_err(unreadable)? != 0 {
-                    return damaged("the file of patches has bytes behind its end");
+                    return damaged("the file of patches has bytes after its end");
                 }
                 self.is_over = true;
                 return Ok(None);

@@ -44,7 +44,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// A text that says what is wrong with it.
         source: DamagedDelta,
     },
     /// It was cancelled.

@@ -103,7 +103,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, Unfit> {
         }
         if checkpoints.from > before.redo_start {
             return unfit(format!(
-                "an increment begins at LSN {}, behind LSN {}, where the redo log of its base begins",
+                "an increment begins at LSN {}, after LSN {}, where the redo log of its base begins",
                 checkpoints.from, before.redo_start
             ));
         }

@@ -78,7 +78,7 @@ impl Recorder {
         Self { samples: vec![Sample::default()], interval: FIRST_INTERVAL, max: max.max(4) }
     }
 
-    /// Adds a sample. Of a full list, every other sample is left out.
+    /// Adds a sample. Drops every other sample when the list is full.
     pub fn push(&mut self, sample: Sample) {
         if self.samples.len() >= self.max {
             let mut keep = false;

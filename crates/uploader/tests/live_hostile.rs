@@ -206,7 +206,7 @@ const NO_LISTINGS: [&str; 6] = [
     "<ListBucketResult><Name>b</Name><IsTruncated>true</IsTruncated></ListBucketResult>",
 ];
 
-/// An answer that is no listing is asked for again, and is never an empty listing.
+/// An answer that is not a listing is asked for again, and never counts as an empty one.
 async fn no_listing_is_empty(proxy: &Proxy, store: &Store, is_s3: bool) {
     store.put("a/run/0", "content".into()).await.unwrap();
     let list = if is_s3 { "list-type=2" } else { "comp=list" };

@@ -167,7 +167,7 @@ pub(crate) struct StreamOptions {
     pub(crate) dialect: Dialect,
 }
 
-/// What only the classic layout has.
+/// Options of the classic layout alone.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Classic layout")]
 pub(crate) struct ClassicOptions {

@@ -21,7 +21,7 @@ pub(crate) enum BinlogCommand {
     /// Receive a server's binary log as a replica does, and archive it until a signal ends this
     #[command(after_help = examples::BINLOG_RECEIVE)]
     Receive(Box<ReceiveArgs>),
-    /// Archive what a server that is gone has left in its log files, behind the end of its archive
+    /// Archive the rest of a dead server's log from its log files
     #[command(after_help = examples::BINLOG_PUSH)]
     Push(PushArgs),
     /// List archives: how far they reach, gaps, and what each backup can be restored to
@@ -89,7 +89,7 @@ pub(crate) struct ArchiveOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReceiveArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY: where the backups are
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY: where the backups are
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
     #[command(flatten)]
@@ -120,10 +120,10 @@ pub(crate) struct ReceiveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: String,
-    /// Log files, from the one on that the archive ends in; their names are those of the logs
+    /// Log files, starting with the one in which the archive ends; their names are those of the logs
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// Begin an archive with these files, if there is none of the server
@@ -137,7 +137,7 @@ pub(crate) struct PushArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveListArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
     /// Only the archive of this server
@@ -152,7 +152,7 @@ pub(crate) struct ArchiveListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveShowArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
     /// The archive of this server; needed if there are several
@@ -170,7 +170,7 @@ pub(crate) struct ArchiveShowArgs {
     /// Only transactions with this text in (the first KiB of) a statement, in upper or lower case
     #[arg(long = "match", value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// Only what changes definitions, such as DROP, ALTER and TRUNCATE
+    /// Only statements that change definitions, such as DROP, ALTER and TRUNCATE
     #[arg(long)]
     pub(crate) ddl: bool,
     /// Show at most this many transactions
@@ -186,7 +186,7 @@ pub(crate) struct ArchiveShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveVerifyArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
     /// Only the archive of this server
@@ -227,7 +227,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
 fn moment(text: &str) -> Result<Timestamp, String> {
     let wrong = || {
         format!(
-            "`{text}` is no time: give one with its zone, such as 2026-11-20T14:00:00Z, or an age, such as 2h"
+            "`{text}` is not a time: give one with its zone, such as 2026-11-20T14:00:00Z, or an age, such as 2h"
         )
     };
     if let Ok(time) = text.parse() {

@@ -215,7 +215,7 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
     #[command(flatten, next_help_heading = "Backup")]
@@ -233,7 +233,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
     /// Name of the repository in what is shown [default: the name of @REPOSITORY]

@@ -39,7 +39,7 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY: measure the link to this
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY: measure the link to this
     /// store with random objects, which are removed afterwards
     #[arg(value_name = "ROOT", conflicts_with = "link")]
     pub(crate) place: Option<String>,

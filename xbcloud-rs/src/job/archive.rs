@@ -54,7 +54,7 @@ pub(crate) fn judge_archive(found: &FoundArchive, limits: ArchiveLimits) -> Rema
     if let Some(reason) = &found.gap {
         remarks
             .critical
-            .push(format!("{name} has a gap behind the newest backup ({reason}): take a backup"));
+            .push(format!("{name} has a gap after the newest backup ({reason}): take a backup"));
     }
     match (found.proven, limits.proof_age) {
         (Some(age), Some(limit)) if age > limit => remarks.critical.push(format!(

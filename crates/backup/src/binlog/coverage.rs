@@ -98,7 +98,7 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
         None if Noted::of(manifest).is_some() => {
             return uncovered("a log of MySQL is replayed onto clones only".to_owned());
         }
-        None => return uncovered("it notes no position in the binary log".to_owned()),
+        None => return uncovered("it records no position in the binary log".to_owned()),
     };
     let at = &base.position;
     let (mut ends, mut differs) = (None, None);

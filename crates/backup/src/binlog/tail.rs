@@ -61,7 +61,7 @@ pub(crate) async fn tail(
         true => Ok(Tail::Shown),
         false => open(
             last.id(),
-            "no authentic `alive` or `end` shows how far it reaches, so segments behind its last one may have been removed",
+            "no authentic `alive` or `end` shows how far it reaches, so segments after its last one may have been removed",
         ),
     }
 }

@@ -93,7 +93,7 @@ pub struct StreamReport {
     pub alive: Option<Timestamp>,
     /// Whether it is sealed.
     pub sealed: bool,
-    /// What is wrong with it.
+    /// A text that says what is wrong with it.
     pub problems: Vec<String>,
     /// What costs requests, and nothing else.
     pub remarks: Vec<String>,
@@ -171,7 +171,7 @@ pub async fn verify_archive(
 /// A stream, and what its events show.
 struct Looked {
     found: Found,
-    /// What is wrong with it.
+    /// A text that says what is wrong with it.
     problems: Vec<String>,
     /// The positions of backups that are ends of events in it.
     met: HashMap<LogPosition, Met>,
@@ -248,7 +248,7 @@ async fn verify_stream(
         && !has(stream, end.segments, &end.head)
     {
         problems
-            .push(format!("its `end` tells of {} segments with another last head", end.segments));
+            .push(format!("its `end` counts {} segments with another last head", end.segments));
     }
     Ok(Looked { found, problems, met })
 }
@@ -436,7 +436,7 @@ async fn report(
         if let (Some(stream), None) = (&open, &window.problem) {
             let to = window.to.as_deref().unwrap_or(&window.position);
             window.problem = Some(format!(
-                "to {to}, if nothing was removed behind it: nothing shows how far stream {stream} reaches"
+                "to {to}, if nothing was removed after it: nothing shows how far stream {stream} reaches"
             ));
         }
         report.backups.push(window);
@@ -495,7 +495,7 @@ fn displaced(
             {
                 let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
                 format!(
-                    "it notes the GTIDs {noted} at {}, but there the archive has {found}",
+                    "it records the GTIDs {noted} at {}, but there the archive has {found}",
                     base.position
                 )
             }

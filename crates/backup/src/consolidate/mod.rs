@@ -216,7 +216,7 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
             return Err(unfit_chain(
                 link.name.as_str(),
                 format!(
-                    "it begins at LSN {from}, behind LSN {start}, where the redo log of its base {} begins, so changes between them are only in that log",
+                    "it begins at LSN {from}, after LSN {start}, where the redo log of its base {} begins, so changes between them are only in that log",
                     before.name
                 ),
             ));

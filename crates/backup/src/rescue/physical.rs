@@ -73,7 +73,7 @@ pub(super) fn check(private: &mut Client, live: &mut Client, held: &Held) -> Res
         ("BASE TABLE of InnoDB", false) => "it has a full-text index".to_owned(),
         (other, _) => format!("it is a {other}"),
     };
-    Err(format!("{what}, and only plain tables of InnoDB can be imported; leave out --physical"))
+    Err(format!("{what}, and only plain InnoDB tables can be imported; leave out --physical"))
 }
 
 /// Puts the pages of `from` into the empty table `to`, both quoted for SQL, whose name within its schema is `name`:
@@ -175,7 +175,7 @@ fn is_sound(live: &mut Client, table: &str) -> Result<(), String> {
         said.and_then(|rows| rows.iter().map(Row::texts::<4>).collect::<Result<Vec<_>, _>>());
     match said.map_err(|error| format!("the server: {error}"))?.pop() {
         Some([_, _, kind, text]) if kind == "status" && text == "OK" => Ok(()),
-        other => Err(format!("CHECK TABLE says of the imported table: {other:?}")),
+        other => Err(format!("CHECK TABLE reports for the imported table: {other:?}")),
     }
 }
 

@@ -157,7 +157,7 @@ fn look(live: &mut Live, wish: &Wish<'_>, address: &str) -> Result<Vec<String>, 
             .map_err(asked)?;
         if let Some([child]) = children.first().map(Row::texts::<1>).transpose().map_err(asked)? {
             let what = format!(
-                "foreign keys of {} refer to the existing table, and would follow it instead of the new one; rescue it under another name, and exchange the rows",
+                "foreign keys of {} refer to the existing table, and would follow it instead of the new one; rescue it under another name, and swap the rows",
                 Printable::new(child.as_bytes())
             );
             return Err(failed(&name, what));

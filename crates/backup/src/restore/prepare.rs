@@ -273,7 +273,7 @@ fn refuse_endless(dir: &Path) -> Result<(), BackupError> {
         let Some(len) = entry.metadata().ok().map(|facts| facts.len()) else { continue };
         if name.starts_with(prefix) && len < least {
             let what = format!(
-                "{name} is cut: it has {len} bytes, and every log of Aria at least {least}; mariadb-backup would never end. Restore another backup; `verify` checks for this one"
+                "{name} is cut: it has {len} bytes, and every Aria log at least {least}; mariadb-backup would never end. Restore another backup; `verify` checks for this one"
             );
             return Err(BackupError::Restore { target: dir.display().to_string(), what });
         }

@@ -318,7 +318,7 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<Str
     let differ = heads.windows(2).any(|pair| pair[0].settings != pair[1].settings);
     if differ {
         remarks.push(
-            "the server's settings were changed on the way: those of the first connection are used"
+            "the server's settings were changed within the log: those of the first connection are used"
                 .to_owned(),
         );
     }

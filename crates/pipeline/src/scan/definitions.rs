@@ -144,7 +144,7 @@ impl Definitions {
         }
     }
 
-    /// Number of tables of users.
+    /// Number of user tables.
     pub(super) fn count(&self) -> u64 {
         if self.frm > 0 { self.frm } else { self.ibd }
     }

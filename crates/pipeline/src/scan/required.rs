@@ -10,7 +10,7 @@ use super::producer_files::{
 
 /// Control file of Aria, and the beginning of the names of its log.
 const ARIA: [&str; 2] = ["aria_log_control", "aria_log."];
-/// Shortest log of Aria that has a page of records behind its head, in bytes. With a shorter one, mariadb-backup
+/// Shortest Aria log that has a page of records behind its head, in bytes. With a shorter one, mariadb-backup
 /// 10.11 prepares without end.
 const ARIA_LOG: u64 = 2 * 8192;
 /// First version of MariaDB whose system tables are Aria's.

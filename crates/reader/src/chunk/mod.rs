@@ -49,7 +49,7 @@ pub(crate) const PAYLOAD_FIELDS: usize = 20;
 pub(crate) const SPARSE_FIELDS: usize = 24;
 /// Bytes of a seek `S` behind the path: the offset.
 pub(crate) const SEEK_FIELDS: usize = 8;
-/// Bytes of `R` between the two paths: the length of the second.
+/// Size of the field between the two paths of an `R` chunk: the second path's length.
 pub(crate) const RENAME_FIELDS: usize = 4;
 /// Bytes of one map entry.
 pub(crate) const MAP_ENTRY_LEN: usize = 8;

@@ -23,7 +23,7 @@ pub struct Base {
 pub enum Noted {
     /// A position.
     Position(Base),
-    /// A clone of MySQL notes no position, but which transactions it has.
+    /// A clone of MySQL records no position, but which transactions it has.
     Between {
         /// These are surely in the data.
         from: GtidState,

@@ -290,7 +290,7 @@ pub async fn segment_head(
                     match whole == Some(size) {
                         true => Ok(record),
                         false => Err(RecordError::Malformed(format!(
-                            "the object has {size} bytes, but its head tells of {} behind it",
+                            "the object has {size} bytes, but its head gives {} after it",
                             record.content.body.len
                         ))),
                     }

@@ -68,7 +68,7 @@ pub enum Stop {
 /// A stop that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no stop: give a time with its zone (2026-11-20T09:14:59Z), a GTID (0-1-26, UUID:26), before:GTID, FILE:POSITION, or latest"
+    "`{0}` is not a stop: give a time with its zone (2026-11-20T09:14:59Z), a GTID (0-1-26, UUID:26), before:GTID, FILE:POSITION, or latest"
 )]
 pub struct StopError(String);
 
@@ -83,7 +83,7 @@ impl FromStr for Stop {
         if let Some(gtid) = text.strip_prefix("before:") {
             return gtid.parse().map(Self::BeforeGtid).map_err(|_| error());
         }
-        // A date looks like a GTID, and is no stop: it has neither an hour nor a zone.
+        // A date looks like a GTID, and is not a stop: it has neither an hour nor a zone.
         if text.parse::<jiff::civil::Date>().is_ok() && !text.contains(':') {
             return Err(error());
         }
@@ -154,7 +154,7 @@ pub enum PlanError {
     },
     /// The archive had the position of the backup; it was removed, by `prune` or by hand.
     #[error(
-        "the log behind {position}, where the backup ends, was removed; the archive begins at {left}"
+        "the log after {position}, where the backup ends, was removed; the archive begins at {left}"
     )]
     Removed {
         /// Position of the backup.
@@ -199,7 +199,7 @@ pub enum PlanError {
         known: String,
     },
     /// Logs are lost on the way.
-    #[error("logs are lost behind {at}: {reason}")]
+    #[error("logs are lost after {at}: {reason}")]
     Gap {
         /// Position behind the last byte before the gap.
         at: At,
@@ -217,7 +217,7 @@ pub enum PlanError {
         what: String,
     },
     /// Something on the way cannot be replayed.
-    #[error("the log has a barrier on the way at {at}: {kind}")]
+    #[error("the log has a barrier at {at}: {kind}")]
     Barrier {
         /// Its kind.
         kind: String,
@@ -299,7 +299,7 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
     if !fits(head, base) {
         let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
         return Some(format!(
-            "the archive has other transactions at {at} than the GTIDs {noted} that the backup notes"
+            "the archive has other transactions at {at} than the GTIDs {noted} that the backup records"
         ));
     }
     let (begin, end) = (head.begin(), head.end());
@@ -319,7 +319,7 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
     };
     match (exact, &base.gtids) {
         (Some(found), Some(noted)) if found != *noted => {
-            Some(format!("the archive has the GTIDs {found} at {at}, but the backup notes {noted}"))
+            Some(format!("the archive has the GTIDs {found} at {at}, but the backup records {noted}"))
         }
         _ => None,
     }
@@ -629,7 +629,7 @@ impl Stream {
                 None => head.from == *begin,
             };
             if !follows {
-                return Err(wrong("it does not follow the one before it"));
+                return Err(wrong("the segment does not continue the previous one"));
             }
             previous = &segment.digest;
             before = Some(head);

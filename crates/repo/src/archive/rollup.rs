@@ -147,7 +147,7 @@ pub fn heads(text: &[u8], stream: &str, (first, last): Span) -> Result<Vec<Rolle
     }
     match rest.is_empty() {
         true => Ok(found),
-        false => Err("there is something behind its heads".to_owned()),
+        false => Err("there is something after its heads".to_owned()),
     }
 }
 

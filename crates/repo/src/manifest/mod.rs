@@ -475,7 +475,7 @@ impl Manifest {
         }
         let redo = facts.redo_start_lsn.zip(facts.to_lsn);
         redo.is_some_and(|(start, end)| start > end).then_some(
-            "has a redo log that begins behind its end, so a server has run on its files",
+            "has a redo log that begins after its end, so a server has run on its files",
         )
     }
 

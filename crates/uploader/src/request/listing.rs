@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 /// A response that is no page of the listing that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the store's answer is no listing: {0}")]
+#[error("the store's answer is not a listing: {0}")]
 pub(crate) struct NoListing(String);
 
 /// Kind of a listing.

@@ -97,7 +97,7 @@ fn print(found: &[ArchiveReport], long: bool, json: bool) -> std::io::Result<()>
     }
 }
 
-/// The failure that reports mean, if they mean one.
+/// Failure to report for these archives, if any.
 fn judged(found: &[ArchiveReport]) -> Result<(), Failure> {
     let damaged = |report: &&ArchiveReport| !report.is_undamaged();
     if let Some(report) = found.iter().find(damaged) {
@@ -107,7 +107,7 @@ fn judged(found: &[ArchiveReport]) -> Result<(), Failure> {
             .stage("check")
             .ending(Exit::Damaged)
             .hint(
-                "take a backup now: what lies behind the damage cannot be restored from older ones",
+                "take a backup now: what lies after the damage cannot be restored from older ones",
             ));
     }
     if let Some(report) = found.iter().find(|report| report.has_gap()) {

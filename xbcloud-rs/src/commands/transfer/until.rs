@@ -126,7 +126,7 @@ fn lines(plan: &UntilPlan) -> Vec<String> {
         None => lines.push("no transaction lies between the backup and the stop".to_owned()),
     }
     match &plan.next {
-        Some(next) => lines.push(format!("first one behind the stop: {next}")),
+        Some(next) => lines.push(format!("first one after the stop: {next}")),
         None => {
             lines.push("the archive ends at the stop, or its next segment begins there".to_owned())
         }

@@ -224,7 +224,7 @@ pub(crate) fn refuse_exposed(target: &Path, info: &CloneInfo) -> Result<(), Back
     match exposed_keys(&folder, info).map_err(|error| failed(error.to_string()))?.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(failed(format!(
-            "the key of {first} is protected by nothing but a constant that everybody knows, because the server was started without a keyring: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
+            "the key of {first} is protected only by a public constant, because the server was started without a keyring: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
         ))),
     }
 }
