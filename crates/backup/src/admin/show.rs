@@ -37,10 +37,46 @@ pub struct Shown {
     /// Its listing, as from `list`.
     #[serde(flatten)]
     pub listing: Listing,
+    /// How it is stored.
+    #[serde(flatten)]
+    pub storage: Storage,
     /// Its files by name; `None` if they cannot be determined.
     pub content: Option<Vec<FileEntry>>,
     /// Reason why the files cannot be determined.
     pub why_not: Option<&'static str>,
+}
+
+/// How the data of a backup is stored, by its manifest. Nothing is known of a backup without one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Storage {
+    /// Size of every object except the last one, of a file in the classic layout, in bytes.
+    pub object_size: Option<u64>,
+    /// Codecs of our own, as `--compress` names them.
+    pub codecs: Vec<String>,
+    /// Cipher of our own.
+    pub cipher: Option<String>,
+    /// Digest of the lengths and checksums of all objects, and of the keys in the classic layout, hexadecimal.
+    pub object_digest: Option<String>,
+}
+
+impl Storage {
+    fn of(manifest: &Manifest) -> Self {
+        if let Some(packed) = &manifest.packed {
+            return Self {
+                object_size: Some(packed.chunk_size),
+                codecs: packed.codecs.clone(),
+                cipher: packed.sealed.as_ref().map(|_| "AES-256-GCM".to_owned()),
+                object_digest: Some(packed.root.clone()),
+            };
+        }
+        let members = manifest.members.clone();
+        Self {
+            object_size: manifest.classic.as_ref().map(|classic| classic.chunk_size),
+            codecs: members.iter().flat_map(|facts| facts.codec.clone()).collect(),
+            cipher: members.and_then(|facts| facts.cipher),
+            object_digest: manifest.object_digest.clone(),
+        }
+    }
 }
 
 /// Reads the description of a backup. Of the data it reads only the index.
@@ -75,6 +111,10 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
     {
         slots_of_today(root, name, (manifest, run), &mut listing).await;
     }
+    let storage = match &stored {
+        Ok(Some(stored)) => Storage::of(&stored.manifest),
+        _ => Storage::default(),
+    };
     let (content, why_not) = match stored {
         Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
             packed(root, name, &stored.manifest, key.as_deref()).await?
@@ -86,7 +126,7 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         }
         Ok(_) => (None, Some("this is not a backup")),
     };
-    Ok(Shown { listing, content, why_not })
+    Ok(Shown { listing, storage, content, why_not })
 }
 
 /// The manifest names the key slots as they were at first; `rewrap` changes only the keys object.

@@ -318,9 +318,9 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
         false => None,
     };
     match (exact, &base.gtids) {
-        (Some(found), Some(noted)) if found != *noted => {
-            Some(format!("the archive has the GTIDs {found} at {at}, but the backup records {noted}"))
-        }
+        (Some(found), Some(noted)) if found != *noted => Some(format!(
+            "the archive has the GTIDs {found} at {at}, but the backup records {noted}"
+        )),
         _ => None,
     }
 }

@@ -474,9 +474,8 @@ impl Manifest {
             return Some("was prepared before it was stored, and nothing can be based on it");
         }
         let redo = facts.redo_start_lsn.zip(facts.to_lsn);
-        redo.is_some_and(|(start, end)| start > end).then_some(
-            "has a redo log that begins after its end, so a server has run on its files",
-        )
+        redo.is_some_and(|(start, end)| start > end)
+            .then_some("has a redo log that begins after its end, so a server has run on its files")
     }
 
     /// The run, as a [`RunId`].

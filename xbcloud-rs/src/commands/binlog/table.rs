@@ -102,7 +102,10 @@ fn streams(out: &mut String, streams: &[StreamReport], long: bool) {
 
 fn windows(out: &mut String, windows: &[Window]) {
     if windows.is_empty() {
-        return line(out, "  no backup records its position in the log, so nothing can be replayed");
+        return line(
+            out,
+            "  no backup records its position in the log, so nothing can be replayed",
+        );
     }
     let width = windows.iter().map(|window| window.backup.chars().count()).max().unwrap_or(0);
     let width = width.max("BACKUP".len());

@@ -44,6 +44,11 @@ fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
     if let (Some(bytes), Some(objects)) = (l.stored_bytes, l.objects) {
         writeln!(out, "{:12} {} in {}", "stored", format_size(bytes), report::objects(objects))?;
     }
+    let storage = &shown.storage;
+    let how = storage.codecs.iter().chain(&storage.cipher).map(String::as_str).collect::<Vec<_>>();
+    if !how.is_empty() {
+        writeln!(out, "{:12} {}", "encoding", printable(&how.join(", ")))?;
+    }
     for (what, value) in details(l) {
         writeln!(out, "{what:12} {}", printable(&value))?;
     }
