@@ -69,4 +69,35 @@ fn a_restored_node_joins_without_a_snapshot() {
         "a snapshot was taken: {donor}"
     );
     assert_eq!(cluster.checksums(1), cluster.checksums(2));
+    rescued_tables_reach_the_cluster(&cluster, &store);
+}
+
+/// The rows of tables that go into one node reach the other one, and files are refused.
+fn rescued_tables_reach_the_cluster(cluster: &Cluster, store: &Store) {
+    let _ = back_up(cluster, store, "full", &[]);
+    let rows = |node: u8| {
+        let sums = "SELECT SHA1(GROUP_CONCAT(id, note, state ORDER BY id)) FROM shop.orders;
+            SELECT SHA1(GROUP_CONCAT(id, v ORDER BY id)) FROM shop.packed;
+            SELECT COUNT(*), SUM(row_end < NOW()), SHA1(GROUP_CONCAT(id, v ORDER BY id)) FROM shop.versions FOR SYSTEM_TIME ALL";
+        cluster.sql(node, &format!("SET group_concat_max_len = 1 << 30; {sums}"))
+    };
+    let before = rows(1);
+    cluster.sql(1, "DROP TABLE shop.orders; DROP TABLE shop.packed; DROP TABLE shop.versions");
+    let into = format!("--into={}", cluster.socket(1).display());
+    let rescue = |options: &[&str]| {
+        xbcloud(store, "rescue", "full", &[&[&into, "--as={table}"], options].concat())
+            .args(["shop.orders", "shop.packed", "shop.versions"])
+            .run()
+    };
+    let refused = rescue(&["--physical"]).expect_failure().stderr_text();
+    assert!(refused.contains("a node of a cluster"), "{refused}");
+    let _ = rescue(&[]).expect(0);
+    // What node 1 has written has reached node 2 once that says so.
+    let there = cluster.sql(2, "SET wsrep_sync_wait = 15; SELECT COUNT(*) FROM shop.orders");
+    assert_eq!(there.trim(), "40000");
+    for node in [1, 2] {
+        assert_eq!(rows(node), before, "node {node}");
+        let size = cluster.sql(node, "SHOW STATUS LIKE 'wsrep_cluster_size'");
+        assert!(size.trim().ends_with('2'), "{size}");
+    }
 }

@@ -120,6 +120,13 @@ pub(crate) fn gtids(client: &mut Client) -> Result<String, Error> {
     Ok(gtids.replace('\n', ""))
 }
 
+/// Position up to which the server has written its redo log, in bytes since it was made.
+pub(crate) fn redo_position(client: &mut Client) -> Result<u64, Error> {
+    let rows = client.rows("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_current_lsn'")?;
+    let [_, position] = one(&rows)?;
+    Ok(position.parse().map_err(|_| xb_mysql::Error::Unexpected)?)
+}
+
 /// How long the server keeps a clone whose connections broke.
 pub(crate) fn patience(client: &mut Client) -> Result<Duration, Error> {
     let rows =

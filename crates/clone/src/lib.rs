@@ -20,6 +20,7 @@ mod error;
 mod findings;
 mod guards;
 mod heads;
+mod kept_redo;
 mod keys;
 mod late;
 mod layout;

@@ -9,6 +9,7 @@ use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
 
 use crate::error::Error;
 use crate::guards::{self, Incarnation};
+use crate::kept_redo::{KeptRedo, Verdict};
 use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::stop::Watched;
@@ -62,12 +63,17 @@ fn receive_into<W: Write>(
         gtids_from: None,
         is_page_stage: false,
         is_begun: false,
+        kept: None,
     };
     let mut links = donor.links()?;
     links.data.send(&init)?;
     let mut broken: Option<Instant> = None;
     loop {
-        let error = match job.step(&mut links) {
+        let step = job.step(&mut links).and_then(|step| {
+            job.limit_redo(&mut links.auxiliary, tell)?;
+            Ok(step)
+        });
+        let error = match step {
             Ok(Step::Nothing) => continue,
             Ok(Step::Progress) => {
                 broken = None;
@@ -132,6 +138,8 @@ struct Job<'a, W> {
     gtids_from: Option<String>,
     is_page_stage: bool,
     is_begun: bool,
+    /// The redo log that the donor keeps, from the page stage on.
+    kept: Option<KeptRedo>,
 }
 
 impl<W: Write> Job<'_, W> {
@@ -148,6 +156,10 @@ impl<W: Write> Job<'_, W> {
                 self.is_page_stage = stage == Stage::Page;
                 if self.is_page_stage {
                     self.sink.end_files()?;
+                    if self.kept.is_none() {
+                        let mut client = self.donor.connect()?.client;
+                        self.kept = Some(KeptRedo::since(guards::redo_position(&mut client)?));
+                    }
                 }
             }
             CloneEvent::Block(block) => {
@@ -186,6 +198,34 @@ impl<W: Write> Job<'_, W> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Ends the clone if the donor keeps more of its redo log for it than it may.
+    fn limit_redo(&mut self, auxiliary: &mut CloneLink, tell: &dyn Fn(&str)) -> Result<(), Error> {
+        let Settings { max_donor_redo: limit, look, .. } = *self.donor.settings;
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.is_due(look)) else {
+            return Ok(());
+        };
+        let position = self.donor.connect().and_then(|mut c| guards::redo_position(&mut c.client));
+        let verdict = match position {
+            // Another look follows, or the clone's own connections break, too.
+            Err(error) if is_break(&error) => Verdict::Fine,
+            position => kept.look(position?, limit),
+        };
+        match verdict {
+            Verdict::Fine => {}
+            Verdict::Much(bytes) => tell(&format!(
+                "the server keeps {bytes} bytes of its redo log until the clone has ended; at {limit}, the clone ends"
+            )),
+            Verdict::TooMuch(bytes) => {
+                // If that is lost, the donor waits for a recipient that comes back, and then ends the clone.
+                let _ = auxiliary.send(&self.recipient.fail());
+                return Err(Error::Refused(format!(
+                    "the server has to keep {bytes} bytes of its redo log for the clone, more than the limit of {limit}: clone when fewer changes are made, make the store faster, or raise the limit if the server's disk has room"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Sends a message on the auxiliary connection, and waits for the answer.

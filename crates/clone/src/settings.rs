@@ -25,6 +25,11 @@ pub struct Settings {
     pub is_sealed: bool,
     /// Whether tables of other engines than InnoDB may come back empty.
     pub allow_empty_tables: bool,
+    /// Bytes that the server may write to its redo log from the beginning of the page stage on. It keeps all of
+    /// them for the clone, on its own disk.
+    pub max_donor_redo: u64,
+    /// Time between two looks at that.
+    pub look: Duration,
     /// Ends the clone from another thread.
     pub stop: Stop,
 }
@@ -45,6 +50,8 @@ impl Default for Settings {
             retry: Duration::from_secs(1),
             is_sealed: false,
             allow_empty_tables: false,
+            max_donor_redo: u64::MAX,
+            look: Duration::from_secs(5),
             stop: Stop::default(),
         }
     }

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
 use xb_clone::{CloneInfo, Error, INFO, OUTSIDE, PATCHES, PatchReader, Patched, Settings, receive};
@@ -358,6 +358,56 @@ fn a_clone_that_ends_early_is_an_error_and_the_server_takes_the_next_one() {
     let (info, stream) = tries.next().unwrap().unwrap();
     assert!(!info.files.iter().any(|file| file.path.starts_with(OUTSIDE)));
     assert!(stream.len() as u64 > info.files.iter().map(|file| file.size).sum());
+}
+
+/// Has the server change pages once in the middle of the files, and before each part of the patches is taken.
+struct Slow<'a> {
+    server: &'a MySql,
+    len: usize,
+}
+
+impl std::io::Write for Slow<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        const MIDDLE: usize = 20 << 20;
+        let before = self.len;
+        self.len += bytes.len();
+        let is_patches = bytes.windows(PATCHES.len()).any(|part| part == PATCHES.as_bytes());
+        if before < MIDDLE && self.len >= MIDDLE || is_patches {
+            self.server.sql("UPDATE t.plain SET b = RANDOM_BYTES(1000)");
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_server_does_not_keep_more_of_its_redo_log_than_it_may() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let mut settings = Settings::default();
+    (settings.look, settings.max_donor_redo) = (Duration::ZERO, 4 << 20);
+    let target = donor.socket();
+    let slow = Slow { server: &donor.server, len: 0 };
+    let error = receive(&target, &account(), &settings, &|_| (), slow).map(drop).unwrap_err();
+    assert!(error.to_string().contains("of its redo log"), "{error}");
+    // The server was told, so it keeps nothing for a recipient that might come back.
+    let archive = donor.server.datadir().join("#ib_archive");
+    let kept = || {
+        let entries = std::fs::read_dir(&archive).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name() != "ib_dblwr")
+    };
+    let begin = Instant::now();
+    while kept().count() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", kept().collect::<Vec<_>>());
+        std::thread::yield_now();
+    }
+    let next = receive(&target, &account(), &Settings::default(), &|_| (), std::io::sink());
+    assert!(next.is_ok(), "{:?}", next.err());
 }
 
 /// A server that is stopped is waited for, and one that is silent for too long is asked again.

@@ -346,6 +346,31 @@ fn the_bound_of_the_transactions_is_that_before_the_first_acknowledgement() {
     assert_eq!((info.gtids_from.as_str(), info.gtids_to.as_str(), told), ("a:1-1", "a:1-2", 1));
 }
 
+#[test]
+fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go() {
+    let mut settings = Settings::default();
+    (settings.look, settings.max_donor_redo) = (Duration::ZERO, 5000);
+    let asked = AtomicUsize::new(0);
+    let grows = move |sql: &str| {
+        let position = || 1000 * asked.fetch_add(1, Ordering::Relaxed);
+        let row = || vec!["Innodb_redo_log_current_lsn".to_owned(), position().to_string()];
+        sql.contains("redo_log_current_lsn").then(|| vec![row()])
+    };
+    let scratch = Scratch::new();
+    let socket = scratch.join("sock");
+    let _donor = Donor::start(&socket, vec![recorded()], grows);
+    let account = Account { user: b"backup".to_vec(), ..Account::default() };
+    let (mut sink, told) = (Sink::default(), Cell::new(0));
+    let tell = |text: &str| {
+        assert!(text.contains("keeps 3000 bytes"), "{text}");
+        told.set(told.get() + 1);
+    };
+    let received = receive(&Target::Socket(socket), &account, &settings, &tell, &mut sink);
+    let error = received.unwrap_err().to_string();
+    assert!(error.contains("6000 bytes of its redo log"), "{error}");
+    assert!(!sink.has_end && told.get() == 1);
+}
+
 /// Fails once.
 struct Failing(usize);
 

@@ -64,6 +64,9 @@ pub(crate) struct CloneOptions {
     /// Back up although tables of other engines than InnoDB come back empty
     #[arg(long)]
     pub(crate) allow_empty_tables: bool,
+    /// End the clone if the server would have to keep more of its redo log for it
+    #[arg(long, value_name = "SIZE", default_value = "32G")]
+    pub(crate) max_donor_redo: Size,
 }
 
 /// The program that writes the backup.

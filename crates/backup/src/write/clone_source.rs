@@ -27,6 +27,8 @@ pub struct CloneRequest {
     pub allow_ddl: bool,
     /// Whether tables of other engines than InnoDB may come back empty.
     pub allow_empty_tables: bool,
+    /// Bytes of its redo log that the server may have to keep until the clone has ended.
+    pub max_donor_redo: u64,
     /// Whether the backup is sealed or encrypted: a clone has keys of tables in clear.
     pub is_sealed: bool,
     /// How long to wait for the end of another clone of the server.
@@ -34,10 +36,17 @@ pub struct CloneRequest {
 }
 
 impl CloneRequest {
-    /// A clone of this server that waits ten minutes for another one, and loses nothing.
+    /// A clone of this server that waits ten minutes for another one, loses nothing, and has no limit.
     #[must_use]
     pub fn new(access: Access, is_sealed: bool) -> Self {
-        Self { access, allow_ddl: false, allow_empty_tables: false, is_sealed, patience: PATIENCE }
+        Self {
+            access,
+            allow_ddl: false,
+            allow_empty_tables: false,
+            max_donor_redo: u64::MAX,
+            is_sealed,
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -67,6 +76,7 @@ impl CloneSource {
         settings.is_sealed = request.is_sealed;
         settings.allow_ddl = request.allow_ddl;
         settings.allow_empty_tables = request.allow_empty_tables;
+        settings.max_donor_redo = request.max_donor_redo;
         let stop = settings.stop.clone();
         let (done, outcome) = oneshot::channel();
         let work = move || {

@@ -29,6 +29,9 @@ const EXECUTE: u8 = 4;
 const ACKNOWLEDGE: u8 = 5;
 const EXIT: u8 = 6;
 
+/// Number of the error "Query execution was interrupted".
+const INTERRUPTED: u32 = 1317;
+
 /// Asks for a new clone.
 pub(super) fn init(ddl: Ddl) -> Vec<u8> {
     begin(INIT, ddl, &empty_locator())
@@ -65,6 +68,15 @@ pub(super) fn acknowledge(locator: &[u8], stage: Stage, mark: StateMark) -> Vec<
     message.extend(0_u32.to_le_bytes());
     put_locator(&mut message, locator);
     put_counted(&mut message, &state);
+    message
+}
+
+/// Tells the donor that the recipient has failed, so that it ends the clone.
+pub(super) fn fail(locator: &[u8]) -> Vec<u8> {
+    let mut message = vec![ACKNOWLEDGE];
+    message.extend(INTERRUPTED.to_le_bytes());
+    put_locator(&mut message, locator);
+    put_counted(&mut message, &[]);
     message
 }
 

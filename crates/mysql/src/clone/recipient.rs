@@ -192,6 +192,13 @@ impl Recipient {
         Ok(command::exit())
     }
 
+    /// Returns the message that ends a clone early, on the auxiliary connection: without it, the donor keeps what it
+    /// needs to continue.
+    #[must_use]
+    pub fn fail(&self) -> Vec<u8> {
+        command::fail(&self.locator)
+    }
+
     /// Returns the message that leaves a clone before its data, on the data connection alone. The donor answers
     /// with [`DECLINED`](Self::DECLINED).
     #[must_use]

@@ -81,6 +81,7 @@ pub(crate) fn clone_request(args: &BackupOptions, access: Access, is_sealed: boo
     let mut request = CloneRequest::new(access, is_sealed);
     request.allow_ddl = args.clone.allow_ddl;
     request.allow_empty_tables = args.clone.allow_empty_tables;
+    request.max_donor_redo = args.clone.max_donor_redo.bytes();
     request
 }
 
