@@ -3,7 +3,9 @@
 
 - the files of a crate do not import each other in a circle. An arrow leads from a file to the file
   that defines a name it uses. A re-exported name counts as defined in its original file, so a
-  re-export alone is not an arrow. Test modules are ignored, and method calls are not seen;
+  re-export alone is not an arrow. A method that a file adds to a type of another file is seen by its name, if
+  the crate has one function of that name, and none of the standard library's is called so. Test modules are
+  ignored;
 - the rooms of a folder, its files and folders with all that is in them, do not import each other in a
   circle either;
 - a file holds one idea. One of more than 800 lines says why it cannot be two, in a comment
@@ -35,6 +37,14 @@ TOKEN = re.compile(
 USE = re.compile(r"\b(?P<public>pub(?:\([^)]*\))?\s+)?use\s+(?P<tree>[^;]+);")
 MODULE = re.compile(r"\bmod\s+(\w+)\s*;")
 TEST_ITEM = re.compile(r"#\[cfg\((?:test|all\(test\b[^]]*)\)\]")
+IMPL = re.compile(r"^\s*impl\b", re.MULTILINE)
+FUNCTION = re.compile(r"\bfn\s+(\w+)")
+METHOD = re.compile(r"\bfn\s+(\w+)\s*(?:<[^(]*>)?\s*\(\s*(?:&\s*(?:'\w+\s+)?)?(?:mut\s+)?self\b")
+TYPE = re.compile(r"\b(?:struct|enum|union|trait)\s+(\w+)")
+# Methods of the standard library, whose calls say nothing about a method of ours.
+STANDARD = {"accept", "chain", "contains", "end", "finish", "flush", "get", "insert", "kill", "len", "lock", "name", "next",
+            "open", "path", "push", "read", "remove", "rename", "run", "send", "size", "spawn", "start", "take", "wait",
+            "write"}
 PATH = re.compile(r"(?<![\w:.])(?:\w+::)+\w+")
 
 
@@ -72,6 +82,7 @@ class Crate:
                 self.load(path, ())
         for module in list(self.modules.values()):
             self.connect(module)
+        self.connect_methods()
 
     def load(self, path, names):
         module = self.modules[names] = Module(path, names)
@@ -98,6 +109,24 @@ class Crate:
             elif (base := module.imports.get(first) or module.exports.get(first)) is not None:
                 if base in self.modules:
                     self.arrow(module, base + tuple(names[1:]), names[-1])
+
+    def connect_methods(self):
+        """Records the arrows to methods of a type that is defined in another file than they are."""
+        functions, added = {}, {}
+        for module in self.modules.values():
+            own = set(TYPE.findall(module.code))
+            for name in FUNCTION.findall(module.code):
+                functions[name] = functions.get(name, 0) + 1
+            for name, body in implementations(module.code):
+                if name not in own:
+                    added.update((method, module.names) for method in METHOD.findall(body))
+        for method, target in added.items():
+            if functions[method] > 1 or method in STANDARD:
+                continue
+            call = re.compile(rf"\.\s*{method}\s*(?:::<[^>]*>)?\(")
+            for module in self.modules.values():
+                if module.names != target and call.search(module.body):
+                    self.arrows.setdefault((module.names, target), set()).add(f".{method}()")
 
     def arrow(self, module, path, name):
         target = self.resolve(path, set())
@@ -240,6 +269,24 @@ def braces_end(code, start):
         if depth == 0:
             return match.end()
     return len(code)
+
+
+def implementations(code):
+    """Yields the type and the body of each implementation that is not one of a trait."""
+    for match in IMPL.finditer(code):
+        begin = code.find("{", match.end())
+        head = code[match.end():begin].split(" where ")[0].strip()
+        if begin < 0 or re.search(r"\bfor\b", head):
+            continue
+        if head.startswith("<"):
+            depth = 0
+            for at, char in enumerate(head):
+                depth += (char == "<") - (char == ">" and head[at - 1] != "-")
+                if depth == 0:
+                    head = head[at + 1:]
+                    break
+        if name := re.match(r"\s*(?:\w+::)*(\w+)", head):
+            yield name[1], code[begin:braces_end(code, begin)]
 
 
 def flatten(tree):

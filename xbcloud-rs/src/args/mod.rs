@@ -124,8 +124,9 @@ pub(crate) enum Command {
     Gc(GcArgs),
 }
 
+/// Where the new backup goes.
 #[derive(Debug, Args)]
-pub(crate) struct PutArgs {
+pub(crate) struct NewName {
     /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY[/NAME]; without
     /// NAME, or with {host}, {utc} or {date} in it, the name is generated
     pub(crate) name: Option<String>,
@@ -133,6 +134,12 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
     #[arg(hide_short_help = true)]
     pub(crate) name_template: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutArgs {
+    #[command(flatten)]
+    pub(crate) new: NewName,
     #[command(flatten)]
     pub(crate) report: ReportOption,
     #[command(flatten)]
@@ -147,13 +154,8 @@ pub(crate) struct PutArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// file:///DIR/NAME; s3://, gs:// or azure://BUCKET/PREFIX/NAME; or @REPOSITORY[/NAME]; without
-    /// NAME, or with {host}, {utc} or {date} in it, the name is generated
-    pub(crate) name: Option<String>,
-    /// Name of the new backup, if none is given
-    #[arg(long, value_name = "TEMPLATE", default_value = xb_backup::DEFAULT_NAME_TEMPLATE)]
-    #[arg(hide_short_help = true)]
-    pub(crate) name_template: String,
+    #[command(flatten)]
+    pub(crate) new: NewName,
     #[command(flatten)]
     pub(crate) report: ReportOption,
     #[command(flatten)]

@@ -66,14 +66,7 @@ impl Fetch<'_> {
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         let summary = match (fetched, summary) {
             (_, Err(UnpackError::Sink(error))) => return Err(error),
-            (
-                _,
-                Err(
-                    error @ (UnpackError::Frame(_)
-                    | UnpackError::Seal(_)
-                    | UnpackError::Codec { .. }),
-                ),
-            ) => {
+            (_, Err(error)) if is_of_content(&error) => {
                 // Positions refer to the unsealed stream, so they identify an object only in an
                 // unsealed backup.
                 let place = error.place().filter(|_| facts.sealed.is_none());
@@ -148,14 +141,7 @@ impl Fetch<'_> {
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         match (fetched, unpacked) {
             (_, Err(UnpackError::Sink(error))) => return Err(error),
-            (
-                _,
-                Err(
-                    error @ (UnpackError::Frame(_)
-                    | UnpackError::Seal(_)
-                    | UnpackError::Codec { .. }),
-                ),
-            ) => {
+            (_, Err(error)) if is_of_content(&error) => {
                 return Err(self.cause(&recent, damaged(error.to_string())).await);
             }
             (Err(error), _) => return Err(not_found_as_damage(error, name)),
@@ -266,6 +252,11 @@ impl Fetch<'_> {
             (Ok(()), Err(_)) => Err(BackupError::Bug("the download stopped without a cause")),
         }
     }
+}
+
+/// Whether the stored bytes are the cause, not a request or the receiver of the files.
+pub(crate) fn is_of_content<E>(error: &UnpackError<E>) -> bool {
+    matches!(error, UnpackError::Frame(_) | UnpackError::Seal(_) | UnpackError::Codec { .. })
 }
 
 /// Number of the object that contains a position.

@@ -21,7 +21,7 @@ use super::sum_check::SumCheck;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums;
-use crate::read::fetch::object_of;
+use crate::read::fetch::{is_of_content, object_of};
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::pump;
 use crate::read::streams::{PackedStream, Pumped};
@@ -386,13 +386,9 @@ impl Run<'_> {
                 Content::feed,
             )
             .await?;
-        let broken = matches!(
-            outcome,
-            Err(UnpackError::Sink(_)
-                | UnpackError::Frame(_)
-                | UnpackError::Seal(_)
-                | UnpackError::Codec { .. })
-        );
+        let broken = outcome
+            .as_ref()
+            .is_err_and(|error| matches!(error, UnpackError::Sink(_)) || is_of_content(error));
         if broken && let Some(error) = recent.altered(self.root.store()).await {
             return Ok(ReadAll::Altered(error));
         }
@@ -406,14 +402,7 @@ impl Run<'_> {
                 self.pages(&content.pages());
                 return Ok(ReadAll::Damaged);
             }
-            (
-                _,
-                Err(
-                    error @ (UnpackError::Frame(_)
-                    | UnpackError::Seal(_)
-                    | UnpackError::Codec { .. }),
-                ),
-            ) => {
+            (_, Err(error)) if is_of_content(&error) => {
                 self.broken(packed, &error, &content);
                 self.pages(&content.pages());
                 return Ok(ReadAll::Damaged);

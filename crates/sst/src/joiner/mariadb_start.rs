@@ -18,6 +18,19 @@ pub(super) const READY: &str = "ready for connections";
 pub(super) const OWN: [&str; 4] = ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info"];
 /// Size of the redo log, in bytes, that such a start creates at most.
 const REDO: u64 = 16 << 20;
+/// Options of such a start that MySQL's servers know, too.
+pub(super) const OF_EITHER_FAMILY: [&str; 9] = [
+    "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
+    // A start that is interrupted is not resumed.
+    "--innodb-doublewrite=OFF",
+    "--innodb-fast-shutdown=1",
+    "--innodb-buffer-pool-size=128M",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+    "--innodb-buffer-pool-dump-at-shutdown=OFF",
+    "--general-log=OFF",
+    "--slow-query-log=OFF",
+    "--read-only=OFF",
+];
 /// Names of the server's program.
 const NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 
@@ -82,21 +95,11 @@ pub(super) fn server_args(
     let log = settings.redo_log.bytes(args.family, None).min(REDO);
     words.push(format!("--innodb-log-file-size={log}").into());
     let fixed = [
-        "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
-        // A start that is interrupted is not resumed.
-        "--innodb-doublewrite=OFF",
-        "--innodb-fast-shutdown=1",
-        "--innodb-buffer-pool-size=128M",
-        "--innodb-buffer-pool-load-at-startup=OFF",
-        "--innodb-buffer-pool-dump-at-shutdown=OFF",
         "--loose-innodb-encryption-threads=0",
         "--key-buffer-size=8M",
         "--performance-schema=OFF",
-        "--general-log=OFF",
-        "--slow-query-log=OFF",
-        "--read-only=OFF",
         "--skip-ssl",
     ];
-    words.extend(fixed.map(OsString::from));
+    words.extend(OF_EITHER_FAMILY.into_iter().chain(fixed).map(OsString::from));
     words
 }

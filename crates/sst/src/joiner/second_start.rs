@@ -229,19 +229,9 @@ fn server_args(args: &Args, data_files: Option<&OsStr>, work: &Path, data: &Path
         "--innodb-log-group-home-dir=./",
         "--innodb-undo-directory=./",
         "--innodb-directories=",
-        "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
-        // A start that is interrupted is not resumed.
-        "--innodb-doublewrite=OFF",
-        "--innodb-fast-shutdown=1",
-        "--innodb-buffer-pool-size=128M",
-        "--innodb-buffer-pool-load-at-startup=OFF",
-        "--innodb-buffer-pool-dump-at-shutdown=OFF",
-        "--general-log=OFF",
-        "--slow-query-log=OFF",
         "--log-error-services=log_filter_internal; log_sink_internal",
         "--log-error-verbosity=2",
         "--lc-messages=en_US",
-        "--read-only=OFF",
         "--super-read-only=OFF",
         "--loose-daemonize=OFF",
         "--loose-wsrep-cluster-address=",
@@ -254,7 +244,8 @@ fn server_args(args: &Args, data_files: Option<&OsStr>, work: &Path, data: &Path
         "--ssl-cert=",
         "--ssl-key=",
     ];
-    words.extend(fixed.map(OsString::from));
+    let all = mariadb_start::OF_EITHER_FAMILY.into_iter().chain(fixed);
+    words.extend(all.map(OsString::from));
     words
 }
 

@@ -20,6 +20,8 @@ use crate::store::{Store, path_of};
 
 /// Appended to a name that cannot be a key, so that it never looks like an object of ours.
 const UNUSABLE: &str = " (unusable name)";
+const NO_LINKS: &str =
+    "a local store needs a file system with hard links: use a directory on another one";
 
 impl Store {
     /// Returns the first symbolic link in the path of `key`, or in the folder `key`, as a path below
@@ -40,6 +42,17 @@ impl Store {
             }
             None
         })
+    }
+
+    /// Adds the likely cause if a file cannot be created under its name.
+    pub(crate) fn with_link_hint(&self, error: StoreError) -> StoreError {
+        let folder = matches!(self.nature.direct, Direct::Folder(_));
+        let refused = ["Operation not permitted", "not supported", "Function not implemented"];
+        let text = error.to_string();
+        match folder && refused.iter().any(|refused| text.contains(refused)) {
+            true => error.with_hint(Some(NO_LINKS.into())),
+            false => error,
+        }
     }
 
     /// Returns the first symbolic link in the path of `key` below the store's folder.

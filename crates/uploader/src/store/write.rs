@@ -6,7 +6,6 @@ use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::bounds::SMALL_OBJECT;
-use crate::request::raw_request::Direct;
 use crate::store::retry_loop::jitter;
 use crate::store::{Store, path_of};
 
@@ -15,9 +14,6 @@ pub(crate) const CONFLICTS: u32 = 5;
 
 /// Maximum number of repeated reads of what was just written, if it is missing or different.
 const READ_AGAIN: u32 = 3;
-
-const NO_LINKS: &str =
-    "a local store needs a file system with hard links: use a directory on another one";
 
 /// Error of a store that keeps refusing to create an object that does not exist.
 pub(crate) fn cannot_create(key: &str, refused: &StoreError) -> StoreError {
@@ -190,17 +186,6 @@ impl Store {
         match self.size(key).await? {
             Some(found) if found == size => Ok(()),
             _ => Err(StoreError::not_kept(key)),
-        }
-    }
-
-    /// Adds the likely cause if a file cannot be created under its name.
-    pub(crate) fn with_link_hint(&self, error: StoreError) -> StoreError {
-        let folder = matches!(self.nature.direct, Direct::Folder(_));
-        let refused = ["Operation not permitted", "not supported", "Function not implemented"];
-        let text = error.to_string();
-        match folder && refused.iter().any(|refused| text.contains(refused)) {
-            true => error.with_hint(Some(NO_LINKS.into())),
-            false => error,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Shared, State};
+use super::state::{Shared, State};
 use crate::cancel::Wakes;
 use crate::counters::add_time;
 use crate::error::TransferError;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::{Shared, State};
+use super::state::{Shared, State};
 use crate::counters::add;
 use crate::error::TransferError;
 use crate::event::Event;

@@ -5,6 +5,7 @@ mod block_builder;
 mod connection;
 mod rate_limit;
 mod session;
+mod state;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Weak};
@@ -15,9 +16,8 @@ use bytes::Bytes;
 
 use self::block_builder::Pending;
 use self::rate_limit::Rate;
+use self::state::{Shared, State, Worker};
 use crate::announce::Announcement;
-use crate::announce::address::HostPort;
-use crate::announce::secret::Secret;
 use crate::cancel::Cancel;
 use crate::counters::Counters;
 use crate::error::{SecurityError, TransferError};
@@ -27,7 +27,6 @@ use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, MIN_BLOCK};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
-use crate::over::Over;
 use crate::security::Security;
 use crate::security::proof::Transfer;
 use crate::security::tls::DonorTls;
@@ -296,62 +295,6 @@ fn by_round_trip(round_trip: Duration, cores: usize) -> u8 {
         5_000..20_000 => 4,
         20_000..60_000 => 6,
         _ => 8,
-    }
-}
-
-#[derive(Debug)]
-struct Worker {
-    wake: Arc<Wake>,
-    /// The thread waits for a block.
-    idle: bool,
-    /// The thread has not given up its connection permanently.
-    live: bool,
-}
-
-#[derive(Debug)]
-struct State {
-    ledger: SendLedger,
-    rate: Option<Rate>,
-    over: Option<Over>,
-    /// Whether the failure was reported to the observer.
-    failure_told: bool,
-    answer: Option<Vec<u8>>,
-    /// When the first welcome from the joiner arrived.
-    first_welcome: Option<Instant>,
-    /// Maximum number of connections that the joiner accepts.
-    most_connections: u8,
-    /// Totals, once the stream has ended.
-    end: Option<(u64, u64)>,
-    workers: Vec<Worker>,
-    next_link: u64,
-    up: usize,
-    /// Lost connections whose blocks are in doubt, and until when.
-    in_doubt: Vec<(u64, Instant)>,
-    last_progress: Instant,
-    refusing_since: Option<Instant>,
-    last_cause: String,
-    no_work: Option<Instant>,
-    no_credit: Option<Instant>,
-}
-
-struct Shared {
-    monitor: Monitor<State>,
-    counters: Arc<Counters>,
-    transfer: Transfer,
-    secret: Option<Secret>,
-    offer: Vec<u8>,
-    begun: Instant,
-    address: HostPort,
-    targets: Vec<SocketAddr>,
-    tls: Option<DonorTls>,
-    limits: Limits,
-    cancel: Cancel,
-    observer: Observer,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::connection::Ended;
-use super::{Shared, State};
+use super::state::{Shared, State};
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::handshake::{self, Opened};

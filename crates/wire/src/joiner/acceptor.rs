@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
+use super::api::Fuse;
 use super::pending_peers::PendingPeer;
-use super::{Current, Fuse, LinkEntry, Shared, State};
+use super::state::{Current, LinkEntry, Shared, State};
 use crate::error::TransferError;
 use crate::event::Event;
 use crate::handshake::joiner::{Introduced, Stranger, receive};

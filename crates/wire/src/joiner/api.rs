@@ -6,13 +6,24 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Receipt, Shared, State};
+use super::state::{Shared, State};
 use crate::cancel::Wakes;
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::over::Over;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::{Stop, StopCode};
+
+/// Whether the donor has received the confirmation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Receipt {
+    /// The donor has acknowledged the confirmation.
+    Heard,
+    /// The connection was lost while the confirmation was sent, and was not restored. The donor may
+    /// have received it.
+    Unheard,
+}
 
 impl Wakes for Shared {
     fn wake_all(&self) {
@@ -141,6 +152,17 @@ impl Shared {
                 left = Some(time);
             }
             state = self.monitor.wait(state, left);
+        }
+    }
+}
+
+/// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
+pub(super) struct Fuse<'a>(pub(super) &'a Shared);
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
         }
     }
 }

@@ -4,6 +4,7 @@ mod acceptor;
 mod api;
 mod pending_peers;
 mod session;
+mod state;
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -14,7 +15,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 
+use self::api::Fuse;
+pub use self::api::Receipt;
 use self::pending_peers::PendingPeers;
+use self::state::{Shared, State};
 use crate::announce::address::HostPort;
 use crate::announce::secret::{Fingerprint, Secret};
 use crate::announce::{Announcement, Protection};
@@ -246,17 +250,6 @@ pub struct Incoming {
     current: Bytes,
 }
 
-/// Whether the donor has received the confirmation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Receipt {
-    /// The donor has acknowledged the confirmation.
-    Heard,
-    /// The connection was lost while the confirmation was sent, and was not restored. The donor may
-    /// have received it.
-    Unheard,
-}
-
 impl Incoming {
     /// Returns the next bytes of the stream, in order, in the buffer that received them; `None` at
     /// the end, once every byte that the donor counted has been returned.
@@ -336,17 +329,6 @@ impl Read for Incoming {
     }
 }
 
-/// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
-struct Fuse<'a>(&'a Shared);
-
-impl Drop for Fuse<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
-        }
-    }
-}
-
 /// Ends the threads when it is dropped.
 #[derive(Debug)]
 struct Core {
@@ -368,73 +350,5 @@ impl Drop for Core {
             // A panic has already printed its message.
             let _ = acceptor.join();
         }
-    }
-}
-
-/// The donor that is being served.
-struct Current {
-    transfer: Transfer,
-    offer: Vec<u8>,
-    peer: SocketAddr,
-}
-
-struct LinkEntry {
-    id: u64,
-    connection: u16,
-    wake: Arc<Wake>,
-    socket: TcpStream,
-}
-
-struct State {
-    transfer: Option<Current>,
-    ledger: ReceiveLedger,
-    answer: Option<Vec<u8>>,
-    confirm: bool,
-    over: Option<Over>,
-    links: Vec<LinkEntry>,
-    next_link: u64,
-    /// Connections that were established at least once.
-    seen: [bool; MAX_CONNECTIONS as usize],
-    /// Connections whose peer is not authenticated yet.
-    pending_peers: PendingPeers,
-    /// Number of connection threads.
-    thread_count: usize,
-    /// The credit at which connections were last woken to report it.
-    woken_at: (u64, u64),
-    /// Since when there has been no connection.
-    alone_since: Instant,
-    last_cause: String,
-    peer_threads: Vec<JoinHandle<()>>,
-}
-
-impl State {
-    fn wake_links(&self) {
-        self.links.iter().for_each(|link| link.wake.wake());
-    }
-
-    /// Called when the transfer is over.
-    fn wake_everybody(&self) {
-        self.wake_links();
-        self.pending_peers.wake();
-    }
-}
-
-struct Shared {
-    monitor: Monitor<State>,
-    counters: Arc<Counters>,
-    pool: Pool,
-    acceptor_wake: Wake,
-    strangers_told: AtomicU32,
-    listener: TcpListener,
-    tls: Option<JoinerTls>,
-    secret: Option<Secret>,
-    limits: Limits,
-    cancel: Cancel,
-    observer: Observer,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("listener", &self.listener).finish_non_exhaustive()
     }
 }

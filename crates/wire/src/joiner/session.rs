@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::Shared;
+use super::state::Shared;
 use crate::counters::add;
 use crate::error::TransferError;
 use crate::handshake;

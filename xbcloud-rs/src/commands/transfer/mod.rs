@@ -8,4 +8,5 @@ pub(crate) mod put;
 pub(crate) mod rescue;
 mod restore;
 mod restore_plan;
+mod restore_target;
 mod until;

@@ -74,7 +74,7 @@ impl Context {
             )?;
         }
         let NewPlace { root, name, generated } =
-            new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+            new_backup_place(args.new.name.as_deref(), &args.new.name_template, &args.common)?;
         self.reporting.name(&name);
         let root = self.taking_over(root, args.put.classic.take_over);
         let (request, resources) =
@@ -143,7 +143,8 @@ impl Context {
     pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
         // Before the place is opened: a wrong producer creates no directory.
         let origin = Origin::installed(&args.backup)?;
-        let place = new_backup_place(args.name.as_deref(), &args.name_template, &args.common)?;
+        let place =
+            new_backup_place(args.new.name.as_deref(), &args.new.name_template, &args.common)?;
         let (report, archived) = self.back_up(place, origin, &args.backup, &args.common)?;
         if let Some(warning) = unarchived(&report, &archived) {
             self.unusual(&warning);

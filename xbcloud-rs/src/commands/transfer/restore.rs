@@ -1,14 +1,13 @@
 //! `restore`: writes a backup into files.
 
-use std::path::Path;
-
-use xb_backup::{GetRequest, Owner, Ready};
+use xb_backup::GetRequest;
 use xb_cli::Failure;
 
 use crate::args::RestoreArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::transfer::get::{get_request, selection};
+use crate::commands::transfer::restore_target::{ready, resumable, target};
 use crate::report;
 
 impl Context {
@@ -55,29 +54,4 @@ impl Context {
         }
         Ok(())
     }
-}
-
-/// Says that a restore can be resumed, if it can.
-pub(super) fn resumable(failure: Failure, target: &Path) -> Failure {
-    match xb_backup::is_unfinished(target) {
-        true => failure.fact("the restored data is kept; to resume, run the same command again"),
-        false => failure,
-    }
-}
-
-/// The directory to restore into.
-pub(super) fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
-    args.target_dir.as_deref().ok_or_else(|| Failure::usage("--target-dir is missing"))
-}
-
-/// Steps after the files are restored.
-pub(super) fn ready(args: &RestoreArgs, target: &Path) -> Ready {
-    let mut ready = args.ready.clone();
-    ready.prepare |= args.until.until.is_some();
-    ready.server = args.until.replay.server.clone();
-    // Only root may change owners.
-    if ready.owner.is_none() && rustix::process::geteuid().is_root() {
-        ready.owner = Owner::of_parent(target);
-    }
-    ready
 }

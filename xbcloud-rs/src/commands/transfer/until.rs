@@ -15,7 +15,7 @@ use crate::commands::context::{Context, resources};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::get::get_request;
-use crate::commands::transfer::restore::{ready, resumable, target};
+use crate::commands::transfer::restore_target::{ready, resumable, target};
 use crate::place::wanted_place;
 use crate::report;
 

@@ -1,0 +1,75 @@
+//! What the threads of a donor's transfer share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::rate_limit::Rate;
+use crate::announce::address::HostPort;
+use crate::announce::secret::Secret;
+use crate::cancel::Cancel;
+use crate::counters::Counters;
+use crate::event::Observer;
+use crate::ledger::send::SendLedger;
+use crate::limits::Limits;
+use crate::link::wake::Wake;
+use crate::monitor::Monitor;
+use crate::over::Over;
+use crate::security::proof::Transfer;
+use crate::security::tls::DonorTls;
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) wake: Arc<Wake>,
+    /// The thread waits for a block.
+    pub(super) idle: bool,
+    /// The thread has not given up its connection permanently.
+    pub(super) live: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) ledger: SendLedger,
+    pub(super) rate: Option<Rate>,
+    pub(super) over: Option<Over>,
+    /// Whether the failure was reported to the observer.
+    pub(super) failure_told: bool,
+    pub(super) answer: Option<Vec<u8>>,
+    /// When the first welcome from the joiner arrived.
+    pub(super) first_welcome: Option<Instant>,
+    /// Maximum number of connections that the joiner accepts.
+    pub(super) most_connections: u8,
+    /// Totals, once the stream has ended.
+    pub(super) end: Option<(u64, u64)>,
+    pub(super) workers: Vec<Worker>,
+    pub(super) next_link: u64,
+    pub(super) up: usize,
+    /// Lost connections whose blocks are in doubt, and until when.
+    pub(super) in_doubt: Vec<(u64, Instant)>,
+    pub(super) last_progress: Instant,
+    pub(super) refusing_since: Option<Instant>,
+    pub(super) last_cause: String,
+    pub(super) no_work: Option<Instant>,
+    pub(super) no_credit: Option<Instant>,
+}
+
+pub(super) struct Shared {
+    pub(super) monitor: Monitor<State>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) transfer: Transfer,
+    pub(super) secret: Option<Secret>,
+    pub(super) offer: Vec<u8>,
+    pub(super) begun: Instant,
+    pub(super) address: HostPort,
+    pub(super) targets: Vec<SocketAddr>,
+    pub(super) tls: Option<DonorTls>,
+    pub(super) limits: Limits,
+    pub(super) cancel: Cancel,
+    pub(super) observer: Observer,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
+    }
+}

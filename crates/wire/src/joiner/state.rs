@@ -1,0 +1,89 @@
+//! What the threads of a joiner's transfer share.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::pending_peers::PendingPeers;
+use crate::announce::secret::Secret;
+use crate::cancel::Cancel;
+use crate::counters::Counters;
+use crate::event::Observer;
+use crate::ledger::receive::ReceiveLedger;
+use crate::limits::{Limits, MAX_CONNECTIONS};
+use crate::link::wake::Wake;
+use crate::monitor::Monitor;
+use crate::over::Over;
+use crate::protocol::buffer_pool::Pool;
+use crate::security::proof::Transfer;
+use crate::security::tls::JoinerTls;
+
+/// The donor that is being served.
+pub(super) struct Current {
+    pub(super) transfer: Transfer,
+    pub(super) offer: Vec<u8>,
+    pub(super) peer: SocketAddr,
+}
+
+pub(super) struct LinkEntry {
+    pub(super) id: u64,
+    pub(super) connection: u16,
+    pub(super) wake: Arc<Wake>,
+    pub(super) socket: TcpStream,
+}
+
+pub(super) struct State {
+    pub(super) transfer: Option<Current>,
+    pub(super) ledger: ReceiveLedger,
+    pub(super) answer: Option<Vec<u8>>,
+    pub(super) confirm: bool,
+    pub(super) over: Option<Over>,
+    pub(super) links: Vec<LinkEntry>,
+    pub(super) next_link: u64,
+    /// Connections that were established at least once.
+    pub(super) seen: [bool; MAX_CONNECTIONS as usize],
+    /// Connections whose peer is not authenticated yet.
+    pub(super) pending_peers: PendingPeers,
+    /// Number of connection threads.
+    pub(super) thread_count: usize,
+    /// The credit at which connections were last woken to report it.
+    pub(super) woken_at: (u64, u64),
+    /// Since when there has been no connection.
+    pub(super) alone_since: Instant,
+    pub(super) last_cause: String,
+    pub(super) peer_threads: Vec<JoinHandle<()>>,
+}
+
+impl State {
+    pub(super) fn wake_links(&self) {
+        self.links.iter().for_each(|link| link.wake.wake());
+    }
+
+    /// Called when the transfer is over.
+    pub(super) fn wake_everybody(&self) {
+        self.wake_links();
+        self.pending_peers.wake();
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) monitor: Monitor<State>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) pool: Pool,
+    pub(super) acceptor_wake: Wake,
+    pub(super) strangers_told: AtomicU32,
+    pub(super) listener: TcpListener,
+    pub(super) tls: Option<JoinerTls>,
+    pub(super) secret: Option<Secret>,
+    pub(super) limits: Limits,
+    pub(super) cancel: Cancel,
+    pub(super) observer: Observer,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
