@@ -236,14 +236,6 @@ async fn recognise_for<R: Read + Send + 'static>(
     }
 }
 
-/// Waits until the producer, if there is one, reports a lock stall.
-async fn stalled(producer: Option<&mut Writer>) -> BackupError {
-    match producer {
-        Some(producer) => producer.stalled().await,
-        None => std::future::pending().await,
-    }
-}
-
 impl From<Closed> for BackupError {
     fn from(closed: Closed) -> Self {
         Self::Put(PackError::Closed(closed))

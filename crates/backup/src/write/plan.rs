@@ -6,7 +6,7 @@ use xb_pipeline::{
 use xb_repo::root::Root;
 use xb_uploader::StoreLimits;
 
-use super::{PutLayout, PutRequest};
+use super::request::{PutLayout, PutRequest};
 use crate::error::BackupError;
 use crate::session::Resources;
 

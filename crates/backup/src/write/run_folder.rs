@@ -12,7 +12,7 @@ use xb_repo::names::{BackupName, RunId, SUMS, is_data_object, of_classic, sums_f
 use xb_repo::root::Root;
 use xb_uploader::{Listed, StoreError};
 
-use super::PutRequest;
+use super::request::PutRequest;
 use crate::error::BackupError;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
 use crate::objects::classic_checksums;

@@ -23,7 +23,7 @@ use xb_uploader::{PartData, PartSender, Uploaded};
 use super::plan::classic_layout;
 use super::run_folder::{Beside, RunFolder};
 use super::run_manifest::find_its_base;
-use super::{PutLayout, PutReport, PutRequest, stalled};
+use super::request::{PutLayout, PutReport, PutRequest};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums;
@@ -31,7 +31,7 @@ use crate::objects::ledger::Ledger;
 use crate::session::Session;
 use crate::write::detect_input::{Input, Kind};
 use crate::write::md5_list::Md5List;
-use crate::write::writer::Writer;
+use crate::write::writer::{Writer, stalled};
 
 impl RunFolder {
     /// Sends the stream to the store: seal, pack, send, conclude.

@@ -80,3 +80,11 @@ impl From<CloneSource> for Writer {
         Self::Clone(clone)
     }
 }
+
+/// Waits until the producer, if there is one, reports a lock stall.
+pub(crate) async fn stalled(producer: Option<&mut Writer>) -> BackupError {
+    match producer {
+        Some(producer) => producer.stalled().await,
+        None => std::future::pending().await,
+    }
+}
