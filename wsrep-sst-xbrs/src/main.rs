@@ -1,11 +1,11 @@
 //! `wsrep_sst_xbrs-rs`: the program that `scripts/wsrep_sst_xbrs` starts for a Galera server with
 //! `wsrep_sst_method=xbrs` when it needs a state transfer.
 
-mod by_hand;
-mod hygiene;
+mod operator_commands;
+mod process_setup;
 mod reporting;
+mod server_log;
 mod setup;
-mod voice;
 mod watch;
 
 use std::ffi::OsString;
@@ -24,13 +24,13 @@ fn main() -> ExitCode {
         return status;
     }
     // Before any file is opened, and before any thread exists.
-    hygiene::close_what_leaked();
-    hygiene::unblock_signals();
+    process_setup::close_what_leaked();
+    process_setup::unblock_signals();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some(code) = by_hand::run(&words) {
+    if let Some(code) = operator_commands::run(&words) {
         return code;
     }
-    hygiene::own_group();
+    process_setup::own_group();
     ExitCode::from(serve(&words))
 }
 
@@ -39,11 +39,11 @@ fn serve(words: &[OsString]) -> u8 {
     let args = match Args::parse(words) {
         Ok(args) => args,
         Err(error) => {
-            voice::voice(None).error(format_args!("{error}; see wsrep_sst_xbrs --help"));
+            server_log::voice(None).error(format_args!("{error}; see wsrep_sst_xbrs --help"));
             return 22;
         }
     };
-    let talk = voice::voice(Some(args.family));
+    let talk = server_log::voice(Some(args.family));
     let role = args.role;
     let stop = CancelToken::new();
     let _signals = watch::signals(&stop, &talk);

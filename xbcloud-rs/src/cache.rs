@@ -8,7 +8,7 @@ use xb_repo::root::identity;
 use xb_uploader::{Location, Place};
 
 use crate::args::CommonOptions;
-use crate::place::{locate, split};
+use crate::location::{locate, split};
 use crate::settings::settings;
 
 /// The cache for listings of a ROOT; `None` for a local directory, and without a home.

@@ -51,6 +51,7 @@ pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{ShowRequest, Shown, show, show_slots};
 pub use archive_error::ArchiveError;
+pub use binlog::choose_archive::which_server;
 pub use binlog::coverage::{Coverage, coverage};
 pub use binlog::notice::Notice;
 pub use binlog::overview::{ArchiveState, archive_states};
@@ -62,7 +63,6 @@ pub use binlog::show::{ArchiveSearch, Break, FoundTransaction, SearchLine, searc
 pub use binlog::verify::{
     ArchiveFacts, ArchiveReport, StreamReport, Window, list_archive, verify_archive,
 };
-pub use binlog::which::which_server;
 pub use cancel::{CancelToken, Canceller, cancellation};
 pub use check::binlog::check_binlog;
 pub use check::clone::check_clone;

@@ -84,12 +84,12 @@ mod identity;
 mod kdf;
 mod key;
 mod key_file;
+mod key_slots;
 mod keys_object;
 mod random;
 mod seal;
 #[cfg(feature = "aws-lc")]
 mod signature;
-mod ways;
 pub mod xbcrypt;
 
 pub use aead::{Backend, TAG_LEN};
@@ -99,6 +99,7 @@ pub use fresh_key::FreshKey;
 pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};
 pub use key::{DataKey, MacKey, STREAM_ID_LEN, new_stream_id};
 pub use key_file::{KeyBytes, KeyFile, KeyFileError, KeyLength};
+pub use key_slots::{KeySlots, Keys};
 pub use keys_object::{
     BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, KeyMaterial, KeySlotSpec, KeysObject,
     KeysObjectError, MAX_BLOCK, MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault,
@@ -111,4 +112,3 @@ pub use seal::{
 };
 #[cfg(feature = "aws-lc")]
 pub use signature::{SIGNATURE_LEN, SigningKey, SigningKeyError, VerifyingKey, VerifyingKeyError};
-pub use ways::{KeySlots, Keys};

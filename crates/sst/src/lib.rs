@@ -27,11 +27,11 @@ pub use context::Context;
 pub use contract::args::{Args, ArgsError, Defaults, Family, Role};
 pub use contract::datadir::{Kind, KindDir, Layout};
 pub use contract::error_log::{ErrorLog, Level};
-pub use contract::handed::Handed;
 pub use contract::keep_patterns::{BadPattern, Keep};
 pub use contract::login::Login;
 pub use contract::option_files::OptionFiles;
 pub use contract::position::{NoStateId, Position, StateId};
+pub use contract::server_credentials::Handed;
 pub use contract::server_lines::Server;
 pub use contract::settings::{
     KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError, Tls, TlsFiles, Verify,
@@ -51,7 +51,7 @@ pub mod parsers {
 
     /// Reads the lines that a server writes to standard input.
     pub fn handed(lines: &[u8]) -> crate::Handed {
-        crate::contract::handed::of_lines(lines)
+        crate::contract::server_credentials::of_lines(lines)
     }
 
     /// Splits options as a shell would; `None` if a quote is not closed.

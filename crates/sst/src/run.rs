@@ -16,7 +16,7 @@ use xb_process::{
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
-use crate::contract::handed::VARIABLES;
+use crate::contract::server_credentials::VARIABLES;
 
 /// Signal by which a cancelled transfer ends a program.
 const SIGTERM: i32 = 15;

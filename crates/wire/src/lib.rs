@@ -35,10 +35,10 @@ mod ledger;
 mod limits;
 mod link;
 mod monitor;
-mod over;
 mod printable;
 mod protocol;
 mod security;
+mod transfer_end;
 
 pub use announce::address::{DEFAULT_PORT, HostPort};
 pub use announce::secret::{Fingerprint, Secret};

@@ -14,7 +14,7 @@ use xb_uploader::Traffic;
 use crate::args::{CommonOptions, RunOptions, Source};
 use crate::commands::reporting::Reporting;
 use crate::limits::{default_memory, default_put_memory, default_threads};
-use crate::place::wanted_place;
+use crate::location::wanted_place;
 use crate::report;
 
 /// Default object size in bytes.

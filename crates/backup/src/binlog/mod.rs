@@ -1,5 +1,6 @@
 //! The archive of a server's binary logs: receive, push, list, show, verify.
 
+pub(crate) mod choose_archive;
 pub(crate) mod coverage;
 mod log_files;
 pub(crate) mod notice;
@@ -17,5 +18,4 @@ mod start;
 mod state;
 pub(crate) mod tail;
 pub(crate) mod verify;
-pub(crate) mod which;
 mod writer;

@@ -33,8 +33,8 @@ use xb_uploader::{StoreError, StoreErrorKind};
 
 use self::clone::state::State;
 use self::journal::head::{About, is_unfinished};
-use self::journal::left::Left;
 use self::journal::load::load;
+use self::journal::resume_state::Left;
 use self::journal::write::Journal;
 use self::lost_and_found::{is_lost_and_found, shows_nothing};
 use self::room::{check_room, needed};

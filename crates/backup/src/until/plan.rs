@@ -12,8 +12,8 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
+use crate::binlog::choose_archive::which_server;
 use crate::binlog::pieces::{Needed, fetch};
-use crate::binlog::which::which_server;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::prepare::PrepareTool;

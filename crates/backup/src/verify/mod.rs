@@ -5,13 +5,13 @@
 
 mod classic;
 mod files;
+mod intact_objects;
 mod open;
 mod packed;
 mod passes;
 mod request;
 mod results;
 mod run;
-mod sound;
 mod sum_check;
 mod trial;
 

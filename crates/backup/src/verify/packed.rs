@@ -13,10 +13,10 @@ use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use super::files::{Hit, files_in};
+use super::intact_objects::Sound;
 use super::passes::Content;
 use super::results::{counted, not_damage};
 use super::run::{Packed, Run};
-use super::sound::Sound;
 use super::sum_check::SumCheck;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;

@@ -2,7 +2,7 @@
 
 use xb_pipeline::RootDigest;
 
-use super::sound::Sound;
+use super::intact_objects::Sound;
 use crate::objects::checksums::Summing;
 use crate::objects::range::Range;
 

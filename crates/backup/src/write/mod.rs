@@ -4,6 +4,7 @@
 pub(crate) mod clone_source;
 pub(crate) mod detect_input;
 pub(crate) mod incremental;
+mod lost_objects;
 pub(crate) mod md5_list;
 pub(crate) mod name_template;
 pub(crate) mod plan;
@@ -13,7 +14,6 @@ mod request;
 pub(crate) mod run_folder;
 mod run_manifest;
 mod upload;
-mod vacant;
 pub(crate) mod writer;
 
 use std::io::Read;
@@ -28,15 +28,15 @@ use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
+pub(crate) use self::lost_objects::free_if_vacant;
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest};
 pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_classic};
 pub use self::run_manifest::refuse_without_base;
-pub(crate) use self::vacant::free_if_vacant;
 
+use self::lost_objects::is_vacant;
 use self::run_folder::RunFolder;
-use self::vacant::is_vacant;
 use crate::error::BackupError;
 use crate::session::Session;
 use crate::write::detect_input::{Input, Kind, recognise};

@@ -21,9 +21,9 @@ use xb_repo::names::RunId;
 use xb_uploader::{PartData, PartSender, Uploaded};
 
 use super::plan::classic_layout;
+use super::request::{PutLayout, PutReport, PutRequest};
 use super::run_folder::{Beside, RunFolder};
 use super::run_manifest::find_its_base;
-use super::request::{PutLayout, PutReport, PutRequest};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums;

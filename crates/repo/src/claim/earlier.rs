@@ -6,8 +6,8 @@ use serde_json::Value;
 use xb_uploader::{Listed, StoreErrorKind};
 
 use crate::claim::alive;
+use crate::claim::claim_state::DEAD;
 use crate::claim::note::Note;
-use crate::claim::standing::DEAD;
 use crate::error::RepoError;
 use crate::names::{BackupName, CLAIM, RunId};
 use crate::root::Root;

@@ -20,9 +20,9 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 use xb_uploader::{Change, Gate, Operation, StoreError, StoreErrorKind, There};
 
+use crate::claim::claim_state::claims;
 use crate::claim::left::Left;
 use crate::claim::note::{Note, Phase};
-use crate::claim::standing::claims;
 use crate::error::RepoError;
 use crate::names::BackupName;
 use crate::root::Root;

@@ -263,7 +263,7 @@ pub async fn take_back_unmarked(
 /// objects are being removed, and no request of a removal can take effect late.
 ///
 /// A removal takes seconds. If its process died where nothing proves that, its mark counts for an hour;
-/// if that is proven, for [`LATE`](super::standing::LATE) seconds.
+/// if that is proven, for [`LATE`](super::claim_state::LATE) seconds.
 ///
 /// # Errors
 /// [`RepoError::Store`].

@@ -16,13 +16,13 @@
 //! `claiming`. So no older claim counts again, however late its run resumes.
 
 mod alive;
+mod claim_state;
 pub mod commit;
 mod earlier;
 mod lease;
 mod left;
 pub mod mark;
 mod note;
-mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -32,15 +32,15 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
+pub use self::claim_state::{
+    DEAD, FORGOTTEN, Look, Numbered, Removing, belongs_to_run, claims, look, numbered,
+    refuse_living, standing,
+};
+use self::claim_state::{outdated, refuse_unless_taken};
 pub use self::earlier::{is_of_dead_process, refuse_earlier};
 use self::lease::{Lease, Moment};
 pub use self::left::Left;
 use self::note::{Note, Phase};
-pub use self::standing::{
-    DEAD, FORGOTTEN, Look, Numbered, Removing, belongs_to_run, claims, look, numbered,
-    refuse_living, standing,
-};
-use self::standing::{outdated, refuse_unless_taken};
 use crate::error::RepoError;
 use crate::names::{BackupName, RunId, claims_folder, of_classic};
 use crate::root::Root;

@@ -11,7 +11,7 @@ mod present_data;
 mod receive;
 pub(crate) mod recover;
 mod relocate;
-mod removable;
+mod removal_rights;
 mod room;
 mod second_start;
 
@@ -59,7 +59,7 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     let data = PresentData::of(context, &lock);
-    removable::check(&context.layout, |name, metadata| data.is_swapped(name, metadata))?;
+    removal_rights::check(&context.layout, |name, metadata| data.is_swapped(name, metadata))?;
     drop_received(&context.layout, &lock)?;
     let outcome = receive_all(context, data);
     // Best effort: the next join does this, too.

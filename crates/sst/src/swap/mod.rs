@@ -14,21 +14,21 @@
 
 mod entry_state;
 mod error;
-mod exchange;
 mod folders;
 mod journal;
 mod journal_file;
 mod plan;
+mod renames;
 mod take_back;
 #[cfg(test)]
 mod tests;
 
 pub use error::SwapError;
-pub use exchange::{finish, roll_back};
 pub(crate) use folders::make_dir;
 pub use folders::{NEW, OLD, OURS, START, make_folders, make_old, remove_tree};
 pub use journal::{Entry, Journal, JournalError};
 pub use journal_file::{begin, interrupted, journal_path, kept_journal_path, last, tidy};
 pub(crate) use journal_file::{end_removal, forget, mark_removal, remember, remembered};
 pub use plan::plan;
+pub use renames::{finish, roll_back};
 pub use take_back::take_back;

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use super::entry_state::{EntryPaths, is_fleeting};
 use super::error::{SwapError, failed};
-use super::exchange::roll_back;
 use super::folders::{NEW, OLD, OURS, exists, list, make_dir, remove_tree};
 use super::journal::{Entry, Journal};
 use super::journal_file::{begin, is_being_removed, kept_journal_path, last, remember};
+use super::renames::roll_back;
 
 /// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
 /// swap goes there, too: the entries of the data directory for which `is_data` returns true and that were not there before.

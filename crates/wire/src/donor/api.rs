@@ -9,8 +9,8 @@ use crate::cancel::Wakes;
 use crate::counters::add_time;
 use crate::error::TransferError;
 use crate::event::Event;
-use crate::over::Over;
 use crate::protocol::message::{Stop, StopCode};
+use crate::transfer_end::Over;
 
 impl Wakes for Shared {
     fn wake_all(&self) {

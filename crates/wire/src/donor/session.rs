@@ -13,12 +13,12 @@ use crate::handshake::{self, Opened};
 use crate::ledger::send::{Outbound, Take};
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
-use crate::over::Over;
 use crate::protocol::buffer_pool::Pool;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::head::write_data_head;
 use crate::protocol::message::{Message, Welcome};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
+use crate::transfer_end::Over;
 
 /// State of one connection.
 #[derive(Debug, Default)]

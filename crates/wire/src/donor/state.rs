@@ -14,9 +14,9 @@ use crate::ledger::send::SendLedger;
 use crate::limits::Limits;
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
-use crate::over::Over;
 use crate::security::proof::Transfer;
 use crate::security::tls::DonorTls;
+use crate::transfer_end::Over;
 
 #[derive(Debug)]
 pub(super) struct Worker {

@@ -16,9 +16,9 @@ use crate::handshake::{Opened, Waiting};
 use crate::limits::{MAX_CONNECTIONS, MAX_PEER_THREADS};
 use crate::link::Link;
 use crate::link::wake::{self, Wake, Want};
-use crate::over::Over;
 use crate::protocol::message::{Message, Stop, StopCode, Welcome};
 use crate::security::proof::{Side, Transfer};
+use crate::transfer_end::Over;
 
 /// Maximum number of refused connections that are logged.
 const MOST_TOLD: u32 = 100;

@@ -10,9 +10,9 @@ use super::state::{Shared, State};
 use crate::cancel::Wakes;
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
-use crate::over::Over;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::{Stop, StopCode};
+use crate::transfer_end::Over;
 
 /// Whether the donor has received the confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

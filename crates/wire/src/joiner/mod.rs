@@ -31,12 +31,12 @@ use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, bounded};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
-use crate::over::Over;
 use crate::protocol::buffer_pool::Pool;
 use crate::protocol::message::{Stop, StopCode};
 use crate::security::Security;
 use crate::security::proof::Transfer;
 use crate::security::tls::JoinerTls;
+use crate::transfer_end::Over;
 
 /// Configuration of the joiner's side.
 #[derive(Debug, Clone)]

@@ -9,10 +9,10 @@ use crate::error::TransferError;
 use crate::handshake;
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
-use crate::over::Over;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::Message;
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
+use crate::transfer_end::Over;
 
 /// Bytes after which an acknowledgement is sent even if there is more to read.
 const ACK_EVERY: usize = 1 << 20;

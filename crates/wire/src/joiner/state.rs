@@ -15,10 +15,10 @@ use crate::ledger::receive::ReceiveLedger;
 use crate::limits::{Limits, MAX_CONNECTIONS};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
-use crate::over::Over;
 use crate::protocol::buffer_pool::Pool;
 use crate::security::proof::Transfer;
 use crate::security::tls::JoinerTls;
+use crate::transfer_end::Over;
 
 /// The donor that is being served.
 pub(super) struct Current {

@@ -47,7 +47,7 @@ impl Context {
     pub(crate) fn consolidate(&self, args: &ConsolidateArgs) -> Result<(), Failure> {
         let name = args.name.as_deref().filter(|name| !name.is_empty());
         let name = name.unwrap_or("latest").to_owned();
-        crate::place::refuse_untrusted(&args.common.store.signing)?;
+        crate::location::refuse_untrusted(&args.common.store.signing)?;
         let source = Source { name, server: args.server.clone() };
         let (root, name) = self.which(&source, &args.common)?;
         let new_name = args.new_name.as_deref().map(BackupName::new).transpose();

@@ -7,7 +7,7 @@ use xb_repo::root::Root;
 use crate::args::RunOptions;
 use crate::args::catalogue::CopyArgs;
 use crate::commands::context::{Context, resources};
-use crate::place::copy_place;
+use crate::location::copy_place;
 use crate::report;
 
 impl Context {

@@ -5,7 +5,7 @@ use xb_cli::Failure;
 
 use crate::args::DeleteArgs;
 use crate::commands::context::{Context, resources};
-use crate::place::backup_place;
+use crate::location::backup_place;
 use crate::report;
 
 impl Context {

@@ -6,7 +6,7 @@ use xb_cli::Failure;
 
 use crate::args::GcArgs;
 use crate::commands::context::Context;
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 impl Context {

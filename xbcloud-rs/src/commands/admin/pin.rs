@@ -4,7 +4,7 @@ use xb_cli::Failure;
 
 use crate::args::catalogue::{AcceptArgs, PinArgs, UnpinArgs};
 use crate::commands::context::{Context, parallel};
-use crate::place::backup_place;
+use crate::location::backup_place;
 use crate::report;
 
 impl Context {

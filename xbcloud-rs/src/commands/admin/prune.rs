@@ -17,7 +17,7 @@ use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::one_at_a_time::one_at_a_time;
 use crate::commands::state_dir::state_dir;
 use crate::job::Family;
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 impl Context {

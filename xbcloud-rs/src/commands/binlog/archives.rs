@@ -15,7 +15,7 @@ use crate::args::binlog::{ArchiveListArgs, ArchiveVerifyArgs};
 use crate::commands::binlog::table::table;
 use crate::commands::context::{Context, resources};
 use crate::commands::state_dir::state_dir;
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 /// Version of the format of `--json`.

@@ -8,7 +8,7 @@ use xb_cli::{Failure, format_count, format_size};
 use crate::args::binlog::PushArgs;
 use crate::commands::binlog::watched::Watched;
 use crate::commands::context::{Context, resources};
-use crate::place::root_place;
+use crate::location::root_place;
 
 impl Context {
     pub(super) fn push_binlog(&self, args: &PushArgs) -> Result<(), Failure> {

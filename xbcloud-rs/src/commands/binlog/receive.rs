@@ -14,7 +14,7 @@ use crate::commands::context::{Context, resources};
 use crate::commands::state_dir::state_dir;
 use crate::commands::unattended::run::commands;
 use crate::commands::whole_files::is_collected;
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 /// Retries of a request before the receiver says that the store is away. It never gives up.

@@ -11,7 +11,7 @@ use xb_cli::{Exit, Failure, format_size, printable};
 
 use crate::args::binlog::ArchiveShowArgs;
 use crate::commands::context::{Context, resources};
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 /// Version of the format of `--json`.

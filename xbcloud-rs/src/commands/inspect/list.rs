@@ -7,7 +7,7 @@ use crate::args::ListArgs;
 use crate::cache;
 use crate::commands::context::Context;
 use crate::listing::listing;
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 impl Context {

@@ -10,7 +10,7 @@ use crate::commands::context::{Context, DEFAULT_CHUNK, memory, parallel, put_mem
 use crate::commands::inspect::cost_report::{Failures, PlanReport};
 use crate::commands::inspect::price_options::{priced, provider_of};
 use crate::limits::default_threads;
-use crate::place::{backup_place, locate};
+use crate::location::{backup_place, locate};
 use crate::report;
 
 impl Context {

@@ -20,7 +20,7 @@ use crate::commands::context::{Context, threads};
 use crate::commands::inspect::price_options::{priced, provider_of};
 use crate::commands::inspect::tune_report::TuneReport;
 use crate::limits::default_memory;
-use crate::place::{locate, root_place};
+use crate::location::{locate, root_place};
 use crate::report;
 
 /// Object sizes to choose from.

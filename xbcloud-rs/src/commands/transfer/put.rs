@@ -34,7 +34,7 @@ use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, clone_request, server_name};
 use crate::commands::transfer::producer::talk;
 use crate::limits::default_threads;
-use crate::place::{NewPlace, new_backup_place};
+use crate::location::{NewPlace, new_backup_place};
 use crate::report;
 use crate::standard_stream::enlarged;
 

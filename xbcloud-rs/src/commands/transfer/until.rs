@@ -16,7 +16,7 @@ use crate::commands::program_output::ProgramOutput;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::get::get_request;
 use crate::commands::transfer::restore_target::{ready, resumable, target};
-use crate::place::wanted_place;
+use crate::location::wanted_place;
 use crate::report;
 
 impl Context {

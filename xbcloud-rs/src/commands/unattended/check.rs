@@ -14,7 +14,7 @@ use crate::commands::context::Context;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, clone_request, server_name, unproven};
 use crate::commands::transfer::put::lock_guard;
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 /// Retries of a request: a store that is not there should be reported soon.

@@ -11,7 +11,7 @@ use xb_uploader::{AbortRule, Location, Place, Store};
 
 use crate::args::InitArgs;
 use crate::commands::context::Context;
-use crate::place::{locate, root_place};
+use crate::location::{locate, root_place};
 use crate::report;
 
 /// Days after which a bucket removes the parts of an upload that never ended.

@@ -17,7 +17,7 @@ use crate::args::run::MonitorArgs;
 use crate::cache;
 use crate::commands::context::Context;
 use crate::job::{ArchiveLimits, Found, FoundArchive, Limits, Verdict, judge, monitor_json};
-use crate::place::root_place;
+use crate::location::root_place;
 use crate::report;
 
 impl Context {

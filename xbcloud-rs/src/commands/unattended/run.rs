@@ -26,7 +26,7 @@ use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, server_name};
 use crate::commands::transfer::put::{stuck, unarchived};
 use crate::commands::whole_files::{is_collected, unwritable, write};
-use crate::place::{
+use crate::location::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
 

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use xb_reader::TargetDir;
 
 use crate::restore::journal::head::{About, Head, JOURNAL, boot_id, mount_id};
-use crate::restore::journal::left::{Begun, Left, Whole, as_path};
 use crate::restore::journal::line::Line;
+use crate::restore::journal::resume_state::{Begun, Left, Whole, as_path};
 use crate::restore::journal::trust;
 use crate::restore::lost_and_found::is_lost_and_found;
 

@@ -16,9 +16,9 @@
 //! chance.
 
 pub(crate) mod head;
-pub(crate) mod left;
 mod line;
 pub(crate) mod load;
+pub(crate) mod resume_state;
 #[cfg(test)]
 mod tests;
 mod trust;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat, syncfs};
 use xb_reader::{ContentSum, TargetDir, sum_of};
 
-use super::left::{Left, as_path};
+use super::resume_state::{Left, as_path};
 
 /// Reads back all files that the journal describes, and distrusts those that differ from it.
 ///

@@ -14,8 +14,8 @@ use xb_pipeline::ExtractLog;
 use xb_reader::{RelPath, TargetDir};
 
 use crate::restore::journal::head::{About, Head, JOURNAL, NEW_JOURNAL, boot_id, mount_id};
-use crate::restore::journal::left::{Begun, Left, Whole};
 use crate::restore::journal::line::Line;
+use crate::restore::journal::resume_state::{Begun, Left, Whole};
 
 /// Minimum progress of a file, in bytes, between two of its lines in the journal.
 pub(super) const STEP: u64 = 1 << 20;

@@ -12,8 +12,8 @@ use xb_sst::{
     is_untried, swap, take_back, tidy,
 };
 
+use crate::server_log::voice;
 use crate::setup::context;
-use crate::voice::voice;
 
 const HELP: &str = include_str!("help.txt");
 
