@@ -117,7 +117,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, Unfit> {
     }
     let parts: Result<Vec<_>, _> = links.iter().map(|link| deltas(link, &system)).collect();
     let parts = parts?;
-    let copies = copies(&base, (&links, &parts), &system)?;
+    let copies = copies(&base, &links, &parts, &system)?;
     let Some(newest) = parts.last() else { return unfit("there is no increment".to_owned()) };
     let has_all = (0..system.len()).all(|number| newest.contains_key(&(0, number)));
     let Some(first) = newest.get(&SYSTEM).filter(|_| has_all) else {
@@ -220,7 +220,8 @@ struct Copy {
 /// DDL on the table and copied it again. Those of the last increment are for the program that prepares.
 fn copies(
     base: &Link,
-    (links, parts): (&[Link], &[BTreeMap<Key, Delta>]),
+    links: &[Link],
+    parts: &[BTreeMap<Key, Delta>],
     system: &[PathBuf],
 ) -> Result<BTreeMap<Key, Copy>, Unfit> {
     let named: HashSet<&Path> =

@@ -61,7 +61,8 @@ pub fn enlarged(output: ChildStdout) -> ChildStdout {
 /// # Errors
 /// If the system cannot start a thread.
 pub fn guard<R: Read + Send + 'static>(
-    (output, stderr): (R, ChildStderr),
+    output: R,
+    stderr: ChildStderr,
     spool: Option<std::fs::File>,
     how: &LockGuard,
     mut message: impl FnMut(&[u8]) + Send + 'static,

@@ -85,7 +85,8 @@ pub fn find_base<'a>(
 pub fn misfit(
     increment: &Manifest,
     base: &Base,
-    (name, found): (&BackupName, &Manifest),
+    name: &BackupName,
+    found: &Manifest,
 ) -> Option<String> {
     if found.run != base.run {
         return Some(format!("its base {name} was replaced by another backup"));

@@ -143,7 +143,7 @@ pub async fn resolve_with(
     let name = loop {
         let all = sound.iter().map(|(name, stored)| (name, &stored.manifest));
         let all = all.filter(|(name, _)| left.contains(name));
-        let Some(name) = choose(all, (by, now), server)?.cloned() else {
+        let Some(name) = choose(all, by, now, server)?.cloned() else {
             return Err(nothing_found(wanted, unread, &doubts));
         };
         let why = match why_not(root, sound, &name).await? {
@@ -259,7 +259,8 @@ fn server_of(manifest: &Manifest) -> &str {
 
 fn choose<'a>(
     all: impl Iterator<Item = (&'a BackupName, &'a Manifest)> + Clone,
-    (by, now): (Timestamp, Timestamp),
+    by: Timestamp,
+    now: Timestamp,
     server: Option<&str>,
 ) -> Result<Option<&'a BackupName>, RepoError> {
     let of_server = all.filter(|(_, manifest)| server.is_none_or(|id| server_of(manifest) == id));
@@ -503,7 +504,7 @@ mod tests {
         let all = [named("a1", Some("a"), 10), named("b1", Some("b"), 20), named("old", None, 30)];
         let pick = |by: i64, server| {
             let by = Timestamp::from_second(by).unwrap();
-            choose(all.iter().map(|(n, m)| (n, m)), (by, Timestamp::MAX), server)
+            choose(all.iter().map(|(n, m)| (n, m)), by, Timestamp::MAX, server)
         };
         let error = pick(99, None).unwrap_err();
         assert!(
@@ -516,7 +517,7 @@ mod tests {
         assert_eq!(pick(99, Some("none")).unwrap().unwrap().as_str(), "old");
         let one = [named("b1", Some("b"), 20), named("old", Some("b"), 30)];
         let at = |now: Timestamp| {
-            let newest = choose(one.iter().map(|(n, m)| (n, m)), (Timestamp::MAX, now), None);
+            let newest = choose(one.iter().map(|(n, m)| (n, m)), Timestamp::MAX, now, None);
             newest.unwrap().unwrap().as_str()
         };
         assert_eq!(at(Timestamp::MAX), "old");

@@ -72,7 +72,7 @@ pub fn links<'a, M: AsRef<Manifest>>(
             let what = format!("its base {} is missing", base.name);
             return Err(broken(name, what, found));
         };
-        if let Some(what) = misfit(manifest, &base, found) {
+        if let Some(what) = misfit(manifest, &base, found.0, found.1) {
             return Err(broken(name, what, None));
         }
         let again = links.iter().any(|(_, link)| link.run == found.1.run);

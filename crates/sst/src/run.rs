@@ -204,7 +204,8 @@ impl Run<'_> {
         let (heard, stalled) = (words.clone(), stop.clone());
         let seconds = locks.lock_stall.unwrap_or_default().as_secs();
         let (output, messages) = guard(
-            (enlarged(stdout), stderr),
+            enlarged(stdout),
+            stderr,
             spool,
             locks,
             move |line| heard.add(line),
