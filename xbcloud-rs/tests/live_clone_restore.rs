@@ -9,6 +9,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use xb_clone::Settings;
 use xb_mysql::{Account, Client, Fingerprint, Target, Timeouts, Trust};
@@ -403,32 +404,37 @@ fn a_table_of_another_engine_that_ddl_makes_ends_the_clone() {
         return;
     }
     let donor = Donor::start(&[]);
+    // Not before the clone has begun: then it would be refused at once.
+    let (begun, made) = (AtomicBool::new(false), AtomicBool::new(false));
     let work = || {
-        donor.server.sql("CREATE TABLE IF NOT EXISTS t.later (id INT PRIMARY KEY) ENGINE=MyISAM");
+        if begun.load(Ordering::Relaxed) && !made.load(Ordering::Relaxed) {
+            donor
+                .server
+                .sql("CREATE TABLE IF NOT EXISTS t.later (id INT PRIMARY KEY) ENGINE=MyISAM");
+            made.store(true, Ordering::Relaxed);
+        }
         std::thread::yield_now();
         Some(())
     };
     let change = |settings: &mut Settings| {
         (settings.allow_ddl, settings.allow_empty_tables) = (true, false);
     };
-    // Not before the clone has begun: then it would be refused at once.
-    let begun = std::sync::atomic::AtomicBool::new(false);
-    let output = Begins(&begun);
-    let late =
-        || begun.load(std::sync::atomic::Ordering::Relaxed).then(work).flatten().or(Some(()));
-    let error = donor.try_clone_beside(late, change, output).map(drop).unwrap_err().to_string();
+    let output = Begins { begun: &begun, made: &made };
+    let error = donor.try_clone_beside(work, change, output).map(drop).unwrap_err().to_string();
     assert!(error.contains("t.later (MyISAM)"), "{error}");
-    assert!(begun.into_inner(), "{error}");
 }
 
-/// Says when the first bytes come.
-struct Begins<'a>(&'a std::sync::atomic::AtomicBool);
+/// Says when the first bytes come, and takes no more of them before the table is made.
+struct Begins<'a> {
+    begun: &'a AtomicBool,
+    made: &'a AtomicBool,
+}
 
 impl Write for Begins<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            // So that the statement runs while the clone does.
-            std::thread::sleep(std::time::Duration::from_secs(2));
+        self.begun.store(true, Ordering::Relaxed);
+        while !self.made.load(Ordering::Relaxed) {
+            std::thread::yield_now();
         }
         Ok(bytes.len())
     }
@@ -452,12 +458,12 @@ fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
             CREATE TABLE t.short (id INT PRIMARY KEY, v TEXT); CREATE TABLE t.built LIKE t.plain; INSERT INTO t.built SELECT * FROM t.plain; CREATE TABLE t.flip LIKE t.short; INSERT INTO t.flip SELECT id, v FROM t.plain;
             CREATE TABLESPACE g6 ADD DATAFILE 'g6.ibd'; CREATE TABLE t.in6 (id INT PRIMARY KEY, v TEXT) TABLESPACE g6; INSERT INTO t.in6 SELECT id, v FROM t.plain");
         let noise = Mutex::new(Noise::new(seed));
-        let count = std::sync::atomic::AtomicU64::new(0);
+        let count = AtomicU64::new(0);
         let work = || {
             donor.server.sql(LOAD);
             let ddl = ddl(&mut noise.lock().unwrap(), page);
             donor.server.sql(&ddl);
-            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            count.fetch_add(1, Ordering::Relaxed);
             Some(())
         };
         let output =
