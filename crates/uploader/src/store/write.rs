@@ -25,7 +25,8 @@ impl Store {
         let message =
             format!("the store refuses to create the object, which does not exist ({refused})");
         let way = self.service().without_conditions();
-        let hint = way.map(|way| format!("it may not support conditional writes: {way}").into());
+        let way = way.map(|way| format!("it may not support conditional writes: {way}").into());
+        let hint = refused.hint().map(|hint| hint.to_owned().into()).or(way);
         StoreError::new(Operation::Create, key, StoreErrorKind::Rejected, message).with_hint(hint)
     }
 

@@ -179,7 +179,9 @@ impl WithoutManifest {
         let keys = plan.objects.into_iter().map(|object| object.key);
         let keys: Vec<String> = keys.filter(|key| !records.contains(key)).collect();
         root.store().delete_all(keys.clone()).await?;
-        remove_what_stayed(&root, &name, &keys).await?;
+        if !root.store().is_folder() {
+            remove_what_stayed(&root, &name, &keys).await?;
+        }
         match held {
             After::Marked(removed) => removed.free().await,
             After::Claimed(claim) => claim.end().await,
