@@ -107,6 +107,51 @@ fn no_false_listing_and_no_false_404_loses_a_chain() {
     assert_eq!(shop.line("i1")["state"], "unreadable");
 }
 
+/// A store that always hides all of an increment cannot hide it from the host that has stored it.
+#[test]
+fn what_this_host_has_stored_counts_although_no_listing_shows_any_of_it() {
+    let shop = Shop::with_chain();
+    shop.back_up("i2", (400, 500), Some("i1"));
+    let state = shop.scratch.join("state");
+    let remove = |args: &[&str], name: &str| {
+        shop.with(vec![hide("list-type=2", "/i1"), hide("list-type=2", "/i2")]);
+        shop.xbcloud(args, name).env("XBCLOUD_STATE_DIR", &state).run()
+    };
+    let refused = remove(&["delete", "--yes"], "/n0").expect_failure();
+    assert!(refused.stderr_text().contains("i1"), "{refused:?}");
+    let _ = remove(&["prune", "--yes", "--keep-last=1"], "").expect(0);
+    assert_eq!(shop.whole(), ["i1", "i2", "n0", "n3"]);
+    // What is gone for good keeps nothing.
+    shop.with(Vec::new());
+    for name in ["/i2", "/i1", "/n0"] {
+        let remove = shop.xbcloud(&["delete", "--yes"], name).env("XBCLOUD_STATE_DIR", &state);
+        let _ = remove.run().expect(0);
+    }
+    assert_eq!(shop.whole(), ["n3"]);
+}
+
+/// An answer that an object is removed, or was not there, does not show that it is gone.
+#[test]
+fn what_counts_as_removed_is_no_longer_listed() {
+    let shop = Shop::new();
+    let object = "/000000001";
+    for answer in [Action::Swallow, Action::Refuse { status: 404, code: "NoSuchKey" }] {
+        let lie = |times| vec![Rule::new("DELETE", object, answer.clone()).times(times)];
+        shop.with(Vec::new()).back_up("n0", (0, 100), None);
+        // One request for each object, as for Azure.
+        let delete = ["delete", "--yes", "--s3-provider=plain"];
+        let _ = shop.with(lie(1)).xbcloud(&delete, "/n0").run().expect(0);
+        assert_eq!(shop.bucket.list("shop/n0/"), [], "{answer:?}");
+        shop.with(Vec::new()).back_up("n0", (0, 100), None);
+        let failed = shop.with(lie(u64::MAX)).xbcloud(&delete, "/n0").run().expect_failure();
+        assert!(failed.stderr_text().contains("and lists it"), "{answer:?}: {failed:?}");
+        let _ = shop.with(Vec::new()).xbcloud(&["delete", "--yes"], "/n0").run();
+        for (key, _) in shop.bucket.list("shop/n0/") {
+            shop.bucket.delete(&key);
+        }
+    }
+}
+
 /// Damage, proofs and pins that a listing does not show, or that cannot be read.
 #[test]
 fn records_that_a_store_conceals_count() {
@@ -180,6 +225,37 @@ fn gc_takes_no_backup_for_a_dead_run() {
     shop.bucket.delete("shop/.xb-catalog/n0");
     let _ = shop.with(vec![later()]).xbcloud(&["gc", "--yes"], "").run().expect(0);
     assert_eq!(shop.bucket.list("shop/n0/"), []);
+}
+
+/// A proxy puts its own clock into responses. If that is ahead, a living run looks dead by it.
+#[test]
+fn a_proxy_with_a_wrong_clock_makes_no_living_run_look_dead() {
+    let shop = Shop::new();
+    let in_doubt = || Rule::new("PUT", "/.xb-catalog/n", Action::answer(503));
+    let wrong = |seconds: u64| vec![Rule::new("", "", Action::WrongDate(seconds))];
+    let put = |rules, options: &[&str], name: &str| {
+        let stream = xb_testkit::stream::small_backup(1, 300_000);
+        let put = shop.with(rules).xbcloud(&[&["put"], options].concat(), name);
+        put.stdin_bytes(stream).run()
+    };
+    // Whether it lives is unknown: only its claim is left, as on another host.
+    let _ = put(vec![in_doubt()], &[], "/n0").expect_failure();
+    let before = shop.bucket.list("shop/n0/");
+    assert!(before.len() > 1, "{before:?}");
+    let gc = |rules| shop.with(rules).xbcloud(&["gc", "--yes"], "").run().expect(0);
+    let _ = gc(wrong(3 * 24 * 3600));
+    assert_eq!(shop.bucket.list("shop/n0/"), before);
+    let _ = gc(vec![later()]);
+    assert_eq!(shop.bucket.list("shop/n0/"), []);
+
+    let classic = ["--layout=classic"];
+    let _ = put(vec![in_doubt()], &classic, "/n1").expect_failure();
+    let (claim, _) = shop.bucket.list("shop/.xb-catalog/@claims/n1/").pop().unwrap();
+    let theirs = String::from_utf8(shop.bucket.get(&claim).unwrap()).unwrap();
+    shop.bucket.put(&claim, theirs.replace("pid_namespace", "their_namespace").as_bytes());
+    let refused = put(wrong(7200), &classic, "/n1").expect_failure().stderr_text();
+    assert!(refused.contains("in progress"), "{refused}");
+    let _ = put(vec![later()], &classic, "/n1").expect(0);
 }
 
 /// A new backup takes the name of one whose objects are gone, and only of such a one.
@@ -260,6 +336,41 @@ fn a_short_listing_is_no_damage() {
     let (first, _) = all.iter().find(|(key, _)| key.ends_with("/000000000")).unwrap();
     shop.bucket.delete(first);
     let _ = verify(Vec::new()).expect(7);
+}
+
+/// The objects of a classic backup are known from a listing alone: where it shows a hole or another length, the
+/// objects themselves are asked.
+#[test]
+fn a_short_listing_is_no_damage_of_a_classic_backup() {
+    let shop = Shop::new();
+    let mut out = StreamWriter::new(Vec::new());
+    let _ = out.file("db/t.CSV", &xb_testkit::data::noise(1, 300_000), 64 << 10);
+    let _ = out.positions(0, 100).info();
+    let put = ["put", "--layout=classic"];
+    let _ = shop.xbcloud(&put, "/c0").stdin_bytes(out.finish()).run().expect(0);
+    let objects = "prefix=shop%2Fc0%2F";
+    let run = |rules, args: &[&str]| shop.with(rules).xbcloud(args, "/c0").run();
+    let verify = ["verify", "--level=checksum"];
+    let damaged = || shop.with(Vec::new()).line("c0")["verified"]["failed"].clone();
+    for hidden in ["t.CSV.00000000000000000002</Key>", "xtrabackup_info.00000000000000000000</Key>"]
+    {
+        for args in [&verify[..], &["get"]] {
+            let _ = run(vec![hide(objects, hidden).times(1)], args).expect(0);
+        }
+    }
+    // In the middle of a file, and its last.
+    for hidden in ["t.CSV.00000000000000000002</Key>", "t.CSV.00000000000000000005</Key>"] {
+        let ran = run(vec![hide(objects, hidden)], &verify).expect(1);
+        assert!(ran.stderr_text().contains("does not list it"), "{hidden}: {ran:?}");
+        assert_eq!(damaged(), Value::Null, "{hidden}");
+    }
+    let part = "shop/c0/db/t.CSV.00000000000000000002";
+    let content = shop.bucket.get(part).unwrap();
+    shop.bucket.put(part, &content[1..]);
+    let _ = run(Vec::new(), &verify).expect(7);
+    shop.bucket.delete(part);
+    let _ = run(Vec::new(), &verify).expect(7);
+    assert_ne!(damaged(), Value::Null);
 }
 
 /// One answer that a manifest is missing, or that is another's, decides nothing.

@@ -41,7 +41,8 @@ pub use admin::delete::{
 };
 pub use admin::delete_files::delete_files;
 pub use admin::gc::{
-    LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, remove, remove_measurements,
+    LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, learn_clock, leftovers, remove,
+    remove_measurements,
 };
 pub use admin::object_lock::{Locked, lock};
 pub use admin::prune::candidate::Candidate;

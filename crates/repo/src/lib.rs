@@ -23,6 +23,7 @@ pub mod names;
 pub mod pin;
 pub mod probes;
 pub mod records;
+pub mod remembered;
 pub mod resolve;
 pub mod restorable;
 pub mod root;

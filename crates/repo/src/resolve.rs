@@ -370,6 +370,8 @@ pub struct Known {
     manifests: BTreeMap<BackupName, (Option<Written>, Found)>,
     /// Backups that are about to be removed, and do not count as dependants.
     leaving: BTreeSet<BackupName>,
+    /// Backups that were removed.
+    removed: BTreeSet<BackupName>,
     /// The listing that was read last.
     catalogue: Catalogue,
 }
@@ -415,6 +417,7 @@ impl Known {
     /// Forgets a backup that was removed.
     pub fn forget(&mut self, name: &BackupName) {
         self.manifests.remove(name);
+        self.removed.insert(name.clone());
     }
 
     /// The manifest of a backup, if it is sound.
@@ -427,8 +430,8 @@ impl Known {
 
     /// Reads new and changed manifests, and forgets deleted ones.
     ///
-    /// A listing alone shows no manifest to be missing: those of known names, and of names that have
-    /// a folder, are read by key.
+    /// A listing alone shows no manifest to be missing: those of known names, of names that have a folder, and of
+    /// increments that this host remembers, are read by key.
     ///
     /// # Errors
     /// [`RepoError::Store`].
@@ -448,7 +451,29 @@ impl Known {
                 self.manifests.insert(name, (written, found));
             }
         }
-        Ok(())
+        self.find_remembered(root).await
+    }
+
+    /// Reads the increments that this host remembers, that no listing shows, and whose bases are there.
+    async fn find_remembered(&mut self, root: &Root) -> Result<(), RepoError> {
+        let mut missing = self.removed.clone();
+        loop {
+            let runs: BTreeSet<&str> = self.iter().map(|(_, found)| found.run.as_str()).collect();
+            let hidden = root.remembered().iter().filter(|of| runs.contains(of.base.as_str()));
+            let hidden = hidden
+                .map(|of| &of.name)
+                .filter(|name| !self.manifests.contains_key(name) && !missing.contains(name));
+            let names: BTreeMap<_, _> = hidden.map(|name| (name.clone(), None)).collect();
+            if names.is_empty() {
+                return Ok(());
+            }
+            for (name, found) in read(&self.seen_in(root), names).await? {
+                match found {
+                    Found::Nothing => drop(missing.insert(name)),
+                    found => drop(self.manifests.insert(name, (None, found))),
+                }
+            }
+        }
     }
 
     /// The sound manifests, by name, of backups that stay.

@@ -16,6 +16,7 @@ use crate::hex::hex;
 use crate::list_cache::{Cached, seen_key};
 use crate::manifest::{Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, manifest_key};
+use crate::remembered::RememberedIncrement;
 
 /// A store, and the prefix in it that holds all our objects. Clones are cheap.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct Root {
     cached: Option<Cached>,
     /// What a listing has shown of the catalogue.
     known: Catalogue,
+    /// What this host remembers of its own.
+    remembered: Arc<[RememberedIncrement]>,
     take_over: Option<TakeOver>,
     signing: Signing,
 }
@@ -108,8 +111,21 @@ impl Root {
         let (store, prefix) = xb_uploader::open(location, settings, policy, create)?;
         let identity = identity(location, settings);
         let known = Catalogue::default();
-        let signing = Signing::default();
-        Ok(Self { store, prefix, identity, cached: None, known, take_over: None, signing })
+        let (remembered, signing) = (Arc::default(), Signing::default());
+        let (cached, take_over) = (None, None);
+        Ok(Self { store, prefix, identity, cached, known, remembered, take_over, signing })
+    }
+
+    /// The same ROOT for a host that remembers these backups: before a base of theirs is removed, each is looked for
+    /// by its key, whatever a listing shows.
+    #[must_use]
+    pub fn remembering(&self, increments: Vec<RememberedIncrement>) -> Self {
+        Self { remembered: increments.into(), ..self.clone() }
+    }
+
+    /// The increments that this host remembers.
+    pub(crate) fn remembered(&self) -> &[RememberedIncrement] {
+        &self.remembered
     }
 
     /// The same ROOT, whose manifests are signed, or have to be.

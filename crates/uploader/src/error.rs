@@ -92,9 +92,7 @@ impl StoreError {
             return Some(hint);
         }
         match self.kind {
-            StoreErrorKind::Denied => {
-                Some("check the access key, the secret key and the bucket policy")
-            }
+            StoreErrorKind::Denied => Some("check the credentials, and what they permit"),
             StoreErrorKind::Unavailable => Some(
                 "check the endpoint and the network; --retry-timeout and --max-retries set how long to keep trying",
             ),
@@ -105,9 +103,9 @@ impl StoreError {
                 "take a new backup, and run only one backup per name at a time; this run removed nothing that the other needs",
             ),
             StoreErrorKind::Full => Some(FULL),
-            StoreErrorKind::NotFound => {
-                Some("check the name, the bucket and the prefix; run `list` to see the backups")
-            }
+            StoreErrorKind::NotFound => Some(
+                "check the name, and the bucket, container or directory; run `list` to see the backups",
+            ),
             _ => None,
         }
     }

@@ -13,6 +13,7 @@ mod operation;
 mod policy;
 mod request;
 mod retry;
+mod service;
 mod settings;
 mod store;
 
@@ -28,6 +29,7 @@ pub use request::http::Traffic;
 #[doc(hidden)]
 pub use request::listing::check_page;
 pub use retry::notice::{report_retries, report_warnings};
+pub use service::{Permission, Service};
 pub use settings::location::{Location, LocationError, Place};
 pub use settings::provider::{Provider, StoreLimits, UnknownProvider};
 pub use settings::tags::{TagError, Tags};

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use xb_backup::LocalRunLog;
 use xb_cli::env_first;
+use xb_repo::root::Root;
 
 /// Directory for this host's records of its own backups.
 pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
@@ -20,4 +22,10 @@ pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
     // The option's own variable, for commands without the option.
     let by_name = || env_first(&["XBCLOUD_STATE_DIR"]).map(PathBuf::from);
     dir.map(Path::to_owned).or_else(by_name).or(of_unit).or_else(usual)
+}
+
+/// The same ROOT for a removal: no listing hides a backup that this host has stored itself.
+pub(crate) fn remembering(root: &Root, dir: Option<&Path>) -> Root {
+    let own = state_dir(dir).map(LocalRunLog::new);
+    root.remembering(own.map(|own| own.increments()).unwrap_or_default())
 }

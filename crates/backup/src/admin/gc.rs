@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -68,6 +69,21 @@ pub struct Leftovers {
     /// Names with an unreadable manifest, and the reason. Which of their objects are needed cannot
     /// be determined, so `gc` does not touch them.
     pub unclear: Vec<(String, String)>,
+}
+
+/// Learns the store's clock from the time of a small object, which is removed again: the clock of a proxy in
+/// front of the store may be ahead, and then a living run would look dead.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub async fn learn_clock(root: &Root) -> Result<(), BackupError> {
+    // Left by a killed command, it counts as an object of a measurement.
+    let key = format!("{}/{}/0", xb_repo::probes::folder(root), RunId::random()?);
+    if !root.store().is_folder() {
+        root.store().create(&key, Bytes::from_static(b"clock")).await?;
+        root.store().delete(&key).await?;
+    }
+    Ok(())
 }
 
 /// Finds what runs left that have shown no activity for `age`, at least [`LEAST_AGE`]. Changes

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use xb_repo::names::{CATALOG, RunId};
 use xb_repo::root::Root;
-use xb_uploader::{PartData, PartSender, Store, StoreError};
+use xb_uploader::{PartData, PartSender, Permission, Service, Store, StoreError};
 
 use crate::check::{CheckLine, no_random};
 use crate::error::BackupError;
@@ -40,7 +40,7 @@ pub async fn check_store(root: &Root, lock: bool) -> Result<Vec<CheckLine>, Back
     let key = format!("{folder}/object");
     let content = Bytes::from_static(b"xbcloud-rs check\n");
     if let Err(error) = store.put(&key, content.clone().into()).await {
-        lines.push(failed("write", &error, "permit s3:PutObject or its equivalent"));
+        lines.push(failed("write", &error, store.service().permit(Permission::Write)));
         return Ok(lines);
     }
     lines.push(CheckLine::ok("write", "an object was written"));
@@ -51,19 +51,14 @@ pub async fn check_store(root: &Root, lock: bool) -> Result<Vec<CheckLine>, Back
             "the bytes read differ from those written",
             "check the proxies and gateways between this host and the store",
         ),
-        Err(error) => failed("read", &error, "permit s3:GetObject or its equivalent"),
+        Err(error) => failed("read", &error, store.service().permit(Permission::Read)),
     });
     lines.push(range(store, &key, &content).await);
     lines.push(conditions(store, &key).await);
     lines.push(multipart(store, &format!("{folder}/parts")).await);
     lines.push(match store.unfinished_uploads(&folder).await {
         Ok(_) => CheckLine::ok("uploads", "unfinished uploads can be listed"),
-        Err(error) => CheckLine::warning(
-            "uploads",
-            error.to_string(),
-            "permit s3:ListBucketMultipartUploads for gc, or set a lifecycle rule that aborts \
-             unfinished uploads (`init` prints one)",
-        ),
+        Err(error) => CheckLine::warning("uploads", error.to_string(), may_list(store.service())),
     });
     if lock {
         lines.push(match store.can_lock().await {
@@ -87,16 +82,18 @@ async fn range(store: &Store, key: &str, content: &Bytes) -> CheckLine {
             "the bytes of a part differ from those written",
             "check the proxies and gateways between this host and the store",
         ),
-        Err(error) => failed(WHAT, &error, "permit s3:GetObject or its equivalent"),
+        Err(error) => failed(WHAT, &error, store.service().permit(Permission::Read)),
     }
 }
 
 async fn conditions(store: &Store, key: &str) -> CheckLine {
     const WHAT: &str = "create only";
-    let fix = "let only one host write to a name at a time";
+    let alone = "let only one host write to a name at a time";
+    let way = store.service().without_conditions();
+    let fix = way.map_or_else(|| alone.to_owned(), |way| format!("{way}, and {alone}"));
     if !store.has_conditions() {
         let found = "this kind of store has no conditional writes";
-        return CheckLine::warning(WHAT, found, fix);
+        return CheckLine::warning(WHAT, found, alone);
     }
     // Where each conditional write is refused, the second one shows nothing.
     if let Err(error) = store.create(&format!("{key}-new"), Bytes::from_static(b"new")).await {
@@ -104,14 +101,23 @@ async fn conditions(store: &Store, key: &str) -> CheckLine {
     }
     match store.refuses_existing(key, Bytes::from_static(b"another content")).await {
         Ok(true) => CheckLine::ok(WHAT, "an existing object is not replaced"),
-        Ok(false) => CheckLine::warning(
-            WHAT,
-            "the store ignores the condition of a write",
-            "set --s3-provider=plain, and let only one host write to a name at a time",
-        ),
-        Err(error) => {
-            failed(WHAT, &error, "set --s3-provider=plain if the store has no conditional writes")
+        Ok(false) => CheckLine::warning(WHAT, "the store ignores the condition of a write", fix),
+        Err(error) => failed(WHAT, &error, &fix),
+    }
+}
+
+/// How `gc` may list unfinished uploads, or need not.
+fn may_list(service: Service) -> &'static str {
+    match service {
+        Service::S3 => {
+            "permit s3:ListBucketMultipartUploads for gc, or set a lifecycle rule that aborts \
+             unfinished uploads (`init` prints one)"
         }
+        Service::Google => {
+            "permit storage.multipartUploads.list for gc, or set a lifecycle rule that aborts \
+             unfinished uploads (`init` prints one)"
+        }
+        other => other.permit(Permission::Read),
     }
 }
 
@@ -130,7 +136,7 @@ async fn multipart(store: &Store, key: &str) -> CheckLine {
         Ok(_) => CheckLine::ok(WHAT, "an upload in two parts was joined"),
         Err(error) => {
             sender.abort().await;
-            failed(WHAT, &error, "permit s3:PutObject and s3:AbortMultipartUpload")
+            failed(WHAT, &error, store.service().permit(Permission::WriteParts))
         }
     }
 }
@@ -145,7 +151,10 @@ async fn removed(store: &Store, folder: &str) -> CheckLine {
         Err(error) => CheckLine::warning(
             "delete",
             format!("{error}; the objects below {folder} stay"),
-            "permit s3:DeleteObject, or prune with other credentials",
+            format!(
+                "{}, or prune with other credentials",
+                store.service().permit(Permission::Remove)
+            ),
         ),
     }
 }

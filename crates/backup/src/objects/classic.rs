@@ -226,6 +226,21 @@ impl ClassicFiles {
         Ok(())
     }
 
+    /// Keys, below the backup's folder, of objects that a listing may leave out, as far as it shows that: numbers
+    /// between others, at most `most`, and the one after the last of each file.
+    pub(crate) fn unlisted(&self, most: usize) -> impl Iterator<Item = String> {
+        let between = self.files.iter().flat_map(|(path, objects)| {
+            let last = objects.keys().next_back().copied().unwrap_or_default();
+            let missing = (0..last).filter(|number| !objects.contains_key(number));
+            missing.map(move |number| classic_key(path, number))
+        });
+        let after = self.files.iter().filter_map(|(path, objects)| {
+            let (last, _) = objects.last_key_value()?;
+            Some(classic_key(path, last.checked_add(1)?))
+        });
+        between.take(most).chain(after)
+    }
+
     fn ordered(&self) -> Vec<(&String, &BTreeMap<u64, u64>)> {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by_key(|(path, _)| rank(path));

@@ -5,8 +5,9 @@ use xb_pipeline::{
     InspectError, InspectOptions, Inspected, Inspector, PassthroughError, UnpackPlan,
 };
 use xb_repo::manifest::Manifest;
-use xb_repo::verification::{Level, Problem};
+use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 
+use super::contradicted::refuse_contradicted;
 use super::results::not_damage;
 use super::run::Run;
 use crate::cancel::CancelToken;
@@ -29,7 +30,11 @@ impl Run<'_> {
         }
         let name = &self.request.name;
         let agreed = manifest.as_ref().map_or(Ok(()), |manifest| files.agree_with(name, manifest));
-        for outcome in [agreed, files.check_runs(name)] {
+        let outcomes = [agreed, files.check_runs(name)];
+        if outcomes.iter().any(Result::is_err) {
+            cancel.or(self.refuse_lying_list(manifest.as_ref(), &files)).await?;
+        }
+        for outcome in outcomes {
             match outcome {
                 Err(BackupError::Damaged { what, .. }) => self.found(Level::List, None, what),
                 other => other?,
@@ -54,6 +59,23 @@ impl Run<'_> {
             return Err(self.no_file_key());
         }
         self.chunks(manifest.as_ref(), &files, cancel).await
+    }
+
+    /// Absence and a wrong length count only if the listing and the object itself agree. A file of which the
+    /// listing shows no object has no key that could be asked for.
+    async fn refuse_lying_list(
+        &self,
+        manifest: Option<&Manifest>,
+        files: &ClassicFiles,
+    ) -> Result<(), BackupError> {
+        let keys = self.root.classic_keys(&self.request.name);
+        let doubtful: Vec<_> = match manifest {
+            Some(manifest) if files.objects() == manifest.objects => {
+                files.by_key().map(|(key, size)| (keys.at(&key), Some(size))).collect()
+            }
+            _ => files.unlisted(MAX_PROBLEMS).map(|key| (keys.at(&key), None)).collect(),
+        };
+        Ok(refuse_contradicted(self.root.store(), doubtful.into_iter()).await?)
     }
 
     /// Reads all chunks and, if the level requires it, inspects the files.

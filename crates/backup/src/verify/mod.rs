@@ -4,6 +4,7 @@
 //! a [`VerifyReport`]; an error means that a check could not be made.
 
 mod classic;
+mod contradicted;
 mod files;
 mod intact_objects;
 mod open;

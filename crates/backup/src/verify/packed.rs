@@ -1,8 +1,7 @@
 //! Verifies a packed backup: its objects against the listing, their checksums, and the stream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
     IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan,
@@ -10,8 +9,9 @@ use xb_pipeline::{
 use xb_repo::hex::hex;
 use xb_repo::manifest::End;
 use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
-use xb_uploader::{Operation, StoreError, StoreErrorKind};
+use xb_uploader::{StoreError, StoreErrorKind};
 
+use super::contradicted::refuse_contradicted;
 use super::files::{Hit, files_in};
 use super::intact_objects::Sound;
 use super::passes::Content;
@@ -39,8 +39,8 @@ enum ReadAll {
 struct ListedObjects {
     /// Numbers of those with the right size.
     sound: BTreeSet<u64>,
-    /// Numbers of all.
-    there: BTreeSet<u64>,
+    /// Numbers and sizes of all.
+    there: BTreeMap<u64, u64>,
     /// Keys of the others below the run's folder, and what is wrong with them.
     wrong: Vec<(String, String)>,
 }
@@ -52,12 +52,9 @@ impl ListedObjects {
 
     /// The first of the numbers below `objects` that are not there, as many as a report names.
     fn missing(&self, objects: u64) -> Vec<u64> {
-        (0..objects).filter(|number| !self.there.contains(number)).take(MAX_PROBLEMS).collect()
+        (0..objects).filter(|number| !self.there.contains_key(number)).take(MAX_PROBLEMS).collect()
     }
 }
-
-/// Objects asked for concurrently.
-const AT_ONCE: usize = 16;
 
 /// Maximum number of damaged objects for which affected files are looked up.
 const MAX_NAMED: usize = 100;
@@ -178,7 +175,7 @@ impl Run<'_> {
                 true => Some(format!("it has {} bytes, expected {expected}", object.size)),
                 false => Some("it does not belong to the manifest".to_owned()),
             };
-            found.there.insert(number);
+            found.there.insert(number, object.size);
             found.wrong.extend(wrong.map(|what| (object.key, what)));
         }
         Ok(found)
@@ -192,24 +189,13 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let keys = &self.root.run_keys(&self.request.name, packed.run);
         let objects = packed.manifest.objects;
-        let shorter = found.there.range(..objects).filter(|number| !found.sound.contains(number));
-        let doubtful =
-            found.missing(objects).into_iter().chain(shorter.copied()).take(MAX_PROBLEMS);
-        let sizes = stream::iter(doubtful).map(|number| async move {
-            let key = keys.data(number);
-            let size = self.root.store().size(&key).await?;
-            Ok::<_, StoreError>((number, key, size))
-        });
-        let mut sizes = sizes.buffered(AT_ONCE);
-        while let Some((number, key, size)) = sizes.try_next().await? {
-            let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
-            if size == Some(expected) {
-                let what = "the store has this object, but does not list it as it is";
-                let kind = StoreErrorKind::Rejected;
-                return Err(StoreError::new(Operation::List, key, kind, what).into());
-            }
-        }
-        Ok(())
+        let missing = found.missing(objects).into_iter().map(|number| (number, None));
+        let wrong =
+            found.there.range(..objects).filter(|(number, _)| !found.sound.contains(number));
+        let wrong = wrong.map(|(number, size)| (*number, Some(*size)));
+        let doubtful = missing.chain(wrong).take(MAX_PROBLEMS);
+        let doubtful = doubtful.map(|(number, size)| (keys.data(number), size));
+        Ok(refuse_contradicted(self.root.store(), doubtful).await?)
     }
 
     /// Reads all objects for their checksums only.

@@ -11,6 +11,7 @@ use xb_repo::history::{NotContinued, Verdict, judge};
 use xb_repo::lineage::same_server;
 use xb_repo::manifest::{Base, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
+use xb_repo::remembered::RememberedIncrement;
 use xb_repo::resolve::{Resolved, Wanted, resolve};
 use xb_repo::root::Root;
 
@@ -62,13 +63,24 @@ impl LocalRunLog {
         small.then(|| serde_json::from_slice(&std::fs::read(path).ok()?).ok())?
     }
 
+    /// The increments among the backups that this host has noted, for [`Root::remembering`].
+    #[must_use]
+    pub fn increments(&self) -> Vec<RememberedIncrement> {
+        let noted = self.notes().into_iter().filter_map(|(_, path)| {
+            let run = path.file_stem()?.to_str()?.to_owned();
+            let Manifest { name, base, .. } = self.find(&run)?;
+            Some(RememberedIncrement { name: BackupName::new(&name).ok()?, base: base?.run })
+        });
+        noted.collect()
+    }
+
     fn path(&self, run: &str) -> PathBuf {
         self.dir.join(format!("{run}.json"))
     }
 
-    /// Best effort: old notes only take up space.
-    fn forget(&self) {
-        let Ok(entries) = std::fs::read_dir(&self.dir) else { return };
+    /// The files of all notes, the oldest first.
+    fn notes(&self) -> Vec<(SystemTime, PathBuf)> {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else { return Vec::new() };
         let mut notes: Vec<(SystemTime, PathBuf)> = entries
             .flatten()
             .filter_map(|entry| {
@@ -78,7 +90,12 @@ impl LocalRunLog {
             })
             .collect();
         notes.sort();
-        for (_, path) in notes.iter().rev().skip(MAX_NOTES) {
+        notes
+    }
+
+    /// Best effort: old notes only take up space.
+    fn forget(&self) {
+        for (_, path) in self.notes().iter().rev().skip(MAX_NOTES) {
             let _ = std::fs::remove_file(path);
         }
     }

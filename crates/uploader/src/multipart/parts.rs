@@ -12,7 +12,6 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
-use crate::multipart::requests::{forgotten, is_forgotten};
 use crate::multipart::unfinished::Unfinished;
 use crate::operation::Operation;
 use crate::retry::judge_local;
@@ -281,7 +280,7 @@ impl PartSender {
                         store.put_part(&parts, &key, at, index as usize, payload.clone()).await;
                     match sent {
                         Ok(id) => Ok(Done::Part { key, index, id: Some(id), bytes }),
-                        Err(error) if is_forgotten(&error) => {
+                        Err(error) if store.is_forgotten(&error) => {
                             Ok(Done::Lost { key, index, payload, error })
                         }
                         Err(error) => Err(error),
@@ -440,7 +439,7 @@ impl PartSender {
             }
             Done::Part { key, index, id, bytes } => {
                 if self.open.get(&key).is_some_and(|object| !object.lost.is_empty()) {
-                    return Err(forgotten(StoreError::new(
+                    return Err(self.store.forgotten(StoreError::new(
                         Operation::PutPart,
                         &*key,
                         StoreErrorKind::NotFound,

@@ -59,7 +59,7 @@ impl Store {
                 }
             })
             .await;
-        sent.map_err(forgotten)
+        sent.map_err(|error| self.forgotten(error))
     }
 
     /// Asks for the parts of an upload. Returns the store's answer if it says that it does not know
@@ -96,14 +96,14 @@ impl Store {
             let error = match outcome {
                 Ok(tag) => return Ok(tag),
                 Err(error) if error.kind == StoreErrorKind::Fenced => return Err(error),
-                Err(error) => forgotten(error),
+                Err(error) => self.forgotten(error),
             };
             // The response was lost: the store may have completed the upload and forgotten its ID.
             if matches!(self.size(key).await, Ok(Some(found)) if found == size) {
                 return Ok(None);
             }
             // One wrong answer must not cost an object of which every part is acknowledged.
-            if is_second || !is_forgotten(&error) {
+            if is_second || !self.is_forgotten(&error) {
                 return Err(error);
             }
             is_second = true;
@@ -173,6 +173,23 @@ impl Store {
             other => other,
         }
     }
+
+    /// Whether an error says that the store has forgotten an upload.
+    pub(crate) fn is_forgotten(&self, error: &StoreError) -> bool {
+        error.hint() == Some(self.service().forgotten())
+    }
+
+    /// Adds the likely cause if the store has forgotten an upload. It is not the name that is wrong.
+    pub(crate) fn forgotten(&self, mut error: StoreError) -> StoreError {
+        let text = error.to_string();
+        let unknown_part = text.contains("InvalidPart") && !text.contains("InvalidPartOrder")
+            || text.contains("InvalidBlockList");
+        if error.kind != StoreErrorKind::NotFound && !unknown_part {
+            return error;
+        }
+        error.kind = StoreErrorKind::Rejected;
+        error.with_hint(Some(self.service().forgotten().into()))
+    }
 }
 
 /// Whether the connection of this try ended while it was in use. Some stores answer so to a part of an
@@ -186,24 +203,4 @@ fn is_cut_off() -> bool {
 /// Whether the store says that it knows no such upload.
 fn is_unknown_upload(error: &StoreError) -> bool {
     error.kind == StoreErrorKind::NotFound && error.to_string().contains("NoSuchUpload")
-}
-
-/// Hint of an error that [`forgotten`] has explained.
-const FORGOTTEN: &str = "the store has removed the unfinished upload, or a part of it: let no lifecycle rule abort uploads that are younger than the longest run, and take a new backup";
-
-/// Whether the store has forgotten an upload.
-pub(crate) fn is_forgotten(error: &StoreError) -> bool {
-    error.hint() == Some(FORGOTTEN)
-}
-
-/// Adds the likely cause if the store has forgotten an upload. It is not the name that is wrong.
-pub(crate) fn forgotten(mut error: StoreError) -> StoreError {
-    let text = error.to_string();
-    let unknown_part = text.contains("InvalidPart") && !text.contains("InvalidPartOrder")
-        || text.contains("InvalidBlockList");
-    if error.kind != StoreErrorKind::NotFound && !unknown_part {
-        return error;
-    }
-    error.kind = StoreErrorKind::Rejected;
-    error.with_hint(Some(FORGOTTEN.into()))
 }

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
 use crate::request::raw_request::Direct;
-use crate::retry::NO_ACCESS;
+use crate::service::NO_ACCESS;
 use crate::settings::StoreSettings;
 use crate::settings::location::Location;
 use crate::settings::provider::StoreLimits;

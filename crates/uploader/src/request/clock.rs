@@ -13,10 +13,14 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    /// A time that the store reported just now, in seconds since 1970.
+    pub(crate) fn new(seconds: i64) -> Self {
+        Self { seconds, at: Instant::now() }
+    }
+
     /// Reads the `Date` header of a response (RFC 9110, 6.6.1).
     pub(crate) fn date(value: &str) -> Option<Self> {
-        let seconds = jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_second();
-        Some(Self { seconds, at: Instant::now() })
+        Some(Self::new(jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_second()))
     }
 
     /// That time, plus the time since.

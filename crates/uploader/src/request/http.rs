@@ -40,6 +40,8 @@ struct Counters {
     reached: AtomicBool,
     /// Time reported in the store's last response.
     heard: Mutex<Option<Heard>>,
+    /// Time at which the store says to have written the last object that was created here.
+    written: Mutex<Option<Heard>>,
     /// Whether the store demands a checksum with each body that it stores.
     checked: AtomicBool,
 }
@@ -84,6 +86,19 @@ impl Traffic {
 
     pub(crate) fn heard(&self) -> Option<Heard> {
         *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records when the store says to have written an object that was created just now.
+    pub(crate) fn wrote(&self, modified: i64) {
+        *self.0.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(Heard::new(modified));
+    }
+
+    /// Time by the store's clock, if it has reported any: what its last response states, but not later than the
+    /// times of its objects show. A proxy puts its own clock into responses, and if that is ahead, a living run
+    /// would look dead.
+    pub(crate) fn now(&self) -> Option<i64> {
+        let written = *self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
+        self.heard().into_iter().chain(written).map(Heard::now).min()
     }
 
     /// Records a response; `home` is set if it is the store's own.

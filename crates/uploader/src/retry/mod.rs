@@ -1,5 +1,6 @@
 //! Classification of failed tries: whether to retry, and which hint to give.
 
+mod denied;
 pub(crate) mod message;
 pub(crate) mod notice;
 
@@ -12,7 +13,9 @@ use crate::policy::Policy;
 use crate::request::answer::Answer;
 use crate::request::bounds::is_excess;
 use crate::request::transport::curl;
+use crate::retry::denied::{denied, protected};
 use crate::retry::message::describe;
+use crate::service::{NO_ACCESS, Service};
 
 /// Classification of one failed try.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct RetryDecision {
 /// Facts of the run that the classification depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryContext {
+    /// Kind of the store, in whose words hints are given.
+    pub(crate) service: Service,
     /// Whether another try may find fresh credentials.
     pub(crate) refreshable: bool,
     /// Whether the store has accepted the credentials before.
@@ -48,6 +53,11 @@ pub(crate) fn judge(
     let message = root_message(error);
     let said = |code: &str| message.contains(code);
     let status = answer.status.get();
+    let refused = || {
+        // Where an answer has no body, a header may have the code.
+        let code = answer.code.borrow().clone().unwrap_or_default();
+        denied(about.service, &format!("{message} {code}"), about.clock_ahead)
+    };
     let (kind, hint): (StoreErrorKind, Option<Cow<'static, str>>) = match error {
         _ if is_excess(error) => (StoreErrorKind::Damaged, Some(EXCESS.into())),
         // A page about the scheme is a response, too.
@@ -58,59 +68,61 @@ pub(crate) fn judge(
         _ if said(NO_LENGTH) => (StoreErrorKind::Altered, Some(NO_LENGTHS.into())),
         // The clock was right before: a proxy may have held the request.
         _ if said("RequestTimeTooSkewed") && about.authenticated => {
-            (StoreErrorKind::Unavailable, denied(&message, about))
+            (StoreErrorKind::Unavailable, refused())
         }
         _ if said(NOT_PARTIAL) => (StoreErrorKind::Altered, Some(NO_RANGES.into())),
-        _ if no_such_bucket(&message) => (
-            StoreErrorKind::NoBucket,
-            Some("create the bucket, or check its name and the endpoint".into()),
-        ),
+        _ if no_such_bucket(&message) => {
+            (StoreErrorKind::NoBucket, Some(about.service.no_bucket().into()))
+        }
         _ if THAW.iter().any(|(code, _)| said(code)) => {
             let hint = THAW.iter().find(|(code, _)| said(code)).map(|(_, hint)| (*hint).into());
             (StoreErrorKind::Rejected, hint)
         }
         Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
-        Error::AlreadyExists { .. } | Error::Precondition { .. } => (StoreErrorKind::AlreadyExists, None),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => {
+            (StoreErrorKind::AlreadyExists, protected(&message).map(Cow::Borrowed))
+        }
         _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
         _ if said("<Code>AuthorizationHeaderMalformed</Code>") => {
-            (StoreErrorKind::Denied, denied(&message, about))
+            (StoreErrorKind::Denied, refused())
         }
         // S3 returns this code with status 400.
         _ if said("<Code>RequestTimeout</Code>") => (StoreErrorKind::Unavailable, None),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-            (StoreErrorKind::Denied, denied(&message, about))
+            (StoreErrorKind::Denied, refused())
         }
         // A local folder has no status: its errors are final, especially a full disk.
         Error::Generic { store: "LocalFileSystem", .. } => judge_local(&message),
         Error::Generic { .. } if said("Received redirect") => (
             StoreErrorKind::NotAStore,
-            Some(match &*answer.region.borrow() {
-                Some(region) => format!("the bucket is in another region; add --s3-region={region}").into(),
-                None => "the bucket is in another region; give it with --s3-region".into(),
-            }),
+            match (about.service, &*answer.region.borrow()) {
+                (Service::S3, None) => {
+                    Some("the bucket is in another region; give it with --s3-region".into())
+                }
+                _ => redirected(answer),
+            },
         ),
         Error::Generic { .. } => match (status, answer.broken.get()) {
             // No request was sent: the settings or a file with credentials are wrong.
             _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
             _ if answer.metadata.get() && !about.authenticated => (
                 StoreErrorKind::Denied,
-                Some("no access key was given, and this machine has no role that provides one; give one by option, option file, environment or profile. In a container, the machine's service answers only if its hop limit is at least 2 (HttpPutResponseHopLimit)".into()),
+                Some(about.service.no_credentials().into()),
             ),
             (_, Some(curl::CERTIFICATE)) => (
                 StoreErrorKind::NotAStore,
-                Some(untrusted(&message).into()),
+                Some(untrusted(&message, about.service).into()),
             ),
-            (Some(401 | 403), _) => (StoreErrorKind::Denied, denied(&message, about)),
+            (Some(401 | 403), _) => (StoreErrorKind::Denied, refused()),
             (Some(300..=399), _) => (StoreErrorKind::NotAStore, redirected(answer)),
             // A listing names no object: the endpoint took the bucket for a part of one's key.
             (Some(404), _) if said("<Code>NoSuchKey</Code>") => (
                 StoreErrorKind::NotAStore,
                 Some("the endpoint has no such bucket: remove the path from the endpoint; the bucket belongs in the URL of the backup".into()),
             ),
-            (Some(501 | 505), _) => (
-                StoreErrorKind::Rejected,
-                Some("the store does not support this request; try another --s3-provider".into()),
-            ),
+            (Some(501 | 505), _) => {
+                (StoreErrorKind::Rejected, about.service.unsupported().map(Cow::Borrowed))
+            }
             // A failing server, an interrupted response, or none.
             (None | Some(200..=299 | 408 | 429 | 500..=599), broken) => {
                 (StoreErrorKind::Unavailable, unreached(broken, about))
@@ -119,7 +131,7 @@ pub(crate) fn judge(
             (Some(404 | 409 | 412), broken @ Some(_)) => {
                 (StoreErrorKind::Unavailable, unreached(broken, about))
             }
-            (Some(_), _) => (StoreErrorKind::Rejected, None),
+            (Some(_), _) => (StoreErrorKind::Rejected, protected(&message).map(Cow::Borrowed)),
         },
         _ => (StoreErrorKind::Rejected, None),
     };
@@ -129,9 +141,6 @@ pub(crate) fn judge(
     RetryDecision { kind, message: describe(&message, answer), hint, again }
 }
 
-/// Hint for a local directory that this user may not read or write.
-pub(crate) const NO_ACCESS: &str =
-    "give this user access to the directory, or run the command as another user";
 const LONG_NAME: &str = "file systems take names of at most 255 bytes, and the classic layout appends 21 to each: use --layout=packed, or an object store";
 /// Message of the client about a range that was answered with the whole object.
 const NOT_PARTIAL: &str = "Received non-partial response when range requested";
@@ -179,7 +188,7 @@ fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
 }
 
 /// Hint for a certificate that does not check.
-fn untrusted(message: &str) -> &'static str {
+fn untrusted(message: &str, service: Service) -> &'static str {
     let message = message.to_ascii_lowercase();
     let said = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
     if said(&["expired", "not valid after"]) {
@@ -189,7 +198,14 @@ fn untrusted(message: &str) -> &'static str {
         return "the certificate of the endpoint is not valid yet: set the clock of this machine";
     }
     if said(&["not valid for name", "notvalidforname"]) {
-        return "the certificate of the endpoint is for another host name: check the host of the endpoint, and --s3-bucket-lookup";
+        return match service {
+            Service::S3 => {
+                "the certificate of the endpoint is for another host name: check the host of the endpoint, and --s3-bucket-lookup"
+            }
+            _ => {
+                "the certificate of the endpoint is for another host name: check the host of the endpoint"
+            }
+        };
     }
     "the certificate of the endpoint is not trusted; give its certificate authority with --cacert"
 }
@@ -286,50 +302,17 @@ fn expired(about: RetryContext) -> (StoreErrorKind, Option<Cow<'static, str>>) {
     )
 }
 
-/// Seconds by which clocks may differ: stores accept 15 minutes, and their answers take some time.
-const SKEW: i64 = 300;
-
-/// Hint for a store that refuses to write to the name of a locked object, which claims and records need.
-const LOCKED: &str = "the object is locked, and this bucket keeps no versions beside it: enable versioning of the bucket; or remove its default retention, and lock complete backups with --retain";
-
-fn denied(message: &str, about: RetryContext) -> Option<Cow<'static, str>> {
-    if let Some(ahead) = about.clock_ahead.filter(|ahead| ahead.abs() > SKEW) {
-        let (seconds, direction) =
-            (ahead.unsigned_abs(), if ahead > 0 { "ahead of" } else { "behind" });
-        return Some(format!("the clock of this machine is {seconds} s {direction} the store's: set it (chronyc makestep, timedatectl)").into());
-    }
-    let hint = [
-        ("credential_process", "run this program by hand, and read its messages"),
-        (
-            "RequestTimeTooSkewed",
-            "the clock of this machine is wrong; set it (chronyc makestep, timedatectl)",
-        ),
-        ("SignatureDoesNotMatch", "check the secret key and --s3-region; one of them is wrong"),
-        (
-            "InvalidAccessKeyId",
-            "the store does not know this access key; check the key and the endpoint",
-        ),
-        (
-            "AuthorizationHeaderMalformed",
-            "the region is wrong; give the right one with --s3-region",
-        ),
-        // versitygw and MinIO, in a bucket that keeps one version of each object.
-        ("object lock", LOCKED),
-        ("WORM protected", LOCKED),
-        (
-            "AccessDenied",
-            "the access key is valid, but not allowed to do this; check the policies of the bucket and of the key",
-        ),
-    ];
-    hint.iter().find(|(code, _)| message.contains(code)).map(|(_, hint)| (*hint).into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OLD: RetryContext =
-        RetryContext { refreshable: false, authenticated: true, reached: true, clock_ahead: None };
+    const OLD: RetryContext = RetryContext {
+        service: Service::S3,
+        refreshable: false,
+        authenticated: true,
+        reached: true,
+        clock_ahead: None,
+    };
 
     fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
         let answer = Answer::default();
@@ -408,6 +391,55 @@ mod tests {
         let certificate = verdict(generic("x"), None, Some(curl::CERTIFICATE));
         assert!(!certificate.again && certificate.hint.unwrap().contains("--cacert"));
         assert!(!verdict(generic("bad request"), Some(400), None).again);
+    }
+
+    #[test]
+    fn hints_are_in_the_words_of_the_store_that_answered() {
+        let denied =
+            |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
+        let missing = Error::NotFound { path: String::new(), source: "ContainerNotFound".into() };
+        for (error, status, broken, advice) in [
+            (denied("<Code>AuthenticationFailed</Code>"), Some(403), None, Some("SAS")),
+            (
+                denied("<Code>AuthorizationPermissionMismatch</Code>"),
+                Some(403),
+                None,
+                Some("racwdl"),
+            ),
+            (denied("<Code>AccessDenied</Code>"), Some(403), None, Some("Blob Data Contributor")),
+            (generic("x"), Some(403), None, Some("Blob Data Contributor")),
+            (missing, Some(404), None, Some("create the container")),
+            (generic("Received redirect without LOCATION"), Some(301), None, Some("endpoint")),
+            (generic("x"), Some(501), None, None),
+            (generic("not valid for name"), None, Some(curl::CERTIFICATE), Some("host name")),
+            (
+                generic("<Code>BlobImmutableDueToPolicy</Code>"),
+                Some(409),
+                None,
+                Some("immutability"),
+            ),
+        ] {
+            let answer = Answer::default();
+            answer.asked.set(true);
+            answer.status.set(status);
+            answer.broken.set(broken);
+            let about = RetryContext { service: Service::Azure, ..OLD };
+            let verdict = judge(&error, &answer, &Policy::default(), about);
+            let hint = verdict.hint.as_deref().unwrap_or_default();
+            assert_eq!(hint.is_empty(), advice.is_none(), "{verdict:?}");
+            assert!(hint.contains(advice.unwrap_or_default()), "{verdict:?}");
+            for foreign in ["s3", "bucket", "lifecycle", "access key"] {
+                assert!(!hint.contains(foreign), "{foreign}: {hint}");
+            }
+        }
+        // A refusal without a body has its code in a header.
+        let answer = Answer::default();
+        answer.asked.set(true);
+        answer.status.set(Some(403));
+        *answer.code.borrow_mut() = Some("AuthenticationFailed".into());
+        let about = RetryContext { service: Service::Azure, ..OLD };
+        let hint = judge(&generic("x"), &answer, &Policy::default(), about).hint.unwrap();
+        assert!(hint.contains("of a SAS"), "{hint}");
     }
 
     #[test]

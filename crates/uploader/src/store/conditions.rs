@@ -6,6 +6,7 @@ use object_store::{ObjectStoreExt as _, PutMode};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::retry::notice;
+use crate::service::Service;
 use crate::store::{Store, path_of};
 
 impl Store {
@@ -43,7 +44,7 @@ impl Store {
             Err(error) => return Err(self.with_link_hint(error)),
         };
         if self.obeys.set(obeys).is_ok() && !obeys {
-            notice::warn(IGNORED);
+            notice::warn(&ignored(self.service()));
         }
         Ok(obeys)
     }
@@ -65,4 +66,9 @@ impl Store {
     }
 }
 
-const IGNORED: &str = "the store ignores the condition of a create-only write, so it is used as one without conditional writes (--s3-provider=plain): let only one host write to a name at a time";
+fn ignored(service: Service) -> String {
+    let way = service.without_conditions().map(|way| format!("{way}, and ")).unwrap_or_default();
+    format!(
+        "the store ignores the condition of a create-only write, so it is used as one without conditional writes: {way}let only one host write to a name at a time"
+    )
+}

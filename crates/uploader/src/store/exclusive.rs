@@ -6,7 +6,7 @@ use object_store::{ObjectStoreExt as _, PutMode, PutPayload};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::store::retry_loop::jitter;
-use crate::store::write::{CONFLICTS, cannot_create};
+use crate::store::write::CONFLICTS;
 use crate::store::{Store, path_of};
 
 /// Length and CRC-64/NVME of an object that was read back.
@@ -56,7 +56,7 @@ impl Store {
                     tokio::time::sleep(self.policy.pause(conflicts, None, jitter())).await;
                 }
                 Err(gone) if gone.kind == StoreErrorKind::NotFound => {
-                    return Err(cannot_create(key, &refused));
+                    return Err(self.cannot_create(key, &refused));
                 }
                 Err(error) => return Err(error),
             }

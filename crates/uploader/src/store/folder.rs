@@ -15,7 +15,7 @@ use object_store::{ObjectMeta, ObjectStoreExt as _};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::raw_request::Direct;
-use crate::retry::NO_ACCESS;
+use crate::service::NO_ACCESS;
 use crate::store::{Store, path_of};
 
 /// Appended to a name that cannot be a key, so that it never looks like an object of ours.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::policy::Policy;
+use crate::request::bounds::SMALL_OBJECT;
 use crate::retry::notice;
 use crate::store::Store;
 use crate::store::retry_loop::jitter;
@@ -99,9 +100,9 @@ impl Store {
         let (mut sent, mut late, mut ignored, mut tries) = (false, false, 0, 0);
         let begun = Instant::now();
         loop {
-            let read = self.get(key).await;
+            let read = self.get_dated(key, SMALL_OBJECT).await;
             let there = match &read {
-                Ok(content) => There::Content(content),
+                Ok((content, _)) => There::Content(content),
                 Err(error) if error.kind == StoreErrorKind::NotFound => There::Nothing,
                 Err(error)
                     if matches!(
@@ -114,6 +115,9 @@ impl Store {
                 Err(_) => return read.map(|_| Guarded::Other),
             };
             if sent && goal.is_met(there) {
+                if let (Ok((_, modified)), false) = (&read, late) {
+                    self.traffic().wrote(*modified);
+                }
                 return Ok(Guarded::Done { late });
             }
             // What cannot be read can still be seen to be gone.

@@ -30,6 +30,7 @@ use crate::request::clock;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
 use crate::request::raw_request::Direct;
+use crate::service::Service;
 use crate::settings::provider::StoreLimits;
 use crate::store::faults::Faults;
 use crate::store::gate::Gate;
@@ -101,16 +102,16 @@ impl StoreTraits {
 }
 
 impl Store {
-    /// Returns the time by the store's clock, in seconds since 1970: from its last response, or
-    /// from the timestamp that a file system gives a new file. Falls back to the local clock if the
-    /// store reports no time.
+    /// Returns the time by the store's clock, in seconds since 1970: from its last response and from
+    /// the last object that [`Store::create`] wrote, or from the timestamp that a file system gives a
+    /// new file. Falls back to the local clock if the store reports no time.
     #[must_use]
     pub fn now(&self) -> i64 {
         if let Direct::Folder(root) = &self.nature.direct {
             let dated = tempfile::tempfile_in(root).and_then(|file| file.metadata()?.modified());
             return clock::seconds(dated.unwrap_or_else(|_| SystemTime::now()));
         }
-        self.traffic().heard().map_or_else(|| clock::seconds(SystemTime::now()), clock::Heard::now)
+        self.traffic().now().unwrap_or_else(|| clock::seconds(SystemTime::now()))
     }
 
     /// Creates a store over any client; `multipart` is set if parts can be sent by number.
@@ -158,7 +159,18 @@ impl Store {
     /// Whether the store is a directory of this machine.
     #[must_use]
     pub fn is_folder(&self) -> bool {
-        matches!(self.nature.direct, Direct::Folder(_))
+        self.service() == Service::Folder
+    }
+
+    /// The kind of service that keeps the objects.
+    #[must_use]
+    pub fn service(&self) -> Service {
+        match &self.nature.direct {
+            Direct::S3 { .. } => Service::S3,
+            Direct::Google { .. } => Service::Google,
+            Direct::Azure { .. } => Service::Azure,
+            Direct::Folder(_) => Service::Folder,
+        }
     }
 
     /// Returns the store's limits for sizes and numbers of parts.

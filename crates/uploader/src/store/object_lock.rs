@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::encode::percent;
-use crate::request::raw_request::Direct;
+use crate::service::Service;
 use crate::store::Store;
 
 /// Rule for removing an object lock early ("S3 Object Lock", retention modes).
@@ -63,6 +63,7 @@ impl Lock {
 }
 
 const NO_LOCKS: &str = "this bucket does not support object lock";
+const OF_OTHERS: &str = "leave --retain out; Google locks by a retention policy of the bucket, Azure by an immutability policy of the container, and both need no option";
 const HINT: &str = "enable object lock for the bucket, usually when you create it; a retention policy of the bucket itself needs no option";
 
 /// Returns whether a response to "GetObjectLockConfiguration" is valid and reports object lock as
@@ -119,9 +120,11 @@ impl Store {
                 StoreError::new(Operation::ObjectLock, "", StoreErrorKind::Rejected, message);
             Err(error.with_hint(Some(HINT.into())))
         };
-        let Direct::S3 { .. } = &self.nature.direct else {
-            return no("only S3 stores can lock single objects");
-        };
+        if self.service() != Service::S3 {
+            let what = "only S3 stores can lock single objects";
+            let error = StoreError::new(Operation::ObjectLock, "", StoreErrorKind::Rejected, what);
+            return Err(error.with_hint(Some(OF_OTHERS.into())));
+        }
         let direct = &self.nature.direct;
         let asked = self
             .retrying(Operation::ObjectLock, "", || {

@@ -28,6 +28,11 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub async fn get_at_most(&self, key: &str, most: u64) -> Result<Bytes, StoreError> {
+        Ok(self.get_dated(key, most).await?.0)
+    }
+
+    /// Like [`Store::get_at_most`], with the time of the last write in seconds since 1970.
+    pub(crate) async fn get_dated(&self, key: &str, most: u64) -> Result<(Bytes, i64), StoreError> {
         let path = path_of(Operation::Get, key)?;
         self.reading(Operation::Get, key, most, || async {
             let answer = self.objects.get(&path).await?;
@@ -35,7 +40,8 @@ impl Store {
             if size > most {
                 return Err(Excess::Object { size, most }.into());
             }
-            answer.bytes().await
+            let modified = answer.meta.last_modified.timestamp();
+            Ok((answer.bytes().await?, modified))
         })
         .await
     }

@@ -164,6 +164,7 @@ impl Store {
         let local = clock::seconds(SystemTime::now());
         let heard = self.traffic.heard();
         RetryContext {
+            service: self.service(),
             refreshable: self.nature.refreshable,
             authenticated: self.traffic.authenticated(),
             reached: self.traffic.reached(),

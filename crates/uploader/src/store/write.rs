@@ -15,15 +15,17 @@ pub(crate) const CONFLICTS: u32 = 5;
 /// Maximum number of repeated reads of what was just written, if it is missing or different.
 const READ_AGAIN: u32 = 3;
 
-/// Error of a store that keeps refusing to create an object that does not exist.
-pub(crate) fn cannot_create(key: &str, refused: &StoreError) -> StoreError {
-    let message =
-        format!("the store refuses to create the object, which does not exist ({refused})");
-    StoreError::new(Operation::Create, key, StoreErrorKind::Rejected, message)
-        .with_hint(Some("it may not support conditional writes: try --s3-provider=plain".into()))
-}
-
 impl Store {
+    /// Error of a store that keeps refusing to create an object that does not exist.
+    pub(crate) fn cannot_create(&self, key: &str, refused: &StoreError) -> StoreError {
+        let message =
+            format!("the store refuses to create the object, which does not exist ({refused})");
+        let way = self.service().without_conditions();
+        let way = way.map(|way| format!("it may not support conditional writes: {way}").into());
+        let hint = refused.hint().map(|hint| hint.to_owned().into()).or(way);
+        StoreError::new(Operation::Create, key, StoreErrorKind::Rejected, message).with_hint(hint)
+    }
+
     /// Writes an object, replacing an existing one. Safe to repeat.
     ///
     /// The object gets the bucket's default storage class. A configured class applies only to data
@@ -93,7 +95,13 @@ impl Store {
                 })
                 .await;
             match (self.written(key, &content, outcome.is_ok()).await, outcome) {
-                (Ok(found), _) if found == content => return Ok(()),
+                (Ok((found, modified)), outcome) if found == content => {
+                    // Otherwise an earlier try may have written it.
+                    if outcome.is_ok() {
+                        self.traffic().wrote(modified);
+                    }
+                    return Ok(());
+                }
                 (Ok(_), _) => return Err(taken()),
                 // Refused because of a concurrent write that did not succeed either (S3 returns
                 // 409).
@@ -109,7 +117,7 @@ impl Store {
                     if gone.kind == StoreErrorKind::NotFound
                         && refused.kind == StoreErrorKind::AlreadyExists =>
                 {
-                    return Err(cannot_create(key, &refused));
+                    return Err(self.cannot_create(key, &refused));
                 }
                 // If the object is missing after another error, that error is the cause. If it is
                 // missing after success, the write did not succeed either.
@@ -132,12 +140,12 @@ impl Store {
         key: &str,
         content: &Bytes,
         acknowledged: bool,
-    ) -> Result<Bytes, StoreError> {
+    ) -> Result<(Bytes, i64), StoreError> {
         let most = SMALL_OBJECT.max(content.len() as u64);
-        let mut last = self.get_at_most(key, most).await;
+        let mut last = self.get_dated(key, most).await;
         for retry in 1..=READ_AGAIN {
             match &last {
-                Ok(found) if found == content => return last,
+                Ok((found, _)) if found == content => return last,
                 Ok(_) => {}
                 Err(error) if error.kind == StoreErrorKind::Damaged => {}
                 Err(error) if error.kind == StoreErrorKind::NotFound && acknowledged => {
@@ -145,8 +153,8 @@ impl Store {
                 }
                 Err(_) => return last,
             }
-            let again = self.get_at_most(key, most).await;
-            if matches!((&last, &again), (Ok(last), Ok(again)) if last == again) {
+            let again = self.get_dated(key, most).await;
+            if matches!((&last, &again), (Ok((last, _)), Ok((again, _))) if last == again) {
                 return again;
             }
             last = again;
@@ -161,7 +169,7 @@ impl Store {
     /// [`StoreError::not_kept`]; any other error of the read, after all retries.
     pub async fn confirm_content(&self, key: &str, content: &Bytes) -> Result<(), StoreError> {
         match self.written(key, content, true).await {
-            Ok(found) if found == *content => Ok(()),
+            Ok((found, _)) if found == *content => Ok(()),
             Ok(_) => Err(StoreError::not_kept(key)),
             Err(error)
                 if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) =>

@@ -5,6 +5,7 @@ use xb_cli::Failure;
 
 use crate::args::DeleteArgs;
 use crate::commands::context::{Context, resources};
+use crate::commands::state_dir::remembering;
 use crate::location::backup_place;
 use crate::report;
 
@@ -25,7 +26,7 @@ impl Context {
         }
         // Connections belong to the runtime that made them.
         let (root, name) = backup_place(&args.name, &args.common, false)?;
-        let root = self.taking_over(root, args.take_over);
+        let root = remembering(&self.taking_over(root, args.take_over), None);
         let resources = resources(&args.common.run);
         let (deleted, _) =
             self.with_progress("delete", &args.common.run, None, |observer, cancel| async move {
@@ -55,7 +56,7 @@ impl Context {
                 .hint("the manifest goes with them, so the rest is no longer a complete backup"));
         }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
-        let root = self.taking_over(root, args.take_over);
+        let root = remembering(&self.taking_over(root, args.take_over), None);
         let remove = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::delete_files(&root, &name, &args.files)).await
         };
@@ -67,7 +68,7 @@ impl Context {
     /// Plans a delete.
     fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
-        let root = self.taking_over(root, args.take_over);
+        let root = remembering(&self.taking_over(root, args.take_over), None);
         let plan = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::doomed(&root, &name, !args.force)).await
         };

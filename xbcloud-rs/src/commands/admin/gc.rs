@@ -16,6 +16,9 @@ impl Context {
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) =
             self.with_progress("gc", &args.common.run, None, |_, cancel| async move {
+                if removes {
+                    cancel.or(xb_backup::learn_clock(&root)).await?;
+                }
                 let found = cancel.or(xb_backup::leftovers(&root, age)).await?;
                 if removes {
                     for dead in &found.dead {

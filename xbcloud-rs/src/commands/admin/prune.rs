@@ -1,6 +1,7 @@
 //! `prune`: applies a retention rule.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use xb_backup::{
     Candidate, Keep, LogVerdict, PruneStep, Session, Verdict, kept_backups, plan_log_prune,
@@ -15,7 +16,7 @@ use crate::args::catalogue::PruneArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::one_at_a_time::one_at_a_time;
-use crate::commands::state_dir::state_dir;
+use crate::commands::state_dir::{remembering, state_dir};
 use crate::job::Family;
 use crate::location::root_place;
 use crate::report;
@@ -47,17 +48,18 @@ impl Context {
         report::printed(show(&self.log, &pruned, args.common.run.json))
     }
 
-    /// Applies the rules to all backups of a ROOT; without `yes`, only plans. Keeps the backup
+    /// Applies the rules to all backups of a ROOT; without `yes`, only plans. Keeps the backup that was
     /// `just_made`.
     pub(crate) fn prune_root(
         &self,
         place: Option<&str>,
         keep: &Keep,
         yes: bool,
-        just_made: Option<&str>,
+        just_made: Option<JustMade<'_>>,
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
-        let root = root_place(place, common)?;
+        let root =
+            remembering(&root_place(place, common)?, just_made.and_then(|made| made.state_dir));
         let shown = place.filter(|place| !place.is_empty()).or(common.store.root.as_deref());
         let shown = shown.unwrap_or_default();
         let _alone = match yes {
@@ -84,7 +86,7 @@ impl Context {
             let known = Known::read_before(&listed.catalogue, listed.sound);
             let mut candidates = Candidate::all(&listed.lines);
             for candidate in &mut candidates {
-                candidate.just_made = just_made == Some(candidate.name.as_str());
+                candidate.just_made = just_made.is_some_and(|made| made.name == candidate.name);
             }
             let left: Vec<Listing> =
                 listed.lines.into_iter().filter(|line| line.state != State::Complete).collect();
@@ -134,6 +136,14 @@ pub(crate) fn rules(keep: &Keep) -> Result<Option<&Keep>, Failure> {
         (false, true) => Err(Failure::usage("the retention rules keep nothing: each number is 0")
             .hint("give at least one rule above 0, or no rule")),
     }
+}
+
+/// The backup after which a run prunes.
+#[derive(Clone, Copy)]
+pub(crate) struct JustMade<'a> {
+    pub(crate) name: &'a str,
+    /// The directory for this host's records that the run was given.
+    pub(crate) state_dir: Option<&'a Path>,
 }
 
 /// Result of applying the retention rules to a ROOT.

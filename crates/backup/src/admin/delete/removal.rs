@@ -3,6 +3,7 @@
 //! The name is marked first ([`xb_repo::claim::mark`]). Under the mark it is decided whether the backup may
 //! go; until then nothing changes, so a backup that stays, or whose removal is interrupted, is whole.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -14,6 +15,7 @@ use xb_repo::names::{BackupName, RunId};
 use xb_repo::records;
 use xb_repo::resolve::Known;
 use xb_repo::root::Root;
+use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use crate::admin::delete::plan::{DeletionPlan, refuse_changed, refuse_pinned};
 use crate::error::BackupError;
@@ -175,8 +177,11 @@ impl WithoutManifest {
         // The records went with the manifest, and there may be new ones of a new backup.
         let records = records::keys(&name).map(|key| root.key(&key));
         let keys = plan.objects.into_iter().map(|object| object.key);
-        let keys = keys.filter(|key| !records.contains(key)).collect();
-        root.store().delete_all(keys).await?;
+        let keys: Vec<String> = keys.filter(|key| !records.contains(key)).collect();
+        root.store().delete_all(keys.clone()).await?;
+        if !root.store().is_folder() {
+            remove_what_stayed(&root, &name, &keys).await?;
+        }
         match held {
             After::Marked(removed) => removed.free().await,
             After::Claimed(claim) => claim.end().await,
@@ -188,6 +193,33 @@ impl WithoutManifest {
     pub(crate) async fn leave_objects(self) {
         if let After::Marked(removed) = self.held {
             removed.free().await;
+        }
+    }
+}
+
+/// Removes once more what is still listed although the store said that it is gone.
+async fn remove_what_stayed(
+    root: &Root,
+    name: &BackupName,
+    keys: &[String],
+) -> Result<(), BackupError> {
+    let keys: BTreeSet<&String> = keys.iter().collect();
+    let stayed = async || {
+        let listed = root.list_below(name.as_str()).await?.into_iter();
+        let listed = listed.map(|object| root.key(&format!("{name}/{}", object.key)));
+        Ok::<Vec<String>, RepoError>(listed.filter(|key| keys.contains(key)).collect())
+    };
+    let left = stayed().await?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    root.store().pause(1).await;
+    root.store().delete_all(left).await?;
+    match stayed().await?.first() {
+        None => Ok(()),
+        Some(key) => {
+            let what = "the store says that this object is removed, and lists it";
+            Err(StoreError::new(Operation::Delete, key, StoreErrorKind::Altered, what).into())
         }
     }
 }

@@ -40,8 +40,12 @@ pub enum Action {
     /// The whole request is read, counted by [`Proxy::held`], and passed on at [`Proxy::release`]:
     /// a request that was long on its way.
     Hold,
-    /// The request is passed on; the `Date` of its response is this many seconds ahead.
+    /// The request is passed on; the times in the head of its response are this many seconds ahead, as if they had
+    /// passed.
     Ahead(u64),
+    /// The request is passed on; only the `Date` of its response is this many seconds ahead, as that of a proxy
+    /// with a wrong clock.
+    WrongDate(u64),
     /// The request is passed on without its condition (`If-None-Match`), as a store that ignores
     /// it would see it. Its signature goes, too: the bucket must accept anonymous requests
     /// ([`crate::stores::s3::open_bucket`]).

@@ -118,9 +118,12 @@ impl Ends<'_> {
     /// Passes the response on. Returns false if the connection ends.
     fn pass_answer(&mut self, action: Option<&Action>, request: &Head) -> io::Result<bool> {
         let mut answer = read_answer(&mut self.from_server)?;
-        if let Some(Action::Ahead(seconds)) = action {
+        if let Some(Action::Ahead(seconds) | Action::WrongDate(seconds)) = action {
+            let passed = matches!(action, Some(Action::Ahead(_)));
+            let ahead = date(SystemTime::now() + Duration::from_secs(*seconds));
             answer.rewrite(|name, value| match name {
-                "date" => Some((name, date(SystemTime::now() + Duration::from_secs(*seconds)))),
+                "date" => Some((name, ahead.clone())),
+                "last-modified" if passed => Some((name, ahead.clone())),
                 _ => Some((name, value.to_owned())),
             });
         }
