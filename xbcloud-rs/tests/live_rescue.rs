@@ -278,7 +278,7 @@ fn tables_go_into_a_running_server() {
 
     // Names.
     for (args, expected) in [
-        (&["shop.ordres"][..], "the backup has no table shop.ordres; it has shop.orders"),
+        (&["shop.ordres"][..], "there is no table shop.ordres, but shop.orders"),
         (&["shop.a_view"], "it is a view"),
         (&["tx.counted", "--as=x"], "transactions, which are numbered differently"),
         (&["orders"], "the schema is missing"),

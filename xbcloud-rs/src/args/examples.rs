@@ -60,7 +60,7 @@ Examples:
 
 pub(crate) const RESCUE: &str = "\
 Examples:
-  xbcloud-rs rescue @shop/latest shop.orders > orders.sql
+  xbcloud-rs rescue @shop/latest shop.orders --identity-file=shop.identity > orders.sql
   xbcloud-rs rescue @shop/latest shop.orders --into=localhost --as='{table}'
   xbcloud-rs rescue @shop/@2026-11-20 'shop.ord*' --into=/run/mysqld/mysqld.sock
   xbcloud-rs rescue @shop shop.orders --until=before:0-1-26 > orders.sql
@@ -173,7 +173,8 @@ Examples:
   xbcloud-rs binlog list s3://bucket/shop --server=db1 --json";
 
 pub(crate) const BINLOG_PUSH: &str = "\
-The last stored transaction must be in the files, with the same bytes. The server must not run.
+The last stored transaction must be in the files, with the same bytes. Of a server that runs, give
+copies of its files, flushed with FLUSH BINARY LOGS.
 
 Examples:
   xbcloud-rs binlog push @shop /mnt/dead/mysql/bin.0000{17,18} --server=db1 --recipient=age1...";

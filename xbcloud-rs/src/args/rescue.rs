@@ -29,7 +29,7 @@ pub(crate) struct RescueUntilOptions {
     #[arg(long, value_name = "STOP")]
     pub(crate) until: Option<Stop>,
     /// Directory in which a receiver on this host records its last segment, compared with the end of
-    /// the archive for --until=latest [default: as for `binlog receive`]
+    /// the archive for --until=latest, and where output of programs goes [default: as for `backup`]
     // Does not require --until: option files set it for `backup`, too.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,

@@ -149,7 +149,7 @@ impl Copier<'_> {
                 (&*self.sink, source.definition.foreign_keys.len())
             {
                 copied.remarks.push(format!(
-                    "{}: its foreign keys ({keys}) are in force, but rows that refer to rows which are gone were not looked for",
+                    "{}: its foreign keys ({keys}) are in force, but its rows were not checked against them: if rows of the parent tables were deleted since the backup, look for orphans with a LEFT JOIN",
                     source.shown
                 ));
             }

@@ -201,7 +201,7 @@ pub async fn rescue(
             let restored = restored(session, &mut get, &links, place, room, talk).await?;
             observer.begin_phase("replay");
             let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
-            let found = goal.find(&held_in(&data)?)?;
+            let found = goal.find(&held_in(&data)?).map_err(at_the_stop)?;
             let mut opened = goal.open(&found, cancel).await?;
             opened.1.extend(crate::until::remarks(&replayed));
             (found, opened, restored, Some(replayed))
@@ -251,6 +251,16 @@ struct Goal<'a> {
     into: Option<&'a str>,
     replace: bool,
     physical: bool,
+}
+
+/// Says that a table which is not there may have been in the backup.
+fn at_the_stop(error: BackupError) -> BackupError {
+    match error {
+        BackupError::Selection(what) => BackupError::Selection(format!(
+            "{what}. These are the tables at the stop: the log may have dropped or renamed one before. `binlog show --ddl --table=...` finds the statement, and --until=before:GTID is the moment before it"
+        )),
+        other => other,
+    }
 }
 
 /// Tables that were found, and the schema and name that each of them gets.

@@ -111,9 +111,9 @@ fn nothing(held: &[Held], text: &str, pattern: &TablePattern) -> String {
     let near: Vec<String> = near.iter().take(MAX_NEAR).map(|(_, held)| held.to_string()).collect();
     match near.is_empty() {
         true => format!(
-            "the backup has no table {shown}, and none with a similar name; `show` lists its files"
+            "there is no table {shown}, and none with a similar name; `show` lists the files of a backup"
         ),
-        false => format!("the backup has no table {shown}; it has {}", near.join(", ")),
+        false => format!("there is no table {shown}, but {}", near.join(", ")),
     }
 }
 

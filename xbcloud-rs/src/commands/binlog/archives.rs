@@ -73,7 +73,7 @@ impl Context {
             return Err(Failure::new("there is no archive of a binary log")
                 .stage("list")
                 .ending(Exit::NotFound)
-                .hint("start one with `binlog receive`; check ROOT and --server"));
+                .hint("start one with `binlog receive`, or archive the server's own log files with `binlog push --new-archive`; check ROOT and --server"));
         }
         Ok(found)
     }

@@ -60,9 +60,11 @@ impl Context {
         match (found, one) {
             (0, _) => self.log.info("no transaction in the archive is like that"),
             (1, Some(gtid)) => self.log.info(format!(
-                "the moment before it: `restore --until=before:{gtid}`; everything else: `restore --until=latest --exclude-gtid={gtid}`"
+                "the moment before it: `restore --until=before:{gtid}`, single tables: `rescue --until=before:{gtid}`; everything else: `restore --until=latest --exclude-gtid={gtid}`"
             )),
-            _ => self.log.info("the moment before one of them: `restore --until=before:GTID`"),
+            _ => self.log.info(
+                "the moment before one of them: `restore --until=before:GTID`, or `rescue` for single tables",
+            ),
         }
         Ok(())
     }
