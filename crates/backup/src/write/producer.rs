@@ -109,7 +109,7 @@ impl Producer {
             // The receiver is gone once the run is over.
             let _ = tell.send(disk.map(|error| error.to_string()));
         };
-        let (output, messages) = take_over((stream, stderr), spool, guard, message, on_stall)
+        let (output, messages) = take_over(stream, stderr, spool, guard, message, on_stall)
             .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
         producer.stalled = Some(stalled);
         producer.messages = Some(messages);
