@@ -48,9 +48,11 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn of(command: &'a Command) -> Option<Self> {
         let (what, place, common, report, put) = match command {
-            Command::Put(a) => ("Backup", a.name.as_deref(), &a.common, &a.report, Some(&a.put)),
+            Command::Put(a) => {
+                ("Backup", a.new.name.as_deref(), &a.common, &a.report, Some(&a.put))
+            }
             Command::Backup(a) => {
-                ("Backup", a.name.as_deref(), &a.common, &a.report, Some(&a.backup.put))
+                ("Backup", a.new.name.as_deref(), &a.common, &a.report, Some(&a.backup.put))
             }
             Command::Run(a) => {
                 ("Run", a.name.as_deref(), &a.common, &a.job.report, Some(&a.backup.put))
