@@ -354,6 +354,49 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
 }
 
 #[test]
+fn a_commit_waits_until_it_is_stored() {
+    if skipped() {
+        return;
+    }
+    let shop = Shop::new();
+    let status = |name: &str| {
+        let sql = format!("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_source_{name}'");
+        shop.server.sql(&sql).split_whitespace().nth(1).unwrap().to_owned()
+    };
+    shop.server.sql(
+        "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so';
+         SET GLOBAL rpl_semi_sync_source_timeout = 100",
+    );
+    let said = shop.receive(&["--ack"]).wait().expect_failure().stderr_text();
+    assert!(said.contains("no commit waits for a replica"), "{said}");
+    shop.server.sql("SET GLOBAL rpl_semi_sync_source_enabled = ON");
+    let mut receiver = shop.receive(&["--ack"]);
+    receiver
+        .until("the server waits for it", || status("clients") == "1" && status("status") == "ON");
+    shop.server.sql("SET GLOBAL rpl_semi_sync_source_timeout = 60000");
+    let (waited, given_up) = (status("yes_tx"), status("no_times"));
+    for n in 0..10 {
+        let sql =
+            if n % 2 == 0 { WORK } else { "INSERT INTO d.t (v) VALUES (REPEAT('x', 300000))" };
+        shop.server.sql(sql);
+        // Without any wait: what the client has seen is there.
+        let ran = shop.cmd(&["binlog", "list", &shop.place(""), "--json"]).run().expect(0);
+        let streams = json(&ran)["servers"][0]["streams"].clone();
+        let ends = streams.as_array().unwrap().iter().filter_map(|stream| stream["gtids"].as_str());
+        let ends: Vec<String> = ends.map(str::to_owned).collect();
+        assert!(ends.contains(&shop.server.gtids()), "{ends:?}");
+        shop.server.sql("DELETE FROM d.u");
+    }
+    assert_eq!(status("no_times"), given_up);
+    assert!(status("yes_tx").parse::<u64>().unwrap() > waited.parse::<u64>().unwrap() + 50);
+    receiver.signal(Signal::TERM);
+    let said = receiver.wait().expect(0).stderr_text();
+    // MySQL does not count what would show that.
+    assert!(!said.contains("every commit of shop waits for the archive since"), "{said}");
+    let _ = shop.verify().expect(0);
+}
+
+#[test]
 fn a_clone_is_covered_by_a_stream_that_begins_later_with_older_logs() {
     if skipped() {
         return;
