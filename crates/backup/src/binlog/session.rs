@@ -366,7 +366,7 @@ fn run(
     }
 }
 
-/// Passes segments on to be stored; false if nobody takes them any more.
+/// Passes segments on to be stored; false if the writer has ended.
 fn pass_on(cuts: impl IntoIterator<Item = Cut>, out: &mpsc::Sender<Message>) -> bool {
     // While the store is away, this waits: the server keeps what was not received.
     cuts.into_iter().all(|cut| out.blocking_send(Message::Segment(Box::new(cut))).is_ok())
@@ -609,7 +609,7 @@ mod tests {
             prop_assert!(!confirmed.is_empty() && confirmed.is_sorted_by(|a, b| a.offset < b.offset));
             let is_inside = |at: &At| ends.iter().any(|one| one.0 < at.offset && at.offset < one.1);
             prop_assert!(!confirmed.iter().any(is_inside));
-            // Nobody waits for ever.
+            // The last one is acknowledged, too.
             prop_assert!(confirmed.last().unwrap().offset >= ends.last().unwrap().1);
             prop_assert!(stored == log[4..]);
         }
