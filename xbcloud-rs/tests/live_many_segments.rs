@@ -108,6 +108,7 @@ fn make(store: &Store, segments: u64) {
         head: previous,
         position: at(300 + segments * 100),
         covered_until: None,
+        acknowledged: None,
         written: Timestamp::now(),
         trouble: None,
     };

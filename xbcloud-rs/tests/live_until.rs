@@ -93,6 +93,7 @@ impl Shop {
                 state: None,
                 accept_no_crc: false,
             },
+            acknowledge: false,
         };
         let stored = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stored);
@@ -385,6 +386,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
         head: "0".repeat(64),
         position: At { log: "bin.000001".to_owned(), offset: 4 },
         covered_until: Some(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2)),
+        acknowledged: None,
         written: jiff::Timestamp::now(),
         trouble: None,
     };

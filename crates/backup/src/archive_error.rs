@@ -31,6 +31,9 @@ pub enum ArchiveError {
         /// Name of the log.
         log: String,
     },
+    /// The server does not wait for the archive.
+    #[error("the server cannot wait for the archive: {0}")]
+    NoSemiSync(String),
     /// The server's log has no checksums.
     #[error(
         "{what} without checksums (binlog_checksum=NONE), so damage on the way would go unnoticed"
@@ -140,6 +143,9 @@ impl ArchiveError {
             Self::NoLog => Some("start the server with --log-bin"),
             Self::NoGtids { .. } => Some(
                 "turn GTIDs on, step by step as MySQL's manual describes: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON",
+            ),
+            Self::NoSemiSync(_) => Some(
+                "set rpl_semi_sync_master_enabled=ON and rpl_semi_sync_master_wait_point=AFTER_SYNC (MySQL: rpl_semi_sync_source_...), or receive without --ack",
             ),
             Self::NoChecksums { .. } => Some(
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",

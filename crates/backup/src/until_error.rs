@@ -27,12 +27,30 @@ pub enum UntilError {
         why: String,
     },
     /// The backup notes no position with its GTIDs that the archive can have.
-    #[error(
-        "{backup} records no position in the binary log with its GTIDs, or the archive begins after it"
-    )]
+    #[error("{backup} records no position in the binary log with its GTIDs")]
     NoPosition {
         /// Name of the backup.
         backup: String,
+    },
+    /// A backup of MySQL that is no clone.
+    #[error("{backup} is a backup of xtrabackup: a log of MySQL is replayed onto clones only")]
+    NoClone {
+        /// Name of the backup.
+        backup: String,
+    },
+    /// The archive lacks transactions that a clone may lack.
+    #[error("the archive begins behind {backup}: no stream has all transactions that it may lack")]
+    Unplaced {
+        /// Name of the backup.
+        backup: String,
+    },
+    /// The position of a backup is not where the archive has its GTIDs.
+    #[error("{backup} does not fit the archive: {what}; choose another backup")]
+    Displaced {
+        /// Name of the backup.
+        backup: String,
+        /// What differs.
+        what: String,
     },
     /// A transaction is to be left out that the backup may have.
     #[error(
@@ -137,6 +155,12 @@ impl UntilError {
             Self::NoPosition { .. } => {
                 Some("start the server with --log-bin, and take backups without --no-lock")
             }
+            Self::NoClone { .. } => {
+                Some("take a clone (`backup --from`), which a log can be replayed onto")
+            }
+            Self::Unplaced { .. } => Some(
+                "name a later clone, or archive the server's older logs with `binlog push`; `binlog list` shows what each backup needs",
+            ),
             Self::NoArchive { .. } => Some(
                 "run `binlog receive` for this server; without it, only backups can be restored",
             ),

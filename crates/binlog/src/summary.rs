@@ -10,6 +10,7 @@ use crate::gtid_event::{MariaDbBegin, MySqlBegin};
 use crate::header::{EventHeader, HEADER_LEN};
 use crate::payload::Payload;
 use crate::reader::MAGIC;
+use crate::transactions::Begin;
 
 /// Bytes of a statement that are kept, and number of tables.
 const MAX_STATEMENT: usize = 200;
@@ -26,8 +27,8 @@ const SECRETS: [&str; 2] = ["IDENTIFIED", "PASSWORD"];
 pub struct TransactionSummary {
     /// Its GTID.
     pub gtid: AnyGtid,
-    /// Time of its first event, in seconds since 1970.
-    pub seconds: u32,
+    /// Its time in microseconds since 1970, as [`Open::micros`](crate::Open::micros).
+    pub micros: u64,
     /// The first tables whose rows it changes, as `schema.table`.
     pub tables: Vec<String>,
     /// Its first statement, cut, and without what may be a password.
@@ -45,7 +46,8 @@ impl TransactionSummary {
         let has_sum = format.checksums == ChecksumKind::Crc32;
         let (header, body, rest) = next(events, has_sum)?;
         events = rest;
-        let mut found = Self::new(gtid(&header, body)?, header.seconds);
+        let begin = begin(&header, body)?;
+        let mut found = Self::new(begin.gtid()?, begin.micros(header.seconds));
         while let Some((header, body, rest)) = next(events, has_sum) {
             events = rest;
             if is_first(header.event_type) || header.event_type == EventType::XID {
@@ -66,8 +68,8 @@ impl TransactionSummary {
 
     /// A transaction that begins.
     #[must_use]
-    pub fn new(gtid: AnyGtid, seconds: u32) -> Self {
-        Self { gtid, seconds, tables: Vec::new(), statement: None }
+    pub fn new(gtid: AnyGtid, micros: u64) -> Self {
+        Self { gtid, micros, tables: Vec::new(), statement: None }
     }
 
     fn add_payload(&mut self, body: &[u8]) {
@@ -127,11 +129,11 @@ fn is_first(event_type: EventType) -> bool {
     )
 }
 
-fn gtid(header: &EventHeader, body: &[u8]) -> Option<AnyGtid> {
+fn begin(header: &EventHeader, body: &[u8]) -> Option<Begin> {
     match header.event_type {
-        EventType::MARIADB_GTID => Some(MariaDbBegin::decode(body, header.server_id)?.gtid.into()),
-        EventType::GTID => MySqlBegin::decode(body, false)?.gtid.map(AnyGtid::from),
-        EventType::GTID_TAGGED => MySqlBegin::decode_tagged(body)?.gtid.map(AnyGtid::from),
+        EventType::MARIADB_GTID => MariaDbBegin::decode(body, header.server_id).map(Begin::MariaDb),
+        EventType::GTID => MySqlBegin::decode(body, false).map(Begin::MySql),
+        EventType::GTID_TAGGED => MySqlBegin::decode_tagged(body).map(Begin::MySql),
         _ => None,
     }
 }

@@ -61,7 +61,7 @@ impl Begin {
     }
 
     /// Time of the commit in microseconds since 1970, if the event states it; else by `seconds`, its header's.
-    fn micros(&self, seconds: u32) -> u64 {
+    pub(crate) fn micros(&self, seconds: u32) -> u64 {
         match self {
             Self::MySql(MySqlBegin { committed: Some(micros), .. }) => *micros,
             _ => u64::from(seconds) * SECOND,

@@ -2,17 +2,19 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::libc;
 use rustls::{ClientConnection, StreamOwned};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::auth::{Account, Channel};
 use crate::capabilities::TLS;
-use crate::dump::{DumpReply, Dumped, Replica, Start};
+use crate::dump::{DumpReply, Dumped, Replica, Start, acknowledgement};
 use crate::error::Error;
 use crate::handshake::Greeting;
 use crate::link::Link;
@@ -57,6 +59,19 @@ pub struct HangUp(Socket);
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
+}
+
+impl Socket {
+    /// Whether bytes have arrived that nothing has read.
+    fn has_more(&self) -> bool {
+        let socket = match self {
+            Self::Unix(stream) => SockRef::from(stream),
+            Self::Tcp(stream) => SockRef::from(stream),
+        };
+        let mut byte = [MaybeUninit::uninit()];
+        let found = socket.recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        found.is_ok_and(|bytes| bytes > 0)
+    }
 }
 
 impl HangUp {
@@ -255,7 +270,11 @@ impl Client {
         }
         self.send(&replica.dump(start))?;
         self.link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
-        Ok(Dump { link: self.link, reply: DumpReply::new(), has_checksums })
+        let reply = match replica.acknowledges {
+            true => DumpReply::semi_sync(),
+            false => DumpReply::new(),
+        };
+        Ok(Dump { link: self.link, reply, has_checksums })
     }
 
     /// Changes to the messages of a clone; see [`Recipient`](crate::clone::Recipient). `silence` ends the
@@ -329,6 +348,25 @@ impl Dump {
     /// the silence, and other errors of the connection.
     pub fn next<R>(&mut self, pass: impl FnMut(Dumped<'_>) -> R) -> Result<R, Error> {
         self.link.dumped(&mut self.reply, DUMP, pass)
+    }
+
+    /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
+    pub fn take_request(&mut self) -> bool {
+        self.reply.take_request()
+    }
+
+    /// Whether more has arrived.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.link.has_more() || self.link.stream().socket().is_ok_and(|socket| socket.has_more())
+    }
+
+    /// Acknowledges everything up to an offset of a log.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn acknowledge(&mut self, log: &str, offset: u64) -> Result<(), Error> {
+        self.link.send_apart(&acknowledgement(log, offset), DUMP)
     }
 
     /// Returns a handle that can end the connection from another thread.

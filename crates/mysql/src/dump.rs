@@ -18,6 +18,15 @@ const CAPABILITY: u8 = 4;
 const MAX_HOST: usize = 60;
 /// Longest error packet that is read, in bytes.
 const MAX_ERROR: usize = 64 << 10;
+/// First byte of what semi-synchronous replication adds: to each event with a flag, to an acknowledgement with a position.
+/// ("Semi-Synchronous Replication Protocol", documentation of MariaDB Server)
+const SEMI_SYNC: u8 = 0xef;
+const ASKS: u8 = 1;
+
+/// The packet that acknowledges everything up to an offset of a log.
+pub(crate) fn acknowledgement(log: &str, offset: u64) -> Vec<u8> {
+    [&[SEMI_SYNC][..], &offset.to_le_bytes(), log.as_bytes()].concat()
+}
 
 /// What a replica says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +37,8 @@ pub struct Replica {
     pub host: String,
     /// Time after which an idle server gives a sign of life.
     pub heartbeat: Duration,
+    /// It acknowledges what it has stored, so that a server with semi-synchronous replication waits for it.
+    pub acknowledges: bool,
 }
 
 /// Where the server begins to send.
@@ -57,6 +68,9 @@ impl Replica {
              @source_binlog_checksum = @@global.binlog_checksum, \
              @mariadb_slave_capability = {CAPABILITY}"
         );
+        if self.acknowledges {
+            sql.push_str(", @rpl_semi_sync_slave = 1, @rpl_semi_sync_replica = 1");
+        }
         if let Start::Gtids(gtids) = start {
             // Digits, hyphens and commas are all that a position of GTIDs can have.
             let kept = |c: &char| c.is_ascii_digit() || matches!(c, '-' | ',');
@@ -108,6 +122,11 @@ pub enum Dumped<'a> {
 #[derive(Debug, Default)]
 pub struct DumpReply {
     packet: Packet,
+    is_semi_sync: bool,
+    /// The present packet asks for an acknowledgement.
+    asks: bool,
+    /// One that ended did.
+    has_asked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +134,9 @@ enum Packet {
     /// The next byte is the first of a packet.
     #[default]
     First,
+    /// The next byte is the first that semi-synchronous replication adds, or the second.
+    Mark,
+    Flag,
     Event,
     Error(Vec<u8>),
     End,
@@ -126,6 +148,17 @@ impl DumpReply {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Begins an answer to a replica that acknowledges.
+    #[must_use]
+    pub fn semi_sync() -> Self {
+        Self { is_semi_sync: true, ..Self::default() }
+    }
+
+    /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
+    pub fn take_request(&mut self) -> bool {
+        std::mem::take(&mut self.has_asked)
     }
 
     /// Takes bytes from the front of `input`; `None` if it has no more.
@@ -160,14 +193,33 @@ impl DumpReply {
                     return Err(Error::Malformed { packet: "of a binary log" });
                 };
                 part.bytes = rest;
+                self.asks = false;
                 self.packet = match *first {
+                    OK if self.is_semi_sync => Packet::Mark,
                     OK => Packet::Event,
                     ERR => Packet::Error(vec![ERR]),
                     EOF => Packet::End,
                     _ => return Err(Error::Malformed { packet: "of a binary log" }),
                 };
             }
+            while let Packet::Mark | Packet::Flag = self.packet
+                && let Some((byte, rest)) = part.bytes.split_first()
+            {
+                part.bytes = rest;
+                self.packet = match (&self.packet, *byte) {
+                    (Packet::Mark, SEMI_SYNC) => Packet::Flag,
+                    (Packet::Flag, flag) => {
+                        self.asks = flag & ASKS != 0;
+                        Packet::Event
+                    }
+                    _ => return Err(Error::Malformed { packet: "of a binary log" }),
+                };
+            }
             match &mut self.packet {
+                Packet::Mark | Packet::Flag if part.is_last => {
+                    return Err(Error::Malformed { packet: "of a binary log" });
+                }
+                Packet::Mark | Packet::Flag => {}
                 Packet::Error(bytes) => {
                     if part.bytes.len() > MAX_ERROR - bytes.len() {
                         return Err(Error::TooLong { limit: MAX_ERROR });
@@ -181,6 +233,11 @@ impl DumpReply {
                 _ => {
                     if part.is_last {
                         self.packet = Packet::First;
+                        if self.asks {
+                            self.has_asked = true;
+                            // The server numbers its packets anew.
+                            packets.begin_reply();
+                        }
                     }
                     return Ok(Some(Dumped::Event(part)));
                 }
@@ -194,7 +251,12 @@ mod tests {
     use super::*;
 
     fn replica() -> Replica {
-        Replica { server_id: 0x8000_0001, host: "h".repeat(70), heartbeat: Duration::from_secs(5) }
+        Replica {
+            server_id: 0x8000_0001,
+            host: "h".repeat(70),
+            heartbeat: Duration::from_secs(5),
+            acknowledges: false,
+        }
     }
 
     /// What follows from these payloads: events, and how it ends.
@@ -238,6 +300,45 @@ mod tests {
         }
         let (events, end) = outcome(&[&long, b"\0x"], 1 << 16);
         assert_eq!((events.len(), events[0].len(), end), (2, long.len() - 1, String::new()));
+    }
+
+    #[test]
+    fn requests_for_acknowledgements_are_taken_off_in_any_pieces() {
+        let mut framer = Packets::new(0);
+        let mut bytes = framer.frame(b"\0\xef\0plain");
+        bytes.extend(framer.frame(b"\0\xef\x01asks"));
+        let mut anew = Packets::new(0);
+        anew.begin_reply();
+        bytes.extend(anew.frame(b"\0\xef\0anew"));
+        for piece in [1, 2, 5, 100] {
+            let mut packets = Packets::new(1 << 24);
+            packets.begin_command();
+            let mut reply = DumpReply::semi_sync();
+            let (mut events, mut current, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+            for mut input in bytes.chunks(piece) {
+                while let Some(Dumped::Event(part)) = reply.take(&mut packets, &mut input).unwrap()
+                {
+                    current.extend_from_slice(part.bytes);
+                    if part.is_last {
+                        events.push(std::mem::take(&mut current));
+                        asked.push(reply.take_request());
+                    }
+                }
+            }
+            assert_eq!(
+                events,
+                [b"plain", b"asks\0", b"anew\0"]
+                    .map(|e| e.strip_suffix(b"\0").unwrap_or(e).to_vec())
+            );
+            assert_eq!(asked, [false, true, false]);
+        }
+        let mut packets = Packets::new(1 << 24);
+        for bad in [&b"\0"[..], b"\0\xef", b"\0xx"] {
+            let bytes = Packets::new(0).frame(bad);
+            packets.begin_command();
+            assert!(DumpReply::semi_sync().take(&mut packets, &mut &bytes[..]).is_err(), "{bad:?}");
+        }
+        assert_eq!(acknowledgement("b.1", 258), b"\xef\x02\x01\0\0\0\0\0\0b.1");
     }
 
     #[test]

@@ -40,6 +40,18 @@ impl<S: Read + Write> Link<S> {
         stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| Error::io(doing, e))
     }
 
+    /// Sends a packet of one piece beside those that are numbered.
+    pub(crate) fn send_apart(&mut self, payload: &[u8], doing: &'static str) -> Result<(), Error> {
+        let bytes = Packets::new(0).frame(payload);
+        let stream = self.stream.get_mut();
+        stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| Error::io(doing, e))
+    }
+
+    /// Whether bytes have arrived that nothing has taken.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.stream.buffer().is_empty()
+    }
+
     pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Vec<u8>, Error> {
         self.take(doing, Packets::take)
     }

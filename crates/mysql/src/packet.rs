@@ -70,6 +70,11 @@ impl Packets {
         self.sequence = 0;
     }
 
+    /// Begins an answer to a packet with number 0.
+    pub(crate) fn begin_reply(&mut self) {
+        self.sequence = 1;
+    }
+
     /// Frames a payload, in as many pieces as it needs.
     #[must_use]
     pub fn frame(&mut self, payload: &[u8]) -> Vec<u8> {

@@ -26,6 +26,7 @@ fn dump(server: &MariaDb, start: &Start) -> Result<Dump, Error> {
         server_id: 77,
         host: "archive".to_owned(),
         heartbeat: Duration::from_millis(500),
+        acknowledges: false,
     };
     client.dump(&replica, start, SILENCE)
 }
@@ -167,7 +168,8 @@ fn a_server_says_what_it_cannot_send() {
     let account =
         Account { user: b"plain".to_vec(), password: b"x".to_vec().into(), ..Account::default() };
     let client = Client::connect(&target, &account, TIMEOUTS).unwrap();
-    let replica = Replica { server_id: 78, host: String::new(), heartbeat: SILENCE };
+    let replica =
+        Replica { server_id: 78, host: String::new(), heartbeat: SILENCE, acknowledges: false };
     let refused = client.dump(&replica, &at(&names[2], 4), SILENCE).unwrap_err();
     assert!(
         matches!(&refused, Error::Server(error) if error.code == 1227 || error.code == 1045),

@@ -99,6 +99,9 @@ pub(crate) struct ReceiveArgs {
     /// Longest time that a transaction waits before it is sent to the store, such as 1s or 1m
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
     pub(crate) rpo: Duration,
+    /// Let commits wait until they are stored: the archive is a semi-synchronous replica
+    #[arg(long)]
+    pub(crate) ack: bool,
     // Not the options of `run`, which the group of a repository sets for each night.
     /// Write metrics to FILE, for the textfile collector of Prometheus
     #[arg(long = "binlog-metrics-file", value_name = "FILE")]

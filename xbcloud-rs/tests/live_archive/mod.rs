@@ -21,7 +21,12 @@ pub(crate) struct Archive {
 
 impl Archive {
     pub(crate) fn new(store: Store) -> Self {
-        let server = MariaDb::start_with(&["--log-bin=bin", "--server-id=3", "--sync-binlog=0"]);
+        Self::with_options(store, &[])
+    }
+
+    pub(crate) fn with_options(store: Store, more: &[&str]) -> Self {
+        let options = ["--log-bin=bin", "--server-id=3", "--sync-binlog=0"];
+        let server = MariaDb::start_with(&[&options, more].concat());
         server
             .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)");
         let folder = tempfile::tempdir().unwrap();

@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use xb_binlog::GtidState;
+use xb_binlog::{GtidState, LogPosition};
 use xb_repo::archive::base::Noted;
 use xb_repo::archive::newest::{Outline, outlines};
 use xb_repo::archive::plan::misplaced;
+use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Begins;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
@@ -18,6 +19,8 @@ use crate::session::Session;
 
 /// Streams that are looked at, the newest first.
 const STREAMS: usize = 8;
+/// Segments without a transaction that are passed over at the beginning of a stream.
+const EMPTY: usize = 8;
 /// A receiver whose last sign of life is not older is at work.
 const LIFE: SignedDuration = SignedDuration::from_secs(120);
 /// Looks at an archive whose receiver is at work and behind the backup.
@@ -165,10 +168,14 @@ async fn look_for_clone(
             Some(start) => stream.segment_at(root, &start, last.number).await?,
             None => None,
         };
-        if first
-            .is_some_and(|first| first.content.before().is_some_and(|gtids| gtids.is_within(from)))
+        if let Some(first) = first
+            && let Some(before) = first.content.before()
+            && before.is_within(from)
         {
-            return Ok(Look::Found(match continues || head.started <= taken {
+            let is_known = continues
+                || head.started <= taken
+                || begins_with(root, stream, (&first.content, last.number), from).await?;
+            return Ok(Look::Found(match is_known {
                 true => Coverage::Covered,
                 false => Coverage::Uncovered(format!(
                     "stream {} began after it, and transactions without a GTID may be lost between them",
@@ -186,6 +193,37 @@ async fn look_for_clone(
         |ends| format!("the archive, which ends at {ends}, does not have all transactions from {from} to {to}, where the backup ends"),
     );
     Ok(Look::Behind { ends, is_alive: is_alive(streams) })
+}
+
+/// Whether a segment ends with transactions that a clone has, so that one of them comes first: the stream began later, with
+/// older logs. Logs without a transaction are passed over.
+async fn begins_with(
+    root: &Root,
+    stream: &Outline,
+    (first, last): (&SegmentHead, u64),
+    from: &GtidState,
+) -> Result<bool, RepoError> {
+    let mut head = first.clone();
+    for _ in 0..EMPTY {
+        match (head.before(), head.after()) {
+            // A replay begins with the next one.
+            (Some(before), Some(after)) if before != after => {
+                return Ok(head.number < last && after.is_within(from));
+            }
+            (Some(_), Some(_)) => {}
+            _ => return Ok(false),
+        }
+        let (log, offset) = match &head.next_log {
+            Some(log) => (log.as_str(), 4),
+            None => (head.to.log.as_str(), head.to.offset),
+        };
+        let Some(behind) = LogPosition::new(log, offset + 1) else { return Ok(false) };
+        match stream.segment_at(root, &behind, last).await? {
+            Some(next) => head = next.content,
+            None => return Ok(false),
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a receiver gave a sign of life a short time ago, and did not end since.

@@ -30,6 +30,8 @@ pub enum Notice {
     },
     /// The server was idle at this time, and everything that it had sent is stored.
     Idle(Timestamp),
+    /// Every commit between these times has waited until it was stored; without them, that is not known.
+    Acknowledged(Option<[Timestamp; 2]>),
     /// The stream has a new sign of life.
     Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.

@@ -2,7 +2,8 @@
 //! cancels it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -16,12 +17,15 @@ use xb_mysql::Access;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::{At, Begins};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::notice::{Notice, Tell};
-use crate::binlog::session::{Message, Receiving, Server, connect, receive as receive_log};
+use crate::binlog::semi_sync::{self, Asked, Claim};
+use crate::binlog::session::{
+    Acknowledge, Message, Receiving, Server, connect, receive as receive_log,
+};
 use crate::binlog::start::{Start, behind_cut, behind_hole, branch, last_stored, start};
 use crate::binlog::state::StateFile;
 use crate::binlog::writer::{Packed, StreamWriter};
@@ -32,6 +36,8 @@ use crate::session::Session;
 const IN_FLIGHT: usize = 4;
 /// Seconds between two signs of life.
 const ALIVE: u64 = 30;
+/// The same of a server that waits, which is asked for its counters before each.
+const ALIVE_WAITING: u64 = 5;
 /// Time limit for storing what was received before the receiver was cancelled.
 const FINISH: Duration = Duration::from_secs(30);
 /// Time limit for the records that end a stream.
@@ -46,6 +52,8 @@ pub struct ReceiveRequest {
     pub access: Access,
     /// How it is archived.
     pub archive: ArchiveSettings,
+    /// Has the server wait with each commit until it is stored, by semi-synchronous replication.
+    pub acknowledge: bool,
 }
 
 /// How a log is archived.
@@ -75,7 +83,8 @@ pub async fn receive(
     request: &ReceiveRequest,
     tell: impl Fn(Notice) + Send + Sync + 'static,
 ) -> Result<(), BackupError> {
-    let receiver = Receiver::new(session, &request.archive, Arc::new(tell));
+    let mut receiver = Receiver::new(session, &request.archive, Arc::new(tell));
+    receiver.waiting = request.acknowledge.then(|| request.access.clone());
     let mut pause = 1;
     let mut fork = None;
     // Where a log ended too early the last time.
@@ -136,6 +145,12 @@ pub(super) struct Receiver<'a> {
     settings: &'a ArchiveSettings,
     tell: Tell,
     state: Option<StateFile>,
+    /// The server that waits for what is stored.
+    waiting: Option<Access>,
+    /// It did so once. Later, an archive without waiting is better than none.
+    has_waited: AtomicBool,
+    /// Digest of the head of the last segment that this process has stored.
+    stored: Mutex<Option<String>>,
 }
 
 /// Why the next stream does not continue.
@@ -152,6 +167,7 @@ enum Fork {
 enum Done {
     Stored(Packed),
     Idle(Timestamp),
+    Confirm(std::sync::mpsc::SyncSender<At>),
     RolledUp,
 }
 
@@ -159,7 +175,8 @@ impl<'a> Receiver<'a> {
     pub(super) fn new(session: &'a Session, settings: &'a ArchiveSettings, tell: Tell) -> Self {
         let folder = settings.state.as_ref();
         let state = folder.map(|folder| StateFile::new(folder, &session.root, &settings.server));
-        Self { session, settings, tell, state }
+        let (has_waited, stored) = (AtomicBool::new(false), Mutex::new(None));
+        Self { session, settings, tell, state, waiting: None, has_waited, stored }
     }
 
     fn root(&self) -> &Root {
@@ -240,10 +257,17 @@ impl<'a> Receiver<'a> {
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
         let before = self.before().await?;
         let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
-        let (client, server) =
-            tokio::task::spawn_blocking(move || connect(&access, needs_checksums))
-                .await
-                .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+        let must_wait = self.waiting.is_some() && !self.has_waited.load(Ordering::Relaxed);
+        let (client, server) = tokio::task::spawn_blocking(move || {
+            let (mut client, server) = connect(&access, needs_checksums)?;
+            if must_wait {
+                semi_sync::check(&mut client)?;
+            }
+            Ok::<_, ArchiveError>((client, server))
+        })
+        .await
+        .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+        self.has_waited.store(true, Ordering::Relaxed);
         let logs = &server.logs;
         let mut start = start(before.as_ref(), logs)?;
         if matches!(start.begins, Begins::Gap { .. }) {
@@ -266,11 +290,24 @@ impl<'a> Receiver<'a> {
             .ok_or(ArchiveError::Bug("a short ID"))?;
         let replica = u32::from_le_bytes(number) | 1 << 31;
         let (begun, settings) = (start.clone(), (self.settings.rpo, needs_checksums));
+        let replica = (replica, self.acknowledge(&start));
         let receiving =
             tokio::task::spawn_blocking(move || receive_log(client, &begun, replica, settings));
         let receiving =
             receiving.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))??;
         Ok((server, start, receiving))
+    }
+
+    /// How a server is answered on a stream that begins so.
+    fn acknowledge(&self, start: &Start) -> Acknowledge {
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&self.waiting, &start.begins) {
+            (None, _) => Acknowledge::No,
+            (_, Begins::Continues { after }) if stored.as_ref() == Some(&after.head) => {
+                Acknowledge::Known
+            }
+            _ => Acknowledge::New,
+        }
     }
 
     /// Stores what is received until the connection ends; returns whether it was cancelled.
@@ -281,10 +318,13 @@ impl<'a> Receiver<'a> {
         first: Message,
     ) -> Result<bool, ArchiveError> {
         let mut flying: FuturesOrdered<_> = FuturesOrdered::new();
-        let mut ticks = tokio::time::interval(Duration::from_secs(ALIVE));
+        let pause = if self.waiting.is_some() { ALIVE_WAITING } else { ALIVE };
+        let mut ticks = tokio::time::interval(Duration::from_secs(pause));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // A store that is away must not hold up what is stored meanwhile.
         let mut alive: OptionFuture<_> = None.into();
+        let (mut asked, mut claim): (OptionFuture<_>, _) = (None.into(), Claim::default());
+        let (mut was_asked, mut is_writing) = (false, false);
         let (mut first, mut is_open, mut is_cancelled) = (Some(first), true, false);
         let patience = tokio::time::sleep(Duration::MAX);
         tokio::pin!(patience);
@@ -317,18 +357,42 @@ impl<'a> Receiver<'a> {
                         Some(Message::Idle(at)) => {
                             flying.push_back(async move { Ok(Done::Idle(at)) }.boxed());
                         }
+                        Some(Message::Confirm(stored)) => {
+                            flying.push_back(async move { Ok(Done::Confirm(stored)) }.boxed());
+                        }
                         Some(Message::Begun) => {}
                         None => is_open = false,
                     }
                 }
                 Some(written) = &mut alive => {
                     alive = None.into();
+                    is_writing = false;
                     match written {
                         Ok(()) => (self.tell)(Notice::Alive),
                         Err(error) => self.away(&error),
                     }
                 }
-                _ = ticks.tick(), if !is_cancelled => alive = Some(Box::pin(writer.write_alive())).into(),
+                Some((found, before)) = &mut asked => {
+                    asked = None.into();
+                    let after = receiving.acknowledged.load(Ordering::Relaxed);
+                    let interval = claim.take(found, (before, after));
+                    writer.claim(interval);
+                    // At first, a server does not wait before it has sent everything.
+                    if std::mem::replace(&mut was_asked, true) || interval.is_some() {
+                        (self.tell)(Notice::Acknowledged(interval));
+                    }
+                    // A slow store gets the time that it needs.
+                    if !std::mem::replace(&mut is_writing, true) {
+                        alive = Some(Box::pin(writer.write_alive())).into();
+                    }
+                }
+                _ = ticks.tick(), if !is_cancelled => match &self.waiting {
+                    Some(access) => {
+                        let before = receiving.acknowledged.load(Ordering::Relaxed);
+                        asked = Some(ask(access.clone(), before).boxed()).into();
+                    }
+                    None => alive = Some(Box::pin(writer.write_alive())).into(),
+                },
             }
         }
         Ok(is_cancelled)
@@ -342,11 +406,16 @@ impl<'a> Receiver<'a> {
                 if let Some(state) = &self.state {
                     state.write(&packed.record)?;
                 }
+                let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+                *stored = Some(packed.digest.clone());
+                drop(stored);
                 let (position, until) = (packed.to.to_string(), packed.until);
                 (self.tell)(Notice::Stored { position, until });
                 return Ok(rollups);
             }
             Done::RolledUp => {}
+            // The thread may have ended.
+            Done::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
             Done::Idle(at) => {
                 writer.cover(at);
                 (self.tell)(Notice::Idle(at));
@@ -384,6 +453,12 @@ impl<'a> Receiver<'a> {
     fn away(&self, error: &ArchiveError) {
         (self.tell)(Notice::StoreAway(error.to_string()));
     }
+}
+
+/// Asks the server for its counters, when this number of acknowledgements has been sent. What cannot be asked is not known.
+async fn ask(access: Access, before: u64) -> (Option<Asked>, u64) {
+    let asking = tokio::task::spawn_blocking(move || Asked::of(&access)).await;
+    (asking.ok().and_then(Result::ok).flatten(), before)
 }
 
 fn begins(writer: &StreamWriter, start: &Start) -> Notice {

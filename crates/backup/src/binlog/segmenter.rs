@@ -29,13 +29,79 @@ pub(crate) struct Cut {
     pub(crate) starts_inside: bool,
     pub(crate) ends_inside: bool,
     pub(crate) transactions: u64,
-    pub(crate) commits: Option<Commits>,
+    pub(crate) times: Times,
     pub(crate) received: [Timestamp; 2],
     pub(crate) last: Option<LastTransaction>,
     pub(crate) barriers: Vec<BarrierAt>,
     pub(crate) more_barriers: u64,
     pub(crate) prepared: u64,
     pub(crate) altering: u64,
+}
+
+/// Times of commits: the first and the last; the greatest of those that are not ahead of the clock; those ahead.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Times {
+    first: Option<u32>,
+    last: u32,
+    greatest: Option<u32>,
+    ahead: Vec<u32>,
+}
+
+impl Times {
+    fn add(&mut self, seconds: u32, now: Timestamp) {
+        self.first = self.first.or(Some(seconds));
+        self.last = seconds;
+        self.ahead.push(seconds);
+        // Those that are not ahead of the clock by now never will be.
+        self.settle(now);
+    }
+
+    /// Counts the times that the clock has reached.
+    fn settle(&mut self, now: Timestamp) {
+        let clock = now.as_second().saturating_add(AHEAD);
+        let reached = self.ahead.extract_if(.., |time| i64::from(*time) <= clock).max();
+        self.greatest = self.greatest.max(reached);
+    }
+
+    /// Adds those of the transactions that follow.
+    fn join(&mut self, next: Self, now: Timestamp) {
+        if next.first.is_some() {
+            self.last = next.last;
+        }
+        self.first = self.first.or(next.first);
+        self.greatest = self.greatest.max(next.greatest);
+        self.ahead.extend(next.ahead);
+        self.settle(now);
+    }
+
+    pub(crate) fn commits(&self) -> Option<Commits> {
+        let (first, greatest) = self.first.zip(self.greatest)?;
+        Some(Commits { first, last: self.last, greatest })
+    }
+}
+
+impl Cut {
+    /// Adds the segment that follows in the same log, if both have at most `size` bytes together; else returns it.
+    pub(crate) fn join(&mut self, next: Self, size: usize) -> Option<Self> {
+        if self.next_log.is_some()
+            || self.to != next.from
+            || self.bytes.len() + next.bytes.len() > size
+        {
+            return Some(next);
+        }
+        let [_, received] = next.received;
+        self.bytes.extend_from_slice(&next.bytes);
+        self.transactions += next.transactions;
+        self.times.join(next.times, received);
+        self.received = [self.received[0], received.max(self.received[1])];
+        let room = MAX_BARRIERS - self.barriers.len().min(MAX_BARRIERS);
+        self.more_barriers += next.more_barriers + next.barriers.len().saturating_sub(room) as u64;
+        self.barriers.extend(next.barriers.into_iter().take(room));
+        (self.to, self.next_log, self.description) = (next.to, next.next_log, next.description);
+        (self.gtids_after, self.ends_inside) = (next.gtids_after, next.ends_inside);
+        (self.last, self.prepared, self.altering) = (next.last, next.prepared, next.altering);
+        None
+    }
 }
 
 /// What came of some bytes.
@@ -74,11 +140,7 @@ struct Current {
     begun: Timestamp,
     starts_inside: bool,
     transactions: u64,
-    /// Times of commits, first and last; the greatest of those that are not ahead of the clock; those ahead.
-    first: Option<u32>,
-    last: u32,
-    greatest: Option<u32>,
-    ahead: Vec<u32>,
+    times: Times,
     barriers: Vec<BarrierAt>,
     more_barriers: u64,
 }
@@ -143,6 +205,17 @@ impl Segmenter {
         Ok(progress)
     }
 
+    /// Cuts what was received, if it ends between two transactions.
+    pub(crate) fn cut_whole(&mut self, now: Timestamp) -> Result<Progress, ArchiveError> {
+        let mut progress = Progress::default();
+        let is_whole = self.history.open().is_none() && self.arrived == 0;
+        // A log begins with the GTIDs before it, which every segment states.
+        if is_whole && self.history.gtids().is_some() {
+            self.cut(None, now, &mut progress)?;
+        }
+        Ok(progress)
+    }
+
     /// The reader of what is sent.
     pub(crate) fn reader(&self) -> &SentReader {
         &self.reader
@@ -184,10 +257,7 @@ impl Segmenter {
                 begun: now,
                 starts_inside: is_inside,
                 transactions: 0,
-                first: None,
-                last: 0,
-                greatest: None,
-                ahead: Vec::new(),
+                times: Times::default(),
                 barriers: Vec::new(),
                 more_barriers: 0,
             });
@@ -252,11 +322,7 @@ impl Segmenter {
         }
         if let Some(ended) = step.ended {
             current.transactions += 1;
-            current.first = current.first.or(Some(ended.seconds));
-            current.last = ended.seconds;
-            current.ahead.push(ended.seconds);
-            // Those that are not ahead of the clock by now never will be.
-            current.settle(now);
+            current.times.add(ended.seconds, now);
             let digest =
                 self.digest.take().ok_or(ArchiveError::Bug("a transaction without bytes"))?;
             self.last = Some(LastTransaction {
@@ -301,13 +367,11 @@ impl Segmenter {
         progress: &mut Progress,
     ) -> Result<(), ArchiveError> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
-        current.settle(now);
+        current.times.settle(now);
         let from = At::from(&current.from);
         let to = At { log: from.log.clone(), offset: from.offset + current.bytes.len() as u64 };
         let gtids_after = self.history.gtids().map(ToString::to_string);
         let gtids_before = std::mem::replace(&mut self.gtids_before, gtids_after.clone());
-        let commits = current.first.zip(current.greatest);
-        let last = current.last;
         progress.cuts.push(Cut {
             from,
             to,
@@ -318,7 +382,7 @@ impl Segmenter {
             starts_inside: current.starts_inside,
             ends_inside: self.history.open().is_some(),
             transactions: current.transactions,
-            commits: commits.map(|(first, greatest)| Commits { first, last, greatest }),
+            times: current.times,
             received: [current.begun, now.max(current.begun)],
             last: self.last.clone(),
             barriers: current.barriers,
@@ -331,34 +395,64 @@ impl Segmenter {
     }
 }
 
-impl Current {
-    /// Counts the times that the clock has reached.
-    fn settle(&mut self, now: Timestamp) {
-        let clock = now.as_second().saturating_add(AHEAD);
-        let reached = self.ahead.extract_if(.., |time| i64::from(*time) <= clock).max();
-        self.greatest = self.greatest.max(reached);
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use xb_binlog::{ChecksumKind, Reader};
 
     use super::*;
 
     /// The server names the log that it sends, from its first event on.
-    const ROTATION: &[u8] =
+    pub(in crate::binlog) const ROTATION: &[u8] =
         b"\0\0\0\0\x04\x01\0\0\0\x25\0\0\0\0\0\0\0\x20\0\x04\0\0\0\0\0\0\0bin.000003";
 
     /// Where the events of a log begin.
-    fn events(log: &[u8]) -> Vec<(usize, usize)> {
+    pub(in crate::binlog) fn events(log: &[u8]) -> Vec<(usize, usize)> {
         let (mut reader, mut input, mut found) = (Reader::new(), log, Vec::new());
         while let Some(entry) = reader.next(&mut input).unwrap() {
             found
                 .push((usize::try_from(entry.begin).unwrap(), usize::try_from(entry.end).unwrap()));
         }
         found
+    }
+
+    #[test]
+    fn segments_that_are_joined_are_one_that_was_not_cut() {
+        for fork in ["mariadb", "mysql"] {
+            let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000003-no-checksum"));
+            let now = Timestamp::from_second(2_000_000_000).unwrap();
+            let cuts = |age| {
+                let reader = SentReader::new(ChecksumKind::None);
+                let mut segmenter =
+                    Segmenter::new(reader, History::new("bin.000003", None), None, age);
+                let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
+                for (begin, end) in events(&log) {
+                    cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);
+                }
+                cuts.extend(segmenter.finish(now).unwrap().cuts);
+                cuts
+            };
+            let whole = cuts(Duration::MAX);
+            let mut pieces = cuts(Duration::ZERO).into_iter();
+            let mut joined = pieces.next().unwrap();
+            assert_eq!(
+                (whole.len(), pieces.len() > 1),
+                (1, true),
+                "{fork}: {} pieces",
+                pieces.len()
+            );
+            for piece in pieces {
+                assert!(joined.join(piece, SIZE).is_none());
+            }
+            assert_eq!(format!("{joined:?}"), format!("{:?}", whole[0]));
+            // Nothing is joined beyond the size of a segment, nor what does not follow.
+            let mut pieces = cuts(Duration::ZERO).into_iter();
+            let mut first = pieces.next().unwrap();
+            assert!(first.join(pieces.nth(1).unwrap(), SIZE).is_some());
+            let mut pieces = cuts(Duration::ZERO).into_iter();
+            let mut first = pieces.next().unwrap();
+            assert!(first.join(pieces.next().unwrap(), 100).is_some());
+        }
     }
 
     proptest! {

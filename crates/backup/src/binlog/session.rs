@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,12 +12,14 @@ use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, Sent, Sent
 use xb_mysql::{Access, Client, Dump, Dumped, Part, Replica, Row, Start as From, Timeouts};
 use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
+use xb_repo::archive::stream::At;
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::log_files::{LogFile, LogSender};
-use crate::binlog::segmenter::{Cut, Segmenter};
+use crate::binlog::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
+use crate::binlog::waiting::Waiting;
 
 /// Time limit of each step of a login and of each short statement.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,6 +47,9 @@ pub(crate) enum Message {
     Segment(Box<Cut>),
     /// The server had nothing more at this time.
     Idle(Timestamp),
+    /// The thread waits until every segment before this is stored, and the store has been seen to keep it; it gets the
+    /// end of the last one.
+    Confirm(std::sync::mpsc::SyncSender<At>),
 }
 
 /// Connects, and asks.
@@ -105,6 +110,8 @@ fn settings(client: &mut Client, is_mysql: bool) -> Result<BTreeMap<String, Stri
 /// A thread that receives; it ends when the connection or the channel does.
 pub(crate) struct Receiving {
     pub(crate) messages: mpsc::Receiver<Message>,
+    /// Number of acknowledgements that were sent, or are being sent.
+    pub(crate) acknowledged: Arc<AtomicU64>,
     hang_up: Box<dyn Fn() + Send + Sync>,
     thread: std::thread::JoinHandle<ArchiveError>,
 }
@@ -123,26 +130,39 @@ impl Receiving {
     }
 }
 
+/// How the receiver answers a server that waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acknowledge {
+    /// It does not.
+    No,
+    /// What it stores.
+    New,
+    /// Also what the stream begins behind: this process has stored that.
+    Known,
+}
+
 /// Asks the server for the log, and receives it. An unstored byte waits for `age` at most. With `needs_checksums`, a log
 /// without them is an error.
 pub(crate) fn receive(
     client: Client,
     start: &Start,
-    replica_id: u32,
+    (replica_id, acknowledge): (u32, Acknowledge),
     (age, needs_checksums): (Duration, bool),
 ) -> Result<Receiving, ArchiveError> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_owned();
     // A sign of life comes in time to cut a segment.
     let heartbeat = (age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
-    let replica = Replica { server_id: replica_id, host, heartbeat };
+    let acknowledges = acknowledge != Acknowledge::No;
+    let replica = Replica { server_id: replica_id, host, heartbeat, acknowledges };
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
     // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
     let offset = u32::try_from(from.offset).unwrap_or(4);
     let from = From::Position { log: from.log.clone(), offset };
     let dump = client.dump(&replica, &from, heartbeat * 4 + PATIENCE)?;
     let hang_up = dump.hang_up()?;
-    begin(dump, start, (age / 2, needs_checksums), move || hang_up.now())
+    let is_known = acknowledge == Acknowledge::Known;
+    begin(dump, (start, is_known), (age / 2, needs_checksums), move || hang_up.now())
 }
 
 /// Sends log files, which the server of the archive has written, as that server would.
@@ -156,25 +176,27 @@ pub(crate) fn send(
     let sender = LogSender::new(files, (&from.log, from.offset), Arc::clone(&stop))?;
     // A segment is cut by its size only.
     let hang_up = move || stop.store(true, Ordering::Relaxed);
-    begin(sender, start, (Duration::MAX, needs_checksums), hang_up)
+    begin(sender, (start, false), (Duration::MAX, needs_checksums), hang_up)
 }
 
 fn begin(
     log: impl SentLog + Send + 'static,
-    start: &Start,
+    (start, is_known): (&Start, bool),
     settings: (Duration, bool),
     hang_up: impl Fn() + Send + Sync + 'static,
 ) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
     let start = start.clone();
-    let work = move || match run(log, &start, settings, &sender) {
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&acknowledged);
+    let work = move || match run(log, (&start, is_known), settings, (&sender, &count)) {
         Ok(()) => ArchiveError::Ended,
         Err(error) => error,
     };
     let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
     let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
-    Ok(Receiving { messages, hang_up, thread })
+    Ok(Receiving { messages, acknowledged, hang_up, thread })
 }
 
 /// A log that arrives in packets of one event.
@@ -184,6 +206,21 @@ trait SentLog {
 
     /// What it means that the log ends before the stored transaction was sent again.
     fn early_end(&self) -> ArchiveError;
+
+    /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
+    fn take_request(&mut self) -> bool {
+        false
+    }
+
+    /// Whether more has arrived.
+    fn has_more(&self) -> bool {
+        true
+    }
+
+    /// Tells the server that everything up to a position is stored.
+    fn acknowledge(&mut self, _at: &At) -> Result<(), ArchiveError> {
+        Ok(())
+    }
 
     /// Waits for the next bytes, and passes them on. Parts of a packet end with an event.
     fn next<R>(
@@ -202,6 +239,18 @@ impl SentLog for Dump {
 
     fn early_end(&self) -> ArchiveError {
         ArchiveError::Ended
+    }
+
+    fn take_request(&mut self) -> bool {
+        Self::take_request(self)
+    }
+
+    fn has_more(&self) -> bool {
+        Self::has_more(self)
+    }
+
+    fn acknowledge(&mut self, at: &At) -> Result<(), ArchiveError> {
+        Ok(Self::acknowledge(self, &at.log, at.offset)?)
     }
 
     fn next<R>(
@@ -241,9 +290,9 @@ impl SentLog for LogSender {
 /// Receives until the connection or the channel ends.
 fn run(
     mut log: impl SentLog,
-    start: &Start,
+    (start, is_known): (&Start, bool),
     (age, needs_checksums): (Duration, bool),
-    out: &mpsc::Sender<Message>,
+    (out, acknowledged): (&mpsc::Sender<Message>, &AtomicU64),
 ) -> Result<(), ArchiveError> {
     let mut overlap = Overlap::new(SentReader::new(log.checksums()), start);
     while !overlap.is_over() {
@@ -261,28 +310,52 @@ fn run(
     let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
     let history = History::new(&start.at.log, gtids);
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
+    let mut waiting = Waiting::default();
+    // The connection before may have ended between the segment and its acknowledgement.
+    if log.take_request() && is_known && start.overlap.is_some() {
+        acknowledged.fetch_add(1, Ordering::Relaxed);
+        log.acknowledge(&start.at)?;
+    }
     loop {
+        let mut answered = Ok(());
+        if waiting.is_due(|| log.has_more()) {
+            if !pass_on(waiting.release(), out) {
+                return Ok(());
+            }
+            // While the store is away, this waits; the server does so for as long as it was told to.
+            let Some(stored) = confirmed(out) else { return Ok(()) };
+            acknowledged.fetch_add(1, Ordering::Relaxed);
+            answered = log.acknowledge(&stored);
+            waiting.acknowledged();
+        }
         let now = Timestamp::now();
-        let received = log.next(|dumped| match dumped {
-            Dumped::Event(part) => segmenter.take(part.bytes, part.is_last, now),
-            Dumped::End => Err(ArchiveError::Ended),
+        let received = answered.and_then(|()| {
+            log.next(|dumped| match dumped {
+                Dumped::Event(part) => segmenter.take(part.bytes, part.is_last, now),
+                Dumped::End => Err(ArchiveError::Ended),
+            })
         });
-        let (progress, ended) = match received {
+        let (mut progress, ended) = match received {
             Ok(progress) => (progress, None),
             // What is wrong with the log is so from its beginning on.
             Err(
                 error @ (ArchiveError::Log(xb_binlog::Error::History { .. })
                 | ArchiveError::Anonymous { .. }),
-            ) => return Err(error),
+            ) => (Progress::default(), Some(error)),
             // What was received is whole, however the connection ended.
             Err(error) => (segmenter.finish(now)?, Some(cut_short(error, segmenter.reader()))),
         };
         check(segmenter.reader(), needs_checksums)?;
-        for cut in progress.cuts {
-            // While the store is away, this waits: the server keeps what was not received.
-            if out.blocking_send(Message::Segment(Box::new(cut))).is_err() {
-                return Ok(());
-            }
+        // At once: what arrives next may be a part of another transaction.
+        if ended.is_none() && log.take_request() {
+            progress.cuts.extend(segmenter.cut_whole(now)?.cuts);
+            waiting.ask();
+        }
+        let cuts = waiting.take(progress.cuts);
+        let is_held = ended.is_none() && !progress.is_idle;
+        let rest = if is_held { None } else { waiting.release() };
+        if !pass_on(cuts.into_iter().chain(rest), out) {
+            return Ok(());
         }
         if let Some(error) = ended {
             return Err(error);
@@ -291,6 +364,19 @@ fn run(
             return Ok(());
         }
     }
+}
+
+/// Passes segments on to be stored; false if the writer has ended.
+fn pass_on(cuts: impl IntoIterator<Item = Cut>, out: &mpsc::Sender<Message>) -> bool {
+    // While the store is away, this waits: the server keeps what was not received.
+    cuts.into_iter().all(|cut| out.blocking_send(Message::Segment(Box::new(cut))).is_ok())
+}
+
+/// Waits until all segments are stored; returns the end of the last one.
+fn confirmed(out: &mpsc::Sender<Message>) -> Option<At> {
+    let (stored, end) = std::sync::mpsc::sync_channel(1);
+    out.blocking_send(Message::Confirm(stored)).ok()?;
+    end.recv().ok()
 }
 
 /// Checks that the log that is being sent has checksums.
@@ -398,5 +484,134 @@ impl Overlap {
         }
         self.is_over = true;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use proptest::prelude::*;
+    use xb_binlog::Reader;
+    use xb_repo::archive::stream::Begins;
+
+    use super::*;
+    use crate::binlog::segmenter::tests::{ROTATION, events};
+
+    /// A log that arrives in reads of any length, from a server that waits behind each transaction.
+    struct Waits {
+        /// Parts of packets; whether the packet ends, and asks; whether more has arrived behind the part.
+        parts: VecDeque<(Vec<u8>, bool, bool, bool)>,
+        has_asked: bool,
+        has_more: bool,
+        acknowledged: Arc<Mutex<Vec<At>>>,
+    }
+
+    impl SentLog for Waits {
+        fn checksums(&self) -> ChecksumKind {
+            ChecksumKind::None
+        }
+
+        fn early_end(&self) -> ArchiveError {
+            ArchiveError::Ended
+        }
+
+        fn take_request(&mut self) -> bool {
+            std::mem::take(&mut self.has_asked)
+        }
+
+        fn has_more(&self) -> bool {
+            self.has_more
+        }
+
+        fn acknowledge(&mut self, at: &At) -> Result<(), ArchiveError> {
+            self.acknowledged.lock().unwrap().push(at.clone());
+            Ok(())
+        }
+
+        fn next<R>(
+            &mut self,
+            mut pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+        ) -> Result<R, ArchiveError> {
+            let Some((bytes, is_last, asks, has_more)) = self.parts.pop_front() else {
+                return pass(Dumped::End);
+            };
+            self.has_asked |= asks;
+            self.has_more = has_more;
+            pass(Dumped::Event(Part::new(&bytes, is_last)))
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn only_the_end_of_what_is_stored_is_acknowledged(
+            piece in 1_usize..400,
+            read in 1_usize..3000,
+            is_mysql: bool,
+            asks_always: bool,
+        ) {
+            let fork = if is_mysql { "mysql" } else { "mariadb" };
+            let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000003-no-checksum"));
+            // Where transactions begin and end.
+            let (mut reader, mut input) = (Reader::new(), &log[..]);
+            let (mut history, mut ends) = (History::new("bin.000003", None), Vec::new());
+            while let Some(entry) = reader.next(&mut input).unwrap() {
+                if let Some(ended) = history.push(&entry).unwrap().ended {
+                    ends.push((ended.begin, ended.end));
+                }
+            }
+            let mut parts = VecDeque::from([(ROTATION.to_vec(), true, false, true)]);
+            for (begin, end) in events(&log) {
+                let count = (end - begin).div_ceil(piece);
+                for (n, part) in log[begin..end].chunks(piece).enumerate() {
+                    let is_last = n + 1 == count;
+                    let asks = is_last && (asks_always || ends.iter().any(|one| one.1 == end as u64));
+                    let at = begin + n * piece + part.len();
+                    // The read ends with this part.
+                    let has_more = at / read == (at - part.len()) / read && at < log.len();
+                    parts.push_back((part.to_vec(), is_last, asks, has_more));
+                }
+            }
+            let acknowledged = Arc::new(Mutex::new(Vec::new()));
+            let waits =
+                Waits { parts, has_asked: false, has_more: true, acknowledged: Arc::clone(&acknowledged) };
+            let at = At { log: "bin.000003".to_owned(), offset: 4 };
+            let start = Start { begins: Begins::First, at, gtids: None, overlap: None };
+            let (sender, mut messages) = mpsc::channel(1);
+            let thread = std::thread::spawn(move || {
+                let count = AtomicU64::new(0);
+                run(waits, (&start, false), (Duration::MAX, false), (&sender, &count)).unwrap_err();
+                count.load(Ordering::Relaxed)
+            });
+            // What is stored at the time of each acknowledgement.
+            let (mut stored, mut end, mut confirmed) = (Vec::new(), None, Vec::new());
+            while let Some(message) = messages.blocking_recv() {
+                match message {
+                    Message::Segment(cut) => {
+                        stored.extend_from_slice(&cut.bytes);
+                        end = Some(cut.to.clone());
+                    }
+                    Message::Confirm(sender) => {
+                        let end = end.clone().unwrap();
+                        prop_assert_eq!(end.offset, stored.len() as u64 + 4);
+                        confirmed.push(end.clone());
+                        sender.send(end).unwrap();
+                    }
+                    Message::Begun | Message::Idle(_) => {}
+                }
+            }
+            let count = thread.join().unwrap();
+            let acknowledged = acknowledged.lock().unwrap();
+            prop_assert_eq!(&*acknowledged, &confirmed);
+            prop_assert_eq!(count, confirmed.len() as u64);
+            prop_assert!(!confirmed.is_empty() && confirmed.is_sorted_by(|a, b| a.offset < b.offset));
+            let is_inside = |at: &At| ends.iter().any(|one| one.0 < at.offset && at.offset < one.1);
+            prop_assert!(!confirmed.iter().any(is_inside));
+            // The last one is acknowledged, too.
+            prop_assert!(confirmed.last().unwrap().offset >= ends.last().unwrap().1);
+            prop_assert!(stored == log[4..]);
+        }
     }
 }

@@ -354,7 +354,7 @@ impl Finder {
         let begun = self.transactions.open().filter(|open| open.begin == entry.begin);
         if let Some(open) = begun {
             let gtid = open.first.gtid().ok_or("a transaction has no GTID")?;
-            let summary = TransactionSummary::new(gtid, open.seconds);
+            let summary = TransactionSummary::new(gtid, open.micros);
             self.open = Some(Candidate { summary, has_table: false, has_text: false });
         }
         if let Some(open) = &mut self.open {
@@ -411,9 +411,9 @@ impl Candidate {
         wanted: &Wanted,
         (ddl, position, bytes, stream): (bool, String, u64, String),
     ) -> Option<FoundTransaction> {
-        let TransactionSummary { gtid, seconds, tables, statement, .. } = self.summary;
+        let TransactionSummary { gtid, micros, tables, statement, .. } = self.summary;
         let search = &wanted.search;
-        let time = Timestamp::from_second(i64::from(seconds)).ok()?;
+        let time = Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()?;
         let is_found = search.since.is_none_or(|since| time >= since)
             && search.until.is_none_or(|until| time <= until)
             && (ddl || !search.only_ddl)

@@ -59,6 +59,8 @@ pub(crate) struct Stored {
     head: String,
     pub(crate) position: At,
     pub(crate) covered_until: Option<Timestamp>,
+    /// Every commit between these times has waited until it was stored.
+    acknowledged: Option<[Timestamp; 2]>,
 }
 
 /// A segment on its way.
@@ -113,6 +115,7 @@ impl StreamWriter {
             head: previous.clone(),
             position: start.at.clone(),
             covered_until: None,
+            acknowledged: None,
         };
         let key = key.map(Arc::new);
         let root = root.clone();
@@ -166,7 +169,7 @@ impl StreamWriter {
             starts_inside: cut.starts_inside,
             ends_inside: cut.ends_inside,
             transactions: cut.transactions,
-            commits: cut.commits,
+            commits: cut.times.commits(),
             received: cut.received,
             last: cut.last,
             barriers: cut.barriers,
@@ -230,6 +233,11 @@ impl StreamWriter {
         self.stored.covered_until = self.stored.covered_until.max(Some(until));
     }
 
+    /// Notes in which time every commit has waited until it was stored.
+    pub(crate) fn claim(&mut self, interval: Option<[Timestamp; 2]>) {
+        self.stored.acknowledged = interval;
+    }
+
     /// Says how far the stream reaches.
     pub(crate) fn write_alive(
         &self,
@@ -251,6 +259,7 @@ impl StreamWriter {
             head: self.stored.head.clone(),
             position: self.stored.position.clone(),
             covered_until: self.stored.covered_until,
+            acknowledged: self.stored.acknowledged,
             written: Timestamp::now(),
             trouble: None,
         };

@@ -8,6 +8,7 @@
 //! Nothing is written before the plan is proven from the first to the last event.
 
 mod archive;
+mod beginning;
 mod plan;
 mod replay;
 mod request;

@@ -20,6 +20,7 @@ use crate::restore::prepare::PrepareTool;
 use crate::restore::restore_and_prepare::{Ready, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::Archive;
+use crate::until::beginning::displaced;
 use crate::until::request::UntilRequest;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
 use crate::until_error::UntilError;
@@ -114,7 +115,8 @@ pub async fn plan_until(
     };
     let name = get.name.clone();
     let no_position = || UntilError::NoPosition { backup: name.to_string() };
-    let base = locate(&archive.streams, &noted).ok_or_else(no_position)?;
+    let unplaced = || UntilError::Unplaced { backup: name.to_string() };
+    let base = locate(&archive.streams, &noted).ok_or_else(unplaced)?;
     let gtids = base.gtids.clone().ok_or_else(no_position)?;
     let planned = plan(&archive.streams, &base, &request.stop);
     let planned = planned.map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
@@ -138,7 +140,7 @@ pub async fn plan_until(
         must_be_found: planned.must_be_found,
         plan: relay.clone(),
     };
-    let scanned = scan(session, &archive.server, &needed, span).await?;
+    let scanned = scan(session, (&archive.server, &name), &needed, span).await?;
     past_backup(&base, &scanned, request)
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     relay.stop = xb_binlog::Stop::At(scanned.stop.clone());
@@ -231,10 +233,18 @@ fn newest_fitting(
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
     let mut why = Vec::new();
     for (_, name, manifest) in candidates {
-        let noted = Noted::replayed(manifest);
-        let Some(base) = noted.and_then(|noted| locate(&archive.streams, &noted)) else {
-            why.push(UntilError::NoPosition { backup: name.to_string() }.to_string());
-            continue;
+        let backup = name.to_string();
+        let base = match Noted::replayed(manifest) {
+            Some(noted) => locate(&archive.streams, &noted).ok_or(UntilError::Unplaced { backup }),
+            None if Noted::of(manifest).is_some() => Err(UntilError::NoClone { backup }),
+            None => Err(UntilError::NoPosition { backup }),
+        };
+        let base = match base {
+            Ok(base) => base,
+            Err(error) => {
+                why.push(error.to_string());
+                continue;
+            }
         };
         match plan(&archive.streams, &base, stop) {
             Ok(_) => return Ok(name),
@@ -264,8 +274,10 @@ async fn proven(session: &Session, get: &GetRequest) -> Result<(Noted, TakenFrom
     let ready = Ready { prepare: true, ..Ready::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
+    if tool == Some(PrepareTool::XtraBackup) {
+        return Err(UntilError::NoClone { backup: get.name.to_string() }.into());
+    }
     let last = links.last().and_then(Wanted::manifest);
-    let last = last.filter(|_| tool != Some(PrepareTool::XtraBackup));
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
@@ -331,11 +343,11 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<Str
 /// Reads everything that a replay will read.
 async fn scan(
     session: &Session,
-    server: &str,
+    (server, backup): (&str, &BackupName),
     needed: &Arc<[Needed]>,
     span: Span,
 ) -> Result<Scanned, BackupError> {
-    let start = span.start.clone();
+    let (start, gtids) = (span.start.clone(), span.gtids.clone());
     let mut scanner = Scanner::new(span);
     let mut fetched = fetch(session, server, needed);
     while !scanner.has_stopped()
@@ -343,6 +355,11 @@ async fn scan(
     {
         let fetched = fetched?;
         let one = needed.get(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
+        if fetched.number == 0
+            && let Some(what) = displaced(&one.segment.content, &fetched.bytes, (&start, &gtids))
+        {
+            return Err(UntilError::Displaced { backup: backup.to_string(), what }.into());
+        }
         let part = one.part(&fetched, &start)?;
         tokio::task::block_in_place(|| -> Result<(), UntilError> {
             scanner.begin(part.log, &part.description, part.offset)?;

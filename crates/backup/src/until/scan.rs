@@ -102,7 +102,7 @@ struct Seen {
     begin: u64,
     log: String,
     gtid: Option<AnyGtid>,
-    seconds: u32,
+    micros: u64,
     bytes: Vec<u8>,
     description: Vec<u8>,
 }
@@ -116,11 +116,16 @@ impl Seen {
         Some(Neighbour {
             gtid: self.gtid.as_ref()?.to_string(),
             at: format!("{}:{}", self.log, self.begin),
-            time: Timestamp::from_second(i64::from(self.seconds)).ok()?,
+            time: time(self.micros)?,
             tables,
             statement,
         })
     }
+}
+
+/// The time that decides a stop, as it is compared.
+fn time(micros: u64) -> Option<Timestamp> {
+    Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()
 }
 
 impl Scanner {
@@ -220,7 +225,7 @@ impl Scanner {
         Some(Neighbour {
             gtid: summary.gtid.to_string(),
             at: stop.to_string(),
-            time: Timestamp::from_second(i64::from(summary.seconds)).ok()?,
+            time: time(summary.micros)?,
             tables: summary.tables,
             statement: summary.statement,
         })
@@ -243,7 +248,7 @@ impl Scanner {
             let first = bytes.get(start..).filter(|_| open.begin >= from).unwrap_or_default();
             self.open.bytes.clear();
             self.open.bytes.extend(first.iter().take(DESCRIBED));
-            (self.open.begin, self.open.seconds) = (open.begin, open.seconds);
+            (self.open.begin, self.open.micros) = (open.begin, open.micros);
             self.open.gtid.clone_from(&gtid);
             self.open.log.clone_from(&name);
             if let Some(log) = &self.log {
@@ -453,6 +458,9 @@ mod tests {
             prop_assert_eq!(found.end.transactions, applied.len() as u64);
             let last = found.last.as_ref().map(|last| last.gtid.clone());
             prop_assert_eq!(last, applied.last().map(|known| known.gtid.to_string()));
+            // The time that is shown is the one that is compared, so that a stop at it takes the transaction in.
+            let shown = found.last.as_ref().map(|last| last.time);
+            prop_assert_eq!(shown, applied.last().and_then(|known| time(known.micros)));
             let mut after = gtids.clone();
             applied.iter().for_each(|known| assert!(after.add(known.gtid.clone())));
             prop_assert_eq!(&found.end.gtids, &after);

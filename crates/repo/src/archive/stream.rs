@@ -164,6 +164,10 @@ pub struct Alive {
     /// the server was idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered_until: Option<Timestamp>,
+    /// Every commit between these times, by the receiver's clock, has waited until it was stored: the server's counters
+    /// show that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<[Timestamp; 2]>,
     /// When this record was written, by the receiver's clock.
     pub written: Timestamp,
     /// Why the receiver does not receive or store, if so.

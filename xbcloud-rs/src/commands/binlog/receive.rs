@@ -43,7 +43,8 @@ impl Context {
         let server = archive.server.clone();
         let source = &args.source;
         let access = source_access(source.source.as_deref(), args.login.login_file.as_deref());
-        let request = ReceiveRequest { access: access.map_err(report::failure)?, archive };
+        let access = access.map_err(report::failure)?;
+        let request = ReceiveRequest { access, archive, acknowledge: args.ack };
         let root = root_place(args.place.as_deref(), &args.common)?;
         let watched = Watched::new(
             &self.log,

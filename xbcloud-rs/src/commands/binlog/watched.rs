@@ -36,6 +36,8 @@ struct Seen {
     position: Option<String>,
     /// Why nothing is received or stored.
     trouble: Option<String>,
+    /// Since when every commit waits for the archive, or that this is not known; `None` if it was not asked to wait.
+    acknowledged: Option<Option<Timestamp>>,
     /// The state has changed since it was published.
     is_new: bool,
     published: Option<Timestamp>,
@@ -134,6 +136,13 @@ impl Watched {
                 seen.position = Some(position);
             }
             Notice::Idle(at) => seen.state.stored_until = seen.state.stored_until.max(Some(at)),
+            Notice::Acknowledged(interval) => {
+                let since = interval.map(|[since, _]| since);
+                let known = seen.acknowledged.replace(since);
+                if known != Some(since) {
+                    self.acknowledged(&server, known.flatten(), interval);
+                }
+            }
             Notice::Alive => seen.state.alive = Some(Timestamp::now()),
             Notice::StoreAway(why) => {
                 let text = format!(
@@ -165,6 +174,28 @@ impl Watched {
             }
             _ => {}
         }
+    }
+
+    /// Reports that an interval begins in which every commit waits for the archive, or that one has ended.
+    fn acknowledged(
+        &self,
+        server: &str,
+        known: Option<Timestamp>,
+        interval: Option<[Timestamp; 2]>,
+    ) {
+        match (known, interval) {
+            (None, Some([since, _])) => {
+                self.log.info(format!("every commit of {server} waits for the archive since {since}"));
+            }
+            (Some(_), Some([since, _])) => self.log.warn(format!(
+                "not every commit of {server} has waited for the archive, or that is not known: a commit was given up, another replica came, or the server was started again; every commit waits again since {since}"
+            )),
+            (_, None) => self.log.warn(format!(
+                "it is not known whether every commit of {server} waits for the archive: MariaDB shows that if this is its only semi-synchronous replica, with sync_binlog=1 and innodb_flush_log_at_trx_commit=1, until it gives up after its timeout"
+            )),
+        }
+        let since = interval.map(|[since, _]| since);
+        self.event(&json!({ "what": "acknowledged", "server": server, "since": since }));
     }
 
     /// Reports trouble once, not with each try.

@@ -1,0 +1,128 @@
+//! Checks that a replay begins where the data ends: between two transactions, with exactly the GTIDs of the backup.
+//!
+//! Logs of two histories may have the same names, so a position alone may be found in a log that is not the backup's.
+
+use xb_binlog::{GtidState, History, LogPosition, Reader};
+use xb_repo::archive::segment::SegmentHead;
+
+/// Why the first segment of a replay does not have `start` with `gtids`; `None` if it has, or if it begins within a
+/// transaction, so that its events cannot be read from its beginning.
+pub(super) fn displaced(
+    head: &SegmentHead,
+    events: &[u8],
+    (start, gtids): (&LogPosition, &GtidState),
+) -> Option<String> {
+    let (false, Some(before)) = (head.starts_inside, head.before()) else { return None };
+    let from = start.offset().checked_sub(head.from.offset)?;
+    let mut input = events.get(..usize::try_from(from).ok()?)?;
+    let description = base16ct::lower::decode_vec(&head.description).ok()?;
+    let no_boundary = || Some(format!("{start} is no boundary between two transactions"));
+    let Ok(mut reader) = Reader::resume(&description, head.from.offset) else {
+        return no_boundary();
+    };
+    let mut history = History::new(&head.from.log, Some(before));
+    while !input.is_empty() {
+        match reader.next(&mut input).map(|entry| entry.map(|entry| history.push(&entry))) {
+            Ok(Some(Ok(_))) => {}
+            _ => return no_boundary(),
+        }
+    }
+    if reader.open().is_some() || history.open().is_some() {
+        return no_boundary();
+    }
+    let found = history.gtids().filter(|found| are_two(found, gtids))?;
+    Some(format!("the archive has {found} at {start}, and the backup notes {gtids}"))
+}
+
+/// Whether two states cannot be of one place of a log. A backup of MariaDB may note domains that the log lacks, or lack
+/// one, by what its server had replicated: those in both count.
+fn are_two(archived: &GtidState, noted: &GtidState) -> bool {
+    match (archived, noted) {
+        (GtidState::MariaDb(archived), GtidState::MariaDb(noted)) => {
+            archived.iter().any(|gtid| noted.get(gtid.domain).is_some_and(|other| other != *gtid))
+        }
+        _ => archived != noted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use xb_repo::archive::record::{FORMAT, digest};
+    use xb_repo::archive::segment::Body;
+    use xb_repo::archive::stream::At;
+    use xb_repo::hex::hex;
+
+    use super::*;
+
+    const LOG: &str = "bin.000001";
+
+    #[test]
+    fn a_position_with_other_gtids_than_the_backup_has_is_named() {
+        let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
+        let length = u32::from_le_bytes(log[13..17].try_into().unwrap());
+        let at = |offset: usize| At { log: LOG.to_owned(), offset: offset as u64 };
+        let mut head = SegmentHead {
+            format: FORMAT,
+            stream: "0".repeat(32),
+            number: 0,
+            previous: digest(b""),
+            from: at(4),
+            to: at(log.len()),
+            next_log: None,
+            description: hex(&log[4..4 + length as usize]),
+            gtids_before: Some(String::new()),
+            gtids_after: None,
+            starts_inside: false,
+            ends_inside: false,
+            transactions: 8,
+            commits: None,
+            received: [Timestamp::now(); 2],
+            last: None,
+            barriers: Vec::new(),
+            more_barriers: 0,
+            prepared: 0,
+            altering: 0,
+            body: Body { id: None, len: 1, sha256: digest(b"") },
+        };
+        let (mut reader, mut input) = (Reader::new(), &log[..]);
+        let mut history = History::new(LOG, None);
+        let (mut known, mut inside) = (Vec::new(), Vec::new());
+        while let Some(entry) = reader.next(&mut input).unwrap() {
+            let step = history.push(&entry).unwrap();
+            match (step.ended, history.open()) {
+                (Some(_), _) => known.push((entry.end, history.gtids().unwrap().clone())),
+                (None, Some(_)) => inside.push(entry.end),
+                _ => {}
+            }
+        }
+        let check = |head: &SegmentHead, end: u64, gtids: &GtidState| {
+            displaced(head, &log[4..], (&LogPosition::new(LOG, end).unwrap(), gtids))
+        };
+        assert!(known.len() > 20 && !inside.is_empty());
+        let mut named = 0;
+        for pair in known.windows(2) {
+            let [(before, old), (end, gtids)] = pair else { panic!() };
+            assert_eq!(check(&head, *end, gtids), None);
+            for (end, gtids) in [(end, old), (before, gtids)] {
+                let found = check(&head, *end, gtids);
+                named +=
+                    usize::from(found.is_some_and(|what| what.contains("and the backup notes")));
+            }
+        }
+        // But where another domain begins.
+        assert!(named > known.len(), "{named}");
+        let (end, gtids) = known.last().unwrap();
+        // A domain that only one of them has, as of a server that has replicated.
+        let more = format!("{gtids},4242-7-1").parse().unwrap();
+        assert_eq!(check(&head, *end, &more), None);
+        for end in inside {
+            let found = check(&head, end, gtids).unwrap();
+            assert!(found.contains("no boundary"), "{found}");
+        }
+        // Within an event; and in a segment that cannot be read from its beginning.
+        assert!(check(&head, end - 1, gtids).unwrap().contains("no boundary"));
+        head.starts_inside = true;
+        assert_eq!(check(&head, end - 1, gtids), None);
+    }
+}
