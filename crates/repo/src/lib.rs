@@ -26,6 +26,7 @@ pub mod records;
 pub mod resolve;
 pub mod restorable;
 pub mod root;
+pub mod roots;
 pub mod shrunk;
 pub mod unread;
 pub mod verification;
