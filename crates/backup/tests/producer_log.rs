@@ -7,7 +7,7 @@ use xb_backup::ProducerLog;
 fn a_log_ends_at_its_limit_and_the_last_lines_stay_at_hand() {
     let folder = tempfile::tempdir().unwrap();
     let log = ProducerLog::create_in(folder.path(), "monday").unwrap();
-    let line = [b'x'; 8 << 20];
+    let line = vec![b'x'; 8 << 20];
     for _ in 0..7 {
         log.line(&line);
     }
