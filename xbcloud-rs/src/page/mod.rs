@@ -55,9 +55,9 @@ pub(crate) fn page(report: &Document) -> String {
     }
     html += &retries(report);
     html += &settings(report);
-    let _ = write!(
+    let _ = writeln!(
         html,
-        "<footer>{} on {} · this page is complete in itself and loads nothing</footer>\n",
+        "<footer>{} on {} · this page is complete in itself and loads nothing</footer>",
         escape(&report.tool),
         escape(&report.host),
     );

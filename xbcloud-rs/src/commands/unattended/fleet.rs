@@ -137,7 +137,8 @@ impl Context {
         };
         let mut out = std::io::stdout().lock();
         let mut printed = out.write_all(text.as_bytes());
-        if !run.json && !(run.quiet && text.is_empty()) {
+        let is_silent = run.quiet && text.is_empty();
+        if !run.json && !is_silent {
             printed = printed.and_then(|()| writeln!(out, "{}", summary(fleet)));
         }
         report::printed(printed.and_then(|()| out.flush()))
