@@ -29,12 +29,16 @@ fn open(
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Option<ListCache>, Failure> {
     let settings = settings(store, run)?;
+    Ok(of_identity(&location, &identity(&location, &settings)))
+}
+
+/// The cache for listings of a ROOT with this identity.
+pub(crate) fn of_identity(location: &Location, identity: &str) -> Option<ListCache> {
     if location.place == Place::Local {
-        return Ok(None);
+        return None;
     }
-    let root = identity(&location, &settings);
     let cache = env_first(&["XDG_CACHE_HOME"]).map(PathBuf::from);
     let home = || Some(PathBuf::from(env_first(&["HOME"])?).join(".cache"));
     let folder = cache.or_else(home).filter(|folder| folder.is_absolute());
-    Ok(folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), &root)))
+    folder.and_then(|folder| ListCache::open(&folder.join("xbcloud-rs/list"), identity))
 }

@@ -1,8 +1,10 @@
 //! The table of `list`, in 80 columns.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 
-use xb_cli::{format_size, printable};
+use jiff::Timestamp;
+use xb_cli::{format_count, format_size, output_columns, printable};
 use xb_repo::list::{BackupKind, Listing, State};
 use xb_repo::records::Proof;
 
@@ -12,6 +14,10 @@ use crate::report::{details, state};
 const WIDTH: usize = 80;
 /// Minimum width left for the last column.
 const LEAST: usize = 12;
+/// Minimum width of a name on a terminal.
+const LEAST_NAME: usize = 20;
+/// Name of servers without a name.
+const NO_SERVER: &str = "none";
 const HEADS: [&str; 6] = ["NAME", "STATE", "AGE", "SIZE", "PROOF", "KIND"];
 
 /// Prints a listing on stdout, the newest backup last; with `json`, in the order of the names.
@@ -24,13 +30,20 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
     let mut listings: Vec<&Listing> = listings.iter().collect();
     listings.sort_by_key(|line| order(line));
     let rows: Vec<[String; 6]> = listings.iter().map(|line| row(line)).collect();
-    let widths = widths(&rows);
+    let mut widths = widths(&rows);
+    if let Some(columns) = output_columns() {
+        // What is not shown to a person is a name for a program, and stays whole.
+        let rest = widths[1..5].iter().map(|width| width + 2).sum::<usize>() + 2 + LEAST;
+        widths[0] = widths[0].min(columns.saturating_sub(rest).max(LEAST_NAME));
+    }
     let taken = widths[..5].iter().map(|width| width + 2).sum::<usize>();
-    let rest = WIDTH.saturating_sub(taken).max(LEAST);
+    let columns = output_columns().unwrap_or(WIDTH);
+    let rest = columns.saturating_sub(taken).max(LEAST);
     writeln!(out, "{}", line(&HEADS.map(str::to_owned), &widths))?;
     for (listing, mut row) in listings.into_iter().zip(rows) {
         if !long {
             row[5] = shortened(&row[5], rest);
+            row[0] = shortened(&row[0], widths[0]);
         }
         writeln!(out, "{}", line(&row, &widths))?;
         for (what, value) in facts(listing).into_iter().filter(|_| long) {
@@ -46,9 +59,63 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
     Ok(())
 }
 
+/// Which backups of a listing are wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted<'a> {
+    /// The newest of these.
+    pub(crate) last: Option<usize>,
+    /// Those that ended since then.
+    pub(crate) since: Option<Timestamp>,
+    /// Those of this server, or of servers without a name.
+    pub(crate) server: Option<&'a str>,
+}
+
+/// Keeps the lines that are wanted, in their order. A manifest that cannot be read may be that of any backup.
+pub(crate) fn select(mut lines: Vec<Listing>, wanted: Wanted<'_>) -> Vec<Listing> {
+    let Wanted { last, since, server } = wanted;
+    if last.is_none() && since.is_none() && server.is_none() {
+        return lines;
+    }
+    let ended = |line: &Listing| line.finished.map_or(line.written, Timestamp::as_second);
+    lines.retain(|line| {
+        let is_unread = matches!(line.state, State::Damaged | State::Unreadable);
+        let of = line.server.as_deref().unwrap_or(NO_SERVER);
+        let is_recent = since.is_none_or(|since| ended(line) >= since.as_second());
+        is_recent
+            && (is_unread || line.finished.is_some() && server.is_none_or(|server| server == of))
+    });
+    if let Some(last) = last {
+        let mut newest: Vec<(i64, String)> =
+            lines.iter().map(|line| (ended(line), line.name.clone())).collect();
+        newest.sort_by(|a, b| b.cmp(a));
+        newest.truncate(last);
+        let newest: BTreeSet<String> = newest.into_iter().map(|(_, name)| name).collect();
+        lines.retain(|line| newest.contains(&line.name));
+    }
+    lines
+}
+
+/// The totals of the lines that are shown, in a sentence; `all` is the number of backups before the selection.
+pub(crate) fn totals(shown: &[Listing], all: usize) -> Option<String> {
+    let backups = || shown.iter().filter(|line| line.finished.is_some());
+    let number = backups().count();
+    if number < 2 && number == all {
+        return None;
+    }
+    let bytes = backups().filter_map(|line| line.stored_bytes).fold(0, u64::saturating_add);
+    let servers: BTreeSet<&str> = backups().filter_map(|line| line.server.as_deref()).collect();
+    let of_servers = match servers.len() {
+        0 | 1 => String::new(),
+        servers => format!(" of {servers} servers"),
+    };
+    let of_all = if number == all { String::new() } else { format!(", of {all}") };
+    let backups = format_count(number as u64, "backup");
+    Some(format!("{backups}{of_servers}{of_all}: {}", format_size(bytes)))
+}
+
 /// Sort key: first the names that were never a backup, then backups by their end, then runs in
 /// progress.
-fn order(line: &Listing) -> (u8, Option<jiff::Timestamp>, &str) {
+fn order(line: &Listing) -> (u8, Option<Timestamp>, &str) {
     let group = match (line.state, line.finished) {
         (State::Running, _) => 2,
         (_, Some(_)) => 1,
@@ -102,7 +169,7 @@ fn proof(line: &Listing) -> String {
 }
 
 /// An age in one unit: `40s`, `5m`, `30h`, `12d`.
-fn age(seconds: i64) -> String {
+pub(crate) fn age(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
@@ -132,7 +199,7 @@ fn line(cells: &[String; 6], widths: &[usize; 6]) -> String {
 }
 
 /// The text, or its start and its end with `…` between them: names differ at the end.
-fn shortened(text: &str, most: usize) -> String {
+pub(crate) fn shortened(text: &str, most: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= most {
         return text.to_owned();

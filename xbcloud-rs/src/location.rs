@@ -282,12 +282,28 @@ fn open(
 }
 
 fn signing(options: &SigningOptions) -> Result<Signing, Failure> {
+    let own = own_key(options)?.map(Arc::new);
+    Ok(Signing { own, trusted: options.signer.clone().into() })
+}
+
+/// The key with which this host signs.
+pub(crate) fn own_key(options: &SigningOptions) -> Result<Option<SigningKey>, Failure> {
     let own = options.signing_key_file.as_deref().map(SigningKey::read).transpose();
-    let own = own.map_err(|error| {
+    own.map_err(|error| {
         Failure::usage(format!("--signing-key-file: {error}"))
             .hint("make a key with `xbcrypt-rs keygen --signing -o FILE`")
-    })?;
-    Ok(Signing { own: own.map(Arc::new), trusted: options.signer.clone().into() })
+    })
+}
+
+/// The URL of a place.
+pub(crate) fn url(location: &Location) -> String {
+    let (scheme, bucket) = match &location.place {
+        Place::S3 { bucket } => ("s3", bucket.as_str()),
+        Place::Google { bucket } => ("gs", bucket.as_str()),
+        Place::Azure { container } => ("azure", container.as_str()),
+        _ => ("file", ""),
+    };
+    format!("{scheme}://{bucket}/{}", location.path)
 }
 
 /// Refuses to make a backup that this host itself would not trust.

@@ -3,7 +3,9 @@
 mod args;
 mod cache;
 mod commands;
+mod evidence;
 mod exit;
+mod fleet;
 mod job;
 mod keys;
 mod limits;

@@ -278,3 +278,18 @@ fn a_monitor_answers_although_the_store_does_not() {
     let line = monitor(&["--answer-within=10s"]);
     assert!(line.contains("UNKNOWN") && !line.contains("has not answered within"), "{line}");
 }
+
+/// Who reads the output as JSON finds the cause of a wrong command line there, too.
+#[test]
+fn a_monitor_with_a_wrong_command_line_answers_in_json() {
+    for words in [&["file:///x", "--max-age=old"][..], &["--no-such-option"], &["plain-name"]] {
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "monitor", "--json"])
+            .args(words)
+            .run()
+            .expect(2);
+        let document: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert_eq!((&document["state"], &document["exit"]), (&"CRITICAL".into(), &2.into()));
+        assert_ne!(document["critical"][0], "", "{document}");
+    }
+}

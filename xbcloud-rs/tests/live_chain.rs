@@ -191,8 +191,20 @@ fn a_trial_of_a_chain_proves_its_bases_too_and_an_import_keeps_its_time() {
     let since = ["--server=a", "--incremental-from=latest"];
     let _ = back_up(&store, &server, &state, "one", &since).expect(0);
     let scratch_dir = format!("--scratch-dir={}", scratch.path().display());
-    let options = ["--level=restore", &scratch_dir];
+    let (_, key) = xb_encryptor::SigningKey::generate().unwrap();
+    std::fs::write(scratch.join("key"), &*key).unwrap();
+    let key = format!("--signing-key-file={}", scratch.join("key").display());
+    let evidence = format!("--evidence={}", scratch.join("evidence").display());
+    let options = ["--level=restore", &scratch_dir, &key, &evidence];
     let _ = xbcloud(&store, "verify", "one", &options).run().expect(0);
+    let evidence = std::fs::read(scratch.join("evidence")).unwrap();
+    let evidence: serde_json::Value = serde_json::from_slice(&evidence).unwrap();
+    let chain = evidence["verification"]["chain"].as_array().unwrap();
+    for (link, name) in chain.iter().zip(["full", "one"]) {
+        assert_eq!((&link["name"], &link["restored"]), (&name.into(), &true.into()), "{link}");
+        assert_eq!(link["run"], manifest(&store, name)["run"]);
+    }
+    assert_eq!((chain.len(), &evidence["result"]), (2, &"ok".into()));
     let listed = xbcloud(&store, "list", "", &["--json"]).run().expect(0);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     for line in listed.as_array().unwrap() {

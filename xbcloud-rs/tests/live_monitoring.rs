@@ -78,17 +78,33 @@ fn names(text: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with(PREFIX)).map(str::to_owned).collect()
 }
 
-/// Metrics of a run whose server has an archive of its log, which the runs here have not.
-const WITH_ARCHIVE: [&str; 3] = [
+/// Metrics of a fleet with this repository, which its server has given a usual size.
+fn fleet_metrics(folder: &tempfile::TempDir) -> String {
+    let file = folder.path().join("fleet.prom");
+    let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["fleet", &format!("file://{}", folder.path().display())])
+        .arg(format!("--metrics-file={}", file.display()))
+        .run();
+    std::fs::read_to_string(file).unwrap()
+}
+
+/// Metrics of a server with an archive of its log, of several full backups, or with a lock, which those here have not.
+const WITH_ARCHIVE: [&str; 8] = [
+    "xbcloud_fleet_binlog_behind_seconds",
+    "xbcloud_fleet_binlog_silent_seconds",
+    "xbcloud_fleet_binlog_gap",
+    "xbcloud_fleet_newest_trend_percent",
+    "xbcloud_fleet_locked_until_timestamp_seconds",
     "xbcloud_backup_archived",
     "xbcloud_verify_proven_until_timestamp_seconds",
     "xbcloud_proof_proven_until_timestamp_seconds",
 ];
 
-/// The metrics that a run and a receiver write.
-fn known(run: &str, receiver: &str) -> BTreeSet<String> {
+/// The metrics that a run, a fleet and a receiver write.
+fn known(run: &str, fleet: &str, receiver: &str) -> BTreeSet<String> {
     let with_archive = WITH_ARCHIVE.map(str::to_owned);
-    written(run).into_iter().chain(written(receiver)).chain(with_archive).collect()
+    let all = [run, fleet, receiver].into_iter().flat_map(written);
+    all.chain(with_archive).collect()
 }
 
 fn written(text: &str) -> BTreeSet<String> {
@@ -101,7 +117,8 @@ fn prometheus_reads_the_metrics_and_all_are_documented() {
     let folder = tempfile::tempdir().unwrap();
     let (good, bad) = metrics(&folder);
     let receiver = receiver_metrics(&folder);
-    for text in [&good, &bad, &receiver] {
+    let fleet = fleet_metrics(&folder);
+    for text in [&good, &bad, &receiver, &fleet] {
         let ran = Cmd::new(find("promtool"))
             .args(["check", "metrics"])
             .stdin_bytes(text.as_bytes())
@@ -110,7 +127,7 @@ fn prometheus_reads_the_metrics_and_all_are_documented() {
         assert_eq!(ran.stderr_text() + &ran.stdout_text(), "", "{text}");
     }
     let documents = std::fs::read_to_string(workspace().join("docs/reference/metrics.md")).unwrap();
-    assert_eq!(names(&documents), known(&good, &receiver));
+    assert_eq!(names(&documents), known(&good, &fleet, &receiver));
     assert!(written(&bad).is_subset(&written(&good)), "{bad}");
 }
 
@@ -119,7 +136,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
     let folder = tempfile::tempdir().unwrap();
     let (good, _) = metrics(&folder);
     let receiver = receiver_metrics(&folder);
-    let known = known(&good, &receiver);
+    let known = known(&good, &fleet_metrics(&folder), &receiver);
     for file in ["dashboard.json", "alerts.yml"] {
         let used = names(&std::fs::read_to_string(monitoring(file)).unwrap());
         assert!(!used.is_empty() && used.is_subset(&known), "{file}: {used:?}, not {known:?}");

@@ -754,9 +754,19 @@ fn a_trial_proves_the_backup_with_its_log() {
     let place = shop.place("full");
     let words = ["verify", &place, "--level=restore", "--until=latest"];
     let count = "--check-sql=SELECT 1 / 0 FROM d.t HAVING COUNT(*) <> 1";
-    let ran =
-        command(&[&words[..], &["--check-sql=INSERT INTO d.n SELECT id FROM d.t", count]].concat());
+    let (_, key) = xb_encryptor::SigningKey::generate().unwrap();
+    std::fs::write(shop.scratch.join("signing"), &*key).unwrap();
+    let file = shop.scratch.join("evidence");
+    let key = format!("--signing-key-file={}", shop.scratch.join("signing").display());
+    let evidence = format!("--evidence={}", file.display());
+    let insert = "--check-sql=INSERT INTO d.n SELECT id FROM d.t";
+    let ran = command(&[&words[..], &[insert, count, &key, &evidence]].concat());
     let text = ran.expect(0).stdout_text();
+    let evidence: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!((&evidence["until"], &evidence["result"]), (&"latest".into(), &"ok".into()));
+    let trial = &evidence["verification"]["restore"];
+    assert_eq!((&trial["replayed"]["transactions"], &trial["statements"]), (&2.into(), &2.into()));
     assert!(text.contains("replayed before: 2 transactions"), "{text}");
     let root = shop.place("");
     let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))

@@ -74,11 +74,13 @@ pub use messages::size::{
 };
 pub use personality::{Personality, program_name};
 pub use program::host::host_name;
-pub use program::output_file::{Readers, check_writable, write_whole};
+pub use program::output_file::{Readers, check_writable, write_new, write_whole};
 pub use program::service::Service;
 pub use program::signals::{Signals, interrupted};
 pub use program::{Program, run};
 pub use stdio::input::{Input, UntilInterrupted};
-pub use stdio::{ask, refuse_closed_output, refuse_terminal_input, refuse_terminal_output};
+pub use stdio::{
+    ask, output_columns, refuse_closed_output, refuse_terminal_input, refuse_terminal_output,
+};
 pub use text::printable;
 pub use xb_option_files::{FileOption, OptionFileError, OptionFilePaths, read_groups};

@@ -27,6 +27,7 @@ pub mod remembered;
 pub mod resolve;
 pub mod restorable;
 pub mod root;
+pub mod roots;
 pub mod shrunk;
 pub mod unread;
 pub mod verification;

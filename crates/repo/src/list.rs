@@ -21,6 +21,7 @@ use crate::names::{BackupName, CATALOG, CLAIM};
 use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{Sound, links};
 use crate::root::Root;
+use crate::roots::{FoundRoot, folders};
 use crate::shrunk::{Size, Usual};
 use crate::unread::{may_be_incremental, may_return};
 
@@ -144,6 +145,9 @@ pub struct Listing {
     /// accepted.
     #[serde(skip)]
     pub in_doubt: bool,
+    /// Usual bytes of the stream: the median of the last five full backups of its server before it.
+    #[serde(skip)]
+    pub usual_bytes: Option<u64>,
     /// Whether its content was not inspected (`--raw`), so that it counts as no backup of a server.
     #[serde(skip)]
     pub raw: bool,
@@ -229,7 +233,16 @@ pub async fn list(root: &Root) -> Result<Vec<Listing>, RepoError> {
 /// # Errors
 /// As [`list`].
 pub async fn list_with(root: &Root, cache: Option<&ListCache>) -> Result<Vec<Listing>, RepoError> {
-    Ok(listings(root, cache, false).await?.lines)
+    Ok(listings(root, (cache, None), false).await?.lines)
+}
+
+/// Like [`list_with`], for a ROOT of which listings have already shown the catalogue and the folders.
+pub async fn list_found(
+    root: &Root,
+    cache: Option<&ListCache>,
+    shown: FoundRoot,
+) -> Result<ListedRoot, RepoError> {
+    listings(root, (cache, Some(shown)), false).await
 }
 
 /// Like [`list`], for a decision about what to remove: it reads by key whatever the listing of the
@@ -238,7 +251,7 @@ pub async fn list_with(root: &Root, cache: Option<&ListCache>) -> Result<Vec<Lis
 /// # Errors
 /// As [`list`].
 pub async fn list_by_key(root: &Root) -> Result<ListedRoot, RepoError> {
-    listings(root, None, true).await
+    listings(root, (None, None), true).await
 }
 
 /// A listing, and what was read for it.
@@ -254,10 +267,13 @@ pub struct ListedRoot {
 
 async fn listings(
     root: &Root,
-    cache: Option<&ListCache>,
+    (cache, shown): (Option<&ListCache>, Option<FoundRoot>),
     by_key: bool,
 ) -> Result<ListedRoot, RepoError> {
-    let manifests = root.list_below(CATALOG).await?;
+    let (manifests, shown) = match shown {
+        Some(mut shown) => (std::mem::take(&mut shown.catalogue), Some(shown)),
+        None => (root.list_below(CATALOG).await?, None),
+    };
     let catalogue = Catalogue::of(&manifests);
     let known = &root.knowing(&catalogue);
     let root = match cache {
@@ -279,11 +295,11 @@ async fn listings(
         .try_collect()
         .await?;
     let (mut lines, mut sound): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
-    let folders = root.folders_below("").await?;
+    let complete = lines.iter().filter(|line| line.state == State::Complete);
+    let folders = folders(root, shown, complete.map(|line| &*line.name)).await?;
     mark_missing(root, &mut lines, &folders).await?;
-    let unnamed = folders
-        .into_iter()
-        .filter(|folder| folder != CATALOG && lines.iter().all(|l| l.name != *folder));
+    let named: BTreeSet<String> = lines.iter().map(|line| line.name.clone()).collect();
+    let unnamed = folders.into_iter().filter(|folder| folder != CATALOG && !named.contains(folder));
     let others: Vec<Option<Found>> = stream::iter(unnamed)
         .map(|folder| async move { unlisted(known, &folder).await })
         .buffered(AT_ONCE)
@@ -412,6 +428,7 @@ async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoEr
         let bytes = line.stream_bytes.filter(|_| !incremental);
         let size = Size { bytes, files: line.files, tables: line.tables };
         line.shrunk = usual.shrunk(size);
+        line.usual_bytes = usual.bytes();
         if line.shrunk.is_none() {
             usual.add(size);
             continue;
@@ -689,6 +706,7 @@ fn empty(name: &str, state: State) -> Listing {
         restorable: false,
         written: 0,
         in_doubt: false,
+        usual_bytes: None,
         raw: false,
         digest: None,
         base_elsewhere_of: None,

@@ -128,6 +128,17 @@ impl Root {
         &self.remembered
     }
 
+    /// The ROOT in the folder `path` below this one, in the same store. `identity` is its name for what a host
+    /// remembers of it: see [`identity`].
+    #[must_use]
+    pub fn below(&self, path: &str, identity: String) -> Self {
+        let prefix = match path.is_empty() {
+            true => self.prefix.clone(),
+            false => format!("{}{path}/", self.prefix),
+        };
+        Self { prefix, identity, known: Catalogue::default(), cached: None, ..self.clone() }
+    }
+
     /// The same ROOT, whose manifests are signed, or have to be.
     #[must_use]
     pub fn with_signing(&self, signing: Signing) -> Self {

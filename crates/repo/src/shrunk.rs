@@ -40,6 +40,18 @@ impl Usual {
         self.last.push_back(size);
     }
 
+    /// The usual number of bytes, the median of the last five, if any is known.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        self.median(|size| size.bytes)
+    }
+
+    fn median(&self, of: Part) -> Option<u64> {
+        let mut last: Vec<u64> = self.last.iter().copied().filter_map(of).collect();
+        last.sort_unstable();
+        last.get(last.len().checked_sub(1)? / 2).copied()
+    }
+
     /// Describes in what a backup is below half of the usual size, the median of the last five; `None`
     /// if in nothing.
     #[must_use]
@@ -50,9 +62,7 @@ impl Usual {
             ("tables", |size| size.tables),
         ];
         let below = parts.into_iter().filter_map(|(what, of)| {
-            let mut last: Vec<u64> = self.last.iter().copied().filter_map(of).collect();
-            last.sort_unstable();
-            let usual = *last.get(last.len().checked_sub(1)? / 2)?;
+            let usual = self.median(of)?;
             let now = of(size)?;
             (now < usual.div_ceil(2)).then(|| format!("{now} {what} instead of {usual}"))
         });

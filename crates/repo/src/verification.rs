@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_pipeline::PagesFound;
 
-use crate::manifest::Layout;
+use crate::manifest::{Layout, StoredManifest};
 
 /// Number of problems reported one by one.
 pub const MAX_PROBLEMS: usize = 1000;
@@ -236,6 +236,34 @@ pub struct Replayed {
     pub proven_until: Timestamp,
 }
 
+/// A backup that a restore of the verified one needs, or that one itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VerifiedLink {
+    /// Its name.
+    pub name: String,
+    /// The run that wrote it.
+    pub run: String,
+    /// SHA-256 over the bytes of its manifest, hexadecimal.
+    pub manifest: String,
+    /// Public key of the host that has signed its manifest.
+    pub signer: Option<String>,
+    /// Whether this verification has restored its data. Below level restore, that of the others was not read.
+    pub restored: bool,
+}
+
+impl VerifiedLink {
+    /// A backup whose data was not restored yet.
+    pub fn new(name: &str, stored: &StoredManifest) -> Self {
+        Self {
+            name: name.to_owned(),
+            run: stored.manifest.run.clone(),
+            manifest: stored.digest(),
+            signer: stored.signer().map(|key| key.to_string()),
+            restored: false,
+        }
+    }
+}
+
 /// Number of entries of a backup that are no tables, or have no rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -271,6 +299,9 @@ pub struct VerifyReport {
     pub layout: Option<Layout>,
     /// SHA-256 over the bytes of the manifest, hexadecimal.
     pub manifest: Option<String>,
+    /// The backups that a restore needs, the full one first and the verified one last; empty without a manifest. If the
+    /// chain is broken, only the verified one.
+    pub chain: Vec<VerifiedLink>,
     /// Whether a key authenticates the manifest.
     pub authenticity: Authenticity,
     /// Results of the levels up to the last one tried.
@@ -323,6 +354,7 @@ impl VerifyReport {
             reached: None,
             layout: None,
             manifest: None,
+            chain: Vec::new(),
             authenticity: Authenticity::NoManifest,
             levels: Vec::new(),
             notes: Vec::new(),

@@ -227,7 +227,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a time with its zone, or an age.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let wrong = || {
         format!(
             "`{text}` is not a time: give one with its zone, such as 2026-11-20T14:00:00Z, or an age, such as 2h"

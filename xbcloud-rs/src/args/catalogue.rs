@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use jiff::Timestamp;
 use xb_backup::{CopyOptions, Keep, Trial};
 use xb_cli::{Failure, IdentityOptions, KeyOptions, NewKeyOptions, parse_age};
+use xb_encryptor::VerifyingKey;
 use xb_repo::verification::Level;
 use xb_uploader::{Lock, LockMode};
 
+use crate::args::binlog::moment;
 use crate::args::copy_destination::Destination;
-use crate::args::shared::{CommonOptions, OpeningOptions, Source};
+use crate::args::shared::{CommonOptions, OpeningOptions, RunOptions, Source};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -26,6 +29,10 @@ pub(crate) struct VerifyArgs {
     /// Do not store the result beside the manifest
     #[arg(long)]
     pub(crate) no_record: bool,
+    /// Also write what was verified and found to this new file, signed (FILE.sig) with --signing-key-file; {utc},
+    /// {date} and {host} in its name are filled in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) evidence: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) metrics: MetricsOptions,
     #[command(flatten)]
@@ -34,6 +41,20 @@ pub(crate) struct VerifyArgs {
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvidenceArgs {
+    /// File that `verify --evidence` has written
+    pub(crate) file: PathBuf,
+    /// Its signature [default: FILE.sig]
+    #[arg(long, value_name = "FILE.sig")]
+    pub(crate) signature: Option<PathBuf>,
+    /// Public key of a host whose evidence counts (ed25519:...); repeatable
+    #[arg(long, value_name = "KEY", required = true)]
+    pub(crate) signer: Vec<VerifyingKey>,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
 }
 
 /// Metrics of a command that proves or removes.
@@ -166,6 +187,21 @@ pub(crate) struct CopyArgs {
     pub(crate) common: CommonOptions,
 }
 
+/// Which backups are listed. With any of these, names that are no backups are left out; damaged ones, of which nothing is
+/// known, stay.
+#[derive(Debug, Args)]
+pub(crate) struct ListedOnly {
+    /// Only the newest N backups, of those that the other options select
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<usize>,
+    /// Only backups that ended since then: a time such as 2026-11-20T14:00:00Z, or an age such as 7d
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) since: Option<Timestamp>,
+    /// Only backups of this server; `none`: of servers without a name
+    #[arg(long, value_name = "ID")]
+    pub(crate) server: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
@@ -174,6 +210,8 @@ pub(crate) struct ListArgs {
     /// Also show type and base, positions, key slots, verification and pins
     #[arg(short, long)]
     pub(crate) long: bool,
+    #[command(flatten)]
+    pub(crate) only: ListedOnly,
     /// Read everything from the store; ignore the cache in ~/.cache/xbcloud-rs
     #[arg(long, hide_short_help = true)]
     pub(crate) no_cache: bool,

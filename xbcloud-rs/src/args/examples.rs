@@ -72,6 +72,7 @@ pub(crate) const LIST: &str = "\
 Examples:
   xbcloud-rs list s3://bucket/shop
   xbcloud-rs list file:///backup/shop --long
+  xbcloud-rs list @shop --server=db1 --since=7d
   xbcloud-rs list azure://container/shop --json";
 
 pub(crate) const SHOW: &str = "\
@@ -87,6 +88,12 @@ Examples:
       --check-sql='SELECT COUNT(*) FROM shop.orders'
 
 Levels above `checksum` need the key of a sealed backup. Level `restore` restores and prepares the backup and starts a server on it.";
+
+pub(crate) const EVIDENCE: &str = "\
+Exit status: 0 if a given signer has signed it, and the verification succeeded; else 7.
+
+Examples:
+  xbcloud-rs evidence shop-20261122T031500Z.json --signer=ed25519:3d40...";
 
 pub(crate) const CONSOLIDATE: &str = "\
 Examples:

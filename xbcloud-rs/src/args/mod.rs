@@ -6,6 +6,7 @@ pub(crate) mod catalogue;
 pub(crate) mod consolidate;
 pub(crate) mod copy_destination;
 mod examples;
+pub(crate) mod fleet;
 pub(crate) mod plan;
 pub(crate) mod rescue;
 pub(crate) mod run;
@@ -32,10 +33,12 @@ pub(crate) use self::store::{
 };
 use crate::args::binlog::{BinlogArgs, SourceServer};
 use crate::args::catalogue::{
-    AcceptArgs, CopyArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs, VerifyArgs,
+    AcceptArgs, CopyArgs, EvidenceArgs, PinArgs, PruneArgs, RetainOptions, ShowArgs, UnpinArgs,
+    VerifyArgs,
 };
 use crate::args::consolidate::ConsolidateArgs;
 use crate::args::copy_destination::Destination;
+use crate::args::fleet::FleetArgs;
 use crate::args::rescue::RescueArgs;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
 use crate::args::until::UntilOptions;
@@ -76,7 +79,10 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Verify backup NAME, up to a trial restore
     #[command(after_long_help = examples::VERIFY)]
-    Verify(VerifyArgs),
+    Verify(Box<VerifyArgs>),
+    /// Check the signature of evidence that verify has written, and show its result
+    #[command(after_help = examples::EVIDENCE)]
+    Evidence(EvidenceArgs),
     /// Make a full backup out of a full one and its increments, without the server, and prove it
     #[command(after_long_help = examples::CONSOLIDATE)]
     Consolidate(Box<ConsolidateArgs>),
@@ -114,6 +120,8 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Check the age of the newest backup and of the newest proof, as a Nagios plugin
     Monitor(MonitorArgs),
+    /// Show the state of all servers of all repositories below a place, the worst first
+    Fleet(Box<FleetArgs>),
     /// Archive a server's binary log, so that a backup can be restored to any later moment
     Binlog(Box<BinlogArgs>),
     /// Draw the page about a state transfer from the JSON in its report-dir
@@ -341,6 +349,7 @@ impl Command {
             Self::Check(a) => &a.common.run,
             Self::Init(a) => &a.common.run,
             Self::Monitor(a) => &a.common.run,
+            Self::Fleet(a) => &a.common.run,
             Self::Binlog(a) => a.command.run_options(),
             Self::Report(a) => &a.run,
             Self::Get(a) => &a.common.run,
@@ -349,6 +358,7 @@ impl Command {
             Self::List(a) => &a.common.run,
             Self::Show(a) => &a.common.run,
             Self::Verify(a) => &a.common.run,
+            Self::Evidence(a) => &a.run,
             Self::Consolidate(a) => &a.common.run,
             Self::Copy(a) => &a.common.run,
             Self::Pin(a) => &a.common.run,

@@ -9,6 +9,7 @@ use xb_repo::verification::Level;
 
 use crate::args::binlog::span;
 use crate::args::shared::{CommonOptions, ReportOption};
+use crate::job::{ArchiveLimits, Limits};
 
 /// Options around a run: results, metrics, hooks, heartbeat.
 #[derive(Debug, Args)]
@@ -62,22 +63,9 @@ impl std::str::FromStr for VerifyArg {
     }
 }
 
-const MONITOR_EXAMPLES: &str = "\
-Exit codes: 0 OK, 1 WARNING (an older backup is damaged), 2 CRITICAL, 3 UNKNOWN (the store cannot be read).
-A usage error exits with 2, too.
-
-Examples:
-  xbcloud-rs monitor @shop --max-age=26h --max-proof-age=8d --proof-level=pages";
-
+/// What a repository is judged by.
 #[derive(Debug, Args)]
-#[command(after_help = MONITOR_EXAMPLES)]
-pub(crate) struct MonitorArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
-    /// Name in the output [default: the name of @REPOSITORY, else ROOT]
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub(crate) repository: Option<String>,
+pub(crate) struct LimitOptions {
     /// Maximum age of the newest backup, such as 26h or 8d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) max_age: Option<Duration>,
@@ -94,16 +82,50 @@ pub(crate) struct MonitorArgs {
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "checksum")]
     #[arg(hide_possible_values = true)]
     pub(crate) proof_level: Level,
-    /// Only backups of this server [default: each server that has backups here]
+    /// Do not judge this server, which is retired; may be repeated
     #[arg(long, value_name = "ID")]
+    pub(crate) ignore_server: Vec<String>,
+}
+
+impl LimitOptions {
+    /// The limits that are given.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            age: self.max_age,
+            proof_age: self.max_proof_age,
+            archive: ArchiveLimits {
+                age: Some(self.max_binlog_age),
+                proof_age: self.max_binlog_proof_age,
+            },
+        }
+    }
+}
+
+const MONITOR_EXAMPLES: &str = "\
+Exit codes: 0 OK, 1 WARNING (an older backup is damaged), 2 CRITICAL, 3 UNKNOWN (the store cannot be read).
+A usage error exits with 2, too.
+
+Examples:
+  xbcloud-rs monitor @shop --max-age=26h --max-proof-age=8d --proof-level=pages";
+
+#[derive(Debug, Args)]
+#[command(after_help = MONITOR_EXAMPLES)]
+pub(crate) struct MonitorArgs {
+    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+    /// Name in the output [default: the name of @REPOSITORY, else ROOT]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) repository: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+    /// Only backups of this server [default: each server that has backups here]
+    #[arg(long, value_name = "ID", conflicts_with = "ignore_server")]
     pub(crate) server: Option<String>,
     /// Answer UNKNOWN if the store has not answered by then, such as 10s; Nagios ends a plugin after 10 s
     /// to 60 s
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     pub(crate) answer_within: Duration,
-    /// Do not judge this server, which is retired; may be repeated
-    #[arg(long, value_name = "ID", conflicts_with = "server")]
-    pub(crate) ignore_server: Vec<String>,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

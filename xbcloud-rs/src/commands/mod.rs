@@ -87,7 +87,9 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     let line: Line = program.parse_from(&sources).inspect_err(|failure| {
         if failure.exit() == xb_cli::Exit::Usage && !stock {
             let log = program.start_log(LogOptions::default());
-            unattended::refused::report(&program.words::<Line>(&sources), failure, &log);
+            let words = program.words::<Line>(&sources);
+            unattended::refused::report(&words, failure, &log);
+            unattended::monitor::refused(&words, failure);
         }
     })?;
     let options = line.command.run_options();
@@ -121,6 +123,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::Check(mut args) => context.check(&mut args),
         Command::Init(args) => context.init(&args),
         Command::Monitor(mut args) => context.monitor(&mut args),
+        Command::Fleet(mut args) => context.fleet(&mut args),
         Command::Binlog(mut args) => context.binlog(&mut args),
         Command::Report(args) => inspect::report::draw(&args),
         Command::Get(args) => context.get(&args),
@@ -129,6 +132,7 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
         Command::List(args) => context.list(&args),
         Command::Show(args) => context.show(&args),
         Command::Verify(args) => context.verify(&args),
+        Command::Evidence(args) => context.evidence(&args),
         Command::Consolidate(args) => context.consolidate(&args),
         Command::Copy(args) => context.copy(&args),
         Command::Pin(args) => context.pin(&args),

@@ -2,6 +2,7 @@
 //! it comes. If a program fails, its last lines are shown, too.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -27,6 +28,8 @@ pub(crate) struct ProgramOutput {
     name: String,
     /// The file, from the first line on; `None` inside if it cannot be created: then the lines are shown.
     file: Arc<Mutex<Option<Option<ProducerLog>>>>,
+    /// Whether it was said that the file lacks lines.
+    is_told: Arc<AtomicBool>,
 }
 
 impl ProgramOutput {
@@ -36,7 +39,8 @@ impl ProgramOutput {
         let name = format!("{command}-{backup}-{now}-{}", std::process::id());
         let folder = state_dir(state).map(|state| state.join("program-logs"));
         let shows_notes = command == "restore";
-        Self { log: log.clone(), shows_notes, folder, name, file: Arc::default() }
+        let (file, is_told) = (Arc::default(), Arc::default());
+        Self { log: log.clone(), shows_notes, folder, name, file, is_told }
     }
 
     /// What takes the lines.
@@ -57,6 +61,15 @@ impl ProgramOutput {
         let file = file.get_or_insert_with(|| self.create());
         if let Some(file) = &*file {
             file.line(line);
+            if let Some(error) = file.error()
+                && !self.is_told.swap(true, Ordering::Relaxed)
+            {
+                let path = file.path();
+                self.log.warn(format!(
+                    "{} lacks further output of the programs: {error}",
+                    path.display()
+                ));
+            }
         }
         if file.is_none() || self.log.level() >= Level::Verbose {
             self.log.pass_on(&String::from_utf8_lossy(line));

@@ -138,6 +138,11 @@ impl Text {
         if let Some(server) = server {
             labels = format!("{labels},server=\"{}\"", escaped(server));
         }
+        Self::with_labels(labels)
+    }
+
+    /// Metrics that have these labels in every sample.
+    pub(crate) fn with_labels(labels: String) -> Self {
         Self { labels, out: String::new() }
     }
 

@@ -64,6 +64,13 @@ impl Verdict {
         let line = format!("XBCLOUD UNKNOWN - {}\n", one_line(what));
         Self { code: 3, state: "UNKNOWN", line, remarks }
     }
+
+    /// Returns the verdict about a repository that lacks what has to be there.
+    pub(crate) fn critical(what: &str) -> Self {
+        let remarks = Remarks { critical: vec![what.to_owned()], ..Remarks::default() };
+        let line = format!("XBCLOUD CRITICAL - {}\n", one_line(what));
+        Self { code: 2, state: "CRITICAL", line, remarks }
+    }
 }
 
 /// Compares the findings about each server, and about the archives of binary logs, with the limits. A

@@ -21,12 +21,13 @@ pub(crate) fn monitor_json(
         "critical": verdict.remarks.critical,
         "warnings": verdict.remarks.warnings,
         "good": verdict.remarks.good,
-        "servers": servers.iter().map(server).collect::<Vec<_>>(),
-        "archives": archives.iter().map(archive).collect::<Vec<_>>(),
+        "servers": servers.iter().map(server_json).collect::<Vec<_>>(),
+        "archives": archives.iter().map(archive_json).collect::<Vec<_>>(),
     })
 }
 
-fn server(found: &Found) -> Value {
+/// What was found about a server.
+pub(crate) fn server_json(found: &Found) -> Value {
     let pairs = |pairs: &[(String, String)]| -> Vec<Value> {
         pairs.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect()
     };
@@ -48,7 +49,8 @@ fn server(found: &Found) -> Value {
     })
 }
 
-fn archive(found: &FoundArchive) -> Value {
+/// What was found about an archive.
+pub(crate) fn archive_json(found: &FoundArchive) -> Value {
     let seconds = |age: Option<Duration>| age.map(|age| age.as_secs());
     json!({
         "server": found.server,

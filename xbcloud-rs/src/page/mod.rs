@@ -1,9 +1,10 @@
-//! The page about a run, drawn from its report: HTML that contains its styles and pictures, loads
+//! The pages about a run, drawn from its report, and about a fleet: HTML that contains its styles and pictures, loads
 //! nothing, and has no script. Every name from outside is escaped.
 
 mod advice;
 mod axis;
 mod chart;
+mod fleet;
 mod objects;
 mod phases;
 mod stages;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use xb_report::{Cause, Direction, Document, FIRST_RETRIES, Section, Setting};
 
+pub(crate) use self::fleet::fleet_page;
 use crate::page::text::{card, escape};
 use crate::page::timeline::Timeline;
 use crate::page::units::{count, duration, time};
@@ -35,9 +37,7 @@ pub(crate) fn page(report: &Document) -> String {
     let length = report.finished.duration_since(report.started);
     let length = Duration::try_from(length).unwrap_or_default();
     let title = title(report);
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
-    );
+    let mut html = String::new();
     html += &head(report, length, &title);
     html += &failure(report.error.as_ref());
     html += &warnings(report);
@@ -55,13 +55,20 @@ pub(crate) fn page(report: &Document) -> String {
     }
     html += &retries(report);
     html += &settings(report);
-    let _ = write!(
+    let _ = writeln!(
         html,
-        "<footer>{} on {} · this page is complete in itself and loads nothing</footer>\n</main>\n</body>\n</html>\n",
+        "<footer>{} on {} · this page is complete in itself and loads nothing</footer>",
         escape(&report.tool),
         escape(&report.host),
     );
-    html
+    document(&title, &html)
+}
+
+/// The document with this title, which is HTML like the body.
+fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+    )
 }
 
 fn title(report: &Document) -> String {

@@ -2,6 +2,7 @@
 //! the lock expires.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
 use xb_repo::chain::chain;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
@@ -55,6 +56,24 @@ pub async fn lock(
     }
     locked.objects += lock_one(root, name, &manifest, (lock, false), parallel).await?;
     Ok(locked)
+}
+
+/// End of the shortest lock on these backups; `None` if one of them is not locked. The manifest, which [`lock`] locks
+/// last, stands for all objects of a backup.
+///
+/// # Errors
+/// Those of the store.
+pub async fn locked_until(
+    root: &Root,
+    names: &[BackupName],
+) -> Result<Option<Timestamp>, BackupError> {
+    let mut until = None;
+    for name in names {
+        let lock = root.store().lock_of(&root.manifest_key(name)).await.map_err(RepoError::from)?;
+        let Some(lock) = lock else { return Ok(None) };
+        until = Some(until.map_or(lock.until, |until: Timestamp| until.min(lock.until)));
+    }
+    Ok(until)
 }
 
 /// Locks the objects of one backup; `at_least`: a longer or stricter lock stays.

@@ -17,13 +17,13 @@ mod sum_check;
 mod trial;
 
 use xb_encryptor::MacKey;
-use xb_repo::chain::why_broken;
+use xb_repo::chain::{Link, why_broken};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Layout;
 use xb_repo::names::CATALOG;
 use xb_repo::records::{self, FailedTry, VerifyResult};
 use xb_repo::root::Root;
-use xb_repo::verification::{Level, PageReport, Problem, VerifyReport};
+use xb_repo::verification::{Level, PageReport, Problem, VerifiedLink, VerifyReport};
 
 pub use request::VerifyRequest;
 pub use trial::{Trial, verify_by_restore};
@@ -139,12 +139,19 @@ impl Run<'_> {
     async fn all(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         let name = &self.request.name;
         let stored = cancel.or(self.root.stored_manifest(name)).await;
+        if let Ok(Some(stored)) = &stored {
+            self.report.chain = vec![VerifiedLink::new(name.as_str(), stored)];
+        }
         if let Ok(Some(stored)) = &stored
             && stored.manifest.is_incremental()
         {
             let (links, broken) = cancel.or(why_broken(self.root, name, stored.clone())).await?;
             self.report.broken_chain = broken;
             self.history(&links);
+            if !links.is_empty() {
+                let link = |link: &Link| VerifiedLink::new(link.name.as_str(), &link.stored);
+                self.report.chain = links.iter().map(link).collect();
+            }
         }
         match stored {
             Err(error @ BackupError::Repo(RepoError::Manifest { .. })) => {

@@ -12,6 +12,8 @@ const TAIL: usize = 20;
 const MAX_CHARS: usize = 400;
 /// Number of logs that a folder keeps.
 const MAX_LOGS: usize = 30;
+/// Longest log in bytes: a program that repeats itself must not fill the disk.
+const MAX_BYTES: u64 = 64 << 20;
 /// Suffix of the logs in a folder.
 const SUFFIX: &str = "log";
 
@@ -23,8 +25,10 @@ pub struct ProducerLog(Arc<Mutex<Inner>>);
 struct Inner {
     path: PathBuf,
     file: File,
+    /// Bytes that it may still take.
+    room: u64,
     tail: VecDeque<String>,
-    /// First error of a write; messages never end a backup.
+    /// First error of a write, or that it is full; messages never end a backup.
     error: Option<io::Error>,
 }
 
@@ -35,7 +39,8 @@ impl ProducerLog {
     /// If the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
-        let inner = Inner { path: path.to_owned(), file, tail: VecDeque::new(), error: None };
+        let (path, room, tail) = (path.to_owned(), MAX_BYTES, VecDeque::new());
+        let inner = Inner { path, file, room, tail, error: None };
         Ok(Self(Arc::new(Mutex::new(inner))))
     }
 
@@ -53,9 +58,19 @@ impl ProducerLog {
     /// Adds one message, without its line end.
     pub fn line(&self, line: &[u8]) {
         let mut inner = self.inner();
-        let Inner { file, tail, error, .. } = &mut *inner;
+        let Inner { file, room, tail, error, .. } = &mut *inner;
         if error.is_none() {
-            *error = file.write_all(&[line, b"\n"].concat()).err();
+            let line = [line, b"\n"].concat();
+            match room.checked_sub(line.len() as u64) {
+                Some(rest) => {
+                    *room = rest;
+                    *error = file.write_all(&line).err();
+                }
+                None => {
+                    let limit = MAX_BYTES >> 20;
+                    *error = Some(io::Error::other(format!("it has reached {limit} MiB")));
+                }
+            }
         }
         if tail.len() == TAIL {
             tail.pop_front();

@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use tempfile::NamedTempFile;
+
 /// The users who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
@@ -28,12 +30,26 @@ impl Readers {
 /// # Errors
 /// Those of the file system. Then the old file, if there was one, is unchanged.
 pub fn write_whole(path: &Path, text: &str, readers: Readers) -> io::Result<()> {
+    prepared(path, text.as_bytes(), readers)?.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Like [`write_whole`], but replaces nothing.
+///
+/// # Errors
+/// Those of the file system, also if there is a file of this name.
+pub fn write_new(path: &Path, content: &[u8], readers: Readers) -> io::Result<()> {
+    prepared(path, content, readers)?.persist_noclobber(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// The content in a file without a name of its own.
+fn prepared(path: &Path, content: &[u8], readers: Readers) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new().prefix(".xb-").tempfile_in(folder(path))?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.as_file().set_permissions(Permissions::from_mode(readers.mode()))?;
     file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    Ok(file)
 }
 
 /// Checks, before any work, that [`write_whole`] can create the file.

@@ -52,6 +52,16 @@ pub fn refuse_closed_output(hint: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Columns of the terminal that standard output is; `None` if it is none.
+#[must_use]
+pub fn output_columns() -> Option<usize> {
+    if !stdout().is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Whether this is `/dev/null`, opened for reading and writing.
 fn is_stand_in(stream: &impl AsFd) -> bool {
     use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};

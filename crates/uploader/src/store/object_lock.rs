@@ -142,20 +142,37 @@ impl Store {
         }
     }
 
+    /// Reads the lock of an object; `None` if it has none, or the store has no such locks.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Denied`] if that is not permitted; other kinds after all retries.
+    pub async fn lock_of(&self, key: &str) -> Result<Option<Lock>, StoreError> {
+        let direct = &self.nature.direct;
+        let Direct::S3 { .. } = direct else { return Ok(None) };
+        let path: Vec<String> = key.split('/').map(percent).collect();
+        let what = format!("/{}?retention=", path.join("/"));
+        let asked = self
+            .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+            .await;
+        match asked {
+            Ok(answer) => Ok(stated(&answer)),
+            Err(error)
+                if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Rejected) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Like [`Store::lock`], for an object that may be locked already: a longer or stricter lock stays.
     ///
     /// # Errors
     /// As [`Store::lock`].
     pub async fn lock_at_least(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
-        let path: Vec<String> = key.split('/').map(percent).collect();
-        let what = format!("/{}?retention=", path.join("/"));
-        let direct = &self.nature.direct;
-        let asked = self
-            .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
-            .await;
         let mut wanted = *lock;
         // If it cannot be read, the store refuses to make it weaker.
-        if let Some(found) = asked.ok().and_then(|answer| stated(&answer)) {
+        if let Ok(Some(found)) = self.lock_of(key).await {
             if found.covers(lock) {
                 return Ok(());
             }

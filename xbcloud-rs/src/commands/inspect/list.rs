@@ -6,7 +6,7 @@ use xb_repo::list::Listing;
 use crate::args::ListArgs;
 use crate::cache;
 use crate::commands::context::Context;
-use crate::listing::listing;
+use crate::listing::{Wanted, listing, select, totals};
 use crate::location::root_place;
 use crate::report;
 
@@ -18,17 +18,23 @@ impl Context {
             false => cache::of_root(args.place.as_deref(), &args.common)?,
             true => None,
         };
-        let (listings, _) =
+        let only = &args.only;
+        let wanted = Wanted { last: only.last, since: only.since, server: only.server.as_deref() };
+        let ((listings, all), _) =
             self.with_progress("list", &args.common.run, None, |_, cancel| async move {
-                let mut listings =
-                    cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
+                let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
+                let all = listings.iter().filter(|line| line.finished.is_some()).count();
+                let mut listings = select(listings, wanted);
                 if args.long {
                     cancel.or(xb_backup::show_slots(&root, &mut listings)).await?;
                 }
-                Ok(listings)
+                Ok((listings, all))
             })?;
         report::printed(listing(&listings, args.long, args.common.run.json))?;
-        if listings.iter().all(|line| line.finished.is_none()) {
+        if let Some(totals) = totals(&listings, all) {
+            self.log.info(totals);
+        }
+        if all == 0 {
             let place = args.place.as_deref().filter(|place| !place.is_empty());
             let place = place.or(args.common.store.root.as_deref()).unwrap_or_default();
             self.log.info(format!(

@@ -1,6 +1,7 @@
 //! Commands that only look: at backups, at the report of a run, or at what a backup would take and cost.
 
 mod cost_report;
+mod evidence;
 pub(crate) mod list;
 pub(crate) mod plan;
 mod price_options;

@@ -10,6 +10,7 @@ use xb_repo::verification::{Level, VerifyReport};
 use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, resources};
+use crate::commands::inspect::evidence::{self, Told};
 use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::state_dir::state_dir;
@@ -28,12 +29,24 @@ impl Context {
         let metrics = CommandMetrics::begin(file, Family::Proof, name)?;
         let asked = args.level.unwrap_or(Level::Pages) as u64 + 1;
         let mut facts = vec![(ASKED_LEVEL, "Level that was asked for.", asked.to_string())];
-        let outcome = self.verify_measured(args, &mut facts);
+        let evidence = evidence::begin(args)?;
+        let mut told = Told::default();
+        let outcome = self.verify_measured(args, &mut facts, &mut told);
+        let outcome = match evidence {
+            Some(evidence) => evidence.finish(self, args, &told, outcome),
+            None => outcome,
+        };
         self.measured(metrics, facts, outcome)
     }
 
-    fn verify_measured(&self, args: &VerifyArgs, facts: &mut Facts) -> Result<(), Failure> {
+    fn verify_measured(
+        &self,
+        args: &VerifyArgs,
+        facts: &mut Facts,
+        told: &mut Told,
+    ) -> Result<(), Failure> {
         let (root, name) = self.which(&args.source, &args.common)?;
+        told.name = Some(name.to_string());
         let request = VerifyRequest {
             name,
             level: args.level.unwrap_or(Level::Pages),
@@ -43,10 +56,11 @@ impl Context {
         };
         let (found, end) = self.verify_backup(root, request, &args.trial, &args.common.run)?;
         facts.extend(measured(&found));
-        report::printed(verified(&self.log, &found, &end, args.common.run.json))?;
-        judged(&found)?;
+        let found = told.report.insert(found);
+        report::printed(verified(&self.log, found, &end, args.common.run.json))?;
+        judged(found)?;
         match args.level {
-            asked @ Some(_) if found.reached < asked => Err(not_reached(&found)),
+            asked @ Some(_) if found.reached < asked => Err(not_reached(found)),
             _ => Ok(()),
         }
     }

@@ -116,6 +116,7 @@ pub async fn verify_by_restore(
             }
             Err(what) => Err(no_room(scratch.path(), what)),
         };
+        let outcome = outcome.and_then(|found| note_restored(&mut report, found));
         // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
         if let Err(error) = settle(&mut report, outcome) {
@@ -148,6 +149,22 @@ pub async fn verify_by_restore(
         record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
     }
     Ok(report)
+}
+
+/// Notes which backups of the chain were restored.
+///
+/// # Errors
+/// The chain is not the one whose manifests were checked before.
+fn note_restored(report: &mut VerifyReport, found: Outcome) -> Result<Outcome, BackupError> {
+    let is_other = |run: &String| report.chain.iter().all(|link| link.run != *run);
+    if !report.chain.is_empty() && found.runs.iter().any(is_other) {
+        let what = format!("the chain of {}", report.name);
+        return Err(RepoError::Concurrent { what }.into());
+    }
+    for link in &mut report.chain {
+        link.restored = found.runs.contains(&link.run);
+    }
+    Ok(found)
 }
 
 /// The log that a trial replays.
@@ -310,6 +327,8 @@ async fn try_out(
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
     let restored = restored.map_err(|error| with_keys(error, key_plugin))?;
+    let manifests = restored.restored.iter().filter_map(|(_, done)| done.get.manifest.as_ref());
+    let runs: Vec<String> = manifests.map(|manifest| manifest.run.clone()).collect();
     let mut options = trial.private.server.clone();
     // The one that may start on a clone, which need not be the first that is installed.
     options.program = restored.clone.and_then(|clone| clone.server).or(options.program);
@@ -318,6 +337,7 @@ async fn try_out(
         what: format!("cannot remove a link to a tablespace: {error}"),
     })?;
     let mut found = Outcome::default();
+    found.runs = runs;
     if let Some(replay) = replay {
         observer.begin_phase("replay");
         let options =

@@ -1,0 +1,173 @@
+//! Finds the ROOTs below a place in a store, by listings of folders alone: no listing goes through the objects of a
+//! backup.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::stream::{self, StreamExt as _};
+use xb_uploader::Listed;
+
+use crate::archive::names::ARCHIVES;
+use crate::catalogue::Catalogue;
+use crate::error::RepoError;
+use crate::names::{CATALOG, RunId};
+use crate::root::Root;
+
+/// Number of folders listed concurrently.
+const AT_ONCE: usize = 16;
+
+/// A ROOT, and what listings have shown of it.
+#[derive(Debug, Clone, Default)]
+pub struct FoundRoot {
+    /// Its path below the place; empty for the place itself.
+    pub path: String,
+    /// The objects of its catalogue, with keys relative to that.
+    pub catalogue: Vec<Listed>,
+    /// The folders directly below it.
+    pub folders: Vec<String>,
+    /// Those that are other ROOTs, or hold some.
+    pub others: BTreeSet<String>,
+}
+
+impl FoundRoot {
+    /// Whether it has archives of binary logs.
+    #[must_use]
+    pub fn has_archives(&self) -> bool {
+        self.folders.iter().any(|folder| folder == ARCHIVES)
+    }
+}
+
+/// The folders below ROOT. Those that an earlier listing has shown are enough, unless it lacks one of these names, whose
+/// backup may have been made since.
+pub(crate) async fn folders(
+    root: &Root,
+    shown: Option<FoundRoot>,
+    mut names: impl Iterator<Item = &str>,
+) -> Result<Vec<String>, RepoError> {
+    let Some(FoundRoot { mut folders, others, .. }) = shown else {
+        return root.folders_below("").await;
+    };
+    let there: BTreeSet<&str> = folders.iter().map(String::as_str).collect();
+    if !names.all(|name| there.contains(name)) {
+        folders = root.folders_below("").await?;
+    }
+    folders.retain(|folder| !others.contains(folder));
+    Ok(folders)
+}
+
+/// The ROOTs below a place.
+#[derive(Debug, Default)]
+pub struct FoundRoots {
+    /// In byte order of their paths.
+    pub roots: Vec<FoundRoot>,
+    /// Folders that could not be searched, and why.
+    pub unread: Vec<(String, RepoError)>,
+    /// Folders that were searched.
+    pub searched: u64,
+    /// Folders that hold further folders, which were not searched because they lie too deep.
+    pub too_deep: Vec<String>,
+}
+
+/// A folder to search.
+struct Folder {
+    path: String,
+    /// Whether it lies in a ROOT: then it is most likely a run that was abandoned, or a backup of the stock tool.
+    in_root: bool,
+}
+
+/// What a folder holds.
+struct Searched {
+    root: Option<FoundRoot>,
+    below: Vec<Folder>,
+}
+
+/// Finds the ROOTs below `place`, itself included, down to `depth` folders. A ROOT may lie in another one. No single
+/// listing decides that a folder is no ROOT.
+///
+/// # Errors
+/// [`RepoError::Store`] if the place itself cannot be listed; for all others, the folder is among those that could not be
+/// searched.
+pub async fn roots(place: &Root, depth: u32) -> Result<FoundRoots, RepoError> {
+    let mut found = FoundRoots::default();
+    let mut level = vec![Folder { path: String::new(), in_root: false }];
+    for deep in 0..=depth {
+        let searches = stream::iter(level)
+            .map(|folder| async move { (search(place, &folder).await, folder) })
+            .buffered(AT_ONCE);
+        let all: Vec<_> = searches.collect().await;
+        level = Vec::new();
+        for (searched, Folder { path, in_root }) in all {
+            found.searched += 1;
+            let Searched { root, below } = match searched {
+                Err(error) if path.is_empty() => return Err(error),
+                Err(error) => {
+                    found.unread.push((path, error));
+                    continue;
+                }
+                Ok(searched) => searched,
+            };
+            if deep == depth && !below.is_empty() && !in_root && root.is_none() {
+                found.too_deep.push(path);
+            }
+            found.roots.extend(root);
+            level.extend(below);
+        }
+    }
+    found.roots.sort_by(|a, b| a.path.cmp(&b.path));
+    separate(&mut found.roots);
+    Ok(found)
+}
+
+/// Searches one folder.
+async fn search(place: &Root, folder: &Folder) -> Result<Searched, RepoError> {
+    let path = &folder.path;
+    let mut folders = place.folders_below(path).await?;
+    let is_root = |folders: &[String]| folders.iter().any(|folder| folder == CATALOG);
+    if !is_root(&folders) {
+        // What one listing does not show, another may.
+        let again = place.folders_below(path).await?;
+        let all: BTreeSet<String> = folders.into_iter().chain(again).collect();
+        folders = all.into_iter().collect();
+    }
+    let root = match is_root(&folders) {
+        true => {
+            let catalogue = place.list_below(&below(path, CATALOG)).await?;
+            let (path, others) = (path.clone(), BTreeSet::new());
+            Some(FoundRoot { path, catalogue, folders: folders.clone(), others })
+        }
+        false => None,
+    };
+    let names = root.as_ref().map(|root| Catalogue::of(&root.catalogue));
+    let backups: BTreeSet<String> =
+        names.iter().flat_map(Catalogue::names).map(|(name, _)| name.to_string()).collect();
+    let in_root = folder.in_root || root.is_some();
+    let mut next = Vec::new();
+    for inner in &folders {
+        if !inner.starts_with(".xb") && RunId::parse(inner).is_none() && !backups.contains(inner) {
+            next.push(Folder { path: below(path, inner), in_root });
+        }
+    }
+    Ok(Searched { root, below: next })
+}
+
+fn below(path: &str, folder: &str) -> String {
+    if path.is_empty() { folder.to_owned() } else { format!("{path}/{folder}") }
+}
+
+/// Notes in each ROOT which of its folders are others, or hold some.
+fn separate(roots: &mut [FoundRoot]) {
+    let places: BTreeMap<String, usize> =
+        roots.iter().enumerate().map(|(n, root)| (root.path.clone(), n)).collect();
+    let mut inner: Vec<(usize, String)> = Vec::new();
+    for path in places.keys().filter(|path| !path.is_empty()) {
+        let ends = path.match_indices('/').map(|(at, _)| at);
+        for outer in std::iter::once("").chain(ends.map(|at| &path[..at])) {
+            let Some(n) = places.get(outer) else { continue };
+            let rest = path[outer.len()..].trim_start_matches('/');
+            let first = rest.split('/').next().unwrap_or_default();
+            inner.push((*n, first.to_owned()));
+        }
+    }
+    for (n, folder) in inner {
+        roots[n].others.insert(folder);
+    }
+}

@@ -1,0 +1,205 @@
+//! Evidence of `verify`: written at its end, and checked by `evidence`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use xb_backup::{fill_in, is_name_template};
+use xb_cli::{Exit, Failure, Personality, check_writable, host_name, printable};
+use xb_encryptor::SigningKey;
+use xb_repo::verification::VerifyReport;
+
+use crate::args::catalogue::{EvidenceArgs, VerifyArgs};
+use crate::commands::context::{Context, TOOL};
+use crate::commands::reporting::exit_of;
+use crate::commands::whole_files::unwritable;
+use crate::evidence::{Ending, Evidence, NoEvidence, read, signature_of, write};
+use crate::location::{own_key, split, url};
+use crate::report;
+
+/// Evidence to write when a verification has ended.
+pub(super) struct ToWrite {
+    file: PathBuf,
+    key: SigningKey,
+    started: Timestamp,
+}
+
+/// What a verification has found out so far.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Name of the backup.
+    pub(super) name: Option<String>,
+    pub(super) report: Option<VerifyReport>,
+}
+
+/// Checks, before any work, that the evidence that is asked for can be written.
+///
+/// # Errors
+/// There is no key, or a file of its name, or the directory cannot be written to.
+pub(super) fn begin(args: &VerifyArgs) -> Result<Option<ToWrite>, Failure> {
+    let Some(file) = &args.evidence else { return Ok(None) };
+    let Some(key) = own_key(&args.common.store.signing)? else {
+        return Err(Failure::usage("--evidence is signed, but this host has no key to sign with").hint(
+            "make one with `xbcrypt-rs keygen --signing -o FILE`, and give it with --signing-key-file=FILE",
+        ));
+    };
+    let started = Timestamp::now();
+    let file = named(file, started)?;
+    for file in [&signature_of(&file), &file] {
+        check_writable(file).map_err(|error| unwritable(file, error))?;
+        if file.symlink_metadata().is_ok() {
+            return Err(Failure::usage(format!(
+                "{} exists, and evidence is never replaced",
+                file.display()
+            ))
+            .hint("name another file: {utc} in its name is filled in"));
+        }
+    }
+    Ok(Some(ToWrite { file, key, started }))
+}
+
+/// The file, with the fields of its name filled in.
+fn named(file: &Path, now: Timestamp) -> Result<PathBuf, Failure> {
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
+    let Some(name) = name.filter(|name| is_name_template(name)) else {
+        return Ok(file.to_owned());
+    };
+    let host = host_name().unwrap_or_else(|| "host".to_owned());
+    let name = fill_in(&name, &host, now)
+        .map_err(|error| Failure::usage(format!("--evidence: {error}")))?;
+    Ok(file.with_file_name(name.as_str()))
+}
+
+impl ToWrite {
+    /// Writes what was found, and how the verification ended. Without the evidence that was asked for, it has not
+    /// succeeded.
+    pub(super) fn finish(
+        self,
+        context: &Context,
+        args: &VerifyArgs,
+        told: &Told,
+        outcome: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let failure = outcome.as_ref().err();
+        let result = match (failure, &told.report) {
+            (None, Some(_)) => Ending::Ok,
+            (Some(failure), Some(_)) if failure.exit() == Exit::Damaged => Ending::Failed,
+            _ => Ending::Error,
+        };
+        let place = split(&args.source.name, &args.common.store).ok();
+        let evidence = Evidence {
+            format: Evidence::FORMAT,
+            result,
+            exit: exit_of(failure).code(Personality::Ours),
+            error: failure.map(|failure| failure.line().trim_end().to_owned()),
+            tool: TOOL,
+            host: host_name().unwrap_or_default(),
+            signer: self.key.verifying_key().to_string(),
+            trusted: args.common.store.signing.signer.iter().map(ToString::to_string).collect(),
+            root: place.map(|(root, _)| url(&root)),
+            name: told.name.clone(),
+            level: args.level.map(|level| level.to_string()),
+            until: args.trial.until.as_ref().map(ToString::to_string),
+            statements: &args.trial.statements,
+            started: self.started,
+            finished: Timestamp::now(),
+            verification: told.report.as_ref(),
+        };
+        let file = self.file.display();
+        match write(&self.file, &evidence, &self.key) {
+            Ok(()) => {
+                context.log.info(format!("evidence of this verification: {file}, {file}.sig"));
+                outcome
+            }
+            Err(error) => {
+                let failed = Failure::new(format!("cannot write the evidence {file}"))
+                    .stage("evidence")
+                    .because(error)
+                    .hint("the verification itself is recorded beside the manifest; run it again for its evidence");
+                match outcome {
+                    Ok(()) => Err(failed),
+                    Err(first) => {
+                        context.log.warn(failed.line());
+                        Err(first)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn evidence(&self, args: &EvidenceArgs) -> Result<(), Failure> {
+        report::can_print()?;
+        let file = &args.file;
+        let signature = args.signature.clone().unwrap_or_else(|| signature_of(file));
+        let (found, text, signer) = read(file, &signature, &args.signer).map_err(|error| {
+            let failure = Failure::new(format!("{}: {error}", file.display())).stage("evidence");
+            match error {
+                NoEvidence::Unread { ref source, .. }
+                    if source.kind() == std::io::ErrorKind::NotFound =>
+                {
+                    failure.ending(Exit::NotFound)
+                }
+                NoEvidence::Unread { .. } | NoEvidence::TooNew(_) => failure,
+                _ => failure
+                    .ending(Exit::Damaged)
+                    .hint("it was changed, or another host has signed it: do not rely on it"),
+            }
+        })?;
+        let mut out = std::io::stdout().lock();
+        let printed = match args.run.json {
+            true => out.write_all(&text),
+            false => shown(&mut out, &found),
+        };
+        report::printed(printed.and_then(|()| out.flush()))?;
+        self.log.info(format!("signed by {signer}"));
+        match found.result {
+            Ending::Ok => Ok(()),
+            Ending::Failed | Ending::Error => Err(Failure::new(format!(
+                "this is evidence of a verification that failed: {}",
+                printable(found.error.as_deref().unwrap_or("no reason is known"))
+            ))
+            .stage("evidence")
+            .ending(Exit::Damaged)),
+        }
+    }
+}
+
+/// Shows what the evidence states, and no more.
+fn shown(out: &mut impl std::io::Write, found: &crate::evidence::Read) -> std::io::Result<()> {
+    let unknown = || "unknown".to_owned();
+    let name = found.name.as_deref().map_or_else(unknown, printable);
+    let root = found.root.as_deref().map_or_else(unknown, printable);
+    writeln!(out, "{name} in {root}")?;
+    let when = found.finished.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let reached = found.verification.as_ref().and_then(|report| report.reached.as_deref());
+    writeln!(
+        out,
+        "verified up to {} by {}, {when}",
+        reached.map_or_else(|| "nothing".to_owned(), printable),
+        printable(&found.host)
+    )?;
+    let Some(report) = &found.verification else { return Ok(()) };
+    for link in &report.chain {
+        let restored = if link.restored { "restored" } else { "not restored" };
+        let (name, run) = (printable(&link.name), printable(&link.run));
+        writeln!(
+            out,
+            "backup {name}: run {run}, manifest {}, {restored}",
+            printable(&link.manifest)
+        )?;
+    }
+    for level in &report.levels {
+        let mark = match (level.ok, level.checked) {
+            (false, _) => "FAILED",
+            (true, false) => "partial",
+            (true, true) => "ok",
+        };
+        writeln!(out, "{:9} {mark:7} {}", printable(&level.level), printable(&level.what))?;
+    }
+    for remark in report.notes.iter().chain(&report.warnings) {
+        writeln!(out, "note: {}", printable(remark))?;
+    }
+    Ok(())
+}

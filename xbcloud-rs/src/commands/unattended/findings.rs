@@ -1,0 +1,157 @@
+//! What a listing says about each server of a repository: the facts that `monitor` and `fleet` judge.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use xb_backup::ArchiveState;
+use xb_repo::list::{Listing, State};
+use xb_repo::names::BackupName;
+use xb_repo::verification::Level;
+
+use crate::job::{Found, FoundArchive};
+
+/// Maximum difference between clocks.
+const SKEW: i64 = 3600;
+
+/// Which backups are judged, and what proves them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// Only those of this server.
+    pub(crate) server: Option<&'a String>,
+    /// Servers that are left out.
+    pub(crate) ignored: &'a [String],
+    /// Level from which a verification counts.
+    pub(crate) level: Level,
+}
+
+/// The findings about each server that is asked for.
+pub(crate) fn by_server(listings: &[Listing], asked: Asked<'_>) -> Vec<Found> {
+    let wanted = |server: &Option<String>| is_wanted(asked, server.as_ref());
+    let complete = listings.iter().filter(|line| is_backup(line));
+    let servers: BTreeSet<&Option<String>> =
+        complete.map(|line| &line.server).filter(|server| wanted(server)).collect();
+    let level = asked.level;
+    match servers.is_empty() {
+        // There may be damage all the same.
+        true => vec![found(listings, &asked.server.cloned(), level)],
+        false => servers.into_iter().map(|server| found(listings, server, level)).collect(),
+    }
+}
+
+/// Whether all backups are of servers that are left out.
+pub(crate) fn all_are_ignored(listings: &[Listing], asked: Asked<'_>) -> bool {
+    let mut own = listings.iter().filter(|line| is_backup(line)).peekable();
+    let is_damaged = listings.iter().any(|line| line.state == State::Damaged);
+    own.peek().is_some() && !is_damaged && own.all(|line| !is_wanted(asked, line.server.as_ref()))
+}
+
+fn is_wanted(asked: Asked<'_>, server: Option<&String>) -> bool {
+    match (asked.server, server) {
+        (Some(wanted), server) => server == Some(wanted),
+        (None, Some(server)) => !asked.ignored.contains(server),
+        (None, None) => true,
+    }
+}
+
+/// The findings about the archives of the servers that are asked for.
+pub(crate) fn archives(
+    states: &[ArchiveState],
+    listings: &[Listing],
+    asked: Asked<'_>,
+) -> Vec<FoundArchive> {
+    let wanted = states.iter().filter(|archive| is_wanted(asked, Some(&archive.server)));
+    wanted.map(|archive| found_archive(archive, listings, Timestamp::now())).collect()
+}
+
+fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -> FoundArchive {
+    let age = |at: Timestamp| {
+        Duration::from_secs(u64::try_from(now.as_second() - at.as_second()).unwrap_or_default())
+    };
+    let own = |line: &&Listing| {
+        is_backup(line) && line.server.as_ref().is_none_or(|server| *server == archive.server)
+    };
+    let newest = listings.iter().filter(own).filter_map(|line| line.finished).max();
+    let gap = archive.gaps.iter().rev().find(|(at, _)| newest.is_none_or(|newest| newest < *at));
+    let restorable = listings.iter().filter(own).filter(|line| line.restorable);
+    let proven = restorable.filter_map(|line| line.verified?.proven_until);
+    FoundArchive {
+        server: archive.server.clone(),
+        behind: archive.stored_until.map(age),
+        silent: archive.alive.map(age),
+        gap: gap.map(|(_, reason)| reason.clone()),
+        uncovered: archive.uncovered.clone(),
+        proven: proven.max().map(age),
+    }
+}
+
+/// The newest backup of a server that can be restored.
+pub(crate) fn newest_of(listings: &[Listing], server: &str) -> Option<BackupName> {
+    let own = listings.iter().filter(|line| {
+        is_backup(line) && line.restorable && line.server.as_deref().is_none_or(|of| of == server)
+    });
+    let (_, name) = own.filter_map(|line| Some((line.finished?, &line.name))).max()?;
+    BackupName::new(name).ok()
+}
+
+/// A complete backup. What was stored with `--raw` is none of a server.
+pub(crate) fn is_backup(line: &Listing) -> bool {
+    line.state == State::Complete && !line.raw
+}
+
+fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
+    // A time in the future would look young for as long as it takes.
+    let is_future = |age: Option<i64>| age.is_some_and(|seconds| seconds < -SKEW);
+    let seconds = |age: Option<i64>| {
+        let seconds = age.filter(|_| !is_future(age))?;
+        Some(Duration::from_secs(u64::try_from(seconds.max(0)).unwrap_or_default()))
+    };
+    let future =
+        |line: &&Listing| is_future(line.age_seconds) || is_future(line.verified_age_seconds);
+    let complete = || listings.iter().filter(|line| is_backup(line) && line.server == *server);
+    // A manifest that cannot be read names no server, so it may be of each.
+    let nameless = || listings.iter().filter(|line| line.state == State::Damaged);
+    let failed = |line: &&Listing| line.verified.is_some_and(|proof| proof.failed.is_some());
+    // Only what can be restored now counts as a backup, or an accepted increment whose base is elsewhere.
+    let meant = || complete().filter(|line| line.restorable || line.is_accepted_without_base());
+    let aged = meant().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    // A later try that failed at the requested level, or below it, leaves the proof in doubt.
+    let doubted = |line: &Listing| line.failed_try.as_ref().is_some_and(|t| t.level <= level);
+    let proves = |line: &&Listing| line.is_verified(level) && !doubted(line);
+    let proven = meant().filter(proves).filter_map(|line| {
+        // A new proof of an old backup makes it no younger.
+        let age = seconds(line.verified_age_seconds)?.max(seconds(line.age_seconds)?);
+        Some((line, age))
+    });
+    let last = complete().filter(|line| !is_future(line.age_seconds));
+    let last = last.filter_map(|line| Some((line.finished?.as_second(), &line.name)));
+    let last = last.chain(nameless().map(|line| (line.written, &line.name))).max();
+    let unproven = complete().filter_map(|line| Some((line.name.clone(), line.open_question()?)));
+    let broken = complete().filter(|line| !line.is_accepted_without_base());
+    let broken = broken.filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
+    let damaged = complete().filter(failed).chain(nameless());
+    Found {
+        server: server.clone(),
+        last: last.map(|(_, name)| name.clone()),
+        broken: broken.collect(),
+        newest: aged
+            .min_by_key(|(line, age)| (*age, Reverse(line.finished)))
+            .map(|(line, age)| (line.name.clone(), age)),
+        proven: proven.min_by_key(|(_, age)| *age).map(|(line, age)| {
+            let level = line.verified.and_then(|proof| proof.level);
+            let level = level.map_or(String::new(), |level| level.to_string());
+            (line.name.clone(), level, age)
+        }),
+        damaged: damaged.map(|line| line.name.clone()).collect(),
+        unproven: unproven.collect(),
+        shrunk: complete()
+            .filter(|line| line.in_doubt)
+            .filter_map(|line| Some((line.name.clone(), line.shrunk.clone()?)))
+            .collect(),
+        // It may say of itself that it is of any server.
+        untrusted: listings.iter().filter(|l| l.untrusted).map(|l| l.name.clone()).collect(),
+        future: complete().filter(future).map(|line| line.name.clone()).collect(),
+        backups: complete().count(),
+    }
+}

@@ -1,0 +1,436 @@
+//! `fleet`: one view of all repositories below a place.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use jiff::Timestamp;
+use xb_backup::BackupError;
+use xb_cli::{Exit, Failure, host_name, output_columns};
+use xb_repo::list::{BackupKind, ListedRoot, Listing, list_found};
+use xb_repo::list_cache::ListCache;
+use xb_repo::names::BackupName;
+use xb_repo::restorable::links;
+use xb_repo::root::{Root, identity};
+use xb_repo::roots::{FoundRoot, FoundRoots, roots};
+use xb_repo::verification::Level;
+use xb_uploader::{Location, StoreSettings};
+
+use crate::args::RunOptions;
+use crate::args::fleet::FleetArgs;
+use crate::cache;
+use crate::commands::context::{Context, TOOL, parallel};
+use crate::commands::metrics_file::check_metrics_file;
+use crate::commands::unattended::findings::{
+    Asked, all_are_ignored, archives, by_server, is_backup, newest_of,
+};
+use crate::commands::whole_files::{unwritable, write};
+use crate::fleet::{
+    ChainLock, Fleet, Line, Newest, Shown, holds_others, json, metrics, summary, table,
+};
+use crate::job::{Found, FoundArchive, Limits, Verdict, judge};
+use crate::location::{locate, root_place, url};
+use crate::page::fleet_page;
+use crate::report;
+use crate::settings::settings;
+
+/// Retries of a request, unless the command line asks for more: a table that comes late is of no use.
+const RETRIES: u32 = 3;
+/// Seconds of retries, likewise.
+const RETRY_TIMEOUT: u64 = 10;
+/// Longest pause between them, in milliseconds.
+const BACKOFF: u64 = 2000;
+
+impl Context {
+    pub(crate) fn fleet(&self, args: &mut FleetArgs) -> Result<(), Failure> {
+        report::can_print()?;
+        if let Some(file) = &args.metrics_file {
+            check_own_metrics(file)?;
+        }
+        if let Some(file) = &args.html {
+            xb_cli::check_writable(file).map_err(|error| unwritable(file, error))?;
+        }
+        hurry(&mut args.common.run, args.answer_within);
+        let args = &*args;
+        let began = Timestamp::now();
+        let location = locate(args.place.as_deref().unwrap_or_default(), &args.common.store)?;
+        let place = url(&location);
+        let looked = self.look(args, location);
+        let mut fleet = match looked {
+            Err(failure) if matches!(failure.exit(), Exit::Usage | Exit::Interrupted(_)) => {
+                return Err(failure);
+            }
+            // A page and metrics of yesterday must not look like those of today.
+            Err(failure) => Fleet {
+                place: place.clone(),
+                began,
+                ended: Timestamp::now(),
+                lines: vec![unknown("", place, &described(&failure))],
+                repositories: 0,
+                searched: 0,
+                too_deep: Vec::new(),
+                requests: 0,
+            },
+            Ok(fleet) => fleet,
+        };
+        fleet.sort();
+        let wrote = self.write(args, &fleet);
+        let (code, _) = fleet.worst();
+        if !fleet.too_deep.is_empty() {
+            self.log.info(format!(
+                "not looked for deeper than {} folders: {} and what is below; raise --depth",
+                args.depth,
+                some(&fleet.too_deep),
+            ));
+        }
+        match wrote {
+            Ok(()) if code == 0 => Ok(()),
+            Ok(()) => Err(Failure::verdict("", code)),
+            Err(failure) => {
+                self.log.warn(failure.line());
+                Err(Failure::verdict("", Verdict::unknown("").code))
+            }
+        }
+    }
+
+    fn look(&self, args: &FleetArgs, location: Location) -> Result<Fleet, Failure> {
+        let settings = settings(&args.common.store, &args.common.run)?;
+        let place = root_place(args.place.as_deref(), &args.common)?;
+        let limits = &args.limits;
+        let looking = Looking {
+            place,
+            url: url(&location),
+            location,
+            settings,
+            limits: limits.limits(),
+            ignored: limits.ignore_server.clone(),
+            level: limits.proof_level,
+            long: args.long,
+            no_cache: args.no_cache,
+            within: args.answer_within,
+        };
+        let (depth, at_once) = (args.depth, parallel(&args.common.run).max(1));
+        let expected = args.expect.clone();
+        let (fleet, _) =
+            self.with_progress("fleet", &args.common.run, None, |_, cancel| async move {
+                cancel.or(all(&looking, depth, at_once, &expected)).await
+            })?;
+        Ok(fleet)
+    }
+
+    /// Writes the files, and prints the table.
+    fn write(&self, args: &FleetArgs, fleet: &Fleet) -> Result<(), Failure> {
+        if let Some(file) = &args.html {
+            let host = host_name().unwrap_or_default();
+            write(file, &fleet_page(fleet, TOOL, &host))?;
+        }
+        if let Some(file) = &args.metrics_file {
+            write(file, &metrics(fleet, TOOL))?;
+        }
+        let run = &args.common.run;
+        let shown = Shown { columns: output_columns(), long: args.long, only_problems: run.quiet };
+        let text = match run.json {
+            true => format!("{:#}\n", json(fleet)),
+            false => table(fleet, shown),
+        };
+        let mut out = std::io::stdout().lock();
+        let mut printed = out.write_all(text.as_bytes());
+        let is_silent = run.quiet && text.is_empty();
+        if !run.json && !is_silent {
+            printed = printed.and_then(|()| writeln!(out, "{}", summary(fleet)));
+        }
+        report::printed(printed.and_then(|()| out.flush()))
+    }
+}
+
+/// Has a store that fails named soon.
+fn hurry(run: &mut RunOptions, within: Duration) {
+    run.timeout = match run.timeout {
+        0 => within.as_secs(),
+        stall => stall.min(within.as_secs()),
+    };
+    run.max_retries.get_or_insert(RETRIES);
+    run.retry_timeout.get_or_insert(RETRY_TIMEOUT);
+    run.reach_timeout = run.reach_timeout.min(RETRY_TIMEOUT);
+    run.max_backoff = run.max_backoff.min(BACKOFF);
+}
+
+/// Refuses a file that another command writes: its metrics would be lost.
+fn check_own_metrics(file: &Path) -> Result<(), Failure> {
+    check_metrics_file(file)?;
+    match std::fs::read_to_string(file) {
+        Ok(old) if holds_others(&old) => Err(Failure::usage(format!(
+            "{} holds the metrics of another command, which would be lost",
+            file.display()
+        ))
+        .hint("give fleet a file of its own with --metrics-file")),
+        _ => Ok(()),
+    }
+}
+
+/// The cause and the next step, as one text.
+fn described(failure: &Failure) -> String {
+    match failure.hint_text() {
+        Some(hint) => format!("{}; {hint}", failure.line()),
+        None => failure.line(),
+    }
+}
+
+/// The first of these paths.
+fn some(paths: &[String]) -> String {
+    const MOST: usize = 3;
+    let shown: Vec<String> = paths.iter().take(MOST).map(|path| xb_cli::printable(path)).collect();
+    match paths.len().saturating_sub(MOST) {
+        0 => shown.join(", "),
+        more => format!("{}, {more} more", shown.join(", ")),
+    }
+}
+
+/// The place `path` below another.
+fn joined(outer: &str, path: &str) -> String {
+    match (outer.is_empty(), path.is_empty()) {
+        (true, _) => path.to_owned(),
+        (_, true) => outer.to_owned(),
+        _ => format!("{}/{path}", outer.trim_end_matches('/')),
+    }
+}
+
+/// What is needed to judge a repository.
+struct Looking {
+    place: Root,
+    location: Location,
+    url: String,
+    settings: StoreSettings,
+    limits: Limits,
+    ignored: Vec<String>,
+    level: Level,
+    long: bool,
+    no_cache: bool,
+    within: Duration,
+}
+
+/// Finds and judges everything. A repository that cannot be judged is a line.
+async fn all(
+    looking: &Looking,
+    depth: u32,
+    at_once: usize,
+    expected: &[String],
+) -> Result<Fleet, BackupError> {
+    let began = Timestamp::now();
+    let FoundRoots { roots: found, unread, searched, too_deep } =
+        roots(&looking.place, depth).await?;
+    let unread = unread.into_iter().map(|(path, error)| {
+        let why = described(&report::failure(error.into()));
+        unknown(&path, joined(&looking.url, &path), &why)
+    });
+    let mut lines: Vec<Line> = unread.collect();
+    let repositories = found.len() as u64;
+    lines.extend(missing(looking, &found, &lines, expected));
+    if found.is_empty() && lines.is_empty() {
+        let text = format!(
+            "there is no repository: no folder .xb-catalog in {}, nor in the folders down to {depth} below it ({} searched); check the place, or raise --depth",
+            looking.url,
+            searched - 1,
+        );
+        lines.push(critical("", looking.url.clone(), &text));
+    }
+    let judged: Vec<Vec<Line>> = stream::iter(found)
+        .map(|root| judge_root(looking, root))
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    lines.extend(judged.into_iter().flatten());
+    Ok(Fleet {
+        place: looking.url.clone(),
+        began,
+        ended: Timestamp::now(),
+        lines,
+        repositories,
+        searched,
+        too_deep,
+        requests: looking.place.store().traffic().requests(),
+    })
+}
+
+fn unknown(path: &str, root: String, why: &str) -> Line {
+    bare(path, root, Verdict::unknown(why))
+}
+
+fn critical(path: &str, root: String, why: &str) -> Line {
+    bare(path, root, Verdict::critical(why))
+}
+
+fn bare(path: &str, root: String, verdict: Verdict) -> Line {
+    let path = path.to_owned();
+    Line { path, root, verdict, found: None, stored_bytes: 0, newest: None, archive: None }
+}
+
+/// A line for each repository that has to be there, and neither is nor could be looked for.
+fn missing(
+    looking: &Looking,
+    found: &[FoundRoot],
+    unread: &[Line],
+    expected: &[String],
+) -> Vec<Line> {
+    let there: BTreeSet<&str> = found.iter().map(|root| root.path.as_str()).collect();
+    let wanted = expected.iter().map(|path| path.trim_matches('/'));
+    let missing = wanted.filter(|path| !there.contains(path)).filter(|path| {
+        !unread.iter().any(|line| {
+            path.strip_prefix(&*line.path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    });
+    let text = "there is no repository here, but --expect names it";
+    missing.map(|path| critical(path, joined(&looking.url, path), text)).collect()
+}
+
+/// Judges one repository, server by server.
+async fn judge_root(looking: &Looking, found: FoundRoot) -> Vec<Line> {
+    let path = found.path.clone();
+    let location = Location {
+        place: looking.location.place.clone(),
+        path: joined(&looking.location.path, &path),
+    };
+    let name = identity(&location, &looking.settings);
+    let cache = match looking.no_cache {
+        true => None,
+        false => cache::of_identity(&location, &name),
+    };
+    let root = looking.place.below(&path, name);
+    let place = joined(&looking.url, &path);
+    let judged = lines_of(looking, &root, cache.as_ref(), (&path, &place), found);
+    match tokio::time::timeout(looking.within, judged).await {
+        Ok(Ok(lines)) => lines,
+        Ok(Err(error)) => vec![unknown(&path, place, &described(&report::failure(error)))],
+        Err(_) => {
+            let why = format!(
+                "not read within {} s; run `xbcloud-rs list` to see what it waits for, or raise --answer-within",
+                looking.within.as_secs()
+            );
+            vec![unknown(&path, place, &why)]
+        }
+    }
+}
+
+async fn lines_of(
+    looking: &Looking,
+    root: &Root,
+    cache: Option<&ListCache>,
+    (path, place): (&str, &str),
+    shown: FoundRoot,
+) -> Result<Vec<Line>, BackupError> {
+    let has_archives = shown.has_archives();
+    let listed = list_found(root, cache, shown).await?;
+    let states = match has_archives {
+        true => xb_backup::archive_states(root, |of| newest_of(&listed.lines, of)).await?,
+        false => Vec::new(),
+    };
+    let asked = Asked { server: None, ignored: &looking.ignored, level: looking.level };
+    let servers = match all_are_ignored(&listed.lines, asked) {
+        true => Vec::new(),
+        false => by_server(&listed.lines, asked),
+    };
+    let mut archives = archives(&states, &listed.lines, asked);
+    let mut lines = Vec::new();
+    let is_one_of_any = servers.len() == 1 && archives.len() == 1 && servers[0].server.is_none();
+    for found in servers {
+        let own = archives
+            .iter()
+            .position(|archive| is_one_of_any || found.server.as_ref() == Some(&archive.server));
+        let archive = own.map(|at| archives.swap_remove(at));
+        let mut line = judged(looking, &listed.lines, (path, place), found, archive);
+        if let Some((name, _)) = line.found.as_ref().and_then(|found| found.newest.as_ref()) {
+            line.newest = newest(looking, root, &listed, &name.clone()).await?;
+        }
+        lines.push(line);
+    }
+    // Logs without a backup that they could be replayed onto.
+    for archive in archives {
+        let found = Found { server: Some(archive.server.clone()), ..Found::default() };
+        lines.push(judged(looking, &listed.lines, (path, place), found, Some(archive)));
+    }
+    Ok(lines)
+}
+
+fn judged(
+    looking: &Looking,
+    listings: &[Listing],
+    (path, place): (&str, &str),
+    found: Found,
+    archive: Option<FoundArchive>,
+) -> Line {
+    let one = std::slice::from_ref(&found);
+    let verdict = judge(place, one, archive.as_slice(), looking.limits);
+    let own = listings.iter().filter(|line| is_backup(line) && line.server == found.server);
+    let bytes = own.filter_map(|line| line.stored_bytes);
+    Line {
+        path: path.to_owned(),
+        root: place.to_owned(),
+        verdict,
+        stored_bytes: bytes.fold(0, u64::saturating_add),
+        newest: None,
+        archive,
+        found: Some(found),
+    }
+}
+
+/// Facts about the newest backup of a server that can be restored, and about its chain.
+async fn newest(
+    looking: &Looking,
+    root: &Root,
+    listed: &ListedRoot,
+    name: &str,
+) -> Result<Option<Newest>, BackupError> {
+    let of = |name: &str| listed.lines.iter().find(|line| line.name == name);
+    let Some(line) = of(name) else { return Ok(None) };
+    let Some(finished) = line.finished else { return Ok(None) };
+    let own = BackupName::new(name)?;
+    // One whose base is elsewhere, which the operator has accepted, has no chain here.
+    let chain: Vec<BackupName> = links(&listed.sound, &own)
+        .map(|links| links.into_iter().rev().cloned().collect())
+        .unwrap_or_else(|_| vec![own.clone()]);
+    let mut lines: Vec<Listing> =
+        chain.iter().filter_map(|name| of(name.as_str())).cloned().collect();
+    let mut lock = None;
+    if looking.long {
+        xb_backup::show_slots(root, &mut lines).await?;
+        let until = xb_backup::locked_until(root, &chain).await?;
+        lock = Some(until.map_or(ChainLock::Open, ChainLock::Until));
+    }
+    let mut keys = line.key_slots.clone();
+    if let Some(first) = lines.first() {
+        keys.clone_from(&first.key_slots);
+        keys.retain(|key| lines.iter().all(|line| line.key_slots.contains(key)));
+    }
+    let verified = line.verified.and_then(|proof| proof.level.zip(proof.at));
+    Ok(Some(Newest {
+        name: name.to_owned(),
+        finished,
+        kind: line.kind,
+        chain: chain.iter().map(ToString::to_string).collect(),
+        stored_bytes: line.stored_bytes,
+        stream_bytes: line.stream_bytes,
+        objects: line.objects,
+        files: line.files,
+        tables: line.tables,
+        encrypted: line.encrypted,
+        is_shrunk: line.in_doubt,
+        verified,
+        trend: trend(&listed.lines, line.server.as_ref()),
+        keys,
+        lock,
+    }))
+}
+
+/// Bytes of the newest full backup of a server, and what is usual.
+fn trend(listings: &[Listing], server: Option<&String>) -> Option<(u64, u64)> {
+    let full = listings.iter().filter(|line| {
+        is_backup(line)
+            && line.server.as_ref() == server
+            && line.kind != Some(BackupKind::Incremental)
+    });
+    let newest = full.max_by_key(|line| (line.finished, &line.name))?;
+    newest.stream_bytes.zip(newest.usual_bytes)
+}

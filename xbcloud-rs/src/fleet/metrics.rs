@@ -1,0 +1,184 @@
+//! The fleet as metrics, in the text format of Prometheus.
+//!
+//! Facts about a newest backup and its proof have the names that `run` gives them. The
+//! label `fleet` keeps them apart from those, if both are collected on one host.
+
+use std::time::Duration;
+
+use crate::fleet::{ChainLock, Fleet, Line, Newest, trend_text};
+use crate::job::{FoundArchive, LabelledText, escaped};
+
+/// Prefix of the names of the metrics of a fleet alone.
+const PREFIX: &str = "xbcloud_fleet_";
+
+/// Whether a file holds metrics of another command, which must not be replaced.
+pub(crate) fn holds_others(old: &str) -> bool {
+    let is_of_fleet = old.lines().any(|line| line.starts_with(&format!("# HELP {PREFIX}")));
+    !is_of_fleet && old.lines().any(|line| line.starts_with("# HELP xbcloud_"))
+}
+
+/// A number of a line.
+type Value = Box<dyn Fn(&Line) -> Option<String>>;
+
+/// Returns the text of the file.
+pub(crate) fn metrics(fleet: &Fleet, tool: &str) -> String {
+    let mut text = LabelledText::with_labels(format!("fleet=\"{}\"", escaped(&fleet.place)));
+    let (code, _) = fleet.worst();
+    let (backups, bytes) = fleet.backups();
+    text.head("xbcloud_fleet_build_info", "Version of the program that looked.");
+    text.sample("xbcloud_fleet_build_info", &format!(",version=\"{}\"", escaped(tool)), "1");
+    let mut one = |name: &str, help: &str, value: String| {
+        text.one(&format!("{PREFIX}{name}"), help, value);
+    };
+    one("exit_code", "Worst state: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.", code.to_string());
+    one("end_timestamp_seconds", "When the look ended.", fleet.ended.as_second().to_string());
+    let seconds = fleet.ended.duration_since(fleet.began).as_secs_f64().max(0.0);
+    one("duration_seconds", "Duration of the look.", seconds.to_string());
+    one("requests", "Requests to the store.", fleet.requests.to_string());
+    one("repositories", "Repositories that were found.", fleet.repositories.to_string());
+    one("backups", "Complete backups of all servers.", backups.to_string());
+    one("stored_bytes", "Size of all complete backups in the store.", bytes.to_string());
+    text.head("xbcloud_fleet_servers", "Servers, by state.");
+    for (code, state) in [(0, "OK"), (1, "WARNING"), (2, "CRITICAL"), (3, "UNKNOWN")] {
+        let label = format!(",state=\"{state}\"");
+        text.sample("xbcloud_fleet_servers", &label, &fleet.count(code).to_string());
+    }
+    for (name, help, value) in of_lines() {
+        let samples: Vec<_> =
+            fleet.lines.iter().filter_map(|line| Some((labels(line), value(line)?))).collect();
+        if samples.is_empty() {
+            continue;
+        }
+        text.head(name, help);
+        for (labels, value) in samples {
+            text.sample(name, &labels, &value);
+        }
+    }
+    verified(&mut text, fleet);
+    text.finish()
+}
+
+fn labels(line: &Line) -> String {
+    let server = line.server().map(|server| format!(",server=\"{}\"", escaped(server)));
+    format!(",repository=\"{}\"{}", escaped(&line.root), server.unwrap_or_default())
+}
+
+/// The metrics that each line may have: name, help, value.
+fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
+    fn newest(of: impl Fn(&Newest) -> Option<u64> + 'static) -> Value {
+        Box::new(move |line| Some(of(line.newest.as_ref()?)?.to_string()))
+    }
+    fn archive(of: impl Fn(&FoundArchive) -> Option<Duration> + 'static) -> Value {
+        Box::new(move |line| Some(of(line.archive.as_ref()?)?.as_secs().to_string()))
+    }
+    vec![
+        (
+            "xbcloud_fleet_state",
+            "State of a server: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.",
+            Box::new(|line| Some(line.verdict.code.to_string())),
+        ),
+        (
+            "xbcloud_fleet_server_backups",
+            "Complete backups of a server.",
+            Box::new(|line| Some(line.found.as_ref()?.backups.to_string())),
+        ),
+        (
+            "xbcloud_fleet_server_stored_bytes",
+            "Size of the complete backups of a server in the store.",
+            Box::new(|line| line.found.as_ref().map(|_| line.stored_bytes.to_string())),
+        ),
+        (
+            "xbcloud_fleet_newest_timestamp_seconds",
+            "When the newest backup that can be restored ended.",
+            newest(|newest| u64::try_from(newest.finished.as_second()).ok()),
+        ),
+        (
+            "xbcloud_fleet_newest_chain_backups",
+            "Backups that a restore of the newest one needs, itself included.",
+            newest(|newest| Some(newest.chain.len() as u64)),
+        ),
+        (
+            "xbcloud_fleet_newest_trend_percent",
+            "How much larger than usual the newest full backup is.",
+            Box::new(|line| {
+                let text = trend_text(line.newest.as_ref()?.trend?)?;
+                Some(text.trim_start_matches(['>', '+']).trim_end_matches('%').to_owned())
+            }),
+        ),
+        (
+            "xbcloud_fleet_locked_until_timestamp_seconds",
+            "End of the shortest lock in the newest chain; 0 if a backup of it is not locked.",
+            newest(|newest| match newest.lock? {
+                ChainLock::Until(until) => u64::try_from(until.as_second()).ok(),
+                ChainLock::Open => Some(0),
+            }),
+        ),
+        (
+            "xbcloud_backup_stored_bytes",
+            "Size of the last backup in the store.",
+            newest(|newest| newest.stored_bytes),
+        ),
+        (
+            "xbcloud_backup_stream_bytes",
+            "Size of the last backup's stream.",
+            newest(|newest| newest.stream_bytes),
+        ),
+        ("xbcloud_backup_objects", "Objects of the last backup.", newest(|newest| newest.objects)),
+        ("xbcloud_backup_files", "Files in the last backup.", newest(|newest| newest.files)),
+        (
+            "xbcloud_backup_tables",
+            "Tables of users in the last backup.",
+            newest(|newest| newest.tables),
+        ),
+        (
+            "xbcloud_backup_shrunk",
+            "Whether the last backup is much smaller than usual and not accepted.",
+            newest(|newest| Some(newest.is_shrunk.into())),
+        ),
+        (
+            "xbcloud_backup_encrypted",
+            "Whether our programs have encrypted the last backup.",
+            newest(|newest| newest.encrypted.map(u64::from)),
+        ),
+        (
+            "xbcloud_backup_archived",
+            "Whether the archived binary log can be replayed onto the last backup.",
+            Box::new(|line| {
+                let archive = line.archive.as_ref().filter(|_| line.newest.is_some())?;
+                Some(u8::from(archive.uncovered.is_none()).to_string())
+            }),
+        ),
+        // Not the times that a receiver writes every few seconds: these stay as they are until the next look.
+        (
+            "xbcloud_fleet_binlog_behind_seconds",
+            "How long ago the archived log of a server ended when it was looked at.",
+            archive(|archive| archive.behind),
+        ),
+        (
+            "xbcloud_fleet_binlog_silent_seconds",
+            "How long its receiver had been silent then.",
+            archive(|archive| archive.silent),
+        ),
+        (
+            "xbcloud_fleet_binlog_gap",
+            "Whether logs are lost behind the newest backup.",
+            Box::new(|line| Some(u8::from(line.archive.as_ref()?.gap.is_some()).to_string())),
+        ),
+    ]
+}
+
+/// When each newest backup was verified, with the level as a label.
+fn verified(text: &mut LabelledText, fleet: &Fleet) {
+    let name = "xbcloud_verify_timestamp_seconds";
+    let mut is_first = true;
+    for line in &fleet.lines {
+        let Some((level, at)) = line.newest.as_ref().and_then(|newest| newest.verified) else {
+            continue;
+        };
+        if std::mem::take(&mut is_first) {
+            text.head(name, "When a backup was last verified by a run, by level.");
+        }
+        let labels = format!("{},level=\"{level}\"", labels(line));
+        text.sample(name, &labels, &at.as_second().to_string());
+    }
+}

@@ -1,0 +1,173 @@
+//! All servers of all repositories below a place: one line for each, the worst first.
+
+mod json;
+mod metrics;
+mod table;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use xb_repo::list::BackupKind;
+use xb_repo::verification::Level;
+
+pub(crate) use self::json::json;
+pub(crate) use self::metrics::{holds_others, metrics};
+pub(crate) use self::table::{Shown, summary, table};
+use crate::job::{Found, FoundArchive, Verdict};
+
+/// What was found below a place.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    /// The place, as a URL.
+    pub(crate) place: String,
+    pub(crate) began: Timestamp,
+    pub(crate) ended: Timestamp,
+    /// One for each server of each repository, the worst first.
+    pub(crate) lines: Vec<Line>,
+    /// Number of repositories.
+    pub(crate) repositories: u64,
+    /// Number of folders that were searched for repositories.
+    pub(crate) searched: u64,
+    /// Folders that were not searched, because they lie too deep.
+    pub(crate) too_deep: Vec<String>,
+    /// Requests to the store, retries included; 0 for a local directory.
+    pub(crate) requests: u64,
+}
+
+/// One server of a repository, or a repository about which nothing more is known.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Path of the repository below the place; empty for the place itself.
+    pub(crate) path: String,
+    /// URL of the repository.
+    pub(crate) root: String,
+    pub(crate) verdict: Verdict,
+    /// Unknown for a repository that could not be read.
+    pub(crate) found: Option<Found>,
+    /// Bytes of all its complete backups in the store.
+    pub(crate) stored_bytes: u64,
+    /// The newest backup that can be restored.
+    pub(crate) newest: Option<Newest>,
+    pub(crate) archive: Option<FoundArchive>,
+}
+
+/// The newest backup of a server that can be restored.
+#[derive(Debug, Clone)]
+pub(crate) struct Newest {
+    pub(crate) name: String,
+    pub(crate) finished: Timestamp,
+    pub(crate) kind: Option<BackupKind>,
+    /// The backups that a restore needs, the full one first.
+    pub(crate) chain: Vec<String>,
+    pub(crate) stored_bytes: Option<u64>,
+    pub(crate) stream_bytes: Option<u64>,
+    pub(crate) objects: Option<u64>,
+    pub(crate) files: Option<u64>,
+    pub(crate) tables: Option<u64>,
+    pub(crate) encrypted: Option<bool>,
+    pub(crate) is_shrunk: bool,
+    /// Level to which it is verified, and when it was.
+    pub(crate) verified: Option<(Level, Timestamp)>,
+    /// Bytes of the newest full backup of its server, and what is usual.
+    pub(crate) trend: Option<(u64, u64)>,
+    /// Who can open the backups of the chain: of all, those that are the same for each.
+    pub(crate) keys: Vec<String>,
+    /// End of the shortest lock in the chain; `None` if that was not asked for.
+    pub(crate) lock: Option<ChainLock>,
+}
+
+/// Lock of the backups of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChainLock {
+    /// All are locked, at least until then.
+    Until(Timestamp),
+    /// At least one is not locked.
+    Open,
+}
+
+impl Fleet {
+    /// The worst state of all lines: CRITICAL, UNKNOWN, WARNING, OK, in this order.
+    pub(crate) fn worst(&self) -> (u8, &'static str) {
+        let worst = self.lines.iter().map(|line| &line.verdict).min_by_key(|v| weight(v.code));
+        worst.map_or((2, "CRITICAL"), |verdict| (verdict.code, verdict.state))
+    }
+
+    /// Puts the worst lines first.
+    pub(crate) fn sort(&mut self) {
+        self.lines.sort_by(|a, b| a.key().cmp(&b.key()));
+    }
+
+    /// Number of lines in this state.
+    pub(crate) fn count(&self, code: u8) -> u64 {
+        self.lines.iter().filter(|line| line.verdict.code == code).count() as u64
+    }
+
+    /// Number of complete backups, and their bytes in the store.
+    pub(crate) fn backups(&self) -> (u64, u64) {
+        let found = self.lines.iter().filter_map(|line| line.found.as_ref());
+        let backups = found.map(|found| found.backups as u64).sum();
+        let bytes = self.lines.iter().map(|line| line.stored_bytes);
+        (backups, bytes.fold(0, u64::saturating_add))
+    }
+}
+
+impl Line {
+    /// What is worse comes first: by state, by the age of the newest backup, then by name.
+    fn key(&self) -> (u8, std::cmp::Reverse<Duration>, &str, Option<&String>) {
+        let found = self.found.as_ref();
+        let newest = found.and_then(|found| found.newest.as_ref());
+        let age = newest.map_or(Duration::MAX, |(_, age)| *age);
+        let server = found.and_then(|found| found.server.as_ref());
+        (weight(self.verdict.code), std::cmp::Reverse(age), &self.path, server)
+    }
+
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.found.as_ref()?.server.as_deref()
+    }
+
+    /// What its verdict says, without what is good.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = &String> {
+        self.verdict.remarks.critical.iter().chain(&self.verdict.remarks.warnings)
+    }
+}
+
+/// Place of a state in the order of what is worse.
+fn weight(code: u8) -> u8 {
+    match code {
+        2 => 0,
+        1 => 2,
+        0 => 3,
+        _ => 1,
+    }
+}
+
+/// The chain in short: `full`, or the full backup and its increments, `1+6`.
+pub(crate) fn chain_text(newest: &Newest) -> String {
+    match newest.chain.len() {
+        0 | 1 => "full".to_owned(),
+        links => format!("1+{}", links - 1),
+    }
+}
+
+/// How much larger or smaller than usual the newest full backup is: `+3%`, `-60%`.
+pub(crate) fn trend_text(trend: (u64, u64)) -> Option<String> {
+    let (now, usual) = (i128::from(trend.0), i128::from(trend.1));
+    let percent = (now - usual).checked_mul(100)?.checked_div(usual)?;
+    Some(match percent {
+        1000.. => ">+999%".to_owned(),
+        percent => format!("{percent:+}%"),
+    })
+}
+
+/// The archived log in short: how far it is behind, or what is wrong.
+pub(crate) fn log_text(archive: &FoundArchive, age: impl Fn(u64) -> String) -> String {
+    match (&archive.gap, &archive.uncovered, archive.behind) {
+        (Some(_), ..) => "gap".to_owned(),
+        (None, Some(_), _) => "no replay".to_owned(),
+        (None, None, Some(behind)) => age(behind.as_secs()),
+        (None, None, None) => "empty".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

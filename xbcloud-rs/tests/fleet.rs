@@ -1,0 +1,277 @@
+//! `fleet`: one view of all repositories below a directory, with made-up manifests.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+use std::path::{Path, PathBuf};
+
+use jiff::{Timestamp, ToSpan as _};
+use serde_json::Value;
+use tempfile::TempDir;
+use xb_repo::manifest::source_info::SourceInfo;
+use xb_repo::manifest::{Base, sample};
+use xb_repo::names::{BackupName, RunId};
+use xb_repo::root::Root;
+use xb_testkit::command::{Cmd, Ran};
+use xb_uploader::{Location, Place, Policy, StoreSettings};
+
+/// A directory with repositories.
+struct Fleet {
+    folder: TempDir,
+}
+
+/// A backup to make up.
+#[derive(Clone, Copy)]
+struct Made<'a> {
+    name: &'a str,
+    server: Option<&'a str>,
+    hours: i64,
+    bytes: u64,
+    /// Name of the base, and its age in hours.
+    base: Option<(&'a str, i64)>,
+}
+
+fn made<'a>(name: &'a str, server: &'a str, hours: i64) -> Made<'a> {
+    Made { name, server: Some(server), hours, bytes: 1000, base: None }
+}
+
+impl Fleet {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    /// Writes the manifest of a backup and one object of it.
+    fn put(&self, root: &str, backup: Made<'_>) -> RunId {
+        let path = self.path(root);
+        std::fs::create_dir_all(&path).unwrap();
+        let location = Location {
+            place: Place::Local,
+            path: path.to_str().unwrap().trim_start_matches('/').to_owned(),
+        };
+        let opened =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let name = BackupName::new(backup.name).unwrap();
+        let run = RunId::random().unwrap();
+        let mut manifest = sample();
+        let ended = Timestamp::now() - backup.hours.hours();
+        (manifest.name, manifest.run) = (name.to_string(), run.to_string());
+        (manifest.started, manifest.finished) = (ended, ended);
+        manifest.server = backup.server.map(str::to_owned);
+        manifest.stream_bytes = backup.bytes;
+        let lsn = |hours: i64| u64::try_from(10_000 - hours).unwrap();
+        let kind = if backup.base.is_some() { "incremental" } else { "full-backuped" };
+        manifest.source = SourceInfo {
+            from_lsn: Some(backup.base.map_or(0, |(_, hours)| lsn(hours))),
+            to_lsn: Some(lsn(backup.hours)),
+            backup_type: Some(kind.to_owned()),
+            ..SourceInfo::default()
+        };
+        manifest.base = backup.base.map(|(base, _)| {
+            let run = std::fs::read_dir(path.join(base)).unwrap().next().unwrap().unwrap();
+            Base { name: base.to_owned(), run: run.file_name().into_string().unwrap() }
+        });
+        let folder = path.join(backup.name).join(run.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("000000000"), b"x").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(opened.commit(&name, &manifest, None)).unwrap();
+        run
+    }
+
+    fn fleet(&self, options: &[&str]) -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg("fleet")
+            .arg(format!("file://{}", self.folder.path().display()))
+            .args(options)
+            .run()
+    }
+
+    fn json(&self, options: &[&str], exit: i32) -> Value {
+        let ran = self.fleet(&[&["--json"], options].concat()).expect(exit);
+        serde_json::from_slice(&ran.stdout).unwrap()
+    }
+}
+
+/// Path, server and state of each line.
+fn lines(found: &Value) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let line = |line: &Value| (text(&line["path"]), text(&line["server"]), text(&line["state"]));
+    found["servers"].as_array().unwrap().iter().map(line).collect()
+}
+
+fn named(lines: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
+    lines.iter().map(|(a, b, c)| ((*a).to_owned(), (*b).to_owned(), (*c).to_owned())).collect()
+}
+
+const LIMIT: &str = "--max-age=26h";
+
+#[test]
+fn each_server_of_each_repository_is_judged_and_the_worst_comes_first() {
+    let place = Fleet::new();
+    place.put("shop", made("n1", "db1", 30));
+    place.put("shop", made("n2", "db1", 3));
+    place.put("shop", made("m1", "db2", 90));
+    place.put("a/b/odd \"name\" 50% ä", made("n", "web", 1));
+    // A repository in another one, and one in the place itself.
+    place.put("shop/inner", made("n", "db3", 50));
+    place.put("", made("top", "db4", 2));
+    let found = place.json(&[LIMIT], 2);
+    assert_eq!(
+        lines(&found),
+        named(&[
+            ("shop", "db2", "CRITICAL"),
+            ("shop/inner", "db3", "CRITICAL"),
+            ("shop", "db1", "OK"),
+            ("", "db4", "OK"),
+            ("a/b/odd \"name\" 50% ä", "web", "OK"),
+        ])
+    );
+    assert_eq!((&found["exit"], &found["repositories"]), (&Value::from(2), &Value::from(4)));
+    assert_eq!((&found["backups"], &found["critical"]), (&Value::from(6), &Value::from(2)));
+    assert_eq!(found["servers"][2]["newest"]["name"], "n2");
+    let text = place.fleet(&[LIMIT]).expect(2).stdout_text();
+    assert!(text.contains("the newest backup m1 is 3d 18h old, the limit is 1d 2h"), "{text}");
+    assert!(text.ends_with("4 repositories: 2 CRITICAL, 3 OK; 6 backups, 90 B\n"), "{text}");
+    let quiet = place.fleet(&[LIMIT, "--quiet"]).expect(2).stdout_text();
+    assert!(quiet.contains("db2") && !quiet.contains("web"), "{quiet}");
+    let _ = place.fleet(&["--max-age=30d"]).expect(0);
+    assert_eq!(place.fleet(&["--max-age=30d", "--quiet"]).expect(0).stdout_text(), "");
+    // `monitor` says the same about each of them.
+    for (root, exit) in [("shop", 2), ("shop/inner", 2), ("a/b/odd \"name\" 50% ä", 0), ("", 0)] {
+        let root = place.path(root).display().to_string().replace('%', "%25");
+        let monitor = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["monitor", LIMIT])
+            .arg(format!("file://{root}"))
+            .run();
+        let _ = monitor.expect(exit);
+    }
+}
+
+#[test]
+fn a_chain_a_trend_and_damage_are_shown() {
+    let place = Fleet::new();
+    for day in 0..6 {
+        let name = format!("f{day}");
+        place.put("shop", Made { bytes: 1000, ..made(&name, "db1", 24 * (8 - day)) });
+    }
+    place.put("shop", Made { bytes: 450, ..made("f6", "db1", 48) });
+    let increment = Made { base: Some(("f6", 48)), ..made("i1", "db1", 2) };
+    place.put("shop", increment);
+    let found = place.json(&[LIMIT], 1);
+    let line = &found["servers"][0];
+    assert_eq!(line["newest"]["chain"], serde_json::json!(["f6", "i1"]), "{line}");
+    assert_eq!(line["newest"]["trend"], "-55%");
+    assert!(line["warnings"][0].as_str().unwrap().contains("much smaller"), "{line}");
+    let text = place.fleet(&[]).expect(1).stdout_text();
+    assert!(text.contains("1+1") && text.contains("-55%"), "{text}");
+    // Without its base, the increment is no backup.
+    std::fs::remove_file(place.path("shop/.xb-catalog/f6")).unwrap();
+    let found = place.json(&[LIMIT], 2);
+    assert_eq!(found["servers"][0]["newest"]["name"], "f5");
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let place = Fleet::new();
+    std::fs::create_dir_all(place.path("logs/2026/11/27")).unwrap();
+    std::fs::write(place.path("logs/2026/11/27/x"), b"x").unwrap();
+    let ran = place.fleet(&[]).expect(2);
+    let text = ran.stdout_text();
+    assert!(text.contains("there is no repository: no folder .xb-catalog"), "{text}");
+    place.put("shop", made("n", "db1", 1));
+    let expect = ["--expect=shop", "--expect=vault/"];
+    let found = place.json(&expect, 2);
+    assert_eq!(lines(&found), named(&[("vault", "-", "CRITICAL"), ("shop", "db1", "OK")]));
+    let _ = place.fleet(&expect[..1]).expect(0);
+    // How deep it has looked.
+    place.put("logs/2026/11/27/deep", made("n", "db2", 1));
+    let ran = place.fleet(&[]).expect(0);
+    assert!(ran.stderr_text().contains("logs/2026/11"), "{ran:?}");
+    let found = place.json(&["--depth=5"], 0);
+    assert_eq!(found["repositories"], 2);
+    // A repository that holds only records has no backup.
+    std::fs::create_dir_all(place.path("empty/.xb-catalog/@pins")).unwrap();
+    std::fs::write(place.path("empty/.xb-catalog/@pins/n"), b"x").unwrap();
+    assert_eq!(lines(&place.json(&[], 2))[0].0, "empty");
+    let _ = place.fleet(&["--ignore-server=db1"]).expect(2);
+    std::fs::remove_dir_all(place.path("empty")).unwrap();
+    let found = place.json(&["--ignore-server=db1", "--depth=5"], 0);
+    assert_eq!(lines(&found).len(), 1);
+}
+
+#[test]
+fn one_bad_repository_hides_no_other() {
+    let place = Fleet::new();
+    place.put("good", made("n", "db1", 1));
+    place.put("bad", made("n", "db2", 1));
+    let manifest = place.path("bad/.xb-catalog/n");
+    std::fs::write(&manifest, b"no manifest").unwrap();
+    let found = place.json(&[], 2);
+    assert_eq!(lines(&found)[1], named(&[("good", "db1", "OK")])[0]);
+    assert_eq!(lines(&found)[0].0, "bad");
+    // A place that cannot be read at all is not OK, and its page and metrics say so.
+    let (page, prom) = (place.path("fleet.html"), place.path("fleet.prom"));
+    let options =
+        [format!("--html={}", page.display()), format!("--metrics-file={}", prom.display())];
+    let gone = format!("file://{}", place.path("gone").display());
+    let ran =
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(["fleet", &gone]).args(&options).run();
+    let _ = ran.expect_failure();
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains("UNKNOWN") || text.contains("CRITICAL"), "{text}");
+    assert!(std::fs::read_to_string(&prom).unwrap().contains("xbcloud_fleet_exit_code{"));
+}
+
+#[test]
+fn the_files_replace_nothing_of_others() {
+    let place = Fleet::new();
+    place.put("shop", made("n", "db1", 1));
+    let file = place.path("shop.prom");
+    std::fs::write(&file, "# HELP xbcloud_run_success X.\n# TYPE xbcloud_run_success gauge\n")
+        .unwrap();
+    let option = format!("--metrics-file={}", file.display());
+    let ran = place.fleet(&[&option]).expect(2);
+    assert!(ran.stderr_text().contains("holds the metrics of another command"), "{ran:?}");
+    assert!(is_untouched(&file));
+    let ran = place.fleet(&["--metrics-file=fleet.txt"]).expect(2);
+    assert!(ran.stderr_text().contains(".prom"), "{ran:?}");
+    let _ = place.fleet(&["--html=/nowhere/fleet.html"]).expect_failure();
+}
+
+fn is_untouched(file: &Path) -> bool {
+    std::fs::read_to_string(file).unwrap().starts_with("# HELP xbcloud_run_success")
+}
+
+#[test]
+fn a_list_shows_the_part_that_is_asked_for() {
+    let place = Fleet::new();
+    for (name, server, hours) in [("a1", "db1", 50), ("a2", "db1", 3), ("b1", "db2", 30)] {
+        place.put("shop", made(name, server, hours));
+    }
+    place.put("shop", Made { server: None, ..made("none", "", 2) });
+    std::fs::create_dir_all(place.path("shop/other")).unwrap();
+    std::fs::write(place.path("shop/other/file"), b"x").unwrap();
+    let names = |options: &[&str]| -> Vec<String> {
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["list", "--json"])
+            .args(options)
+            .arg(format!("file://{}", place.path("shop").display()))
+            .run()
+            .expect(0);
+        let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let lines = lines.as_array().unwrap().iter();
+        lines.map(|line| line["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["a1", "a2", "b1", "none", "other"]);
+    assert_eq!(names(&["--last=2"]), ["a2", "none"]);
+    assert_eq!(names(&["--since=1d"]), ["a2", "none"]);
+    assert_eq!(names(&["--server=db1"]), ["a1", "a2"]);
+    assert_eq!(names(&["--server=none"]), ["none"]);
+    assert_eq!(names(&["--server=db1", "--last=1"]), ["a2"]);
+    assert_eq!(names(&["--server=db3"]), [""; 0]);
+    // A manifest that cannot be read may be that of any server.
+    std::fs::write(place.path("shop/.xb-catalog/a2"), b"no manifest").unwrap();
+    assert_eq!(names(&["--server=db2"]), ["a2", "b1"]);
+}
