@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::encode::percent;
+use crate::request::raw_request::Direct;
 use crate::service::Service;
 use crate::store::Store;
 

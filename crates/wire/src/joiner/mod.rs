@@ -7,7 +7,7 @@ mod session;
 mod state;
 
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -34,7 +34,6 @@ use crate::monitor::Monitor;
 use crate::protocol::buffer_pool::Pool;
 use crate::protocol::message::{Stop, StopCode};
 use crate::security::Security;
-use crate::security::proof::Transfer;
 use crate::security::tls::JoinerTls;
 use crate::transfer_end::Over;
 
