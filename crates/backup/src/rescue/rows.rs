@@ -46,6 +46,8 @@ struct Column {
 pub(super) struct Layout {
     columns: Vec<Column>,
     history: Option<History>,
+    /// Whether its rows lie in the order of a primary key.
+    is_clustered: bool,
 }
 
 /// The columns of a versioned table that say when a row was current, quoted for SQL.
@@ -61,6 +63,8 @@ pub(super) struct Pass {
     columns: Vec<Column>,
     /// What follows the name of the table in SELECT.
     rest: String,
+    /// Whether all rows are read in the order in which they lie.
+    is_clustered: bool,
 }
 
 impl Layout {
@@ -76,7 +80,14 @@ impl Layout {
             is_table(schema, table)
         ))?;
         let rows: Vec<[String; 5]> = rows.iter().map(Row::texts).collect::<Result<_, _>>()?;
-        Ok(Self::of(&rows, is_versioned))
+        // Otherwise the server may read a smaller index, and in the order of that.
+        let primary = client.rows(format!(
+            "SELECT CAST(1 AS CHAR) FROM information_schema.statistics JOIN information_schema.tables USING (table_schema, table_name) \
+             WHERE {} AND index_name = 'PRIMARY' AND engine = 'InnoDB' LIMIT 1",
+            is_table(schema, table)
+        ))?;
+        let is_clustered = !primary.is_empty();
+        Ok(Self::of(&rows, is_versioned).map(|layout| Self { is_clustered, ..layout }))
     }
 
     fn of(rows: &[[String; 5]], is_versioned: bool) -> Result<Self, String> {
@@ -101,14 +112,16 @@ impl Layout {
         if columns.is_empty() {
             return Err("it has no column with data of its own".to_owned());
         }
-        Ok(Self { columns, history: is_versioned.then_some(History { start, end }) })
+        let history = is_versioned.then_some(History { start, end });
+        Ok(Self { columns, history, is_clustered: false })
     }
 
     /// The readings that give every row once. A row that is current gets its end from the server on
     /// which it is written, since servers differ in it.
     pub(super) fn passes(&self) -> Vec<Pass> {
         let Some(History { start, end }) = &self.history else {
-            return vec![Pass { columns: self.columns.clone(), rest: String::new() }];
+            let (columns, is_clustered) = (self.columns.clone(), self.is_clustered);
+            return vec![Pass { columns, rest: String::new(), is_clustered }];
         };
         let with = |times: &[&String]| {
             let time = |name: &&String| Column {
@@ -122,8 +135,9 @@ impl Layout {
             Pass {
                 columns: with(&[start, end]),
                 rest: format!(" FOR SYSTEM_TIME ALL WHERE {end} < {END_OF_TIME}"),
+                is_clustered: false,
             },
-            Pass { columns: with(&[start]), rest: String::new() },
+            Pass { columns: with(&[start]), rest: String::new(), is_clustered: false },
         ]
     }
 
@@ -177,7 +191,10 @@ impl Pass {
             (Some(filter), true) => format!(" WHERE ({filter})"),
             (Some(filter), false) => format!(" AND ({filter})"),
         };
-        format!("SELECT {} FROM {table}{}{filter}", columns.join(", "), self.rest)
+        // A filter may have an index of its own.
+        let index =
+            if self.is_clustered && filter.is_empty() { " FORCE INDEX (PRIMARY)" } else { "" };
+        format!("SELECT {} FROM {table}{index}{}{filter}", columns.join(", "), self.rest)
     }
 
     /// The beginning of the statement that writes rows. With `lenient`, the server stores an ENUM
@@ -349,6 +366,11 @@ mod tests {
             "SELECT `id`, CAST(`f` AS DOUBLE), `t` FROM `s`.`t` WHERE (id = 1 OR 1)"
         );
         assert_eq!(pass.columns[2].kind, Kind::Binary);
+        let clustered = Layout { is_clustered: true, ..layout.clone() };
+        let [pass] = &clustered.passes()[..] else { panic!() };
+        let all = "SELECT `id`, CAST(`f` AS DOUBLE), `t` FROM t";
+        assert_eq!(pass.select("t", None), format!("{all} FORCE INDEX (PRIMARY)"));
+        assert_eq!(pass.select("t", Some("x")), format!("{all} WHERE (x)"));
         let rows = [
             row(["id", "int", "", "NEVER", ""]),
             row(["a", "timestamp", "", "ALWAYS", "ROW START"]),
