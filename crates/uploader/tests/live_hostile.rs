@@ -238,7 +238,7 @@ async fn no_listing_is_empty(proxy: &Proxy, store: &Store, is_s3: bool) {
         for error in errors {
             assert_eq!((error.kind, error.attempts), (StoreErrorKind::Unavailable, 3), "{error}");
             let text = error.to_string();
-            assert!(text.contains("no listing") && text.starts_with("list"), "{text}");
+            assert!(text.contains("not a listing") && text.starts_with("list"), "{text}");
             assert!(text.contains(&proxy.endpoint()), "{text}");
         }
     }

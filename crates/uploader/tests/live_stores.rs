@@ -144,7 +144,7 @@ async fn azure_blob_storage() {
     let store = opened("azure://no-such-container/a", &nowhere, quick());
     let error = store.put("a/x", Bytes::new().into()).await.unwrap_err();
     assert_eq!((error.kind, error.attempts), (StoreErrorKind::NoBucket, 1), "{error}");
-    assert!(error.hint().unwrap().contains("bucket"), "{error}");
+    assert!(error.hint().unwrap().contains("create the container"), "{error}");
 }
 
 #[tokio::test]
