@@ -16,6 +16,7 @@
 //! log comes last, so that a server can start on all of it, or not at all.
 
 mod assemble;
+mod cancel;
 mod error;
 mod findings;
 mod guards;
@@ -29,17 +30,16 @@ mod position;
 mod receive;
 mod settings;
 mod sink;
-mod stop;
 mod stored;
 
 pub use assemble::{
     assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
 };
+pub use cancel::CloneCancel;
 pub use error::Error;
 pub use findings::{Findings, look, try_clone};
 pub use patches::{Patch, PatchReader, Patched};
 pub use position::binlog_position;
 pub use receive::receive;
 pub use settings::Settings;
-pub use stop::Stop;
 pub use stored::{CloneInfo, INFO, OUTSIDE, PATCHES, StoredFile, StoredRedo};

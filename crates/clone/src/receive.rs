@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
 use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
 
+use crate::cancel::Watched;
 use crate::error::Error;
 use crate::guards::{self, Incarnation};
 use crate::kept_redo::{KeptRedo, Verdict};
 use crate::settings::Settings;
 use crate::sink::Sink;
-use crate::stop::Watched;
 use crate::stored::{CloneInfo, StoredFile, StoredRedo};
 
 /// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does. If the
@@ -34,7 +34,7 @@ pub fn receive<W: Write>(
 ) -> Result<(CloneInfo, W), Error> {
     receive_into(target, account, settings, tell, output).map_err(|error| {
         // What fails because its connection was closed is a consequence.
-        if settings.stop.is_asked() { Error::Stopped } else { error }
+        if settings.cancel.is_cancelled() { Error::Stopped } else { error }
     })
 }
 
@@ -86,7 +86,8 @@ fn receive_into<W: Write>(
         // A donor that has not noticed the break yet is busy.
         let is_busy = matches!(error, Error::Busy) && job.is_begun;
         let may_resume = is_break(&error) || is_busy;
-        let may_resume = may_resume && since.elapsed() < patience && !settings.stop.is_asked();
+        let may_resume =
+            may_resume && since.elapsed() < patience && !settings.cancel.is_cancelled();
         let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else {
             return Err(match error {
                 // Another clone must not begin in the same stream.
@@ -261,11 +262,11 @@ impl DonorAddress<'_> {
     fn connect(&self) -> Result<Connection, Error> {
         let Self { target, account, settings } = self;
         let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
-        if settings.stop.is_asked() {
+        if settings.cancel.is_cancelled() {
             return Err(Error::Stopped);
         }
         let client = Client::connect(target, account, timeouts)?;
-        let watched = settings.stop.watch(client.hang_up()?)?;
+        let watched = settings.cancel.watch(client.hang_up()?)?;
         Ok(Connection { client, watched })
     }
 
@@ -283,7 +284,7 @@ impl DonorAddress<'_> {
         error: Error,
     ) -> Result<Links, Error> {
         loop {
-            if self.settings.stop.wait(self.settings.retry) {
+            if self.settings.cancel.wait(self.settings.retry) {
                 return Err(Error::Stopped);
             }
             if Instant::now() >= until {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use xb_mysql::clone::Ddl;
 
-use crate::stop::Stop;
+use crate::cancel::CloneCancel;
 
 /// What is asked of a clone.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct Settings {
     /// Time between two looks at that.
     pub look: Duration,
     /// Ends the clone from another thread.
-    pub stop: Stop,
+    pub cancel: CloneCancel,
 }
 
 impl Settings {
@@ -52,7 +52,7 @@ impl Default for Settings {
             allow_empty_tables: false,
             max_donor_redo: u64::MAX,
             look: Duration::from_secs(5),
-            stop: Stop::default(),
+            cancel: CloneCancel::default(),
         }
     }
 }

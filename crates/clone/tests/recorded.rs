@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use xb_clone::{CloneInfo, Error, INFO, Settings, Stop, receive};
+use xb_clone::{CloneCancel, CloneInfo, Error, INFO, Settings, receive};
 use xb_mysql::{Account, Target};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::donor::{Content, Donor, Message, Side, kinds, recorded};
@@ -445,8 +445,8 @@ fn a_clone_that_waits_for_its_donor_is_ended_from_outside() {
     let first = messages.iter().position(|message| matches!(message.content, Content::Data(_)));
     messages.truncate(first.unwrap() + 1);
     messages.push(Message { from: Side::Recipient, content: Content::Bytes(Vec::new()) });
-    let (mut settings, stop) = (Settings::default(), Stop::default());
-    settings.stop = stop.clone();
+    let (mut settings, cancel) = (Settings::default(), CloneCancel::default());
+    settings.cancel = cancel.clone();
     let scratch = Scratch::new();
     let socket = scratch.join("sock");
     let _donor = Donor::start(&socket, vec![messages], |_| None);
@@ -464,7 +464,7 @@ fn a_clone_that_waits_for_its_donor_is_ended_from_outside() {
     let received = std::thread::scope(|threads| {
         let received = threads.spawn(|| receive().map(drop));
         told.recv().unwrap();
-        stop.now();
+        cancel.cancel();
         received.join().unwrap()
     });
     assert!(matches!(received, Err(Error::Stopped)), "{received:?}");

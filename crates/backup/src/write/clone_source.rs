@@ -4,7 +4,7 @@ use std::io::PipeReader;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use xb_clone::{Error, Settings, Stop, receive};
+use xb_clone::{CloneCancel, Error, Settings, receive};
 use xb_mysql::Access;
 
 use crate::error::BackupError;
@@ -53,7 +53,7 @@ impl CloneRequest {
 /// A clone that arrives. Dropping it ends the clone.
 #[derive(Debug)]
 pub struct CloneSource {
-    stop: Stop,
+    cancel: CloneCancel,
     /// Receives the outcome once; `None` after that.
     outcome: Option<oneshot::Receiver<Result<(), Error>>>,
 }
@@ -77,7 +77,7 @@ impl CloneSource {
         settings.allow_ddl = request.allow_ddl;
         settings.allow_empty_tables = request.allow_empty_tables;
         settings.max_donor_redo = request.max_donor_redo;
-        let stop = settings.stop.clone();
+        let cancel = settings.cancel.clone();
         let (done, outcome) = oneshot::channel();
         let work = move || {
             let received = once_free(&request, &settings, &tell, || {
@@ -90,7 +90,7 @@ impl CloneSource {
         };
         let thread = std::thread::Builder::new().name("clone".to_owned()).spawn(work);
         drop(thread.map_err(failed("cannot start a thread"))?);
-        Ok((Self { stop, outcome: Some(outcome) }, output))
+        Ok((Self { cancel, outcome: Some(outcome) }, output))
     }
 
     /// Waits for the end of the clone. Can be cancelled.
@@ -109,7 +109,7 @@ impl CloneSource {
 
     /// Ends the clone, wherever it is.
     pub(crate) fn end(&self) {
-        self.stop.now();
+        self.cancel.cancel();
     }
 }
 
@@ -139,7 +139,7 @@ fn once_free<T>(
             ));
             told = Some(Instant::now());
         }
-        if settings.stop.wait(PAUSE) {
+        if settings.cancel.wait(PAUSE) {
             return Err(Error::Stopped);
         }
     }

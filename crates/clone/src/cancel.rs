@@ -9,9 +9,9 @@ use xb_mysql::HangUp;
 
 use crate::error::Error;
 
-/// A request to end a clone, whatever it waits for. Copies of it are the same request.
+/// Cancels a clone from another thread, whatever it waits for. Copies of it are the same request.
 #[derive(Clone, Default)]
-pub struct Stop(Arc<Shared>);
+pub struct CloneCancel(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -26,15 +26,17 @@ struct State {
     open: BTreeMap<u64, HangUp>,
 }
 
-impl fmt::Debug for Stop {
+impl fmt::Debug for CloneCancel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stop").field("is_asked", &self.is_asked()).finish_non_exhaustive()
+        f.debug_struct("CloneCancel")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
     }
 }
 
-impl Stop {
+impl CloneCancel {
     /// Ends the clone: closes its connections, and those that it would still open.
-    pub fn now(&self) {
+    pub fn cancel(&self) {
         let mut state = self.state();
         state.is_asked = true;
         state.open.values().for_each(HangUp::now);
@@ -43,7 +45,7 @@ impl Stop {
 
     /// Returns whether the clone is to end.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
+    pub fn is_cancelled(&self) -> bool {
         self.state().is_asked
     }
 
@@ -63,7 +65,7 @@ impl Stop {
         let number = state.next;
         state.next += 1;
         state.open.insert(number, connection);
-        Ok(Watched { stop: self.clone(), number })
+        Ok(Watched { cancel: self.clone(), number })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -71,15 +73,15 @@ impl Stop {
     }
 }
 
-/// A connection that a [`Stop`] closes.
+/// A connection that a [`CloneCancel`] closes.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    stop: Stop,
+    cancel: CloneCancel,
     number: u64,
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.stop.state().open.remove(&self.number);
+        self.cancel.state().open.remove(&self.number);
     }
 }
