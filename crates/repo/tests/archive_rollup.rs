@@ -76,8 +76,8 @@ fn what_is_not_exactly_these_heads_is_refused() {
     for (wrong, what) in [
         ([each[1], each[0], each[2]].concat(), "another segment"),
         ([each[0], each[2]].concat(), "another segment"),
-        ([&text[..], each[2]].concat(), "behind its heads"),
-        ([&text[..], b"\n"].concat(), "behind its heads"),
+        ([&text[..], each[2]].concat(), "after its heads"),
+        ([&text[..], b"\n"].concat(), "after its heads"),
         (Vec::new(), "cut"),
     ] {
         let error = heads(&wrong, STREAM, SPAN).unwrap_err();

@@ -276,7 +276,7 @@ mod tests {
 
     fn refused(uri: &str, body: &str, why: &str) {
         let error = checked(uri, body).unwrap_err();
-        assert!(error.contains("no listing") && error.contains(why), "{error}");
+        assert!(error.contains("not a listing") && error.contains(why), "{error}");
     }
 
     fn objects(inside: &str) -> String {

@@ -105,9 +105,9 @@ fn files_are_shown_with_their_sizes() {
     let classic = files("classic", None);
     assert_eq!(classic.len(), 3);
     assert_eq!((classic[1].path.as_str(), classic[1].objects), ("shop/orders.ibd", Some(3)));
-    for (of, cipher) in [("packed", None), ("sealed", Some("AES-256-GCM"))] {
+    for (of, size, cipher) in [("packed", 300, None), ("sealed", 400, Some("AES-256-GCM"))] {
         let storage = show(of, None).unwrap().storage;
-        assert_eq!((storage.object_size, storage.cipher.as_deref()), (Some(300), cipher), "{of}");
+        assert_eq!((storage.object_size, storage.cipher.as_deref()), (Some(size), cipher), "{of}");
         assert_eq!(storage.object_digest.map(|text| text.len()), Some(64));
         assert!(!storage.codecs.is_empty(), "{of}");
     }
