@@ -119,6 +119,9 @@ fn what_this_host_has_stored_counts_although_no_listing_shows_any_of_it() {
     };
     let refused = remove(&["delete", "--yes"], "/n0").expect_failure();
     assert!(refused.stderr_text().contains("i1"), "{refused:?}");
+    let option = format!("--state-dir={}", state.display());
+    let refused = shop.xbcloud(&["delete", "--yes", &option], "/n0").run().expect_failure();
+    assert!(refused.stderr_text().contains("i1"), "{refused:?}");
     let _ = remove(&["prune", "--yes", "--keep-last=1"], "").expect(0);
     assert_eq!(shop.whole(), ["i1", "i2", "n0", "n3"]);
     // What is gone for good keeps nothing.
@@ -150,6 +153,30 @@ fn what_counts_as_removed_is_no_longer_listed() {
             shop.bucket.delete(&key);
         }
     }
+}
+
+/// Nor does a listing alone show that something is left: some stores list objects for a while after their removal.
+#[test]
+fn a_listing_that_lags_behind_fails_no_removal() {
+    let shop = Shop::new();
+    shop.back_up("n0", (0, 100), None);
+    let entries = shop.bucket.list("shop/n0/").into_iter().map(|(key, size)| {
+        format!(
+            "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>x</ETag><Size>{size}</Size></Contents>"
+        )
+    });
+    let entries: String = entries.collect();
+    let page = Reply::text(
+        200,
+        &format!(
+            "<ListBucketResult><Prefix>shop/n0/</Prefix><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+        ),
+    );
+    let stale = Rule::new("GET", "prefix=shop%2Fn0%2F", Action::Reply(page));
+    let _ = shop.with(vec![stale]).xbcloud(&["delete", "--yes"], "/n0").run().expect(0);
+    assert_eq!(shop.bucket.list("shop/n0/"), []);
+    // The name is free.
+    shop.with(Vec::new()).back_up("n0", (0, 200), None);
 }
 
 /// Damage, proofs and pins that a listing does not show, or that cannot be read.
@@ -227,6 +254,27 @@ fn gc_takes_no_backup_for_a_dead_run() {
     assert_eq!(shop.bucket.list("shop/n0/"), []);
 }
 
+/// A retention policy lets objects be written and not removed.
+#[test]
+fn gc_writes_nothing_in_vain_and_removes_what_it_can() {
+    let shop = Shop::new();
+    shop.back_up("n0", (0, 100), None);
+    let refuse = |method, part| {
+        Rule::new(method, part, Action::Refuse { status: 403, code: "AccessDenied" })
+    };
+    let gc = |rules: Vec<Rule>| {
+        shop.with(rules).xbcloud(&["gc", "--yes", "--s3-provider=plain"], "").run().expect(0)
+    };
+    let _ = gc(vec![refuse("PUT", ""), refuse("DELETE", ""), later()]);
+    shop.bucket.delete("shop/.xb-catalog/n0");
+    let of_clock = || shop.bucket.list("shop/.xb-catalog/@tune/").len();
+    let _ = gc(vec![refuse("DELETE", "%40tune/"), later()]);
+    assert_eq!((shop.bucket.list("shop/n0/").len(), of_clock()), (0, 1));
+    // What could not be removed then is removed now.
+    let _ = gc(vec![later()]);
+    assert_eq!(of_clock(), 0);
+}
+
 /// A proxy puts its own clock into responses. If that is ahead, a living run looks dead by it.
 #[test]
 fn a_proxy_with_a_wrong_clock_makes_no_living_run_look_dead() {
@@ -253,6 +301,14 @@ fn a_proxy_with_a_wrong_clock_makes_no_living_run_look_dead() {
     let (claim, _) = shop.bucket.list("shop/.xb-catalog/@claims/n1/").pop().unwrap();
     let theirs = String::from_utf8(shop.bucket.get(&claim).unwrap()).unwrap();
     shop.bucket.put(&claim, theirs.replace("pid_namespace", "their_namespace").as_bytes());
+    // The clock is ahead only while a newer claim is read, of a dead process that has done nothing.
+    let newer = claim.replace("000001", "000002");
+    assert_ne!(newer, claim);
+    shop.bucket.put(&newer, theirs.replace("\"holding\"", "\"claiming\"").as_bytes());
+    let once = vec![Rule::new("GET", "/n1/000002", Action::WrongDate(7200))];
+    let refused = put(once, &classic, "/n1").expect_failure().stderr_text();
+    assert!(refused.contains("in progress"), "{refused}");
+    shop.bucket.delete(&newer);
     let refused = put(wrong(7200), &classic, "/n1").expect_failure().stderr_text();
     assert!(refused.contains("in progress"), "{refused}");
     let _ = put(vec![later()], &classic, "/n1").expect(0);
@@ -334,6 +390,13 @@ fn a_short_listing_is_no_damage() {
     assert_eq!(shop.with(Vec::new()).line("n2")["verified"]["failed"], Value::Null);
     let all = shop.bucket.list("shop/n2/");
     let (first, _) = all.iter().find(|(key, _)| key.ends_with("/000000000")).unwrap();
+    // Too short by every answer, although the listing and the object itself do not agree.
+    let content = shop.bucket.get(first).unwrap();
+    shop.bucket.put(first, &content[1..]);
+    let gone = Rule::new("HEAD", "/000000000", Action::Refuse { status: 404, code: "NoSuchKey" });
+    for rule in [hide(objects, "/000000000</Key>"), gone] {
+        let _ = verify(vec![rule]).expect(7);
+    }
     shop.bucket.delete(first);
     let _ = verify(Vec::new()).expect(7);
 }
@@ -367,6 +430,8 @@ fn a_short_listing_is_no_damage_of_a_classic_backup() {
     let part = "shop/c0/db/t.CSV.00000000000000000002";
     let content = shop.bucket.get(part).unwrap();
     shop.bucket.put(part, &content[1..]);
+    let gone = Rule::new("HEAD", "/c0/db/t.CSV", Action::Refuse { status: 404, code: "NoSuchKey" });
+    let _ = run(vec![gone], &verify).expect(7);
     let _ = run(Vec::new(), &verify).expect(7);
     shop.bucket.delete(part);
     let _ = run(Vec::new(), &verify).expect(7);

@@ -41,7 +41,7 @@ pub use admin::delete::{
 };
 pub use admin::delete_files::delete_files;
 pub use admin::gc::{
-    LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, learn_clock, leftovers, remove,
+    LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, leftovers_to_remove, remove,
     remove_measurements,
 };
 pub use admin::object_lock::{Locked, lock, locked_until};

@@ -370,8 +370,8 @@ pub struct Known {
     manifests: BTreeMap<BackupName, (Option<Written>, Found)>,
     /// Backups that are about to be removed, and do not count as dependants.
     leaving: BTreeSet<BackupName>,
-    /// Backups that were removed.
-    removed: BTreeSet<BackupName>,
+    /// Backups that were removed, and those that this host remembers and that two reads have not found.
+    gone: BTreeSet<BackupName>,
     /// The listing that was read last.
     catalogue: Catalogue,
 }
@@ -417,7 +417,7 @@ impl Known {
     /// Forgets a backup that was removed.
     pub fn forget(&mut self, name: &BackupName) {
         self.manifests.remove(name);
-        self.removed.insert(name.clone());
+        self.gone.insert(name.clone());
     }
 
     /// The manifest of a backup, if it is sound.
@@ -456,20 +456,19 @@ impl Known {
 
     /// Reads the increments that this host remembers, that no listing shows, and whose bases are there.
     async fn find_remembered(&mut self, root: &Root) -> Result<(), RepoError> {
-        let mut missing = self.removed.clone();
         loop {
             let runs: BTreeSet<&str> = self.iter().map(|(_, found)| found.run.as_str()).collect();
             let hidden = root.remembered().iter().filter(|of| runs.contains(of.base.as_str()));
             let hidden = hidden
                 .map(|of| &of.name)
-                .filter(|name| !self.manifests.contains_key(name) && !missing.contains(name));
+                .filter(|name| !self.manifests.contains_key(name) && !self.gone.contains(name));
             let names: BTreeMap<_, _> = hidden.map(|name| (name.clone(), None)).collect();
             if names.is_empty() {
                 return Ok(());
             }
             for (name, found) in read(&self.seen_in(root), names).await? {
                 match found {
-                    Found::Nothing => drop(missing.insert(name)),
+                    Found::Nothing => drop(self.gone.insert(name)),
                     found => drop(self.manifests.insert(name, (None, found))),
                 }
             }
@@ -495,9 +494,14 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use proptest::prelude::*;
+    use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
 
     use super::*;
+    use crate::remembered::RememberedIncrement;
 
     fn by(text: &str) -> Timestamp {
         match Wanted::parse(text).unwrap() {
@@ -555,8 +559,6 @@ mod tests {
     /// Otherwise removing many backups would read all manifests once for each.
     #[tokio::test]
     async fn manifests_are_read_again_only_where_a_listing_shows_another() {
-        use xb_uploader::{Location, Place, Policy, StoreSettings};
-
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
         let location = Location { place: Place::Local, path };
@@ -589,6 +591,42 @@ mod tests {
         std::fs::write(file("a"), b"shorter").unwrap();
         known.refresh(&root).await.unwrap();
         assert_eq!(known.iter().count(), 2);
+    }
+
+    /// Counts the reads of objects.
+    #[derive(Debug, Default)]
+    struct Gets(AtomicU32);
+
+    impl Faults for Gets {
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            if operation == Operation::Get {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        }
+    }
+
+    /// Otherwise each batch of a removal would look for all of them.
+    #[tokio::test]
+    async fn a_remembered_increment_that_is_gone_is_looked_for_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let manifest = crate::manifest::sample();
+        let base = BackupName::new(&manifest.name).unwrap();
+        root.commit(&base, &manifest, None).await.unwrap();
+        let gone =
+            RememberedIncrement { name: BackupName::new("gone").unwrap(), base: manifest.run };
+        let gets = Arc::new(Gets::default());
+        let root = root.remembering(vec![gone]).failing(Arc::clone(&gets) as Arc<dyn Faults>);
+        let count = || gets.0.load(Ordering::Relaxed);
+        let mut known = Known::of(&root).await.unwrap();
+        let first = count();
+        assert!(first >= 2, "of the base, and of the increment: {first}");
+        known.refresh(&root).await.unwrap();
+        assert_eq!((count(), known.iter().count()), (first, 1));
     }
 
     proptest! {

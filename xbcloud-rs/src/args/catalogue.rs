@@ -162,6 +162,10 @@ pub(crate) struct PruneArgs {
     pub(crate) metrics: MetricsOptions,
     #[command(flatten)]
     pub(crate) keep: Keep,
+    /// Directory where this host records its own backups: an increment in it keeps its base, whatever the
+    /// store lists [default: as for `backup`]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -243,6 +247,10 @@ pub(crate) struct DeleteArgs {
     /// Take over the name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
+    /// Directory where this host records its own backups: an increment in it keeps its base, whatever the
+    /// store lists [default: as for `backup`]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

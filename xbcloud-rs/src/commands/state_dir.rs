@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use xb_backup::LocalRunLog;
-use xb_cli::env_first;
+use xb_cli::{Log, env_first};
 use xb_repo::root::Root;
 
 /// Directory for this host's records of its own backups.
@@ -25,7 +25,14 @@ pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// The same ROOT for a removal: no listing hides a backup that this host has stored itself.
-pub(crate) fn remembering(root: &Root, dir: Option<&Path>) -> Root {
-    let own = state_dir(dir).map(LocalRunLog::new);
-    root.remembering(own.map(|own| own.increments()).unwrap_or_default())
+pub(crate) fn remembering(log: &Log, root: &Root, dir: Option<&Path>) -> Root {
+    let Some(dir) = state_dir(dir) else { return root.clone() };
+    let own = LocalRunLog::new(dir.clone()).increments();
+    root.remembering(own.unwrap_or_else(|error| {
+        log.warn(format!(
+            "cannot read this host's records of its own backups in {}, so only the store shows increments: {error}",
+            dir.display()
+        ));
+        Vec::new()
+    }))
 }

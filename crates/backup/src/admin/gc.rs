@@ -5,7 +5,7 @@
 //! claim, and a run that committed before is named by its manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -66,23 +66,53 @@ pub struct Leftovers {
     pub measurements: u64,
     #[serde(skip)]
     probes: Vec<String>,
+    /// Time by which ages were judged, in seconds since 1970.
+    #[serde(skip)]
+    as_of: i64,
     /// Names with an unreadable manifest, and the reason. Which of their objects are needed cannot
     /// be determined, so `gc` does not touch them.
     pub unclear: Vec<(String, String)>,
 }
 
-/// Learns the store's clock from the time of a small object, which is removed again: the clock of a proxy in
+impl Leftovers {
+    fn is_empty(&self) -> bool {
+        self.dead.is_empty() && self.unfinished.is_empty() && self.probes.is_empty()
+    }
+}
+
+/// Seconds by which the store's clock may be behind what its responses stated, without another look: their times are
+/// in whole seconds, and each may come from another machine.
+const SKEW: i64 = 60;
+
+/// Like [`leftovers`], for their removal: what looks dead counts only by the store's own clock. The clock of a proxy in
 /// front of the store may be ahead, and then a living run would look dead.
+///
+/// If nothing looks dead, nothing is written.
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn learn_clock(root: &Root) -> Result<(), BackupError> {
-    // Left by a killed command, it counts as an object of a measurement.
-    let key = format!("{}/{}/0", xb_repo::probes::folder(root), RunId::random()?);
-    if !root.store().is_folder() {
-        root.store().create(&key, Bytes::from_static(b"clock")).await?;
-        root.store().delete(&key).await?;
+pub async fn leftovers_to_remove(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
+    let begun = Instant::now();
+    let found = leftovers(root, age).await?;
+    if found.is_empty() || root.store().is_folder() {
+        return Ok(found);
     }
+    learn_clock(root).await?;
+    let since = i64::try_from(begun.elapsed().as_secs()).unwrap_or(0);
+    let stated = found.as_of.saturating_add(since);
+    match root.store().now() < stated.saturating_sub(SKEW) {
+        true => leftovers(root, age).await,
+        false => Ok(found),
+    }
+}
+
+/// Learns the store's clock from the time of a small object, which is removed again. Where it cannot be removed, as
+/// under a retention policy, it stays: like one that a killed command left, it counts as an object of a measurement,
+/// which [`remove_measurements`] removes later.
+async fn learn_clock(root: &Root) -> Result<(), BackupError> {
+    let key = format!("{}/{}/0", xb_repo::probes::folder(root), RunId::random()?);
+    root.store().create(&key, Bytes::from_static(b"clock")).await?;
+    let _ = root.store().delete(&key).await;
     Ok(())
 }
 
@@ -108,7 +138,8 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     // began since is young: it has no object that is old enough.
     let catalogue = &root.list_below(CATALOG).await?;
     // By the store's clock, which its answer has shown: not every store is asked for its uploads.
-    let dead_before = root.store().now().saturating_sub(age);
+    all.as_of = root.store().now();
+    let dead_before = all.as_of.saturating_sub(age);
     let unfinished: Vec<Unfinished> =
         unfinished.into_iter().filter(|upload| upload.started < dead_before).collect();
     // Only our programs write to the catalogue, and no live run has an upload there that began a

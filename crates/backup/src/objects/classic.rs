@@ -226,8 +226,8 @@ impl ClassicFiles {
         Ok(())
     }
 
-    /// Keys, below the backup's folder, of objects that a listing may leave out, as far as it shows that: numbers
-    /// between others, at most `most`, and the one after the last of each file.
+    /// Keys, below the backup's folder, of at most `most` objects that a listing may leave out, as far as it shows that:
+    /// first numbers between others, then the one after the last of each file.
     pub(crate) fn unlisted(&self, most: usize) -> impl Iterator<Item = String> {
         let between = self.files.iter().flat_map(|(path, objects)| {
             let last = objects.keys().next_back().copied().unwrap_or_default();
@@ -238,7 +238,7 @@ impl ClassicFiles {
             let (last, _) = objects.last_key_value()?;
             Some(classic_key(path, last.checked_add(1)?))
         });
-        between.take(most).chain(after)
+        between.chain(after).take(most)
     }
 
     fn ordered(&self) -> Vec<(&String, &BTreeMap<u64, u64>)> {
@@ -312,6 +312,22 @@ mod tests {
             let error = files(&[("a/t.ibd", bad)]).check_runs(&name).unwrap_err().to_string();
             assert!(error.contains("a/t.ibd.0000000000000000000"), "{error}");
         }
+    }
+
+    /// Each is asked for by a request of its own.
+    #[test]
+    fn objects_that_may_be_unlisted_are_few_and_gaps_come_first() {
+        let all = files(&[("a", &[0]), ("b", &[0, 2, 4]), ("c", &[0])]);
+        let number = |key: String| {
+            let (path, number) = key.rsplit_once('.').unwrap();
+            (path.to_owned(), number.parse::<u64>().unwrap())
+        };
+        let unlisted = |most| all.unlisted(most).map(number).collect::<Vec<_>>();
+        let [gap, other, after] =
+            [("b", 1_u64), ("b", 3), ("a", 1)].map(|(p, n)| (p.to_owned(), n));
+        assert_eq!(unlisted(3), [gap.clone(), other, after]);
+        assert_eq!(unlisted(1), [gap]);
+        assert_eq!(unlisted(9).len(), 5);
     }
 
     #[test]

@@ -61,21 +61,25 @@ impl Run<'_> {
         self.chunks(manifest.as_ref(), &files, cancel).await
     }
 
-    /// Absence and a wrong length count only if the listing and the object itself agree. A file of which the
-    /// listing shows no object has no key that could be asked for.
+    /// Absence and a wrong length count, unless the object itself exists and is not as it is listed. Only the first
+    /// [`MAX_PROBLEMS`] objects are asked. A file of which the listing shows no object has no key that could be asked for.
     async fn refuse_lying_list(
         &self,
         manifest: Option<&Manifest>,
         files: &ClassicFiles,
     ) -> Result<(), BackupError> {
         let keys = self.root.classic_keys(&self.request.name);
-        let doubtful: Vec<_> = match manifest {
+        let listed: Vec<(String, Option<u64>)> = match manifest {
             Some(manifest) if files.objects() == manifest.objects => {
-                files.by_key().map(|(key, size)| (keys.at(&key), Some(size))).collect()
+                let all = files.by_key().map(|(key, size)| (key, Some(size)));
+                all.take(MAX_PROBLEMS).collect()
             }
-            _ => files.unlisted(MAX_PROBLEMS).map(|key| (keys.at(&key), None)).collect(),
+            _ => files.unlisted(MAX_PROBLEMS).map(|key| (key, None)).collect(),
         };
-        Ok(refuse_contradicted(self.root.store(), doubtful.into_iter()).await?)
+        let doubtful = listed
+            .into_iter()
+            .map(|(key, listed)| (keys.at(&key), move |size: u64| listed != Some(size)));
+        Ok(refuse_contradicted(self.root.store(), doubtful).await?)
     }
 
     /// Reads all chunks and, if the level requires it, inspects the files.

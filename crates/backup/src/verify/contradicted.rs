@@ -6,22 +6,22 @@ use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 /// Objects asked for concurrently.
 const AT_ONCE: usize = 16;
 
-/// Asks for objects by their keys. `listed`: full keys, each with the size that a listing showed, or `None` if
-/// the listing did not show the object.
+/// Asks for objects by their keys. `doubtful`: full keys, each with whether an object of a size contradicts the
+/// listing. An object that does not exist contradicts none: what the listing shows of it, or does not, is damage.
 ///
 /// # Errors
-/// [`StoreErrorKind::Rejected`] if an object is not as it was listed; any other error, after all retries.
-pub(super) async fn refuse_contradicted(
+/// [`StoreErrorKind::Rejected`] if an object contradicts the listing; any other error, after all retries.
+pub(super) async fn refuse_contradicted<F: Fn(u64) -> bool>(
     store: &Store,
-    listed: impl Iterator<Item = (String, Option<u64>)>,
+    doubtful: impl Iterator<Item = (String, F)>,
 ) -> Result<(), StoreError> {
-    let sizes = stream::iter(listed).map(|(key, listed)| async move {
-        let size = store.size(&key).await?;
-        Ok::<_, StoreError>((key, size == listed))
+    let asked = stream::iter(doubtful).map(|(key, contradicts)| async move {
+        let contradicted = store.size(&key).await?.is_some_and(contradicts);
+        Ok::<_, StoreError>((key, contradicted))
     });
-    let mut sizes = sizes.buffered(AT_ONCE);
-    while let Some((key, is_as_listed)) = sizes.try_next().await? {
-        if !is_as_listed {
+    let mut asked = asked.buffered(AT_ONCE);
+    while let Some((key, contradicted)) = asked.try_next().await? {
+        if contradicted {
             let what = "the store has this object, but does not list it as it is";
             return Err(StoreError::new(Operation::List, key, StoreErrorKind::Rejected, what));
         }

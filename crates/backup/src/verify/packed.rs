@@ -1,6 +1,6 @@
 //! Verifies a packed backup: its objects against the listing, their checksums, and the stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
@@ -39,8 +39,8 @@ enum ReadAll {
 struct ListedObjects {
     /// Numbers of those with the right size.
     sound: BTreeSet<u64>,
-    /// Numbers and sizes of all.
-    there: BTreeMap<u64, u64>,
+    /// Numbers of all.
+    there: BTreeSet<u64>,
     /// Keys of the others below the run's folder, and what is wrong with them.
     wrong: Vec<(String, String)>,
 }
@@ -52,7 +52,7 @@ impl ListedObjects {
 
     /// The first of the numbers below `objects` that are not there, as many as a report names.
     fn missing(&self, objects: u64) -> Vec<u64> {
-        (0..objects).filter(|number| !self.there.contains_key(number)).take(MAX_PROBLEMS).collect()
+        (0..objects).filter(|number| !self.there.contains(number)).take(MAX_PROBLEMS).collect()
     }
 }
 
@@ -175,13 +175,13 @@ impl Run<'_> {
                 true => Some(format!("it has {} bytes, expected {expected}", object.size)),
                 false => Some("it does not belong to the manifest".to_owned()),
             };
-            found.there.insert(number, object.size);
+            found.there.insert(number);
             found.wrong.extend(wrong.map(|what| (object.key, what)));
         }
         Ok(found)
     }
 
-    /// Absence and a wrong length count only if the listing and the object itself agree.
+    /// Absence and a wrong length count, unless the object itself is as the manifest demands.
     async fn refuse_lying_listing(
         &self,
         packed: &Packed,
@@ -189,12 +189,12 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let keys = &self.root.run_keys(&self.request.name, packed.run);
         let objects = packed.manifest.objects;
-        let missing = found.missing(objects).into_iter().map(|number| (number, None));
-        let wrong =
-            found.there.range(..objects).filter(|(number, _)| !found.sound.contains(number));
-        let wrong = wrong.map(|(number, size)| (*number, Some(*size)));
-        let doubtful = missing.chain(wrong).take(MAX_PROBLEMS);
-        let doubtful = doubtful.map(|(number, size)| (keys.data(number), size));
+        let wrong = found.there.range(..objects).filter(|number| !found.sound.contains(number));
+        let doubtful = found.missing(objects).into_iter().chain(wrong.copied()).take(MAX_PROBLEMS);
+        let doubtful = doubtful.map(|number| {
+            let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
+            (keys.data(number), move |size: u64| size == expected)
+        });
         Ok(refuse_contradicted(self.root.store(), doubtful).await?)
     }
 

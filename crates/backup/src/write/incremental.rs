@@ -64,14 +64,16 @@ impl LocalRunLog {
     }
 
     /// The increments among the backups that this host has noted, for [`Root::remembering`].
-    #[must_use]
-    pub fn increments(&self) -> Vec<RememberedIncrement> {
-        let noted = self.notes().into_iter().filter_map(|(_, path)| {
+    ///
+    /// # Errors
+    /// If the directory exists and cannot be read.
+    pub fn increments(&self) -> std::io::Result<Vec<RememberedIncrement>> {
+        let noted = self.notes()?.into_iter().filter_map(|(_, path)| {
             let run = path.file_stem()?.to_str()?.to_owned();
             let Manifest { name, base, .. } = self.find(&run)?;
             Some(RememberedIncrement { name: BackupName::new(&name).ok()?, base: base?.run })
         });
-        noted.collect()
+        Ok(noted.collect())
     }
 
     fn path(&self, run: &str) -> PathBuf {
@@ -79,8 +81,11 @@ impl LocalRunLog {
     }
 
     /// The files of all notes, the oldest first.
-    fn notes(&self) -> Vec<(SystemTime, PathBuf)> {
-        let Ok(entries) = std::fs::read_dir(&self.dir) else { return Vec::new() };
+    fn notes(&self) -> std::io::Result<Vec<(SystemTime, PathBuf)>> {
+        let entries = match std::fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
         let mut notes: Vec<(SystemTime, PathBuf)> = entries
             .flatten()
             .filter_map(|entry| {
@@ -90,12 +95,12 @@ impl LocalRunLog {
             })
             .collect();
         notes.sort();
-        notes
+        Ok(notes)
     }
 
     /// Best effort: old notes only take up space.
     fn forget(&self) {
-        for (_, path) in self.notes().iter().rev().skip(MAX_NOTES) {
+        for (_, path) in self.notes().unwrap_or_default().iter().rev().skip(MAX_NOTES) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -314,6 +319,11 @@ mod tests {
         own.note(&sample()).unwrap();
         assert_eq!(own.find(&sample().run), Some(sample()));
         assert!(own.find("../../../etc/passwd").is_none());
+        assert!(own.increments().unwrap().is_empty(), "the sample is a full backup");
+        let file = LocalRunLog::new(dir.path().join("file"));
+        assert!(file.increments().unwrap().is_empty(), "there is no such directory");
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(file.increments().is_err(), "it is no directory");
         for n in 0..MAX_NOTES + 5 {
             let mut manifest = sample();
             manifest.run = format!("{n:032x}");

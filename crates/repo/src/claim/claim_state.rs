@@ -74,6 +74,8 @@ pub struct Standing {
     proven_alive: bool,
     /// The removals whose requests may still take effect, whether their processes are alive or not.
     pub removals: Vec<Removing>,
+    /// Time by which the ages were judged, in seconds since 1970.
+    pub(super) as_of: i64,
 }
 
 /// A removal in progress.
@@ -138,11 +140,12 @@ impl Standing {
 
 /// Reads the claims of `name`.
 pub async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, RepoError> {
-    let mut standing = Standing::default();
+    let now = root.store().now();
+    let mut standing = Standing { as_of: now, ..Standing::default() };
     // Whether a claim has shown what the objects are; below it, only requests of removals count.
     let mut decided = false;
     for claim in claims.iter().rev() {
-        let age = root.store().now().saturating_sub(claim.modified);
+        let age = now.saturating_sub(claim.modified);
         if decided && age >= DEAD {
             continue;
         }

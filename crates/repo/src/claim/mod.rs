@@ -151,9 +151,8 @@ impl Claim {
     ) -> Result<(Self, Option<i64>), RepoError> {
         let begun = Moment::now();
         let before = claims(root, name).await?;
-        let asked = root.store().now();
         let mut standing = standing(root, &before).await?;
-        let taken = refuse_unless_taken(root, name, &standing)?;
+        let mut taken = refuse_unless_taken(root, name, &standing)?;
         let number = before.last().map_or(0, |newest| newest.number).saturating_add(1);
         let late = standing.has_late(root.store().now());
         let note = Note { late, ..note };
@@ -195,11 +194,14 @@ impl Claim {
             return Err(running(rival.key.clone()));
         }
         // The claim itself has shown the store's clock better than responses do: a run that looked dead may be alive.
-        if root.store().now() < asked.saturating_sub(SKEW) {
+        if root.store().now() < standing.as_of.saturating_sub(SKEW) {
             standing = self::standing(root, &before).await?;
-            if let Err(alive) = refuse_unless_taken(root, name, &standing) {
-                claim.withdraw().await;
-                return Err(alive);
+            match refuse_unless_taken(root, name, &standing) {
+                Ok(from_living) => taken |= from_living,
+                Err(alive) => {
+                    claim.withdraw().await;
+                    return Err(alive);
+                }
             }
         }
         if taken && let (Some(take_over), Some(holder)) = (root.take_over(), &standing.holder) {

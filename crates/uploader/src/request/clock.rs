@@ -13,14 +13,16 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// A time that the store reported just now, in seconds since 1970.
-    pub(crate) fn new(seconds: i64) -> Self {
-        Self { seconds, at: Instant::now() }
+    /// Reads the `Date` header of a response that has just arrived (RFC 9110, 6.6.1).
+    pub(crate) fn date(value: &str) -> Option<Self> {
+        let seconds = jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_second();
+        Some(Self { seconds, at: Instant::now() })
     }
 
-    /// Reads the `Date` header of a response (RFC 9110, 6.6.1).
-    pub(crate) fn date(value: &str) -> Option<Self> {
-        Some(Self::new(jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_second()))
+    /// The time of an object, in seconds since 1970, whose write was sent at `sent`; `None` if the store states no time:
+    /// then it reads as 1970, or as an earlier year.
+    pub(crate) fn written(modified: i64, sent: Instant) -> Option<Self> {
+        (modified > 0).then_some(Self { seconds: modified, at: sent })
     }
 
     /// That time, plus the time since.

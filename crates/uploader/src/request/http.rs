@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use object_store::ClientOptions;
@@ -40,7 +40,7 @@ struct Counters {
     reached: AtomicBool,
     /// Time reported in the store's last response.
     heard: Mutex<Option<Heard>>,
-    /// Time at which the store says to have written the last object that was created here.
+    /// Time at which the store says to have written the last object that was created or changed under a condition here.
     written: Mutex<Option<Heard>>,
     /// Whether the store demands a checksum with each body that it stores.
     checked: AtomicBool,
@@ -88,9 +88,11 @@ impl Traffic {
         *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records when the store says to have written an object that was created just now.
-    pub(crate) fn wrote(&self, modified: i64) {
-        *self.0.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(Heard::new(modified));
+    /// Records when the store says to have written an object, in seconds since 1970, whose write was sent at `sent`.
+    pub(crate) fn wrote(&self, modified: i64, sent: Instant) {
+        if let Some(written) = Heard::written(modified, sent) {
+            *self.0.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
+        }
     }
 
     /// Time by the store's clock, if it has reported any: what its last response states, but not later than the
@@ -372,6 +374,25 @@ fn goog_hash(body: object_store::client::HttpRequestBody) -> (HeaderName, Header
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Otherwise the store's clock would be in 1970: nothing would ever be old enough to be dead.
+    #[test]
+    fn an_object_without_a_time_does_not_set_the_clock() {
+        let traffic = Traffic::default();
+        let now = |time: i64| (time..time + 60).contains(&traffic.now().unwrap());
+        // The year 1 is what some programs write for no time.
+        for none in [0, -62_135_596_800] {
+            traffic.wrote(none, Instant::now());
+            assert_eq!(traffic.now(), None, "{none}");
+        }
+        traffic.hear(Heard::date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap());
+        traffic.wrote(0, Instant::now());
+        assert!(now(784_111_777), "{:?}", traffic.now());
+        traffic.wrote(784_000_000, Instant::now());
+        assert!(now(784_000_000), "{:?}", traffic.now());
+        traffic.wrote(0, Instant::now());
+        assert!(now(784_000_000), "{:?}", traffic.now());
+    }
 
     #[test]
     fn googles_checksum_is_that_of_its_documentation() {

@@ -64,7 +64,7 @@ const PROTECTED: [(&str, &str); 3] = [
     ),
     (
         "SnapshotsPresent",
-        "the blob has snapshots, which are not removed without a word: `az storage blob delete --delete-snapshots only` removes them",
+        "the blob has snapshots, and the store does not remove it before them: `az storage blob delete --delete-snapshots only` removes them",
     ),
 ];
 
@@ -92,7 +92,7 @@ pub(super) fn denied(
     hint.map(Cow::Borrowed)
 }
 
-/// Hint for an object that the store lets nobody change.
+/// Hint for an object that the store does not let anyone change.
 pub(super) fn protected(said: &str) -> Option<&'static str> {
     PROTECTED.iter().find(|(code, _)| said.contains(code)).map(|(_, hint)| *hint)
 }

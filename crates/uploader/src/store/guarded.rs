@@ -97,7 +97,7 @@ impl Store {
         expected: impl Fn(There<'_>) -> bool,
     ) -> Result<Guarded, StoreError> {
         let once = self.once();
-        let (mut sent, mut late, mut ignored, mut tries) = (false, false, 0, 0);
+        let (mut sent, mut late, mut ignored, mut tries) = (None, false, 0, 0);
         let begun = Instant::now();
         loop {
             let read = self.get_dated(key, SMALL_OBJECT).await;
@@ -114,21 +114,23 @@ impl Store {
                 }
                 Err(_) => return read.map(|_| Guarded::Other),
             };
-            if sent && goal.is_met(there) {
+            if let Some(sent) = sent
+                && goal.is_met(there)
+            {
                 if let (Ok((_, modified)), false) = (&read, late) {
-                    self.traffic().wrote(*modified);
+                    self.traffic().wrote(*modified, sent);
                 }
                 return Ok(Guarded::Done { late });
             }
             // What cannot be read can still be seen to be gone.
             let unreadable = there == There::Unreadable && matches!(goal, Goal::Gone);
-            if sent && unreadable && self.size(key).await?.is_none() {
+            if sent.is_some() && unreadable && self.size(key).await?.is_none() {
                 return Ok(Guarded::Done { late });
             }
             if !expected(there) {
                 return Ok(Guarded::Other);
             }
-            sent = true;
+            sent = Some(std::time::Instant::now());
             let outcome = match goal {
                 Goal::Gone => once.delete(key).await,
                 Goal::Content(content) => once.put(key, content.clone().into()).await,

@@ -103,8 +103,8 @@ impl StoreTraits {
 
 impl Store {
     /// Returns the time by the store's clock, in seconds since 1970: from its last response and from
-    /// the last object that [`Store::create`] wrote, or from the timestamp that a file system gives a
-    /// new file. Falls back to the local clock if the store reports no time.
+    /// the last object that [`Store::create`] or [`Store::put_expected`] wrote, or from the timestamp
+    /// that a file system gives a new file. Falls back to the local clock if the store reports no time.
     #[must_use]
     pub fn now(&self) -> i64 {
         if let Direct::Folder(root) = &self.nature.direct {

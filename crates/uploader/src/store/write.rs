@@ -1,5 +1,7 @@
 //! Writes of whole objects, and copies within the store.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
@@ -91,14 +93,16 @@ impl Store {
                         self.refuse_existing(&path).await?;
                     }
                     let options = self.nature.put_options(mode);
-                    self.objects.put_opts(&path, content.clone().into(), options).await.map(drop)
+                    let sent = Instant::now();
+                    let put = self.objects.put_opts(&path, content.clone().into(), options);
+                    put.await.map(|_| sent)
                 })
                 .await;
             match (self.written(key, &content, outcome.is_ok()).await, outcome) {
                 (Ok((found, modified)), outcome) if found == content => {
                     // Otherwise an earlier try may have written it.
-                    if outcome.is_ok() {
-                        self.traffic().wrote(modified);
+                    if let Ok(sent) = outcome {
+                        self.traffic().wrote(modified, sent);
                     }
                     return Ok(());
                 }
@@ -121,7 +125,7 @@ impl Store {
                 }
                 // If the object is missing after another error, that error is the cause. If it is
                 // missing after success, the write did not succeed either.
-                (Err(gone), Ok(())) if gone.kind == StoreErrorKind::NotFound => {
+                (Err(gone), Ok(_)) if gone.kind == StoreErrorKind::NotFound => {
                     return Err(StoreError::not_kept(key));
                 }
                 (Err(read_back), outcome) => {

@@ -26,7 +26,8 @@ impl Context {
         }
         // Connections belong to the runtime that made them.
         let (root, name) = backup_place(&args.name, &args.common, false)?;
-        let root = remembering(&self.taking_over(root, args.take_over), None);
+        let root = self.taking_over(root, args.take_over);
+        let root = remembering(&self.log, &root, args.state_dir.as_deref());
         let resources = resources(&args.common.run);
         let (deleted, _) =
             self.with_progress("delete", &args.common.run, None, |observer, cancel| async move {
@@ -56,7 +57,8 @@ impl Context {
                 .hint("the manifest goes with them, so the rest is no longer a complete backup"));
         }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
-        let root = remembering(&self.taking_over(root, args.take_over), None);
+        let root = self.taking_over(root, args.take_over);
+        let root = remembering(&self.log, &root, args.state_dir.as_deref());
         let remove = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::delete_files(&root, &name, &args.files)).await
         };
@@ -68,7 +70,8 @@ impl Context {
     /// Plans a delete.
     fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
-        let root = remembering(&self.taking_over(root, args.take_over), None);
+        let root = self.taking_over(root, args.take_over);
+        let root = remembering(&self.log, &root, args.state_dir.as_deref());
         let plan = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::doomed(&root, &name, !args.force)).await
         };

@@ -16,10 +16,10 @@ impl Context {
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) =
             self.with_progress("gc", &args.common.run, None, |_, cancel| async move {
-                if removes {
-                    cancel.or(xb_backup::learn_clock(&root)).await?;
-                }
-                let found = cancel.or(xb_backup::leftovers(&root, age)).await?;
+                let found = match removes {
+                    true => cancel.or(xb_backup::leftovers_to_remove(&root, age)).await?,
+                    false => cancel.or(xb_backup::leftovers(&root, age)).await?,
+                };
                 if removes {
                     for dead in &found.dead {
                         if !cancel.or(xb_backup::remove(&root, dead)).await? {

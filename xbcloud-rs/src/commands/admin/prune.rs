@@ -40,7 +40,8 @@ impl Context {
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         };
         let yes = args.yes && !args.dry_run;
-        let pruned = self.prune_root(args.place.as_deref(), keep, yes, None, &args.common)?;
+        let (place, own) = (args.place.as_deref(), args.state_dir.as_deref());
+        let pruned = self.prune_root(place, keep, yes, None, own, &args.common)?;
         let removed = pruned.gone.as_ref().map_or(0, Vec::len);
         let kept = pruned.plan.len() - removed;
         facts.push(("kept_backups", "Backups that it kept.", kept.to_string()));
@@ -49,17 +50,17 @@ impl Context {
     }
 
     /// Applies the rules to all backups of a ROOT; without `yes`, only plans. Keeps the backup that was
-    /// `just_made`.
+    /// `just_made`. `own`: the directory for this host's records that was given.
     pub(crate) fn prune_root(
         &self,
         place: Option<&str>,
         keep: &Keep,
         yes: bool,
-        just_made: Option<JustMade<'_>>,
+        just_made: Option<&str>,
+        own: Option<&Path>,
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
-        let root =
-            remembering(&root_place(place, common)?, just_made.and_then(|made| made.state_dir));
+        let root = remembering(&self.log, &root_place(place, common)?, own);
         let shown = place.filter(|place| !place.is_empty()).or(common.store.root.as_deref());
         let shown = shown.unwrap_or_default();
         let _alone = match yes {
@@ -86,7 +87,7 @@ impl Context {
             let known = Known::read_before(&listed.catalogue, listed.sound);
             let mut candidates = Candidate::all(&listed.lines);
             for candidate in &mut candidates {
-                candidate.just_made = just_made.is_some_and(|made| made.name == candidate.name);
+                candidate.just_made = just_made.is_some_and(|made| made == candidate.name);
             }
             let left: Vec<Listing> =
                 listed.lines.into_iter().filter(|line| line.state != State::Complete).collect();
@@ -136,14 +137,6 @@ pub(crate) fn rules(keep: &Keep) -> Result<Option<&Keep>, Failure> {
         (false, true) => Err(Failure::usage("the retention rules keep nothing: each number is 0")
             .hint("give at least one rule above 0, or no rule")),
     }
-}
-
-/// The backup after which a run prunes.
-#[derive(Clone, Copy)]
-pub(crate) struct JustMade<'a> {
-    pub(crate) name: &'a str,
-    /// The directory for this host's records that the run was given.
-    pub(crate) state_dir: Option<&'a Path>,
 }
 
 /// Result of applying the retention rules to a ROOT.

@@ -208,8 +208,8 @@ impl Context {
                     xb_backup::backup(&session, &request, start).await?
                 }
             };
-            // The backup is complete; without this note, only `--incremental-from` may need a
-            // key.
+            // The backup is complete; without this note, `--incremental-from` may need a key, and only the store shows
+            // an increment to those who remove its base.
             if let Some(own) = own
                 && let Err(error) = own.note(&report.manifest)
             {

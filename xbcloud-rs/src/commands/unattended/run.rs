@@ -16,7 +16,7 @@ use crate::args::RunArgs;
 use crate::args::catalogue::lock;
 use crate::cache;
 use crate::commands::admin::consolidate::Consolidation;
-use crate::commands::admin::prune::{JustMade, rules};
+use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{judged, remarks};
 use crate::commands::metrics_file::{check_metrics_file, replace};
@@ -557,9 +557,8 @@ fn not_itself(same: bool) -> Result<(), Failure> {
 
 fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<Value, Failure> {
     let (folder, name) = folder(place);
-    let state_dir = args.backup.producer_options.state_dir.as_deref();
-    let made = JustMade { name, state_dir };
-    let pruned = context.prune_root(folder, keep, true, Some(made), &args.common)?;
+    let own = args.backup.producer_options.state_dir.as_deref();
+    let pruned = context.prune_root(folder, keep, true, Some(name), own, &args.common)?;
     let removed = pruned.gone.unwrap_or_default();
     Ok(
         json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),

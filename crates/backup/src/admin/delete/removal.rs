@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_repo::chain::refuse_dependents;
 use xb_repo::claim::Claim;
 use xb_repo::claim::mark::{Mark, Removed};
@@ -22,6 +23,10 @@ use crate::error::BackupError;
 
 /// Time limit for freeing the names of backups that stay. After it, their marks count for an hour.
 const GIVE_UP: Duration = Duration::from_secs(10);
+/// Maximum number of repeated removals of what stayed.
+const REMOVE_AGAIN: u32 = 3;
+/// Objects asked for concurrently.
+const AT_ONCE: usize = 16;
 
 /// Result of a delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -197,31 +202,45 @@ impl WithoutManifest {
     }
 }
 
-/// Removes once more what is still listed although the store said that it is gone.
+/// Removes once more what is still there although the store said that it is gone.
 async fn remove_what_stayed(
     root: &Root,
     name: &BackupName,
     keys: &[String],
 ) -> Result<(), BackupError> {
     let keys: BTreeSet<&String> = keys.iter().collect();
-    let stayed = async || {
-        let listed = root.list_below(name.as_str()).await?.into_iter();
-        let listed = listed.map(|object| root.key(&format!("{name}/{}", object.key)));
-        Ok::<Vec<String>, RepoError>(listed.filter(|key| keys.contains(key)).collect())
-    };
-    let left = stayed().await?;
-    if left.is_empty() {
-        return Ok(());
+    for retry in 1..=REMOVE_AGAIN {
+        let left = still_there(root, name, &keys).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        root.store().pause(retry).await;
+        root.store().delete_all(left).await?;
     }
-    root.store().pause(1).await;
-    root.store().delete_all(left).await?;
-    match stayed().await?.first() {
+    match still_there(root, name, &keys).await?.first() {
         None => Ok(()),
         Some(key) => {
             let what = "the store says that this object is removed, and lists it";
             Err(StoreError::new(Operation::Delete, key, StoreErrorKind::Altered, what).into())
         }
     }
+}
+
+/// Those of `keys` that are listed and exist. A listing alone shows no object to be there: it may lag behind.
+async fn still_there(
+    root: &Root,
+    name: &BackupName,
+    keys: &BTreeSet<&String>,
+) -> Result<Vec<String>, RepoError> {
+    let listed = root.list_below(name.as_str()).await?.into_iter();
+    let listed = listed.map(|object| root.key(&format!("{name}/{}", object.key)));
+    let listed: Vec<String> = listed.filter(|key| keys.contains(key)).collect();
+    let asked = stream::iter(listed).map(|key| async move {
+        let exists = root.store().size(&key).await?.is_some();
+        Ok::<_, RepoError>(exists.then_some(key))
+    });
+    let there: Vec<Option<String>> = asked.buffered(AT_ONCE).try_collect().await?;
+    Ok(there.into_iter().flatten().collect())
 }
 
 /// Removals whose manifests are gone, and what became of the others.
