@@ -225,6 +225,7 @@ mod tests {
             newest: Some(("n2".into(), HOUR * age)),
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
             damaged: Vec::new(),
+            unreadable: Vec::new(),
             broken: Vec::new(),
             unproven: Vec::new(),
             shrunk: Vec::new(),
