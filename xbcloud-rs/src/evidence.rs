@@ -56,8 +56,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) level: Option<String>,
     /// The stop up to which the archived log was to be replayed.
     pub(crate) until: Option<String>,
-    /// The operator's own statements.
-    pub(crate) statements: &'a [String],
+    /// The operator's own statements that have succeeded.
+    pub(crate) statements: Vec<&'a str>,
     pub(crate) started: Timestamp,
     pub(crate) finished: Timestamp,
     /// The report, if it came to one.
@@ -101,16 +101,26 @@ pub(crate) struct Read {
     pub(crate) result: Ending,
     pub(crate) error: Option<String>,
     pub(crate) host: String,
+    pub(crate) trusted: Vec<String>,
     pub(crate) root: Option<String>,
     pub(crate) name: Option<String>,
+    pub(crate) level: Option<String>,
     pub(crate) finished: Timestamp,
     pub(crate) verification: Option<ReadReport>,
+}
+
+impl Read {
+    /// The level that was reached.
+    pub(crate) fn reached(&self) -> Option<&str> {
+        self.verification.as_ref()?.reached.as_deref()
+    }
 }
 
 /// The part of its report that is shown.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ReadReport {
     pub(crate) reached: Option<String>,
+    pub(crate) authenticity: String,
     pub(crate) levels: Vec<ReadLevel>,
     pub(crate) chain: Vec<ReadLink>,
     pub(crate) notes: Vec<String>,
@@ -130,6 +140,7 @@ pub(crate) struct ReadLink {
     pub(crate) name: String,
     pub(crate) run: String,
     pub(crate) manifest: String,
+    pub(crate) signer: Option<String>,
     pub(crate) restored: bool,
 }
 

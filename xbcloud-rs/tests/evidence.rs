@@ -13,6 +13,7 @@ use xb_testkit::tools::find;
 /// A repository with a backup, and a host with a key that verifies it.
 struct Host {
     folder: TempDir,
+    key: SigningKey,
     signer: String,
 }
 
@@ -21,7 +22,8 @@ impl Host {
         let folder = tempfile::tempdir().unwrap();
         let (key, text) = SigningKey::generate().unwrap();
         std::fs::write(folder.path().join("key"), &*text).unwrap();
-        let host = Self { folder, signer: key.verifying_key().to_string() };
+        let signer = key.verifying_key().to_string();
+        let host = Self { folder, key, signer };
         let _ = host.run(&["put", "monday"], &small_backup(2, 100_000)).expect(0);
         host
     }
@@ -51,6 +53,12 @@ impl Host {
             .arg(format!("--signer={signer}"))
             .args(options)
             .run()
+    }
+
+    /// Writes a document as this host would sign it.
+    fn sign(&self, file: &Path, text: &str) {
+        std::fs::write(file, text).unwrap();
+        std::fs::write(beside(file), self.key.sign(text.as_bytes())).unwrap();
     }
 
     fn check_own(&self, file: &Path) -> Ran {
@@ -89,6 +97,20 @@ fn evidence_is_of_what_was_done_and_of_the_host_that_did_it() {
     let shown = host.check_own(&file).expect(0).stdout_text();
     assert!(shown.contains("monday in file://") && shown.contains("not restored"), "{shown}");
     assert!(shown.contains("checksum  ok") && !shown.contains("pages"), "{shown}");
+    assert!(shown.contains("up to checksum (asked for: checksum)"), "{shown}");
+    assert!(shown.contains("authenticity: not-sealed") && shown.contains("not signed"), "{shown}");
+    // What is demanded of it.
+    let check = |options: &[&str]| host.check(&file, &host.signer, options);
+    let _ = check(&["--level=checksum", "--max-age=1h"]).expect(0);
+    let ran = check(&["--level=restore"]).expect(7);
+    assert!(ran.stderr_text().contains("only up to checksum, but restore is demanded"), "{ran:?}");
+    let old = host.path("old.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let time = evidence["finished"].as_str().unwrap();
+    host.sign(&old, &text.replace(time, "2020-01-01T00:00:00Z"));
+    let _ = host.check_own(&old).expect(0);
+    let ran = host.check(&old, &host.signer, &["--max-age=8d"]).expect(7);
+    assert!(ran.stderr_text().contains("old, the limit is 8d"), "{ran:?}");
     let json = host.check(&file, &host.signer, &["--json"]).expect(0).stdout;
     assert_eq!(json, std::fs::read(&file).unwrap());
 }
@@ -173,6 +195,9 @@ fn evidence_needs_a_key_and_replaces_nothing() {
         std::fs::write(&there, b"old").unwrap();
         let ran = host.verify(&file, &["monday"]).expect(2);
         assert!(ran.stderr_text().contains("evidence is never replaced"), "{ran:?}");
+        // A signature alone is left of a verification that was killed.
+        let is_alone = there != file;
+        assert_eq!(ran.stderr_text().contains("was killed"), is_alone, "{ran:?}");
         assert_eq!(std::fs::read(&there).unwrap(), b"old");
         std::fs::remove_file(&there).unwrap();
     }
@@ -187,6 +212,34 @@ fn evidence_needs_a_key_and_replaces_nothing() {
         names.iter().any(|name| name.starts_with("of-") && name.ends_with("Z.json")),
         "{names:?}"
     );
+}
+
+/// A statement that no server has run is not part of a proof.
+#[test]
+fn statements_need_a_trial_restore() {
+    let host = Host::new();
+    for level in ["--level=pages", "--level=list"] {
+        let file = host.path(&format!("{level}.json"));
+        let ran = host.verify(&file, &["monday", level, "--check-sql=SELECT 1"]).expect(2);
+        assert!(ran.stderr_text().contains("--check-sql runs on the server"), "{ran:?}");
+        let evidence = read(&file);
+        assert_eq!(evidence["result"], "error");
+        assert_eq!(evidence["statements"], serde_json::json!([]));
+    }
+    let _ = host.run(&["verify", "monday", "--check-sql=SELECT 1"], b"").expect(2);
+}
+
+/// Metrics tell of a verification that could not begin, too.
+#[test]
+fn a_lack_of_a_key_shows_in_the_metrics() {
+    let host = Host::new();
+    let (file, prom) = (host.path("evidence.json"), host.path("proof.prom"));
+    let options =
+        [format!("--evidence={}", file.display()), format!("--metrics-file={}", prom.display())];
+    let _ = host.run(&["verify", "monday", &options[0], &options[1]], b"").expect(2);
+    let text = std::fs::read_to_string(&prom).unwrap();
+    let code = text.lines().find(|line| line.starts_with("xbcloud_proof_exit_code{")).unwrap();
+    assert!(code.ends_with("} 2"), "{code}");
 }
 
 /// As the page about security shows it, with nothing of ours.

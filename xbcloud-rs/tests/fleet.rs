@@ -80,6 +80,22 @@ impl Fleet {
         run
     }
 
+    /// Replaces a manifest by one of a later version, which cannot be read until then.
+    fn make_unreadable(&self, root: &str, name: &str) {
+        let mut manifest = sample();
+        manifest.format += 1;
+        let text = manifest.encode(None).unwrap();
+        std::fs::write(self.path(root).join(".xb-catalog").join(name), text).unwrap();
+    }
+
+    fn monitor(&self, root: &str, options: &[&str]) -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["monitor", LIMIT])
+            .arg(format!("file://{}", self.path(root).display()))
+            .args(options)
+            .run()
+    }
+
     fn fleet(&self, options: &[&str]) -> Ran {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .arg("fleet")
@@ -181,14 +197,28 @@ fn what_is_missing_is_said() {
     let text = ran.stdout_text();
     assert!(text.contains("there is no repository: no folder .xb-catalog"), "{text}");
     place.put("shop", made("n", "db1", 1));
-    let expect = ["--expect=shop", "--expect=vault/"];
+    let expect = ["--expect=shop", "--expect=vault/", "--expect=vault"];
     let found = place.json(&expect, 2);
     assert_eq!(lines(&found), named(&[("vault", "-", "CRITICAL"), ("shop", "db1", "OK")]));
-    let _ = place.fleet(&expect[..1]).expect(0);
-    // How deep it has looked.
+    let _ = place.fleet(&[&expect[..1], &["--depth=4"]].concat()).expect(0);
+    // How deep it has looked, also where a stray folder makes everything a part of one repository.
     place.put("logs/2026/11/27/deep", made("n", "db2", 1));
-    let ran = place.fleet(&[]).expect(0);
-    assert!(ran.stderr_text().contains("logs/2026/11"), "{ran:?}");
+    for stray in [false, true] {
+        if stray {
+            std::fs::create_dir_all(place.path(".xb-catalog/@pins")).unwrap();
+            std::fs::write(place.path(".xb-catalog/@pins/n"), b"x").unwrap();
+        }
+        let prom = place.path("deep.prom");
+        let file = format!("--metrics-file={}", prom.display());
+        let ran = place.fleet(&["--quiet", &file]).expect(if stray { 2 } else { 1 });
+        assert!(ran.stdout_text().contains("WARNING: not looked for deeper"), "{ran:?}");
+        assert!(ran.stdout_text().contains("logs/2026/11"), "{ran:?}");
+        let text = std::fs::read_to_string(&prom).unwrap();
+        let found = text.lines().find(|line| line.starts_with("xbcloud_fleet_too_deep{")).unwrap();
+        assert!(found.ends_with("} 1"), "{found}");
+        assert_eq!(place.json(&[], ran.code())["too_deep"], serde_json::json!(["logs/2026/11"]));
+    }
+    std::fs::remove_dir_all(place.path(".xb-catalog")).unwrap();
     let found = place.json(&["--depth=5"], 0);
     assert_eq!(found["repositories"], 2);
     // A repository that holds only records has no backup.
@@ -222,6 +252,55 @@ fn one_bad_repository_hides_no_other() {
     let text = std::fs::read_to_string(&page).unwrap();
     assert!(text.contains("UNKNOWN") || text.contains("CRITICAL"), "{text}");
     assert!(std::fs::read_to_string(&prom).unwrap().contains("xbcloud_fleet_exit_code{"));
+}
+
+#[test]
+fn a_backup_without_objects_and_a_manifest_that_cannot_be_read_count() {
+    let place = Fleet::new();
+    place.put("shop", made("a1", "db1", 3));
+    place.put("shop", made("b1", "db2", 30));
+    place.put("shop", made("b2", "db2", 3));
+    // All objects of one server are gone: it has a line, and it is CRITICAL.
+    std::fs::remove_dir_all(place.path("shop/a1")).unwrap();
+    let found = place.json(&[LIMIT], 2);
+    assert_eq!(lines(&found), named(&[("shop", "db1", "CRITICAL"), ("shop", "db2", "OK")]));
+    assert_eq!(found["servers"][0]["found"]["broken"][0]["name"], "a1");
+    let text = place.monitor("shop", &[]).expect(2).stdout_text();
+    assert!(text.contains("db1: a1 cannot be restored, its objects are missing"), "{text}");
+    let _ = place.monitor("shop", &["--server=db1"]).expect(2);
+    // Those of an older backup are a warning, as for one that is damaged.
+    std::fs::remove_dir_all(place.path("shop/b1")).unwrap();
+    let text = place.monitor("shop", &["--server=db2"]).expect(1).stdout_text();
+    assert!(text.contains("b1 cannot be restored"), "{text}");
+
+    // A manifest that cannot be read now may be of each server.
+    place.put("web", made("a1", "db1", 90));
+    place.put("web", made("b1", "db2", 3));
+    place.make_unreadable("web", "a1");
+    let text = place.monitor("web", &[]).expect(1).stdout_text();
+    assert!(text.contains("the manifest of a1 cannot be read now"), "{text}");
+    let _ = place.monitor("web", &["--server=db1"]).expect(2);
+    let _ = place.monitor("web", &["--ignore-server=db2"]).expect(2);
+    let found = place.json(&[LIMIT], 2);
+    let web = lines(&found).into_iter().filter(|(path, ..)| path == "web").collect::<Vec<_>>();
+    assert_eq!(web, named(&[("web", "db2", "WARNING")]));
+    place.make_unreadable("web", "b1");
+    let text = place.monitor("web", &[]).expect(2).stdout_text();
+    assert!(text.contains("no backup can be restored"), "{text}");
+    assert!(text.contains("(and those of 1 more) cannot be read now"), "{text}");
+}
+
+#[test]
+fn servers_that_are_all_left_out_are_unknown() {
+    let place = Fleet::new();
+    place.put("shop", made("n", "db1", 1));
+    let ran = place.fleet(&["--ignore-server=db1"]).expect(3);
+    assert!(ran.stdout_text().contains("--ignore-server leaves out"), "{ran:?}");
+    let ran = place.monitor("shop", &["--ignore-server=db1"]).expect(3);
+    assert!(ran.stdout_text().contains("--ignore-server leaves out"), "{ran:?}");
+    // A wrong name of a server is no such case.
+    let _ = place.monitor("shop", &["--server=db2"]).expect(2);
+    let _ = place.fleet(&["--ignore-server=db2"]).expect(0);
 }
 
 #[test]

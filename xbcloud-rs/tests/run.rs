@@ -197,6 +197,7 @@ fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
         (&["--before=  "], "--before"),
         (&["--after='x"], "--after"),
         (&["--verify=everything"], "--verify"),
+        (&["--verify=pages", "--check-sql=SELECT 1"], "--check-sql runs on the server"),
         (&["--encrypt-key-file=/no/such/key"], "/no/such/key"),
         (&["--copy-to=@nowhere"], "[xbcloud.nowhere]"),
     ] {

@@ -44,7 +44,7 @@ pub use admin::gc::{
     LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, leftovers_to_remove, remove,
     remove_measurements,
 };
-pub use admin::object_lock::{Locked, lock, locked_until};
+pub use admin::object_lock::{ChainLock, Locked, chain_lock, lock};
 pub use admin::prune::candidate::Candidate;
 pub use admin::prune::plan::{Keep, plan_prune};
 pub use admin::prune::verdict::{Verdict, Why};

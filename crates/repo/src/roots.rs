@@ -14,6 +14,9 @@ use crate::root::Root;
 
 /// Number of folders listed concurrently.
 const AT_ONCE: usize = 16;
+/// Most backups of a ROOT whose folders are searched, too: one that was stored beside a repository by mistake, under its
+/// name, must not hide it.
+const FEW: usize = 3;
 
 /// A ROOT, and what listings have shown of it.
 #[derive(Debug, Clone, Default)]
@@ -41,16 +44,18 @@ impl FoundRoot {
 pub(crate) async fn folders(
     root: &Root,
     shown: Option<FoundRoot>,
-    mut names: impl Iterator<Item = &str>,
+    names: impl Iterator<Item = &str>,
 ) -> Result<Vec<String>, RepoError> {
     let Some(FoundRoot { mut folders, others, .. }) = shown else {
         return root.folders_below("").await;
     };
+    let names: BTreeSet<&str> = names.collect();
     let there: BTreeSet<&str> = folders.iter().map(String::as_str).collect();
-    if !names.all(|name| there.contains(name)) {
+    if !names.is_subset(&there) {
         folders = root.folders_below("").await?;
     }
-    folders.retain(|folder| !others.contains(folder));
+    // The folder of a backup may hold another ROOT.
+    folders.retain(|folder| names.contains(folder.as_str()) || !others.contains(folder));
     Ok(folders)
 }
 
@@ -70,8 +75,18 @@ pub struct FoundRoots {
 /// A folder to search.
 struct Folder {
     path: String,
-    /// Whether it lies in a ROOT: then it is most likely a run that was abandoned, or a backup of the stock tool.
-    in_root: bool,
+    lies: Lies,
+}
+
+/// What a folder is to the one above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lies {
+    /// It lies in a ROOT, and is none of its backups: it may be that of a run, or of other programs.
+    InRoot,
+    /// It is most likely that of a backup, or of a run, and holds objects.
+    Stored,
+    /// Neither.
+    Elsewhere,
 }
 
 /// What a folder holds.
@@ -81,21 +96,22 @@ struct Searched {
 }
 
 /// Finds the ROOTs below `place`, itself included, down to `depth` folders. A ROOT may lie in another one. No single
-/// listing decides that a folder is no ROOT.
+/// listing decides that a folder is no ROOT, except that of a backup or a run, which is one only by mistake. Those of
+/// backups are searched in `place` itself, and in ROOTs with up to three backups: more would cost a listing for each.
 ///
 /// # Errors
 /// [`RepoError::Store`] if the place itself cannot be listed; for all others, the folder is among those that could not be
 /// searched.
 pub async fn roots(place: &Root, depth: u32) -> Result<FoundRoots, RepoError> {
     let mut found = FoundRoots::default();
-    let mut level = vec![Folder { path: String::new(), in_root: false }];
+    let mut level = vec![Folder { path: String::new(), lies: Lies::Elsewhere }];
     for deep in 0..=depth {
         let searches = stream::iter(level)
             .map(|folder| async move { (search(place, &folder).await, folder) })
             .buffered(AT_ONCE);
         let all: Vec<_> = searches.collect().await;
         level = Vec::new();
-        for (searched, Folder { path, in_root }) in all {
+        for (searched, Folder { path, .. }) in all {
             found.searched += 1;
             let Searched { root, below } = match searched {
                 Err(error) if path.is_empty() => return Err(error),
@@ -105,7 +121,8 @@ pub async fn roots(place: &Root, depth: u32) -> Result<FoundRoots, RepoError> {
                 }
                 Ok(searched) => searched,
             };
-            if deep == depth && !below.is_empty() && !in_root && root.is_none() {
+            let holds_folders = below.iter().any(|inner| inner.lies != Lies::Stored);
+            if deep == depth && holds_folders && root.is_none() {
                 found.too_deep.push(path);
             }
             found.roots.extend(root);
@@ -122,6 +139,9 @@ async fn search(place: &Root, folder: &Folder) -> Result<Searched, RepoError> {
     let path = &folder.path;
     let mut folders = place.folders_below(path).await?;
     let is_root = |folders: &[String]| folders.iter().any(|folder| folder == CATALOG);
+    if folder.lies == Lies::Stored && !is_root(&folders) {
+        return Ok(Searched { root: None, below: Vec::new() });
+    }
     if !is_root(&folders) {
         // What one listing does not show, another may.
         let again = place.folders_below(path).await?;
@@ -139,11 +159,19 @@ async fn search(place: &Root, folder: &Folder) -> Result<Searched, RepoError> {
     let names = root.as_ref().map(|root| Catalogue::of(&root.catalogue));
     let backups: BTreeSet<String> =
         names.iter().flat_map(Catalogue::names).map(|(name, _)| name.to_string()).collect();
-    let in_root = folder.in_root || root.is_some();
+    let searches_backups = path.is_empty() || backups.len() <= FEW;
     let mut next = Vec::new();
     for inner in &folders {
-        if !inner.starts_with(".xb") && RunId::parse(inner).is_none() && !backups.contains(inner) {
-            next.push(Folder { path: below(path, inner), in_root });
+        // A run's folder lies in one of a ROOT's own folders. Elsewhere, it is a name like any other.
+        let is_run = folder.lies != Lies::Elsewhere && RunId::parse(inner).is_some();
+        let is_backup = backups.contains(inner);
+        let lies = match root.is_some() {
+            _ if is_run || is_backup => Lies::Stored,
+            true => Lies::InRoot,
+            false => Lies::Elsewhere,
+        };
+        if !inner.starts_with(".xb") && (!is_backup || searches_backups) {
+            next.push(Folder { path: below(path, inner), lies });
         }
     }
     Ok(Searched { root, below: next })

@@ -46,3 +46,34 @@ async fn roots_are_found_at_every_level_and_within_others() {
     assert_eq!((paths(&found), found.searched), (vec![], 3));
     assert_eq!(found.too_deep, ["c"], "it says where it did not look");
 }
+
+/// A folder with the form of a run's id is one of a run only where a run can be, and a backup hides no repository of its name.
+#[tokio::test]
+async fn names_hide_no_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |path: &str| {
+        let file = folder.path().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, b"x").unwrap();
+    };
+    let (id, run) = ("0123456789abcdef0123456789abcdef", "00112233445566778899aabbccddeeff");
+    make(&format!("hosts/{id}/.xb-catalog/n"));
+    make(&format!("{id}/.xb-catalog/n"));
+    // A run without a manifest.
+    make(&format!("{id}/tue/{run}/000000000"));
+    // A backup that was stored beside the repository of its name.
+    make("prod/.xb-catalog/shop");
+    make(&format!("prod/shop/{run}/000000000"));
+    make("prod/shop/.xb-catalog/mon");
+    make(&format!("prod/shop/mon/{run}/000000000"));
+    let root = place(folder.path());
+    let found = roots(&root, 3).await.unwrap();
+    let host = format!("hosts/{id}");
+    assert_eq!(paths(&found), [id, host.as_str(), "prod", "prod/shop"]);
+    assert!(found.too_deep.is_empty(), "{:?}", found.too_deep);
+    assert_eq!(roots(&root, 1).await.unwrap().too_deep, ["hosts"]);
+    // A stray catalogue makes all of them a part of one ROOT, and hides none.
+    make(".xb-catalog/@pins/n");
+    let found = roots(&root, 3).await.unwrap();
+    assert_eq!(paths(&found), ["", id, host.as_str(), "prod", "prod/shop"]);
+}

@@ -10,7 +10,7 @@ use xb_encryptor::VerifyingKey;
 use xb_repo::verification::Level;
 use xb_uploader::{Lock, LockMode};
 
-use crate::args::binlog::moment;
+use crate::args::binlog::{moment, span};
 use crate::args::copy_destination::Destination;
 use crate::args::shared::{CommonOptions, OpeningOptions, RunOptions, Source};
 
@@ -53,6 +53,12 @@ pub(crate) struct EvidenceArgs {
     /// Public key of a host whose evidence counts (ed25519:...); repeatable
     #[arg(long, value_name = "KEY", required = true)]
     pub(crate) signer: Vec<VerifyingKey>,
+    /// Fail unless it states that this level was reached
+    #[arg(long, value_enum, value_name = "LEVEL", hide_possible_values = true)]
+    pub(crate) level: Option<Level>,
+    /// Fail if the verification ended longer ago, such as 26h or 8d
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) max_age: Option<std::time::Duration>,
     #[command(flatten)]
     pub(crate) run: RunOptions,
 }

@@ -111,7 +111,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MONITOR_EXAMPLES)]
 pub(crate) struct MonitorArgs {
-    /// file:///DIR, s3:// gs:// or azure://BUCKET/PREFIX, or @REPOSITORY
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
     #[arg(value_name = "ROOT")]
     pub(crate) place: Option<String>,
     /// Name in the output [default: the name of @REPOSITORY, else ROOT]

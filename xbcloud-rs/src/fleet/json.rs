@@ -1,8 +1,9 @@
 //! The fleet as JSON.
 
 use serde_json::{Value, json};
+use xb_backup::ChainLock;
 
-use crate::fleet::{ChainLock, Fleet, Line, Newest, trend_text};
+use crate::fleet::{Fleet, Line, Newest, trend_text};
 use crate::job::{archive_json, server_json};
 
 /// The document.
@@ -68,11 +69,12 @@ fn newest(newest: &Newest) -> Value {
         "keys": newest.keys,
         "locked_until": match newest.lock {
             Some(ChainLock::Until(until)) => Some(until),
-            Some(ChainLock::Open) | None => None,
+            Some(ChainLock::Open | ChainLock::Unknown(_)) | None => None,
         },
         "lock": newest.lock.map(|lock| match lock {
             ChainLock::Until(_) => "locked",
             ChainLock::Open => "open",
+            ChainLock::Unknown(_) => "unknown",
         }),
     })
 }

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use crate::fleet::{ChainLock, Fleet, Line, Newest, trend_text};
+use xb_backup::ChainLock;
+
+use crate::fleet::{Fleet, Line, Newest, trend_text};
 use crate::job::{FoundArchive, LabelledText, escaped};
 
 /// Prefix of the names of the metrics of a fleet alone.
@@ -20,9 +22,57 @@ pub(crate) fn holds_others(old: &str) -> bool {
 /// A number of a line.
 type Value = Box<dyn Fn(&Line) -> Option<String>>;
 
-/// Returns the text of the file.
-pub(crate) fn metrics(fleet: &Fleet, tool: &str) -> String {
-    let mut text = LabelledText::with_labels(format!("fleet=\"{}\"", escaped(&fleet.place)));
+/// The metrics of one name.
+#[derive(Default)]
+struct Block {
+    name: String,
+    /// Its comments.
+    head: String,
+    samples: String,
+}
+
+/// The blocks of a text, with the samples that are to be kept.
+fn blocks(text: &str, is_kept: impl Fn(&str) -> bool) -> Vec<Block> {
+    let mut all: Vec<Block> = Vec::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let name = rest.split(' ').next().unwrap_or_default().to_owned();
+            all.push(Block { name, ..Block::default() });
+        }
+        let Some(block) = all.last_mut() else { continue };
+        let part = match line.starts_with('#') {
+            true => &mut block.head,
+            false if is_kept(line) => &mut block.samples,
+            false => continue,
+        };
+        part.push_str(line);
+        part.push('\n');
+    }
+    all
+}
+
+/// The label of a fleet.
+fn label(fleet: &Fleet) -> String {
+    format!("fleet=\"{}\"", escaped(&fleet.place))
+}
+
+/// Returns the text of the file; `old` is its text before, in which the samples of other fleets stay.
+pub(crate) fn metrics_beside(fleet: &Fleet, tool: &str, old: &str) -> String {
+    let own = format!("{{{}", label(fleet));
+    let mut all = blocks(&metrics(fleet, tool), |_| true);
+    for other in blocks(old, |line| !line.contains(&own)) {
+        match all.iter_mut().find(|block| block.name == other.name) {
+            Some(block) => block.samples.push_str(&other.samples),
+            None if other.samples.is_empty() => {}
+            None => all.push(other),
+        }
+    }
+    all.into_iter().map(|block| block.head + &block.samples).collect()
+}
+
+/// The metrics of this fleet alone.
+fn metrics(fleet: &Fleet, tool: &str) -> String {
+    let mut text = LabelledText::with_labels(label(fleet));
     let (code, _) = fleet.worst();
     let (backups, bytes) = fleet.backups();
     text.head("xbcloud_fleet_build_info", "Version of the program that looked.");
@@ -36,6 +86,8 @@ pub(crate) fn metrics(fleet: &Fleet, tool: &str) -> String {
     one("duration_seconds", "Duration of the look.", seconds.to_string());
     one("requests", "Requests to the store.", fleet.requests.to_string());
     one("repositories", "Repositories that were found.", fleet.repositories.to_string());
+    let too_deep = fleet.too_deep.len().to_string();
+    one("too_deep", "Folders below which --depth has kept it from looking.", too_deep);
     one("backups", "Complete backups of all servers.", backups.to_string());
     one("stored_bytes", "Size of all complete backups in the store.", bytes.to_string());
     text.head("xbcloud_fleet_servers", "Servers, by state.");
@@ -107,10 +159,11 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
         ),
         (
             "xbcloud_fleet_locked_until_timestamp_seconds",
-            "End of the shortest lock in the newest chain; 0 if a backup of it is not locked.",
+            "End of the shortest lock in the newest chain; 0 if a backup of it is not locked. Absent if unknown.",
             newest(|newest| match newest.lock? {
                 ChainLock::Until(until) => u64::try_from(until.as_second()).ok(),
                 ChainLock::Open => Some(0),
+                ChainLock::Unknown(_) => None,
             }),
         ),
         (

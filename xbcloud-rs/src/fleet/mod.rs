@@ -7,11 +7,12 @@ mod table;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use xb_backup::ChainLock;
 use xb_repo::list::BackupKind;
 use xb_repo::verification::Level;
 
 pub(crate) use self::json::json;
-pub(crate) use self::metrics::{holds_others, metrics};
+pub(crate) use self::metrics::{holds_others, metrics_beside};
 pub(crate) use self::table::{Shown, summary, table};
 use crate::job::{Found, FoundArchive, Verdict};
 
@@ -28,7 +29,9 @@ pub(crate) struct Fleet {
     pub(crate) repositories: u64,
     /// Number of folders that were searched for repositories.
     pub(crate) searched: u64,
-    /// Folders that were not searched, because they lie too deep.
+    /// How many folders below the place were searched.
+    pub(crate) depth: u32,
+    /// Folders that hold further ones, which were not searched because they lie too deep.
     pub(crate) too_deep: Vec<String>,
     /// Requests to the store, retries included; 0 for a local directory.
     pub(crate) requests: u64,
@@ -76,20 +79,32 @@ pub(crate) struct Newest {
     pub(crate) lock: Option<ChainLock>,
 }
 
-/// Lock of the backups of a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChainLock {
-    /// All are locked, at least until then.
-    Until(Timestamp),
-    /// At least one is not locked.
-    Open,
-}
-
 impl Fleet {
-    /// The worst state of all lines: CRITICAL, UNKNOWN, WARNING, OK, in this order.
+    /// The worst state of all lines: CRITICAL, UNKNOWN, WARNING, OK, in this order. What was not searched is at least a
+    /// warning.
     pub(crate) fn worst(&self) -> (u8, &'static str) {
         let worst = self.lines.iter().map(|line| &line.verdict).min_by_key(|v| weight(v.code));
-        worst.map_or((2, "CRITICAL"), |verdict| (verdict.code, verdict.state))
+        match worst.map_or((2, "CRITICAL"), |verdict| (verdict.code, verdict.state)) {
+            (0, _) if !self.too_deep.is_empty() => (1, "WARNING"),
+            state => state,
+        }
+    }
+
+    /// Where repositories were not looked for, as a sentence.
+    pub(crate) fn not_searched(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let named: Vec<&str> = self.too_deep.iter().take(NAMED).map(String::as_str).collect();
+        let more = match self.too_deep.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(", {more} more"),
+        };
+        (!named.is_empty()).then(|| {
+            format!(
+                "not looked for deeper than {} folders: below {}{more}; raise --depth",
+                self.depth,
+                named.join(", ")
+            )
+        })
     }
 
     /// Puts the worst lines first.

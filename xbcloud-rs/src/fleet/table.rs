@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use xb_backup::ChainLock;
 use xb_cli::{format_count, format_size, printable};
 
-use crate::fleet::{ChainLock, Fleet, Line, Newest, chain_text, log_text, trend_text};
+use crate::fleet::{Fleet, Line, Newest, chain_text, log_text, trend_text};
 use crate::listing::{age, shortened};
 
 const HEADS: [&str; 10] =
@@ -31,8 +32,10 @@ pub(crate) struct Shown {
 pub(crate) fn table(fleet: &Fleet, shown: Shown) -> String {
     let lines = || fleet.lines.iter().filter(|line| !shown.only_problems || line.verdict.code != 0);
     let rows: Vec<[String; 10]> = lines().map(row).collect();
+    let not_searched = fleet.not_searched().map(|what| format!("WARNING: {}\n", printable(&what)));
+    let not_searched = not_searched.unwrap_or_default();
     if rows.is_empty() {
-        return String::new();
+        return not_searched;
     }
     let mut widths = HEADS.map(str::len);
     for row in &rows {
@@ -53,7 +56,7 @@ pub(crate) fn table(fleet: &Fleet, shown: Shown) -> String {
             details(&mut text, newest);
         }
     }
-    text
+    text + &not_searched
 }
 
 /// The totals, in a sentence.
@@ -145,6 +148,7 @@ fn details(text: &mut String, newest: &Newest) {
             add("locked", format!("until {}", until.strftime("%Y-%m-%d %H:%M:%S UTC")));
         }
         Some(ChainLock::Open) => add("locked", "no".to_owned()),
+        Some(ChainLock::Unknown(why)) => add("locked", format!("unknown: {why}")),
         None => {}
     }
 }

@@ -32,9 +32,9 @@ fn fleet(lines: Vec<Line>) -> Fleet {
     let (began, ended) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
     let (repositories, searched) = (lines.len() as u64, 9);
     let place = "s3://buck\"et/".to_owned();
-    let too_deep = Vec::new();
+    let (depth, too_deep, requests) = (3, Vec::new(), 7);
     let mut fleet =
-        Fleet { place, began, ended, lines, repositories, searched, too_deep, requests: 7 };
+        Fleet { place, began, ended, lines, repositories, searched, depth, too_deep, requests };
     fleet.sort();
     fleet
 }
@@ -82,7 +82,7 @@ fn a_name_from_outside_stays_on_its_line() {
     let fleet = fleet(vec![line("a\nb\u{1b}[31m", Some(1), 26)]);
     let text = table(&fleet, Shown::default());
     assert!(text.lines().count() == 2 && !text.contains('\u{1b}'), "{text:?}");
-    let text = metrics(&fleet, "xbcloud-rs 0.1.0");
+    let text = metrics_beside(&fleet, "xbcloud-rs 0.1.0", "");
     let label = "fleet=\"s3://buck\\\"et/\",repository=\"s3://bucket/a\\nb\u{1b}[31m\"";
     assert!(text.contains(label), "{text}");
     let page = crate::page::fleet_page(&fleet, "xbcloud-rs 0.1.0", "<host>");
@@ -105,7 +105,45 @@ fn a_trend_is_a_percentage_of_what_is_usual() {
 
 #[test]
 fn a_file_of_other_metrics_is_noticed() {
-    let own = metrics(&fleet(vec![line("good", Some(1), 26)]), "xbcloud-rs 0.1.0");
+    let own = metrics_beside(&fleet(vec![line("good", Some(1), 26)]), "xbcloud-rs 0.1.0", "");
     assert!(!holds_others(&own) && !holds_others(""));
     assert!(holds_others("# HELP xbcloud_run_success X.\n"));
+}
+
+#[test]
+fn what_was_not_searched_is_a_warning_and_named() {
+    let mut fleet = fleet(vec![line("good", Some(1), 26)]);
+    assert_eq!((fleet.worst(), fleet.not_searched()), ((0, "OK"), None));
+    fleet.too_deep = ["a", "b", "c", "d\n"].map(str::to_owned).to_vec();
+    assert_eq!(fleet.worst(), (1, "WARNING"));
+    let quiet = table(&fleet, Shown { only_problems: true, ..Shown::default() });
+    let text =
+        "WARNING: not looked for deeper than 3 folders: below a, b, c, 1 more; raise --depth\n";
+    assert_eq!(quiet, text);
+    let text = metrics_beside(&fleet, "xbcloud-rs 0.1.0", "");
+    assert!(text.contains("xbcloud_fleet_too_deep{fleet=\"s3://buck\\\"et/\"} 4\n"), "{text}");
+    fleet.lines.push(unread("denied"));
+    assert_eq!(fleet.worst(), (3, "UNKNOWN"));
+}
+
+#[test]
+fn fleets_share_a_file() {
+    let tool = "xbcloud-rs 0.1.0";
+    let of = |place: &str, lines| Fleet { place: place.to_owned(), ..fleet(lines) };
+    let one = of("s3://one", vec![line("shop", Some(1), 26)]);
+    let other = of("s3://one/2", vec![line("web", Some(1), 26), unread("vault")]);
+    let first = metrics_beside(&one, tool, "");
+    let both = metrics_beside(&other, tool, &first);
+    for code in ["{fleet=\"s3://one\"} 0\n", "{fleet=\"s3://one/2\"} 3\n"] {
+        assert!(both.contains(&format!("xbcloud_fleet_exit_code{code}")), "{both}");
+    }
+    let heads: Vec<&str> = both.lines().filter(|line| line.starts_with("# HELP")).collect();
+    let names: std::collections::BTreeSet<&str> = heads.iter().copied().collect();
+    assert_eq!(heads.len(), names.len(), "{both}");
+    // A later look replaces its own samples, and only these.
+    let again = metrics_beside(&one, tool, &both);
+    let sorted =
+        |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(sorted(&again), sorted(&both));
+    assert_eq!(again.lines().count(), both.lines().count());
 }

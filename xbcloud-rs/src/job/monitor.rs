@@ -19,7 +19,10 @@ pub(crate) struct Found {
     pub(crate) proven: Option<(String, String, Duration)>,
     /// Names of backups that a verification found damaged, or whose manifest is.
     pub(crate) damaged: Vec<String>,
-    /// Names of incremental backups that cannot be restored, and why.
+    /// Names of backups whose manifest cannot be read now, such as one in an archive class. It names no server, so it may
+    /// be of each.
+    pub(crate) unreadable: Vec<String>,
+    /// Names of backups that cannot be restored, and why: an increment without its base, or one without its objects.
     pub(crate) broken: Vec<(String, String)>,
     /// Names of backups of which the last verification ended without a result, and why.
     pub(crate) unproven: Vec<(String, String)>,
@@ -156,6 +159,13 @@ fn judge_one(found: &Found, limits: Limits) -> Remarks {
             false => warnings.push(format!("{name} {what}")),
         }
     }
+    if let Some(name) = found.unreadable.last() {
+        let more = match found.unreadable.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and those of {more} more)"),
+        };
+        warnings.push(format!("the manifest of {name}{more} cannot be read now"));
+    }
     // The host of the verification may be the cause, so this is no damage.
     warnings.extend(found.unproven.iter().map(|(name, why)| format!("{name}: {why}")));
     for (name, what) in &found.shrunk {
@@ -215,6 +225,7 @@ mod tests {
             newest: Some(("n2".into(), HOUR * age)),
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
             damaged: Vec::new(),
+            unreadable: Vec::new(),
             broken: Vec::new(),
             unproven: Vec::new(),
             shrunk: Vec::new(),

@@ -42,6 +42,7 @@ pub(crate) fn server_json(found: &Found) -> Value {
             "name": name, "level": level, "age_seconds": age.as_secs(),
         })),
         "damaged": found.damaged,
+        "unreadable": found.unreadable,
         "broken": pairs(&found.broken),
         "unproven": pairs(&found.unproven),
         "shrunk": pairs(&found.shrunk),

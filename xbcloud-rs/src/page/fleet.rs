@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use xb_backup::ChainLock;
 
-use crate::fleet::{ChainLock, Fleet, Line, Newest, chain_text, log_text, trend_text};
+use crate::fleet::{Fleet, Line, Newest, chain_text, log_text, trend_text};
 use crate::listing::age;
 use crate::page::document;
 use crate::page::text::{data, escape};
@@ -148,6 +149,7 @@ fn details(newest: &Newest) -> String {
     let lock = match newest.lock {
         None => return String::new(),
         Some(ChainLock::Open) => "not locked".to_owned(),
+        Some(ChainLock::Unknown(why)) => format!("lock unknown: {}", escape(why)),
         Some(ChainLock::Until(until)) => format!("locked until {}", time_of(until)),
     };
     let keys = match (newest.keys.is_empty(), newest.encrypted) {

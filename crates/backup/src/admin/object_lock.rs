@@ -8,7 +8,7 @@ use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
 use xb_repo::names::{BackupName, CLAIM, in_packed_run, of_classic};
 use xb_repo::root::Root;
-use xb_uploader::{Lock, StoreError};
+use xb_uploader::{Lock, Service, StoreError, StoreErrorKind};
 
 use crate::error::BackupError;
 use crate::write::all_are_there;
@@ -58,22 +58,60 @@ pub async fn lock(
     Ok(locked)
 }
 
-/// End of the shortest lock on these backups; `None` if one of them is not locked. The manifest, which [`lock`] locks
-/// last, stands for all objects of a backup.
+/// Lock of the backups of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChainLock {
+    /// All are locked, at least until then.
+    Until(Timestamp),
+    /// At least one is not locked.
+    Open,
+    /// The store does not tell, and why.
+    Unknown(&'static str),
+}
+
+impl ChainLock {
+    /// What the store answers about one backup.
+    fn of(asked: Result<Option<Lock>, StoreError>, now: Timestamp) -> Result<Self, StoreError> {
+        match asked {
+            // A store keeps the time of a lock that has expired.
+            Ok(Some(lock)) if lock.until > now => Ok(Self::Until(lock.until)),
+            Ok(_) => Ok(Self::Open),
+            Err(error) if error.kind == StoreErrorKind::Denied => {
+                Ok(Self::Unknown("not permitted, grant s3:GetObjectRetention"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The lock of two together: one that is open makes the chain open, whatever is unknown.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Open, _) | (_, Self::Open) => Self::Open,
+            (Self::Unknown(why), _) | (_, Self::Unknown(why)) => Self::Unknown(why),
+            (Self::Until(one), Self::Until(other)) => Self::Until(one.min(other)),
+        }
+    }
+}
+
+/// The lock of these backups. The manifest, which [`lock`] locks last, stands for all objects of a backup.
 ///
 /// # Errors
-/// Those of the store.
-pub async fn locked_until(
-    root: &Root,
-    names: &[BackupName],
-) -> Result<Option<Timestamp>, BackupError> {
-    let mut until = None;
-    for name in names {
-        let lock = root.store().lock_of(&root.manifest_key(name)).await.map_err(RepoError::from)?;
-        let Some(lock) = lock else { return Ok(None) };
-        until = Some(until.map_or(lock.until, |until: Timestamp| until.min(lock.until)));
+/// Those of the store; that it does not permit the question is none.
+pub async fn chain_lock(root: &Root, names: &[BackupName]) -> Result<ChainLock, BackupError> {
+    let store = root.store();
+    if store.is_folder() {
+        return Ok(ChainLock::Open);
     }
-    Ok(until)
+    if store.service() != Service::S3 {
+        return Ok(ChainLock::Unknown("only S3 stores can be asked"));
+    }
+    let mut all: Option<ChainLock> = None;
+    for name in names {
+        let asked = store.lock_of(&root.manifest_key(name)).await;
+        let own = ChainLock::of(asked, Timestamp::now()).map_err(RepoError::from)?;
+        all = Some(all.map_or(own, |all| all.and(own)));
+    }
+    Ok(all.unwrap_or(ChainLock::Open))
 }
 
 /// Locks the objects of one backup; `at_least`: a longer or stricter lock stays.
@@ -120,4 +158,32 @@ async fn lock_one(
 
 fn unlocked(name: &BackupName, source: StoreError) -> BackupError {
     BackupError::Unlocked { name: name.to_string(), source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_uploader::{LockMode, Operation};
+
+    use super::*;
+
+    #[test]
+    fn an_expired_lock_is_none_and_what_is_not_told_is_unknown() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let now = at(1000);
+        let lock = |until| Ok(Some(Lock { mode: LockMode::Compliance, until: at(until) }));
+        let of = |asked| ChainLock::of(asked, now);
+        assert_eq!(of(lock(1001)).unwrap(), ChainLock::Until(at(1001)));
+        assert_eq!(of(lock(1000)).unwrap(), ChainLock::Open);
+        assert_eq!(of(Ok(None)).unwrap(), ChainLock::Open);
+        let failed = |kind| Err(StoreError::new(Operation::Get, "n", kind, "no"));
+        let unknown = of(failed(StoreErrorKind::Denied)).unwrap();
+        assert!(matches!(unknown, ChainLock::Unknown(why) if why.contains("GetObjectRetention")));
+        assert!(of(failed(StoreErrorKind::Rejected)).is_err());
+        let (early, late) = (ChainLock::Until(at(1)), ChainLock::Until(at(2)));
+        assert_eq!((late.and(early), early.and(unknown)), (early, unknown));
+        assert_eq!(
+            (unknown.and(ChainLock::Open), ChainLock::Open.and(late)),
+            (ChainLock::Open, ChainLock::Open)
+        );
+    }
 }

@@ -39,7 +39,7 @@ pub(super) struct Fetch<'a> {
 impl Fetch<'_> {
     pub(super) async fn packed<S: StreamSink>(
         &self,
-        Packed { manifest, facts, run }: &Packed,
+        Packed { manifest, facts, run, .. }: &Packed,
         key: Option<Arc<DataKey>>,
         sink: S,
         cancel: &CancelToken,
@@ -172,7 +172,7 @@ impl Fetch<'_> {
 
     pub(super) async fn as_stored<S: StreamSink>(
         &self,
-        Packed { manifest, facts, run }: &Packed,
+        Packed { manifest, facts, run, .. }: &Packed,
         front: Bytes,
         mut sink: S,
         cancel: &CancelToken,

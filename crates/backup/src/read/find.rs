@@ -30,6 +30,8 @@ pub(crate) enum Objects {
 /// A packed backup.
 pub(crate) struct Packed {
     pub(super) manifest: Manifest,
+    /// SHA-256 of its bytes, hexadecimal.
+    pub(super) digest: String,
     pub(super) facts: PackedFacts,
     pub(super) run: RunId,
 }
@@ -37,7 +39,8 @@ pub(crate) struct Packed {
 /// What shows that the objects in the stock layout belong together.
 #[expect(clippy::large_enum_variant, reason = "there is one for each read")]
 pub(crate) enum Origin {
-    Manifest(Manifest),
+    /// A manifest, and the SHA-256 of its bytes, hexadecimal.
+    Manifest(Manifest, String),
     /// A stock backup has no manifest: its objects must not change while they are read.
     Stock(Look),
 }
@@ -57,7 +60,7 @@ impl Objects {
     pub(crate) fn manifest(&self) -> Option<&Manifest> {
         match self {
             Self::Packed(packed, _) => Some(&packed.manifest),
-            Self::Classic(Origin::Manifest(manifest), ..) => Some(manifest),
+            Self::Classic(Origin::Manifest(manifest, _), ..) => Some(manifest),
             Self::Classic(Origin::Stock(_), ..) => None,
         }
     }
@@ -85,7 +88,7 @@ impl Objects {
             Self::Packed(_, ReadMode::Parts { parts, .. }) => Some(parts.stream_bytes()),
             Self::Classic(_, files, Some(_)) => Some(files.bytes()),
             Self::Packed(packed, _) => Some(packed.manifest.stream_bytes),
-            Self::Classic(Origin::Manifest(manifest), ..) => Some(manifest.stream_bytes),
+            Self::Classic(Origin::Manifest(manifest, _), ..) => Some(manifest.stream_bytes),
             Self::Classic(Origin::Stock(_), ..) => None,
         }
     }
@@ -131,7 +134,8 @@ pub(crate) async fn find(
                     ReadMode::Parts { body: Box::new(body), parts: Box::new(parts) }
                 }
             };
-            Ok(Objects::Packed(Packed { manifest, facts, run }, mode))
+            let digest = stored.digest();
+            Ok(Objects::Packed(Packed { manifest, digest, facts, run }, mode))
         }
         stored => {
             if request.as_stored {
@@ -144,7 +148,8 @@ pub(crate) async fn find(
                     let files = list_with_sums(root, name, Some(&stored.manifest)).await?;
                     open(session, request, Some(&stored), unlocked).await?;
                     files.agree_with(name, &stored.manifest)?;
-                    (Origin::Manifest(stored.manifest), files)
+                    let digest = stored.digest();
+                    (Origin::Manifest(stored.manifest, digest), files)
                 }
                 None => {
                     root.refuse_without_manifest(name)?;

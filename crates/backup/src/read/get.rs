@@ -46,23 +46,23 @@ pub(crate) async fn transfer<S: StreamSink>(
             match mode {
                 ReadMode::Undo(key) => {
                     let (bytes, sink) = fetch.packed(&packed, key, sink, cancel).await?;
-                    (bytes, all, None, Some(packed.manifest), sink)
+                    (bytes, all, None, Some((packed.manifest, packed.digest)), sink)
                 }
                 ReadMode::Parts { body, parts } => {
                     let chosen = parts.chosen;
                     let (bytes, read, sink) = fetch.parts(&body, *parts, sink, cancel).await?;
-                    (bytes, read, Some(chosen), Some(packed.manifest), sink)
+                    (bytes, read, Some(chosen), Some((packed.manifest, packed.digest)), sink)
                 }
                 ReadMode::AsStored(front) => {
                     let (bytes, sink) = fetch.as_stored(&packed, front, sink, cancel).await?;
-                    (bytes, all, None, Some(packed.manifest), sink)
+                    (bytes, all, None, Some((packed.manifest, packed.digest)), sink)
                 }
             }
         }
         Objects::Classic(origin, files, chosen) => {
             let (bytes, sink) = fetch.classic(&files, chosen.is_none(), sink, cancel).await?;
             let manifest = match origin {
-                Origin::Manifest(manifest) => Some(manifest),
+                Origin::Manifest(manifest, digest) => Some((manifest, digest)),
                 Origin::Stock(look) => {
                     cancel.or(look.still_holds(root, &request.name)).await?;
                     None
@@ -72,6 +72,7 @@ pub(crate) async fn transfer<S: StreamSink>(
         }
     };
     let traffic = root.store().traffic();
+    let (manifest, digest) = manifest.unzip();
     let report = GetReport {
         stream_bytes,
         objects: count,
@@ -79,6 +80,7 @@ pub(crate) async fn transfer<S: StreamSink>(
         requests: traffic.requests(),
         retries: traffic.retries(),
         manifest,
+        digest,
         chosen,
     };
     Ok((report, sink))

@@ -40,6 +40,8 @@ pub struct GetReport {
     pub retries: u64,
     /// The manifest, if there is one: a stock backup has none.
     pub manifest: Option<Manifest>,
+    /// SHA-256 over the bytes of the manifest, hexadecimal, if this run has read it.
+    pub digest: Option<String>,
     /// The selected files, if not all were read.
     pub chosen: Option<Chosen>,
 }
@@ -54,6 +56,7 @@ impl GetReport {
             requests: 0,
             retries: 0,
             manifest,
+            digest: None,
             chosen: None,
         }
     }

@@ -6,6 +6,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{Mode, OFlags};
+
 /// Number of the last lines that are kept in memory.
 const TAIL: usize = 20;
 /// Longest part of a line that is kept in memory, in characters.
@@ -38,21 +40,29 @@ impl ProducerLog {
     /// # Errors
     /// If the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create(path)?;
+        Ok(Self::of(path, File::create(path)?))
+    }
+
+    fn of(path: &Path, file: File) -> Self {
         let (path, room, tail) = (path.to_owned(), MAX_BYTES, VecDeque::new());
-        let inner = Inner { path, file, room, tail, error: None };
-        Ok(Self(Arc::new(Mutex::new(inner))))
+        Self(Arc::new(Mutex::new(Inner { path, file, room, tail, error: None })))
     }
 
     /// Creates `NAME.log` in a folder, which is created if it is missing, and removes the oldest
-    /// logs beyond 30.
+    /// logs beyond 30. Follows no link: root may write into the folder of another user.
     ///
     /// # Errors
-    /// If the folder or the file cannot be created.
+    /// If the folder or the file cannot be created, or is a symbolic link.
     pub fn create_in(folder: &Path, name: &str) -> io::Result<Self> {
+        let none = OFlags::NOFOLLOW | OFlags::CLOEXEC;
         std::fs::create_dir_all(folder)?;
+        let opened =
+            rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | none, Mode::empty())?;
         forget_oldest(folder)?;
-        Self::create(&folder.join(format!("{name}.{SUFFIX}")))
+        let name = format!("{name}.{SUFFIX}");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | none;
+        let file = rustix::fs::openat(&opened, &*name, flags, Mode::from_raw_mode(0o666))?;
+        Ok(Self::of(&folder.join(name), file.into()))
     }
 
     /// Adds one message, without its line end.
@@ -107,7 +117,11 @@ fn forget_oldest(folder: &Path) -> io::Result<()> {
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let metadata = path.symlink_metadata()?;
+        let metadata = match path.symlink_metadata() {
+            // Another run has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            found => found?,
+        };
         if metadata.is_file() && path.extension().is_some_and(|suffix| suffix == SUFFIX) {
             logs.push((metadata.modified()?, path));
         }
@@ -139,6 +153,21 @@ mod tests {
         assert_eq!((tail.len(), tail[0].as_str()), (TAIL, "line 81"));
         assert_eq!(tail[19].len(), MAX_CHARS);
         assert_eq!(log.error(), None);
+    }
+
+    #[test]
+    fn no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (logs, other) = (folder.path().join("logs"), folder.path().join("other"));
+        std::fs::create_dir(&logs).unwrap();
+        std::fs::write(&other, "content").unwrap();
+        std::os::unix::fs::symlink(&other, logs.join("monday.log")).unwrap();
+        ProducerLog::create_in(&logs, "monday").unwrap_err();
+        assert_eq!(std::fs::read(&other).unwrap(), b"content");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&logs, &link).unwrap();
+        ProducerLog::create_in(&link, "tuesday").unwrap_err();
+        assert!(!logs.join("tuesday.log").exists());
     }
 
     #[test]

@@ -2,18 +2,20 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use xb_backup::{fill_in, is_name_template};
 use xb_cli::{Exit, Failure, Personality, check_writable, host_name, printable};
 use xb_encryptor::SigningKey;
-use xb_repo::verification::VerifyReport;
+use xb_repo::verification::{Level, VerifyReport};
 
 use crate::args::catalogue::{EvidenceArgs, VerifyArgs};
 use crate::commands::context::{Context, TOOL};
 use crate::commands::reporting::exit_of;
 use crate::commands::whole_files::unwritable;
-use crate::evidence::{Ending, Evidence, NoEvidence, read, signature_of, write};
+use crate::evidence::{Ending, Evidence, NoEvidence, Read, read, signature_of, write};
+use crate::job::span;
 use crate::location::{own_key, split, url};
 use crate::report;
 
@@ -32,6 +34,14 @@ pub(super) struct Told {
     pub(super) report: Option<VerifyReport>,
 }
 
+impl Told {
+    /// The operator's statements that have succeeded on the trial server.
+    fn statements(&self) -> Vec<&str> {
+        let trial = self.report.iter().flat_map(|report| &report.restore);
+        trial.flat_map(|trial| &trial.answers).map(|answer| answer.statement.as_str()).collect()
+    }
+}
+
 /// Checks, before any work, that the evidence that is asked for can be written.
 ///
 /// # Errors
@@ -45,6 +55,14 @@ pub(super) fn begin(args: &VerifyArgs) -> Result<Option<ToWrite>, Failure> {
     };
     let started = Timestamp::now();
     let file = named(file, started)?;
+    let hint = match file.symlink_metadata().is_ok() {
+        true => "name another file: {utc} in its name is filled in".to_owned(),
+        // The signature comes first.
+        false => format!(
+            "{} does not exist, so a verification that was killed has left its signature: remove that",
+            file.display()
+        ),
+    };
     for file in [&signature_of(&file), &file] {
         check_writable(file).map_err(|error| unwritable(file, error))?;
         if file.symlink_metadata().is_ok() {
@@ -52,7 +70,7 @@ pub(super) fn begin(args: &VerifyArgs) -> Result<Option<ToWrite>, Failure> {
                 "{} exists, and evidence is never replaced",
                 file.display()
             ))
-            .hint("name another file: {utc} in its name is filled in"));
+            .hint(hint));
         }
     }
     Ok(Some(ToWrite { file, key, started }))
@@ -100,7 +118,7 @@ impl ToWrite {
             name: told.name.clone(),
             level: args.level.map(|level| level.to_string()),
             until: args.trial.until.as_ref().map(ToString::to_string),
-            statements: &args.trial.statements,
+            statements: told.statements(),
             started: self.started,
             finished: Timestamp::now(),
             verification: told.report.as_ref(),
@@ -155,7 +173,7 @@ impl Context {
         report::printed(printed.and_then(|()| out.flush()))?;
         self.log.info(format!("signed by {signer}"));
         match found.result {
-            Ending::Ok => Ok(()),
+            Ending::Ok => demanded(args, &found),
             Ending::Failed | Ending::Error => Err(Failure::new(format!(
                 "this is evidence of a verification that failed: {}",
                 printable(found.error.as_deref().unwrap_or("no reason is known"))
@@ -166,27 +184,71 @@ impl Context {
     }
 }
 
+/// Checks what the command line demands of evidence of a success.
+fn demanded(args: &EvidenceArgs, found: &Read) -> Result<(), Failure> {
+    let refused = |what: String| Err(Failure::new(what).stage("evidence").ending(Exit::Damaged));
+    let reached = found.reached();
+    if let Some(level) = args.level
+        && reached_level(reached) < Some(level)
+    {
+        let reached = reached.map_or_else(|| "nothing".to_owned(), printable);
+        return refused(format!("verified only up to {reached}, but {level} is demanded"));
+    }
+    let Some(limit) = args.max_age else { return Ok(()) };
+    match age(found) {
+        None => refused("it is of a time in the future: check the clocks".to_owned()),
+        Some(age) if age > limit => {
+            refused(format!("this evidence is {} old, the limit is {}", span(age), span(limit)))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// The level of this name.
+fn reached_level(name: Option<&str>) -> Option<Level> {
+    Level::ALL.into_iter().find(|level| Some(level.as_str()) == name)
+}
+
+/// Time since the end of the verification; `None` if that lies in the future by more than clocks differ.
+fn age(found: &Read) -> Option<Duration> {
+    const SKEW: i64 = 3600;
+    let seconds = Timestamp::now().as_second() - found.finished.as_second();
+    (seconds >= -SKEW).then(|| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
+}
+
 /// Shows what the evidence states, and no more.
-fn shown(out: &mut impl std::io::Write, found: &crate::evidence::Read) -> std::io::Result<()> {
+fn shown(out: &mut impl std::io::Write, found: &Read) -> std::io::Result<()> {
     let unknown = || "unknown".to_owned();
     let name = found.name.as_deref().map_or_else(unknown, printable);
     let root = found.root.as_deref().map_or_else(unknown, printable);
     writeln!(out, "{name} in {root}")?;
     let when = found.finished.strftime("%Y-%m-%d %H:%M:%S UTC");
-    let reached = found.verification.as_ref().and_then(|report| report.reached.as_deref());
+    let old =
+        age(found).map_or_else(|| "in the future".to_owned(), |age| format!("{} ago", span(age)));
+    let asked = found.level.as_deref();
     writeln!(
         out,
-        "verified up to {} by {}, {when}",
-        reached.map_or_else(|| "nothing".to_owned(), printable),
+        "verified up to {} (asked for: {}) by {}, {when}, {old}",
+        found.reached().map_or_else(|| "nothing".to_owned(), printable),
+        asked.map_or_else(|| "what can be checked".to_owned(), printable),
         printable(&found.host)
     )?;
     let Some(report) = &found.verification else { return Ok(()) };
+    writeln!(out, "authenticity: {}", printable(&report.authenticity))?;
     for link in &report.chain {
         let restored = if link.restored { "restored" } else { "not restored" };
         let (name, run) = (printable(&link.name), printable(&link.run));
+        let signed = match &link.signer {
+            None => "not signed".to_owned(),
+            Some(signer) => {
+                let is_trusted = found.trusted.contains(signer);
+                let trusted = if is_trusted { "trusted" } else { "not checked" };
+                format!("signed by {} ({trusted})", printable(signer))
+            }
+        };
         writeln!(
             out,
-            "backup {name}: run {run}, manifest {}, {restored}",
+            "backup {name}: run {run}, manifest {}, {restored}, {signed}",
             printable(&link.manifest)
         )?;
     }

@@ -29,13 +29,14 @@ impl Context {
         let metrics = CommandMetrics::begin(file, Family::Proof, name)?;
         let asked = args.level.unwrap_or(Level::Pages) as u64 + 1;
         let mut facts = vec![(ASKED_LEVEL, "Level that was asked for.", asked.to_string())];
-        let evidence = evidence::begin(args)?;
-        let mut told = Told::default();
-        let outcome = self.verify_measured(args, &mut facts, &mut told);
-        let outcome = match evidence {
-            Some(evidence) => evidence.finish(self, args, &told, outcome),
-            None => outcome,
-        };
+        let outcome = evidence::begin(args).and_then(|evidence| {
+            let mut told = Told::default();
+            let outcome = self.verify_measured(args, &mut facts, &mut told);
+            match evidence {
+                Some(evidence) => evidence.finish(self, args, &told, outcome),
+                None => outcome,
+            }
+        });
         self.measured(metrics, facts, outcome)
     }
 
@@ -73,10 +74,7 @@ impl Context {
         trial: &Trial,
         run: &RunOptions,
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
-        if trial.until.is_some() && request.level < Level::Restore {
-            return Err(Failure::usage("--until replays the log in a trial restore")
-                .hint("ask for level restore, or leave --until out"));
-        }
+        check_trial(request.level, trial)?;
         let trial = &Trial { state: state_dir(None), ..trial.clone() };
         let output = ProgramOutput::new(&self.log, None, "verify", request.name.as_str());
         let lines = output.on_line();
@@ -92,6 +90,22 @@ impl Context {
         }
         verified.map_err(|failure| output.explain(failure))
     }
+}
+
+/// Refuses options of a trial restore where there is none.
+pub(crate) fn check_trial(level: Level, trial: &Trial) -> Result<(), Failure> {
+    if level >= Level::Restore {
+        return Ok(());
+    }
+    if trial.until.is_some() {
+        return Err(Failure::usage("--until replays the log in a trial restore")
+            .hint("ask for level restore, or leave --until out"));
+    }
+    if !trial.statements.is_empty() {
+        return Err(Failure::usage("--check-sql runs on the server of a trial restore")
+            .hint("ask for level restore, or leave --check-sql out"));
+    }
+    Ok(())
 }
 
 /// The numbers of a report for its metrics.

@@ -15,6 +15,9 @@ use crate::job::{Found, FoundArchive};
 /// Maximum difference between clocks.
 const SKEW: i64 = 3600;
 
+/// Why there is nothing to judge where backups are.
+pub(crate) const ALL_IGNORED: &str = "every backup is of a server that --ignore-server leaves out";
+
 /// Which backups are judged, and what proves them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
@@ -29,9 +32,9 @@ pub(crate) struct Asked<'a> {
 /// The findings about each server that is asked for.
 pub(crate) fn by_server(listings: &[Listing], asked: Asked<'_>) -> Vec<Found> {
     let wanted = |server: &Option<String>| is_wanted(asked, server.as_ref());
-    let complete = listings.iter().filter(|line| is_backup(line));
+    let own = listings.iter().filter(|line| is_backup(line) || is_missing(line));
     let servers: BTreeSet<&Option<String>> =
-        complete.map(|line| &line.server).filter(|server| wanted(server)).collect();
+        own.map(|line| &line.server).filter(|server| wanted(server)).collect();
     let level = asked.level;
     match servers.is_empty() {
         // There may be damage all the same.
@@ -42,9 +45,15 @@ pub(crate) fn by_server(listings: &[Listing], asked: Asked<'_>) -> Vec<Found> {
 
 /// Whether all backups are of servers that are left out.
 pub(crate) fn all_are_ignored(listings: &[Listing], asked: Asked<'_>) -> bool {
-    let mut own = listings.iter().filter(|line| is_backup(line)).peekable();
-    let is_damaged = listings.iter().any(|line| line.state == State::Damaged);
-    own.peek().is_some() && !is_damaged && own.all(|line| !is_wanted(asked, line.server.as_ref()))
+    let own = listings.iter().filter(|line| is_backup(line) || is_missing(line));
+    let mut own = own.peekable();
+    // What names no server may be of one that is asked for.
+    let is_nameless =
+        listings.iter().any(|line| line.state == State::Damaged || is_unreadable(line));
+    asked.server.is_none()
+        && !is_nameless
+        && own.peek().is_some()
+        && own.all(|line| !is_wanted(asked, line.server.as_ref()))
 }
 
 fn is_wanted(asked: Asked<'_>, server: Option<&String>) -> bool {
@@ -100,6 +109,16 @@ pub(crate) fn is_backup(line: &Listing) -> bool {
     line.state == State::Complete && !line.raw
 }
 
+/// A backup of which only the manifest is left. Like a damaged one, it counts for the server that it names.
+fn is_missing(line: &Listing) -> bool {
+    line.state == State::Missing && !line.raw
+}
+
+/// A manifest that may become readable again. One that no trusted host has signed is no backup.
+fn is_unreadable(line: &Listing) -> bool {
+    line.state == State::Unreadable && !line.untrusted
+}
+
 fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     // A time in the future would look young for as long as it takes.
     let is_future = |age: Option<i64>| age.is_some_and(|seconds| seconds < -SKEW);
@@ -112,6 +131,8 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     let complete = || listings.iter().filter(|line| is_backup(line) && line.server == *server);
     // A manifest that cannot be read names no server, so it may be of each.
     let nameless = || listings.iter().filter(|line| line.state == State::Damaged);
+    let unreadable = || listings.iter().filter(|line| is_unreadable(line));
+    let missing = || listings.iter().filter(|line| is_missing(line) && line.server == *server);
     let failed = |line: &&Listing| line.verified.is_some_and(|proof| proof.failed.is_some());
     // Only what can be restored now counts as a backup, or an accepted increment whose base is elsewhere.
     let meant = || complete().filter(|line| line.restorable || line.is_accepted_without_base());
@@ -124,12 +145,15 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
         let age = seconds(line.verified_age_seconds)?.max(seconds(line.age_seconds)?);
         Some((line, age))
     });
-    let last = complete().filter(|line| !is_future(line.age_seconds));
+    let last = complete().chain(missing()).filter(|line| !is_future(line.age_seconds));
     let last = last.filter_map(|line| Some((line.finished?.as_second(), &line.name)));
     let last = last.chain(nameless().map(|line| (line.written, &line.name))).max();
+    let last = last.or_else(|| unreadable().map(|line| (line.written, &line.name)).max());
     let unproven = complete().filter_map(|line| Some((line.name.clone(), line.open_question()?)));
     let broken = complete().filter(|line| !line.is_accepted_without_base());
     let broken = broken.filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
+    let broken =
+        broken.chain(missing().filter_map(|line| Some((line.name.clone(), line.fault()?))));
     let damaged = complete().filter(failed).chain(nameless());
     Found {
         server: server.clone(),
@@ -144,6 +168,7 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
             (line.name.clone(), level, age)
         }),
         damaged: damaged.map(|line| line.name.clone()).collect(),
+        unreadable: unreadable().map(|line| line.name.clone()).collect(),
         unproven: unproven.collect(),
         shrunk: complete()
             .filter(|line| line.in_doubt)

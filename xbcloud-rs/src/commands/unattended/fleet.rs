@@ -22,13 +22,13 @@ use crate::args::RunOptions;
 use crate::args::fleet::FleetArgs;
 use crate::cache;
 use crate::commands::context::{Context, TOOL, parallel};
-use crate::commands::metrics_file::check_metrics_file;
+use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::unattended::findings::{
-    Asked, all_are_ignored, archives, by_server, is_backup, newest_of,
+    ALL_IGNORED, Asked, all_are_ignored, archives, by_server, is_backup, newest_of,
 };
 use crate::commands::whole_files::{unwritable, write};
 use crate::fleet::{
-    ChainLock, Fleet, Line, Newest, Shown, holds_others, json, metrics, summary, table,
+    Fleet, Line, Newest, Shown, holds_others, json, metrics_beside, summary, table,
 };
 use crate::job::{Found, FoundArchive, Limits, Verdict, judge};
 use crate::location::{locate, root_place, url};
@@ -70,6 +70,7 @@ impl Context {
                 lines: vec![unknown("", place, &described(&failure))],
                 repositories: 0,
                 searched: 0,
+                depth: args.depth,
                 too_deep: Vec::new(),
                 requests: 0,
             },
@@ -78,13 +79,6 @@ impl Context {
         fleet.sort();
         let wrote = self.write(args, &fleet);
         let (code, _) = fleet.worst();
-        if !fleet.too_deep.is_empty() {
-            self.log.info(format!(
-                "not looked for deeper than {} folders: {} and what is below; raise --depth",
-                args.depth,
-                some(&fleet.too_deep),
-            ));
-        }
         match wrote {
             Ok(()) if code == 0 => Ok(()),
             Ok(()) => Err(Failure::verdict("", code)),
@@ -120,29 +114,38 @@ impl Context {
         Ok(fleet)
     }
 
-    /// Writes the files, and prints the table.
+    /// Writes the files and prints the table: each of them, whatever becomes of the others.
     fn write(&self, args: &FleetArgs, fleet: &Fleet) -> Result<(), Failure> {
-        if let Some(file) = &args.html {
+        let page = args.html.as_ref().map_or(Ok(()), |file| {
             let host = host_name().unwrap_or_default();
-            write(file, &fleet_page(fleet, TOOL, &host))?;
-        }
-        if let Some(file) = &args.metrics_file {
-            write(file, &metrics(fleet, TOOL))?;
-        }
-        let run = &args.common.run;
-        let shown = Shown { columns: output_columns(), long: args.long, only_problems: run.quiet };
-        let text = match run.json {
-            true => format!("{:#}\n", json(fleet)),
-            false => table(fleet, shown),
-        };
-        let mut out = std::io::stdout().lock();
-        let mut printed = out.write_all(text.as_bytes());
-        let is_silent = run.quiet && text.is_empty();
-        if !run.json && !is_silent {
-            printed = printed.and_then(|()| writeln!(out, "{}", summary(fleet)));
-        }
-        report::printed(printed.and_then(|()| out.flush()))
+            write(file, &fleet_page(fleet, TOOL, &host))
+        });
+        let measured = args.metrics_file.as_ref().map_or(Ok(()), |file| {
+            replace(file, |old| metrics_beside(fleet, TOOL, old.unwrap_or_default()))
+        });
+        let printed = print(args, fleet);
+        let mut failures = [page, measured, printed].into_iter().filter_map(Result::err);
+        let first = failures.next();
+        failures.for_each(|more| self.log.warn(more.line()));
+        first.map_or(Ok(()), Err)
     }
+}
+
+/// Prints the table, or the JSON document.
+fn print(args: &FleetArgs, fleet: &Fleet) -> Result<(), Failure> {
+    let run = &args.common.run;
+    let shown = Shown { columns: output_columns(), long: args.long, only_problems: run.quiet };
+    let text = match run.json {
+        true => format!("{:#}\n", json(fleet)),
+        false => table(fleet, shown),
+    };
+    let mut out = std::io::stdout().lock();
+    let mut printed = out.write_all(text.as_bytes());
+    let is_silent = run.quiet && text.is_empty();
+    if !run.json && !is_silent {
+        printed = printed.and_then(|()| writeln!(out, "{}", summary(fleet)));
+    }
+    report::printed(printed.and_then(|()| out.flush()))
 }
 
 /// Has a store that fails named soon.
@@ -175,16 +178,6 @@ fn described(failure: &Failure) -> String {
     match failure.hint_text() {
         Some(hint) => format!("{}; {hint}", failure.line()),
         None => failure.line(),
-    }
-}
-
-/// The first of these paths.
-fn some(paths: &[String]) -> String {
-    const MOST: usize = 3;
-    let shown: Vec<String> = paths.iter().take(MOST).map(|path| xb_cli::printable(path)).collect();
-    match paths.len().saturating_sub(MOST) {
-        0 => shown.join(", "),
-        more => format!("{}, {more} more", shown.join(", ")),
     }
 }
 
@@ -242,6 +235,9 @@ async fn all(
         .collect()
         .await;
     lines.extend(judged.into_iter().flatten());
+    if lines.is_empty() {
+        lines.push(unknown("", looking.url.clone(), ALL_IGNORED));
+    }
     Ok(Fleet {
         place: looking.url.clone(),
         began,
@@ -249,6 +245,7 @@ async fn all(
         lines,
         repositories,
         searched,
+        depth,
         too_deep,
         requests: looking.place.store().traffic().requests(),
     })
@@ -275,8 +272,8 @@ fn missing(
     expected: &[String],
 ) -> Vec<Line> {
     let there: BTreeSet<&str> = found.iter().map(|root| root.path.as_str()).collect();
-    let wanted = expected.iter().map(|path| path.trim_matches('/'));
-    let missing = wanted.filter(|path| !there.contains(path)).filter(|path| {
+    let wanted: BTreeSet<&str> = expected.iter().map(|path| path.trim_matches('/')).collect();
+    let missing = wanted.difference(&there).filter(|path| {
         !unread.iter().any(|line| {
             path.strip_prefix(&*line.path)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -396,8 +393,7 @@ async fn newest(
     let mut lock = None;
     if looking.long {
         xb_backup::show_slots(root, &mut lines).await?;
-        let until = xb_backup::locked_until(root, &chain).await?;
-        lock = Some(until.map_or(ChainLock::Open, ChainLock::Until));
+        lock = Some(xb_backup::chain_lock(root, &chain).await?);
     }
     let mut keys = line.key_slots.clone();
     if let Some(first) = lines.first() {

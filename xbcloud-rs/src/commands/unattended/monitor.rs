@@ -11,7 +11,9 @@ use xb_cli::Failure;
 use crate::args::run::{LimitOptions, MonitorArgs};
 use crate::cache;
 use crate::commands::context::Context;
-use crate::commands::unattended::findings::{self, Asked, by_server, newest_of};
+use crate::commands::unattended::findings::{
+    self, ALL_IGNORED, Asked, all_are_ignored, by_server, newest_of,
+};
 use crate::job::{Found, FoundArchive, Verdict, judge, monitor_json};
 use crate::location::root_place;
 use crate::report;
@@ -48,9 +50,14 @@ impl Context {
                 let LimitOptions { ignore_server, proof_level, .. } = &args.limits;
                 let server = args.server.as_ref();
                 let asked = Asked { server, ignored: ignore_server, level: *proof_level };
-                found = by_server(listings, asked);
                 archives = findings::archives(states, listings, asked);
-                judge(name, &found, &archives, args.limits.limits())
+                match archives.is_empty() && all_are_ignored(listings, asked) {
+                    true => Verdict::unknown(&format!("{name}: {ALL_IGNORED}")),
+                    false => {
+                        found = by_server(listings, asked);
+                        judge(name, &found, &archives, args.limits.limits())
+                    }
+                }
             }
         };
         // A verdict without its line is none for whoever reads both.

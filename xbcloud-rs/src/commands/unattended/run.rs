@@ -18,7 +18,7 @@ use crate::cache;
 use crate::commands::admin::consolidate::Consolidation;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
-use crate::commands::inspect::verify::{judged, remarks};
+use crate::commands::inspect::verify::{check_trial, judged, remarks};
 use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::one_at_a_time::one_at_a_time;
 use crate::commands::reporting::{exit_of, masked};
@@ -92,6 +92,7 @@ impl Job<'_> {
         (self.place, self.generated) =
             new_name(args.name.as_deref(), &args.name_template, &args.common)?;
         rules(&args.keep)?;
+        args.verify.0.map_or(Ok(()), |level| check_trial(level, &args.trial))?;
         Origin::installed(&args.backup)?;
         lock(args.to_retain, args.to_retain_mode)?;
         crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log).map(drop)

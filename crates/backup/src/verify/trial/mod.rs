@@ -20,7 +20,7 @@ use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::records::{self, VerifyResult};
 use xb_repo::root::Root;
-use xb_repo::verification::{Answer, Replayed};
+use xb_repo::verification::{Answer, Replayed, VerifiedLink};
 
 use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
@@ -156,13 +156,16 @@ pub async fn verify_by_restore(
 /// # Errors
 /// The chain is not the one whose manifests were checked before.
 fn note_restored(report: &mut VerifyReport, found: Outcome) -> Result<Outcome, BackupError> {
-    let is_other = |run: &String| report.chain.iter().all(|link| link.run != *run);
-    if !report.chain.is_empty() && found.runs.iter().any(is_other) {
+    let are_same = |link: &VerifiedLink, (run, manifest): &(String, String)| {
+        link.run == *run && link.manifest == *manifest
+    };
+    let is_other = |restored| report.chain.iter().all(|link| !are_same(link, restored));
+    if !report.chain.is_empty() && found.restored.iter().any(is_other) {
         let what = format!("the chain of {}", report.name);
         return Err(RepoError::Concurrent { what }.into());
     }
     for link in &mut report.chain {
-        link.restored = found.runs.contains(&link.run);
+        link.restored = found.restored.iter().any(|restored| are_same(link, restored));
     }
     Ok(found)
 }
@@ -327,8 +330,10 @@ async fn try_out(
     let restored = restore_ready(session, request, &data, how, &ready, talk).await;
     let key_plugin = xb_server::key_plugin(&data);
     let restored = restored.map_err(|error| with_keys(error, key_plugin))?;
-    let manifests = restored.restored.iter().filter_map(|(_, done)| done.get.manifest.as_ref());
-    let runs: Vec<String> = manifests.map(|manifest| manifest.run.clone()).collect();
+    let done = restored.restored.iter().map(|(_, done)| &done.get);
+    let runs =
+        done.filter_map(|get| Some((get.manifest.as_ref()?.run.clone(), get.digest.clone()?)));
+    let runs: Vec<(String, String)> = runs.collect();
     let mut options = trial.private.server.clone();
     // The one that may start on a clone, which need not be the first that is installed.
     options.program = restored.clone.and_then(|clone| clone.server).or(options.program);
@@ -337,7 +342,7 @@ async fn try_out(
         what: format!("cannot remove a link to a tablespace: {error}"),
     })?;
     let mut found = Outcome::default();
-    found.runs = runs;
+    found.restored = runs;
     if let Some(replay) = replay {
         observer.begin_phase("replay");
         let options =
@@ -417,6 +422,32 @@ async fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A manifest may be replaced between the checks and the restore, and its run stay the same.
+    #[test]
+    fn only_what_was_checked_counts_as_restored() {
+        let report = || {
+            let mut report = VerifyReport::new("n".into(), Level::Restore);
+            report.chain.push(VerifiedLink {
+                name: "n".to_owned(),
+                run: "run".to_owned(),
+                manifest: "digest".to_owned(),
+                signer: None,
+                restored: false,
+            });
+            report
+        };
+        let of = |digest: &str| {
+            let mut found = Outcome::default();
+            found.restored = vec![("run".to_owned(), digest.to_owned())];
+            found
+        };
+        let mut same = report();
+        note_restored(&mut same, of("digest")).unwrap();
+        assert!(same.chain[0].restored);
+        let other = note_restored(&mut report(), of("another"));
+        assert!(matches!(other, Err(BackupError::Repo(RepoError::Concurrent { .. }))));
+    }
 
     /// A missing keyring or a full disk is not damage of a backup.
     #[test]

@@ -19,8 +19,8 @@ const WARNED: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) test: RestoreTest,
-    /// The runs whose data was restored.
-    pub(super) runs: Vec<String>,
+    /// The runs whose data was restored, each with the SHA-256 of its manifest, hexadecimal.
+    pub(super) restored: Vec<(String, String)>,
     pub(super) wrong: Vec<String>,
     /// Statements of the user that failed.
     pub(super) refused: Vec<String>,
