@@ -20,8 +20,9 @@ use std::os::unix::fs::FileExt as _;
 use xb_reader::{IfMissing, RelPath, TargetDir};
 
 use crate::error::Error;
-use crate::heads::{self, Beginnings, own};
+use crate::heads::{self, Beginnings};
 use crate::layout::{Layout, Place};
+use crate::moved::{MOVED, own};
 use crate::patches::{Patch, PatchReader, Patched};
 use crate::stored::{CloneInfo, INFO, OUTSIDE, PATCHES, README};
 
@@ -30,8 +31,6 @@ const MAX_INFO: u64 = 1 << 30;
 /// Where the redo log grows, and where a server looks for it.
 const NEW_REDO: &str = "xb_clone.redo";
 const REDO: &str = "#innodb_redo";
-/// Says that no file has the name any more that it had first, unless that is its last one, too.
-const MOVED: &str = "xb_clone.moved";
 /// The server's own settings that describe its files, as backup programs write them.
 const SETTINGS: &str = "backup-my.cnf";
 /// Files that tell a server to make the tables of other engines again, empty.
@@ -282,21 +281,6 @@ impl Job<'_> {
         file.set_len(0)?;
         file.write_all(settings(self.layout).as_bytes())?;
         Ok(())
-    }
-}
-
-impl Place {
-    /// Where the file is at the moment.
-    pub(crate) fn now(&self, target: &TargetDir) -> Result<&RelPath, Error> {
-        if !self.is_moved() {
-            return Ok(&self.stored);
-        }
-        if target.has(&self.parked)? {
-            return Ok(&self.parked);
-        }
-        let may_be_first = self.is_late || self.stored != self.parked;
-        let is_first = may_be_first && !target.has(&own(MOVED)?)?;
-        Ok(if is_first { &self.stored } else { &self.target })
     }
 }
 

@@ -14,6 +14,7 @@ use xb_reader::{IfMissing, RelPath, TargetDir};
 use crate::error::Error;
 use crate::keys::{self, Found};
 use crate::layout::{Layout, Place};
+use crate::moved::own;
 use crate::patches::{MAGIC, Patch, PatchReader, Patched, end, head};
 
 /// Bytes at the beginning of the redo log among which its key is.
@@ -188,10 +189,6 @@ pub(crate) fn open(target: &TargetDir) -> Result<Option<PatchReader<BufReader<Fi
 /// The names that these files have.
 pub(crate) fn names() -> [&'static str; 2] {
     [NEW_HEADS, HEADS]
-}
-
-pub(crate) fn own(name: &str) -> Result<RelPath, Error> {
-    RelPath::new(name.as_bytes()).map_err(|error| Error::Output(std::io::Error::other(error)))
 }
 
 fn damaged<T>(what: String) -> Result<T, Error> {

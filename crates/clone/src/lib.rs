@@ -25,6 +25,7 @@ mod kept_redo;
 mod keys;
 mod late;
 mod layout;
+mod moved;
 mod patches;
 mod position;
 mod receive;
