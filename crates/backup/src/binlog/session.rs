@@ -126,6 +126,8 @@ pub(crate) struct Signs {
     pub(crate) is_declined: AtomicBool,
     /// Nothing more is to be received.
     is_over: AtomicBool,
+    /// The thread does not read, because an acknowledgement is due.
+    is_answering: AtomicBool,
 }
 
 /// A thread that receives; it ends when the connection or the channel does.
@@ -139,13 +141,17 @@ pub(crate) struct Receiving {
 impl Receiving {
     /// Ends what is received: the thread passes on what it has, acknowledges it, and ends the connection.
     pub(crate) fn hang_up(&self) {
-        self.signs.is_over.store(true, Ordering::Relaxed);
-        (self.hang_up)();
+        self.signs.is_over.store(true, Ordering::SeqCst);
+        // It looks before it reads again. Over a Unix socket, a server drops a replica that does not read.
+        if !self.signs.is_answering.load(Ordering::SeqCst) {
+            (self.hang_up)();
+        }
     }
 
     /// Why it ended.
     pub(crate) fn join(self) -> ArchiveError {
-        self.hang_up();
+        self.signs.is_over.store(true, Ordering::SeqCst);
+        (self.hang_up)();
         drop(self.messages);
         self.thread.join().unwrap_or(ArchiveError::Bug("the thread that receives panicked"))
     }
@@ -352,7 +358,7 @@ fn run(
     }
     loop {
         let mut answered = Ok(());
-        let is_over = signs.is_over.load(Ordering::Relaxed);
+        let is_over = signs.is_over.load(Ordering::SeqCst);
         if is_over {
             over.get_or_insert_with(Instant::now);
         }
@@ -361,12 +367,14 @@ fn run(
             _ if over.is_some_and(|over| over.elapsed() > LAST_READS) => {
                 answered = Err(ArchiveError::Ended);
             }
+            Next::Read if is_over && !log.has_more() => answered = Err(ArchiveError::Ended),
             Next::Read => {}
             Next::Wait if !is_over => {
                 std::thread::sleep(LOOK);
                 continue;
             }
             Next::Wait | Next::Store => {
+                signs.is_answering.store(true, Ordering::SeqCst);
                 if !pass_on(waiting.release(Instant::now()), out) {
                     return Ok(());
                 }
@@ -375,6 +383,10 @@ fn run(
                 signs.acknowledged.fetch_add(1, Ordering::Relaxed);
                 answered = log.acknowledge(&stored);
                 waiting.acknowledged();
+                signs.is_answering.store(false, Ordering::SeqCst);
+                if answered.is_ok() {
+                    continue;
+                }
             }
         }
         let now = Timestamp::now();
