@@ -136,6 +136,8 @@ fn a_commit_waits_until_it_is_stored() {
     assert!(status(&archive, "yes_tx") >= 20);
     receiver.until("the interval is noted", || since(&archive).is_some());
     let first = since(&archive);
+    let aborted = || archive.server.sql("SHOW GLOBAL STATUS LIKE 'Aborted_clients'");
+    let were_aborted = aborted();
     // What the counters no longer show ends the interval, though nothing else has changed.
     archive.server.sql("SET GLOBAL rpl_semi_sync_master_enabled=0");
     archive.server.sql("SET GLOBAL rpl_semi_sync_master_enabled=1");
@@ -143,6 +145,8 @@ fn a_commit_waits_until_it_is_stored() {
     receiver.until("another one is noted", || {
         since(&archive).is_some_and(|since| Some(since) != first)
     });
+    // Whoever asked has said goodbye.
+    assert_eq!(aborted(), were_aborted);
     receiver.signal(Signal::TERM);
     let said = receiver.wait().expect(0).stderr_text();
     assert!(said.contains("every commit of shop waits for the archive since"), "{said}");
@@ -193,11 +197,7 @@ fn every_kind_of_commit_waits() {
 
 #[test]
 fn a_store_that_is_away_lets_commits_wait_for_the_servers_timeout_only() {
-    let archive = Archive::with_options(Store::bucket(), &SEMI_SYNC);
-    let upstream = archive.store.options();
-    let endpoint = upstream.iter().find_map(|option| option.strip_prefix("--s3-endpoint=http://"));
-    let proxy = Proxy::start(endpoint.unwrap(), Vec::new());
-    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    let (archive, proxy, through) = behind_proxy();
     let mut receiver = acknowledging(&archive, &[&through, "--max-retries=1"]);
     receiver.until("the interval is noted", || since(&archive).is_some());
     let first = since(&archive);
@@ -249,6 +249,84 @@ fn what_does_not_wait_is_refused_or_told() {
         said.contains("it is not known whether") && !said.contains("waits for the archive since"),
         "{said}"
     );
+    // A gap would be worse than commits that do not wait.
+    archive.server.sql("SET GLOBAL rpl_semi_sync_master_enabled=0");
+    archive.write(3);
+    let mut receiver = archive.receive(&["--ack"]);
+    archive.wait(&mut receiver);
+    receiver.signal(Signal::TERM);
+    let said = receiver.wait().expect(0).stderr_text();
+    assert!(said.contains("no commit waits for a replica"), "{said}");
+}
+
+/// A bucket behind a proxy, and the option that leads there.
+fn behind_proxy() -> (Archive, Proxy, String) {
+    let archive = Archive::with_options(Store::bucket(), &SEMI_SYNC);
+    let upstream = archive.store.options();
+    let endpoint = upstream.iter().find_map(|option| option.strip_prefix("--s3-endpoint=http://"));
+    let proxy = Proxy::start(endpoint.unwrap(), Vec::new());
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    (archive, proxy, through)
+}
+
+#[test]
+fn a_commit_on_its_way_is_acknowledged_when_the_receiver_is_stopped() {
+    let (archive, proxy, through) = behind_proxy();
+    let mut receiver = acknowledging(&archive, &[&through]);
+    let given_up = status(&archive, "no_times");
+    proxy.set_rules(vec![Rule::new("PUT", "/0000000", Action::Hold)]);
+    let commit = Cmd::new(find("mariadb"))
+        .args(["--no-defaults", "--user=root"])
+        .arg(format!("--socket={}", archive.server.socket().display()))
+        .stdin_bytes("INSERT INTO d.t (v) VALUES (1)")
+        .spawn();
+    receiver.until("its segment is on its way", || proxy.held() > 0);
+    receiver.signal(Signal::TERM);
+    // The signal has time to arrive.
+    let _ = archive.list();
+    proxy.release();
+    let _ = commit.wait().expect(0);
+    let _ = receiver.wait().expect(0);
+    assert_eq!(status(&archive, "no_times"), given_up);
+}
+
+#[test]
+fn a_roll_up_that_is_not_stored_holds_up_no_commit() {
+    let (archive, proxy, through) = behind_proxy();
+    let receiver = acknowledging(&archive, &[&through]);
+    let given_up = status(&archive, "no_times");
+    proxy.set_rules(vec![Rule::new("PUT", "/.heads-", Action::Stall)]);
+    for _ in 0..80 {
+        archive.write(1);
+    }
+    assert!(proxy.count("PUT", "/.heads-") > 0);
+    assert_eq!(status(&archive, "no_times"), given_up);
+    proxy.set_rules(Vec::new());
+    proxy.release();
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+}
+
+#[test]
+fn signs_of_life_do_not_wait_for_a_server_that_is_slow_to_answer() {
+    let archive = Archive::with_options(Store::folder(), &SEMI_SYNC);
+    archive.server.sql(
+        "CREATE USER slow@localhost; GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO slow@localhost",
+    );
+    let login = format!("[client]\nuser=slow\nsocket={}\n", archive.server.socket().display());
+    std::fs::write(archive.path("login"), login).unwrap();
+    let mut receiver = acknowledging(&archive, &[]);
+    receiver.until("the interval is noted", || since(&archive).is_some());
+    // Longer than the receiver waits before it asks again. Accounts with all privileges do not run it.
+    archive.server.sql("SET GLOBAL init_connect='DO SLEEP(8)'");
+    for _ in 0..4 {
+        archive.write(1);
+        let last = alive(&archive);
+        receiver.until("another sign of life", || alive(&archive) != last);
+    }
+    assert!(since(&archive).is_some());
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
 }
 
 #[test]

@@ -84,6 +84,15 @@ impl HangUp {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
         };
     }
+
+    /// Ends what is received: the client reads what has arrived, then its call fails. It can still send.
+    pub fn stop_reading(&self) {
+        // It fails only if the connection is closed already.
+        let _ = match &self.0 {
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Read),
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Read),
+        };
+    }
 }
 
 /// How long to wait for one read or write of the connection.
@@ -353,6 +362,12 @@ impl Dump {
     /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
     pub fn take_request(&mut self) -> bool {
         self.reply.take_request()
+    }
+
+    /// Whether the replica has offered to acknowledge, and the server does not ask it to: its first event shows it.
+    #[must_use]
+    pub fn is_declined(&self) -> bool {
+        self.reply.is_declined()
     }
 
     /// Whether more has arrived.

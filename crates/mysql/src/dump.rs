@@ -122,11 +122,24 @@ pub enum Dumped<'a> {
 #[derive(Debug, Default)]
 pub struct DumpReply {
     packet: Packet,
-    is_semi_sync: bool,
+    marks: Marks,
     /// The present packet asks for an acknowledgement.
     asks: bool,
     /// One that ended did.
     has_asked: bool,
+}
+
+/// Whether events have what semi-synchronous replication adds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    /// Not on this connection.
+    #[default]
+    No,
+    /// They may: the first event shows it. It names the log and has no time, so that its first byte is 0.
+    Unknown,
+    Yes,
+    /// The replica has offered to acknowledge, and the server does not ask it to.
+    Declined,
 }
 
 #[derive(Debug, Default)]
@@ -153,7 +166,13 @@ impl DumpReply {
     /// Begins an answer to a replica that acknowledges.
     #[must_use]
     pub fn semi_sync() -> Self {
-        Self { is_semi_sync: true, ..Self::default() }
+        Self { marks: Marks::Unknown, ..Self::default() }
+    }
+
+    /// Whether the replica has offered to acknowledge, and the server does not ask it to: its first event shows it.
+    #[must_use]
+    pub fn is_declined(&self) -> bool {
+        self.marks == Marks::Declined
     }
 
     /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
@@ -195,7 +214,7 @@ impl DumpReply {
                 part.bytes = rest;
                 self.asks = false;
                 self.packet = match *first {
-                    OK if self.is_semi_sync => Packet::Mark,
+                    OK if matches!(self.marks, Marks::Unknown | Marks::Yes) => Packet::Mark,
                     OK => Packet::Event,
                     ERR => Packet::Error(vec![ERR]),
                     EOF => Packet::End,
@@ -205,15 +224,24 @@ impl DumpReply {
             while let Packet::Mark | Packet::Flag = self.packet
                 && let Some((byte, rest)) = part.bytes.split_first()
             {
-                part.bytes = rest;
+                // A server without the plugin, or on which it is off.
+                if self.marks == Marks::Unknown && *byte != SEMI_SYNC {
+                    self.marks = Marks::Declined;
+                    self.packet = Packet::Event;
+                    break;
+                }
                 self.packet = match (&self.packet, *byte) {
-                    (Packet::Mark, SEMI_SYNC) => Packet::Flag,
+                    (Packet::Mark, SEMI_SYNC) => {
+                        self.marks = Marks::Yes;
+                        Packet::Flag
+                    }
                     (Packet::Flag, flag) => {
                         self.asks = flag & ASKS != 0;
                         Packet::Event
                     }
                     _ => return Err(Error::Malformed { packet: "of a binary log" }),
                 };
+                part.bytes = rest;
             }
             match &mut self.packet {
                 Packet::Mark | Packet::Flag if part.is_last => {
@@ -333,12 +361,47 @@ mod tests {
             assert_eq!(asked, [false, true, false]);
         }
         let mut packets = Packets::new(1 << 24);
-        for bad in [&b"\0"[..], b"\0\xef", b"\0xx"] {
+        for bad in [&b"\0"[..], b"\0\xef"] {
             let bytes = Packets::new(0).frame(bad);
             packets.begin_command();
             assert!(DumpReply::semi_sync().take(&mut packets, &mut &bytes[..]).is_err(), "{bad:?}");
         }
         assert_eq!(acknowledgement("b.1", 258), b"\xef\x02\x01\0\0\0\0\0\0b.1");
+    }
+
+    #[test]
+    fn a_first_event_without_the_mark_says_that_the_server_does_not_wait() {
+        let sent = |payloads: &[&[u8]], piece: usize| {
+            let mut framer = Packets::new(0);
+            framer.begin_reply();
+            let bytes: Vec<u8> = payloads.iter().flat_map(|one| framer.frame(one)).collect();
+            let mut packets = Packets::new(1 << 24);
+            packets.begin_reply();
+            let mut reply = DumpReply::semi_sync();
+            let (mut events, mut current) = (Vec::new(), Vec::new());
+            for mut input in bytes.chunks(piece) {
+                while let Some(dumped) = reply.take(&mut packets, &mut input)? {
+                    let Dumped::Event(part) = dumped else { panic!() };
+                    current.extend_from_slice(part.bytes);
+                    assert!(!reply.take_request());
+                    if part.is_last {
+                        events.push(std::mem::take(&mut current));
+                    }
+                }
+            }
+            Ok::<_, Error>((events, reply.is_declined()))
+        };
+        for piece in [1, 2, 5, 100] {
+            // Later events may begin with any byte.
+            let (events, is_declined) = sent(&[b"\0\0one", b"\0\xef\x01two"], piece).unwrap();
+            assert_eq!(events, [b"\0one".to_vec(), b"\xef\x01two".to_vec()]);
+            assert!(is_declined);
+            let (events, is_declined) = sent(&[b"\0\xef\0\0one"], piece).unwrap();
+            assert_eq!(events, [b"\0one".to_vec()]);
+            assert!(!is_declined);
+            // Once there are marks, all events have them.
+            assert!(sent(&[b"\0\xef\0\0one", b"\0\0two"], piece).is_err());
+        }
     }
 
     #[test]

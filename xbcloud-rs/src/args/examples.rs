@@ -172,7 +172,7 @@ Examples:
   xbcloud-rs binlog receive @shop --recipient=age1...
   xbcloud-rs binlog receive s3://bucket/shop --source=db1 --login-file=/etc/repl.cnf
 
-A transaction counts as stored when the store has acknowledged it. The unit xb-binlog@.service runs this.";
+A transaction counts as stored when it has been read back from the store. The unit xb-binlog@.service runs this.";
 
 pub(crate) const BINLOG_LIST: &str = "\
 Examples:

@@ -19,8 +19,8 @@ use crate::session::Session;
 
 /// Streams that are looked at, the newest first.
 const STREAMS: usize = 8;
-/// Segments without a transaction that are passed over at the beginning of a stream.
-const EMPTY: usize = 8;
+/// Segments that are passed over at the beginning of a stream: without a transaction, or within one.
+const PASSED: usize = 64;
 /// A receiver whose last sign of life is not older is at work.
 const LIFE: SignedDuration = SignedDuration::from_secs(120);
 /// Looks at an archive whose receiver is at work and behind the backup.
@@ -195,23 +195,19 @@ async fn look_for_clone(
     Ok(Look::Behind { ends, is_alive: is_alive(streams) })
 }
 
-/// Whether a segment ends with transactions that a clone has, so that one of them comes first: the stream began later, with
-/// older logs. Logs without a transaction are passed over.
+/// Whether a clone has the first transactions of a stream, so that the stream began later, with older logs: a later
+/// segment that does not begin within a transaction has before it only what the clone has. A replay begins there.
 async fn begins_with(
     root: &Root,
     stream: &Outline,
     (first, last): (&SegmentHead, u64),
     from: &GtidState,
 ) -> Result<bool, RepoError> {
+    let is_known = |state: Option<GtidState>| state.is_some_and(|state| state.is_within(from));
     let mut head = first.clone();
-    for _ in 0..EMPTY {
-        match (head.before(), head.after()) {
-            // A replay begins with the next one.
-            (Some(before), Some(after)) if before != after => {
-                return Ok(head.number < last && after.is_within(from));
-            }
-            (Some(_), Some(_)) => {}
-            _ => return Ok(false),
+    for _ in 0..PASSED {
+        if !is_known(head.after()) {
+            return Ok(false);
         }
         let (log, offset) = match &head.next_log {
             Some(log) => (log.as_str(), 4),
@@ -221,6 +217,9 @@ async fn begins_with(
         match stream.segment_at(root, &behind, last).await? {
             Some(next) => head = next.content,
             None => return Ok(false),
+        }
+        if !head.starts_inside && head.before() != first.before() {
+            return Ok(is_known(head.before()));
         }
     }
     Ok(false)
@@ -235,4 +234,110 @@ fn is_alive(streams: &[Outline]) -> bool {
     };
     let at_work = streams.iter().filter(|stream| !stream.has_ended);
     at_work.map(sign).any(|sign| now.duration_since(sign) < LIFE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use xb_repo::archive::names::segment_name;
+    use xb_repo::archive::record::{FORMAT, Record, digest};
+    use xb_repo::archive::segment::Body;
+    use xb_repo::archive::stream::{At, StreamHead};
+    use xb_uploader::{Location, Place, Policy, StoreSettings};
+
+    use super::*;
+
+    const STREAM: &str = "00112233445566778899aabbccddeeff";
+
+    fn at(offset: u64) -> At {
+        At { log: "bin.000001".to_owned(), offset }
+    }
+
+    fn gtids(last: u64) -> String {
+        format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}")
+    }
+
+    /// A segment with the transactions from behind the first number to the second.
+    fn segment(
+        number: u64,
+        (before, after): (u64, u64),
+        (starts_inside, ends_inside): (bool, bool),
+    ) -> SegmentHead {
+        SegmentHead {
+            format: FORMAT,
+            stream: STREAM.to_owned(),
+            number,
+            previous: digest(b""),
+            from: at(200 + number * 100),
+            to: at(300 + number * 100),
+            next_log: None,
+            description: "0f".repeat(100),
+            gtids_before: Some(gtids(before)),
+            gtids_after: Some(gtids(after)),
+            starts_inside,
+            ends_inside,
+            transactions: after - before,
+            commits: None,
+            received: [Timestamp::UNIX_EPOCH; 2],
+            last: None,
+            barriers: Vec::new(),
+            more_barriers: 0,
+            prepared: 0,
+            altering: 0,
+            body: Body { id: None, len: 1, sha256: digest(b"x") },
+        }
+    }
+
+    /// Whether the first transactions of this stream are known to be those of a clone with all up to number `from`.
+    async fn is_known(segments: &[SegmentHead], from: u64) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: Place::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let stream = StreamHead {
+            format: FORMAT,
+            stream: STREAM.to_owned(),
+            server: "shop".to_owned(),
+            tool: "test".to_owned(),
+            started: Timestamp::UNIX_EPOCH,
+            server_version: "9.7.4".to_owned(),
+            server_id: 1,
+            server_uuid: None,
+            start: at(200),
+            gtids: None,
+            begins: Begins::First,
+            settings: BTreeMap::new(),
+            sealed: Vec::new(),
+        };
+        let place = folder.path().join(".xb-binlog/shop").join(STREAM);
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::write(place.join("head"), Record::encode(&stream, None).unwrap()).unwrap();
+        for head in segments {
+            let object = [&Record::encode(head, None).unwrap()[..], b"x"].concat();
+            std::fs::write(place.join(segment_name(head.number)), object).unwrap();
+        }
+        let streams = outlines(&root, "shop").await.unwrap();
+        let last = segments.last().unwrap().number;
+        let state = gtids(from).parse().unwrap();
+        begins_with(&root, &streams[0], (&segments[0], last), &state).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_stream_begins_with_a_clones_transactions_only_if_a_replay_can_begin_behind_them() {
+        // The fifth transaction begins in the second segment, and ends in the fourth.
+        let segments = [
+            segment(0, (3, 3), (false, false)),
+            segment(1, (3, 4), (false, true)),
+            segment(2, (4, 4), (true, true)),
+            segment(3, (4, 6), (true, false)),
+            segment(4, (6, 7), (false, false)),
+        ];
+        for (from, expected) in [(3, false), (4, false), (5, false), (6, true), (9, true)] {
+            assert_eq!(is_known(&segments, from).await, expected, "{from}");
+        }
+        // Nothing follows yet.
+        assert!(!is_known(&segments[..4], 9).await);
+    }
 }

@@ -32,6 +32,8 @@ pub enum Notice {
     Idle(Timestamp),
     /// Every commit between these times has waited until it was stored; without them, that is not known.
     Acknowledged(Option<[Timestamp; 2]>),
+    /// Commits do not wait for the archive as they should, because of this.
+    NotWaiting(String),
     /// The stream has a new sign of life.
     Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.

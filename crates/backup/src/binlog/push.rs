@@ -137,6 +137,7 @@ async fn server(
     Ok(Server {
         version: last.format.server_version.clone(),
         id: last.server_id,
+        who: BTreeMap::new(),
         uuid: known.last().and_then(|outline| outline.head.content.server_uuid.clone()),
         logs,
         settings: settings.unwrap_or_else(BTreeMap::new),

@@ -1,13 +1,14 @@
 //! Receives a server's binary log, and stores it: one stream for each connection, for as long as nothing
 //! cancels it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use futures::stream::FuturesOrdered;
+use futures::stream::{FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -32,11 +33,12 @@ use crate::binlog::writer::{Packed, StreamWriter};
 use crate::error::BackupError;
 use crate::session::Session;
 
-/// Segments that are stored at once.
+/// Segments that are stored at once, and roll-ups.
 const IN_FLIGHT: usize = 4;
 /// Seconds between two signs of life.
 const ALIVE: u64 = 30;
-/// The same of a server that waits, which is asked for its counters before each.
+/// The same of a server that waits and is asked for its counters: one follows each answer, or the next tick if there is
+/// none.
 const ALIVE_WAITING: u64 = 5;
 /// Time limit for storing what was received before the receiver was cancelled.
 const FINISH: Duration = Duration::from_secs(30);
@@ -44,6 +46,8 @@ const FINISH: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_secs(10);
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
+/// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
+const DECLINED: &str = "the server does not ask for acknowledgements on this connection; restart the receiver once semi-synchronous replication is on";
 
 /// What to receive, and how.
 #[derive(Debug)]
@@ -147,8 +151,6 @@ pub(super) struct Receiver<'a> {
     state: Option<StateFile>,
     /// The server that waits for what is stored.
     waiting: Option<Access>,
-    /// It did so once. Later, an archive without waiting is better than none.
-    has_waited: AtomicBool,
     /// Digest of the head of the last segment that this process has stored.
     stored: Mutex<Option<String>>,
 }
@@ -163,20 +165,18 @@ enum Fork {
     Cut { log: String, reason: String },
 }
 
-/// A segment, a sign of life behind it, or a roll-up.
+/// A segment, or a sign of life behind it.
 enum Done {
     Stored(Packed),
     Idle(Timestamp),
     Confirm(std::sync::mpsc::SyncSender<At>),
-    RolledUp,
 }
 
 impl<'a> Receiver<'a> {
     pub(super) fn new(session: &'a Session, settings: &'a ArchiveSettings, tell: Tell) -> Self {
         let folder = settings.state.as_ref();
         let state = folder.map(|folder| StateFile::new(folder, &session.root, &settings.server));
-        let (has_waited, stored) = (AtomicBool::new(false), Mutex::new(None));
-        Self { session, settings, tell, state, waiting: None, has_waited, stored }
+        Self { session, settings, tell, state, waiting: None, stored: Mutex::new(None) }
     }
 
     fn root(&self) -> &Root {
@@ -229,7 +229,7 @@ impl<'a> Receiver<'a> {
             () = too_late => return stopped(receiving).await,
         };
         (self.tell)(begins(&writer, &start));
-        let outcome = self.store_all(&mut writer, &mut receiving, first).await;
+        let outcome = self.store_all(&mut writer, &mut receiving, first, &server).await;
         *stored = writer.stored().segments > 0;
         let why = ended(receiving).await;
         let is_cancelled = outcome?;
@@ -257,17 +257,23 @@ impl<'a> Receiver<'a> {
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
         let before = self.before().await?;
         let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
-        let must_wait = self.waiting.is_some() && !self.has_waited.load(Ordering::Relaxed);
-        let (client, server) = tokio::task::spawn_blocking(move || {
+        let must_wait = self.waiting.is_some();
+        let (client, server, missing) = tokio::task::spawn_blocking(move || {
             let (mut client, server) = connect(&access, needs_checksums)?;
-            if must_wait {
-                semi_sync::check(&mut client)?;
-            }
-            Ok::<_, ArchiveError>((client, server))
+            let missing = match must_wait {
+                true => semi_sync::missing(&mut client)?,
+                false => None,
+            };
+            Ok::<_, ArchiveError>((client, server, missing))
         })
         .await
         .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
-        self.has_waited.store(true, Ordering::Relaxed);
+        match missing {
+            None => {}
+            // A gap in an archive is worse than commits that do not wait for it.
+            Some(what) if before.is_some() => (self.tell)(Notice::NotWaiting(what.to_owned())),
+            Some(what) => return Err(ArchiveError::NoSemiSync(what.to_owned())),
+        }
         let logs = &server.logs;
         let mut start = start(before.as_ref(), logs)?;
         if matches!(start.begins, Begins::Gap { .. }) {
@@ -316,19 +322,25 @@ impl<'a> Receiver<'a> {
         writer: &mut StreamWriter,
         receiving: &mut Receiving,
         first: Message,
+        server: &Server,
     ) -> Result<bool, ArchiveError> {
         let mut flying: FuturesOrdered<_> = FuturesOrdered::new();
-        let pause = if self.waiting.is_some() { ALIVE_WAITING } else { ALIVE };
+        // No acknowledgement waits for them.
+        let mut rolling: FuturesUnordered<_> = FuturesUnordered::new();
+        // MySQL does not count what would show that every commit waits.
+        let to_ask = self.waiting.as_ref().filter(|_| server.uuid.is_none());
+        let pause = if to_ask.is_some() { ALIVE_WAITING } else { ALIVE };
         let mut ticks = tokio::time::interval(Duration::from_secs(pause));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // A store that is away must not hold up what is stored meanwhile.
         let mut alive: OptionFuture<_> = None.into();
         let (mut asked, mut claim): (OptionFuture<_>, _) = (None.into(), Claim::default());
-        let (mut was_asked, mut is_writing) = (false, false);
+        let (mut was_asked, mut is_asking) = (false, false);
+        let (mut is_due, mut is_writing, mut is_declined) = (false, false, false);
         let (mut first, mut is_open, mut is_cancelled) = (Some(first), true, false);
         let patience = tokio::time::sleep(Duration::MAX);
         tokio::pin!(patience);
-        while is_open || !flying.is_empty() {
+        while is_open || !flying.is_empty() || !rolling.is_empty() {
             tokio::select! {
                 _ = self.session.cancel.asked(), if !is_cancelled => {
                     is_cancelled = true;
@@ -343,11 +355,13 @@ impl<'a> Receiver<'a> {
                 }
                 Some(done) = flying.next(), if !flying.is_empty() => {
                     for rollup in self.done(writer, done?)? {
-                        let storing = writer.roll_up(rollup);
-                        flying.push_back(async move { storing.await; Ok(Done::RolledUp) }.boxed());
+                        rolling.push(writer.roll_up(rollup).boxed());
                     }
                 }
-                message = next(&mut first, receiving), if is_open && flying.len() < IN_FLIGHT => {
+                Some(()) = rolling.next(), if !rolling.is_empty() => {}
+                message = next(&mut first, receiving),
+                    if is_open && flying.len() < IN_FLIGHT && rolling.len() < IN_FLIGHT =>
+                {
                     match message {
                         Some(Message::Segment(cut)) => {
                             let packed = writer.pack(*cut).await?;
@@ -374,25 +388,33 @@ impl<'a> Receiver<'a> {
                 }
                 Some((found, before)) = &mut asked => {
                     asked = None.into();
-                    let after = receiving.acknowledged.load(Ordering::Relaxed);
-                    let interval = claim.take(found, (before, after));
+                    (is_asking, is_due) = (false, true);
+                    let after = receiving.signs.acknowledged.load(Ordering::Relaxed);
+                    let interval = claim.take(found.filter(|_| !is_declined), (before, after));
                     writer.claim(interval);
                     // At first, a server does not wait before it has sent everything.
                     if std::mem::replace(&mut was_asked, true) || interval.is_some() {
                         (self.tell)(Notice::Acknowledged(interval));
                     }
-                    // A slow store gets the time that it needs.
-                    if !std::mem::replace(&mut is_writing, true) {
-                        alive = Some(Box::pin(writer.write_alive())).into();
-                    }
                 }
-                _ = ticks.tick(), if !is_cancelled => match &self.waiting {
-                    Some(access) => {
-                        let before = receiving.acknowledged.load(Ordering::Relaxed);
-                        asked = Some(ask(access.clone(), before).boxed()).into();
+                _ = ticks.tick(), if !is_cancelled => match to_ask {
+                    Some(access) if !is_asking => {
+                        is_asking = true;
+                        let before = receiving.signs.acknowledged.load(Ordering::Relaxed);
+                        let asking = ask(access.clone(), server.who.clone(), before);
+                        asked = Some(asking.boxed()).into();
                     }
-                    None => alive = Some(Box::pin(writer.write_alive())).into(),
+                    // A slow server gets the time that it needs. What is claimed already stays true.
+                    _ => is_due = true,
                 },
+            }
+            // So does a slow store.
+            if std::mem::take(&mut is_due) && !std::mem::replace(&mut is_writing, true) {
+                alive = Some(Box::pin(writer.write_alive())).into();
+            }
+            if !is_declined && receiving.signs.is_declined.load(Ordering::Relaxed) {
+                is_declined = true;
+                (self.tell)(Notice::NotWaiting(DECLINED.to_owned()));
             }
         }
         Ok(is_cancelled)
@@ -413,7 +435,6 @@ impl<'a> Receiver<'a> {
                 (self.tell)(Notice::Stored { position, until });
                 return Ok(rollups);
             }
-            Done::RolledUp => {}
             // The thread may have ended.
             Done::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
             Done::Idle(at) => {
@@ -456,8 +477,8 @@ impl<'a> Receiver<'a> {
 }
 
 /// Asks the server for its counters, when this number of acknowledgements has been sent. What cannot be asked is not known.
-async fn ask(access: Access, before: u64) -> (Option<Asked>, u64) {
-    let asking = tokio::task::spawn_blocking(move || Asked::of(&access)).await;
+async fn ask(access: Access, who: BTreeMap<String, String>, before: u64) -> (Option<Asked>, u64) {
+    let asking = tokio::task::spawn_blocking(move || Asked::of(&access, &who)).await;
     (asking.ok().and_then(Result::ok).flatten(), before)
 }
 

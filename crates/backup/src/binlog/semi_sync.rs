@@ -13,15 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Both names of the server's side.
 const SIDES: [&str; 2] = ["master", "source"];
 
-/// Refuses a server that does not wait, or only after others have seen the commit.
-pub(super) fn check(client: &mut Client) -> Result<(), ArchiveError> {
+/// Says if a server does not wait, or only after others have seen the commit.
+pub(super) fn missing(client: &mut Client) -> Result<Option<&'static str>, ArchiveError> {
     let found = values(client, "SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'")?;
-    let refused = |what: &str| Err(ArchiveError::NoSemiSync(what.to_owned()));
-    match (of_side(&found, "enabled"), of_side(&found, "wait_point")) {
-        (Some("ON"), Some("AFTER_SYNC")) => Ok(()),
-        (Some("ON"), _) => refused("commits are visible before the archive has them"),
-        _ => refused("no commit waits for a replica"),
-    }
+    Ok(match (of_side(&found, "enabled"), of_side(&found, "wait_point")) {
+        (Some("ON"), Some("AFTER_SYNC")) => None,
+        (Some("ON"), _) => Some("commits are visible before the archive has them"),
+        _ => Some("no commit waits for a replica"),
+    })
 }
 
 /// What a server of MariaDB says about its commits.
@@ -39,7 +38,8 @@ pub(super) struct Sample {
     registered: u64,
     /// Acknowledgements that it got.
     acknowledged: u64,
-    /// The archive is its only semi-synchronous replica, every commit waits, and is durable before that.
+    /// It is the server that sends the log, the archive is its only semi-synchronous replica, every commit waits, and is
+    /// durable before that.
     holds: bool,
 }
 
@@ -51,15 +51,17 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Asks a server; `None` if it does not count what is needed, as MySQL: replicas that came and went.
-    pub(super) fn of(access: &Access) -> Result<Option<Self>, ArchiveError> {
+    /// Asks a server, which should have the variables `who`; `None` if it does not count what is needed, as MySQL: replicas
+    /// that came and went.
+    pub(super) fn of(access: &Access, who: &Values) -> Result<Option<Self>, ArchiveError> {
         let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
         let mut client = Client::connect(&access.target, &access.account, timeouts)?;
         let before = Timestamp::now();
         let settings = values(
             &mut client,
             "SHOW GLOBAL VARIABLES WHERE variable_name IN ('sync_binlog', \
-            'innodb_flush_log_at_trx_commit') OR variable_name LIKE 'rpl_semi_sync_%_wait_point'",
+            'innodb_flush_log_at_trx_commit', 'server_id', 'hostname', 'port') \
+            OR variable_name LIKE 'rpl_semi_sync_%_wait_point'",
         )?;
         let status = values(
             &mut client,
@@ -67,12 +69,14 @@ impl Asked {
             OR variable_name LIKE 'Rpl_semi_sync_master_%' OR variable_name = 'Slave_connections'",
         )?;
         let between = [before, Timestamp::now()];
-        Ok(Sample::of(&status, &settings).map(|sample| Self { sample, between }))
+        // Without that, the server logs a warning each time. What it has said is known by now.
+        let _ = client.quit();
+        Ok(Sample::of(&status, &settings, who).map(|sample| Self { sample, between }))
     }
 }
 
 impl Sample {
-    fn of(status: &Values, settings: &Values) -> Option<Self> {
+    fn of(status: &Values, settings: &Values, who: &Values) -> Option<Self> {
         let number = |name: &str| status.get(name)?.parse::<u64>().ok();
         let counter = |name: &str| of_side(status, name)?.parse::<u64>().ok();
         let is = |name: &str, value: &str| settings.get(name).is_some_and(|found| found == value);
@@ -80,7 +84,8 @@ impl Sample {
             && counter("clients") == Some(1)
             && of_side(settings, "wait_point") == Some("AFTER_SYNC")
             && is("sync_binlog", "1")
-            && is("innodb_flush_log_at_trx_commit", "1");
+            && is("innodb_flush_log_at_trx_commit", "1")
+            && who.iter().all(|(name, value)| is(name, value));
         let uptime = number("uptime")?;
         Some(Self {
             uptime,
@@ -94,6 +99,7 @@ impl Sample {
     }
 }
 
+/// Variables, and their values.
 type Values = BTreeMap<String, String>;
 
 /// A value of the server's side, whichever name that has.
@@ -225,9 +231,14 @@ mod tests {
             ("rpl_semi_sync_master_wait_point", "AFTER_SYNC"),
             ("sync_binlog", "1"),
             ("innodb_flush_log_at_trx_commit", "1"),
+            ("server_id", "3"),
+            ("hostname", "db1"),
+            ("port", "3306"),
         ]);
-        let of =
-            |status: &Values, settings: &Values| Sample::of(status, settings).map(|one| one.holds);
+        let who = values(&[("server_id", "3"), ("hostname", "db1"), ("port", "3306")]);
+        let of = |status: &Values, settings: &Values| {
+            Sample::of(status, settings, &who).map(|one| one.holds)
+        };
         let with = |values: &Values, name: &str, value: &str| {
             assert!(values.contains_key(name));
             let mut values = values.clone();
@@ -246,6 +257,10 @@ mod tests {
             ("rpl_semi_sync_master_wait_point", "AFTER_COMMIT"),
             ("sync_binlog", "0"),
             ("innodb_flush_log_at_trx_commit", "2"),
+            // The name of the server leads to another one.
+            ("server_id", "4"),
+            ("hostname", "db2"),
+            ("port", "3307"),
         ] {
             assert_eq!(of(&status, &with(&settings, name, value)), Some(false));
         }

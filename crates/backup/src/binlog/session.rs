@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -19,10 +19,14 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
-use crate::binlog::waiting::Waiting;
+use crate::binlog::waiting::{EACH, Next, Waiting};
 
 /// Time limit of each step of a login and of each short statement.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks whether more has arrived, while it is too early to store what has.
+const LOOK: Duration = Duration::from_millis(5);
+/// Time limit for reading what has arrived when nothing more is to be received.
+const LAST_READS: Duration = Duration::from_secs(5);
 /// A server's error for a log or a position that it cannot send.
 const NO_SUCH_POSITION: u16 = 1236;
 
@@ -33,6 +37,8 @@ pub(crate) struct Server {
     pub(crate) id: u32,
     /// `server_uuid` of MySQL.
     pub(crate) uuid: Option<String>,
+    /// Variables that tell it from others, to which a name may lead, and their values.
+    pub(crate) who: BTreeMap<String, String>,
     pub(crate) logs: Vec<ServerLog>,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
@@ -59,7 +65,9 @@ pub(crate) fn connect(
 ) -> Result<(Client, Server), ArchiveError> {
     let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
     let mut client = Client::connect(&access.target, &access.account, timeouts)?;
-    let rows = client.rows("SELECT @@version, @@server_id, @@log_bin, @@global.binlog_checksum")?;
+    let rows = client.rows(
+        "SELECT @@version, @@server_id, @@log_bin, @@global.binlog_checksum, @@hostname, @@port",
+    )?;
     let row = rows.first().ok_or(xb_mysql::Error::Unexpected)?;
     let text = |column| row.get(column).map(|value| String::from_utf8_lossy(value).into_owned());
     let (version, id, is_on) = (text(0), text(1), text(2));
@@ -70,6 +78,8 @@ pub(crate) fn connect(
     if needs_checksums && text(3).is_some_and(|kind| kind.eq_ignore_ascii_case("NONE")) {
         return Err(ArchiveError::NoChecksums { what: "the server writes its binary log".into() });
     }
+    let who = [("server_id", 1), ("hostname", 4), ("port", 5)].into_iter();
+    let who = who.filter_map(|(name, column)| Some((name.to_owned(), text(column)?))).collect();
     let uuid = match version.contains("MariaDB") {
         true => None,
         false => Some(identity(&mut client)?),
@@ -82,7 +92,7 @@ pub(crate) fn connect(
     });
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
-    Ok((client, Server { version, id, uuid, logs, settings }))
+    Ok((client, Server { version, id, uuid, who, logs, settings }))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
@@ -107,24 +117,41 @@ fn settings(client: &mut Client, is_mysql: bool) -> Result<BTreeMap<String, Stri
     Ok(texts.collect::<Result<_, _>>()?)
 }
 
+/// What the thread tells beside its messages, and is told.
+#[derive(Debug, Default)]
+pub(crate) struct Signs {
+    /// Number of acknowledgements that were sent, or are being sent.
+    pub(crate) acknowledged: AtomicU64,
+    /// The server asks for none on this connection, though they were offered.
+    pub(crate) is_declined: AtomicBool,
+    /// Nothing more is to be received.
+    is_over: AtomicBool,
+    /// The thread does not read, because an acknowledgement is due.
+    is_answering: AtomicBool,
+}
+
 /// A thread that receives; it ends when the connection or the channel does.
 pub(crate) struct Receiving {
     pub(crate) messages: mpsc::Receiver<Message>,
-    /// Number of acknowledgements that were sent, or are being sent.
-    pub(crate) acknowledged: Arc<AtomicU64>,
+    pub(crate) signs: Arc<Signs>,
     hang_up: Box<dyn Fn() + Send + Sync>,
     thread: std::thread::JoinHandle<ArchiveError>,
 }
 
 impl Receiving {
-    /// Ends the connection: the thread passes on what it has.
+    /// Ends what is received: the thread passes on what it has, acknowledges it, and ends the connection.
     pub(crate) fn hang_up(&self) {
-        (self.hang_up)();
+        self.signs.is_over.store(true, Ordering::SeqCst);
+        // It looks before it reads again. Over a Unix socket, a server drops a replica that does not read.
+        if !self.signs.is_answering.load(Ordering::SeqCst) {
+            (self.hang_up)();
+        }
     }
 
     /// Why it ended.
     pub(crate) fn join(self) -> ArchiveError {
-        self.hang_up();
+        self.signs.is_over.store(true, Ordering::SeqCst);
+        (self.hang_up)();
         drop(self.messages);
         self.thread.join().unwrap_or(ArchiveError::Bug("the thread that receives panicked"))
     }
@@ -162,7 +189,7 @@ pub(crate) fn receive(
     let dump = client.dump(&replica, &from, heartbeat * 4 + PATIENCE)?;
     let hang_up = dump.hang_up()?;
     let is_known = acknowledge == Acknowledge::Known;
-    begin(dump, (start, is_known), (age / 2, needs_checksums), move || hang_up.now())
+    begin(dump, (start, is_known), (age / 2, needs_checksums), move || hang_up.stop_reading())
 }
 
 /// Sends log files, which the server of the archive has written, as that server would.
@@ -187,16 +214,17 @@ fn begin(
 ) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
     let start = start.clone();
-    let acknowledged = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&acknowledged);
-    let work = move || match run(log, (&start, is_known), settings, (&sender, &count)) {
+    let signs = Arc::new(Signs::default());
+    let shared = Arc::clone(&signs);
+    let settings = (settings.0, settings.1, EACH);
+    let work = move || match run(log, (&start, is_known), settings, (&sender, &shared)) {
         Ok(()) => ArchiveError::Ended,
         Err(error) => error,
     };
     let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
     let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
-    Ok(Receiving { messages, acknowledged, hang_up, thread })
+    Ok(Receiving { messages, signs, hang_up, thread })
 }
 
 /// A log that arrives in packets of one event.
@@ -209,6 +237,11 @@ trait SentLog {
 
     /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
     fn take_request(&mut self) -> bool {
+        false
+    }
+
+    /// Whether the server asks for no acknowledgements, though they were offered.
+    fn is_declined(&self) -> bool {
         false
     }
 
@@ -243,6 +276,10 @@ impl SentLog for Dump {
 
     fn take_request(&mut self) -> bool {
         Self::take_request(self)
+    }
+
+    fn is_declined(&self) -> bool {
+        Self::is_declined(self)
     }
 
     fn has_more(&self) -> bool {
@@ -291,11 +328,14 @@ impl SentLog for LogSender {
 fn run(
     mut log: impl SentLog,
     (start, is_known): (&Start, bool),
-    (age, needs_checksums): (Duration, bool),
-    (out, acknowledged): (&mpsc::Sender<Message>, &AtomicU64),
+    (age, needs_checksums, each): (Duration, bool, Duration),
+    (out, signs): (&mpsc::Sender<Message>, &Signs),
 ) -> Result<(), ArchiveError> {
     let mut overlap = Overlap::new(SentReader::new(log.checksums()), start);
     while !overlap.is_over() {
+        if signs.is_over.load(Ordering::Relaxed) {
+            return Err(ArchiveError::Ended);
+        }
         match log.next(|dumped| overlap.take(dumped)) {
             Ok(true) => {}
             Ok(false) => return Err(log.early_end()),
@@ -310,23 +350,44 @@ fn run(
     let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
     let history = History::new(&start.at.log, gtids);
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
-    let mut waiting = Waiting::default();
+    let (mut waiting, mut over) = (Waiting::new(each), None::<Instant>);
     // The connection before may have ended between the segment and its acknowledgement.
     if log.take_request() && is_known && start.overlap.is_some() {
-        acknowledged.fetch_add(1, Ordering::Relaxed);
+        signs.acknowledged.fetch_add(1, Ordering::Relaxed);
         log.acknowledge(&start.at)?;
     }
     loop {
         let mut answered = Ok(());
-        if waiting.is_due(|| log.has_more()) {
-            if !pass_on(waiting.release(), out) {
-                return Ok(());
+        let is_over = signs.is_over.load(Ordering::SeqCst);
+        if is_over {
+            over.get_or_insert_with(Instant::now);
+        }
+        match waiting.next(Instant::now(), || log.has_more()) {
+            // A busy server continues to send.
+            _ if over.is_some_and(|over| over.elapsed() > LAST_READS) => {
+                answered = Err(ArchiveError::Ended);
             }
-            // While the store is away, this waits; the server does so for as long as it was told to.
-            let Some(stored) = confirmed(out) else { return Ok(()) };
-            acknowledged.fetch_add(1, Ordering::Relaxed);
-            answered = log.acknowledge(&stored);
-            waiting.acknowledged();
+            Next::Read if is_over && !log.has_more() => answered = Err(ArchiveError::Ended),
+            Next::Read => {}
+            Next::Wait if !is_over => {
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            Next::Wait | Next::Store => {
+                signs.is_answering.store(true, Ordering::SeqCst);
+                if !pass_on(waiting.release(Instant::now()), out) {
+                    return Ok(());
+                }
+                // While the store is away, this waits; the server does so for as long as it was told to.
+                let Some(stored) = confirmed(out) else { return Ok(()) };
+                signs.acknowledged.fetch_add(1, Ordering::Relaxed);
+                answered = log.acknowledge(&stored);
+                waiting.acknowledged();
+                signs.is_answering.store(false, Ordering::SeqCst);
+                if answered.is_ok() {
+                    continue;
+                }
+            }
         }
         let now = Timestamp::now();
         let received = answered.and_then(|()| {
@@ -345,19 +406,30 @@ fn run(
             // What was received is whole, however the connection ended.
             Err(error) => (segmenter.finish(now)?, Some(cut_short(error, segmenter.reader()))),
         };
+        if log.is_declined() {
+            signs.is_declined.store(true, Ordering::Relaxed);
+        }
         check(segmenter.reader(), needs_checksums)?;
         // At once: what arrives next may be a part of another transaction.
         if ended.is_none() && log.take_request() {
             progress.cuts.extend(segmenter.cut_whole(now)?.cuts);
-            waiting.ask();
+            waiting.ask(Instant::now());
         }
-        let cuts = waiting.take(progress.cuts);
+        let cuts = waiting.take(progress.cuts, Instant::now());
         let is_held = ended.is_none() && !progress.is_idle;
-        let rest = if is_held { None } else { waiting.release() };
+        let rest = if is_held { None } else { waiting.release(Instant::now()) };
         if !pass_on(cuts.into_iter().chain(rest), out) {
             return Ok(());
         }
         if let Some(error) = ended {
+            // A receiver that is stopped leaves no commit waiting for what is stored.
+            if signs.is_over.load(Ordering::Relaxed)
+                && waiting.is_asked()
+                && let Some(stored) = confirmed(out)
+            {
+                signs.acknowledged.fetch_add(1, Ordering::Relaxed);
+                log.acknowledge(&stored)?;
+            }
             return Err(error);
         }
         if progress.is_idle && out.blocking_send(Message::Idle(now)).is_err() {
@@ -581,9 +653,9 @@ mod tests {
             let start = Start { begins: Begins::First, at, gtids: None, overlap: None };
             let (sender, mut messages) = mpsc::channel(1);
             let thread = std::thread::spawn(move || {
-                let count = AtomicU64::new(0);
-                run(waits, (&start, false), (Duration::MAX, false), (&sender, &count)).unwrap_err();
-                count.load(Ordering::Relaxed)
+                let (signs, settings) = (Signs::default(), (Duration::MAX, false, Duration::ZERO));
+                run(waits, (&start, false), settings, (&sender, &signs)).unwrap_err();
+                signs.acknowledged.load(Ordering::Relaxed)
             });
             // What is stored at the time of each acknowledgement.
             let (mut stored, mut end, mut confirmed) = (Vec::new(), None, Vec::new());

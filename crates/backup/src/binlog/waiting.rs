@@ -3,6 +3,9 @@
 //! A server with semi-synchronous replication asks at the end of a transaction, so a segment is cut right there. It
 //! is held as long as more arrives that one object can have, too, such as the rest of a group commit. What
 //! arrives behind it is never part of what may be acknowledged: that is the end of the last segment that is stored.
+//!
+//! Whoever reads an archive holds the head of each segment, so there are only so many objects a second in the long run:
+//! while commits follow each other without end, more of them share one.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +14,52 @@ use crate::binlog::segmenter::{Cut, SIZE};
 /// The longest time that a server is kept waiting because more arrives.
 const LINGER: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Default)]
+/// The time for which one object counts: in the long run, one is begun for each such time.
+pub(super) const EACH: Duration = Duration::from_millis(200);
+/// Objects that may follow each other at once, if there were few before.
+const AT_ONCE: u32 = 50;
+
+/// What is to be done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// More is read.
+    Read,
+    /// Nothing has arrived, and it is too early for another object.
+    Wait,
+    /// What is held is stored, and the server gets an acknowledgement.
+    Store,
+}
+
+#[derive(Debug)]
 pub(super) struct Waiting {
     /// When the server asked first, since the last acknowledgement.
     asked: Option<Instant>,
     held: Option<Cut>,
     /// Segments came out since the last acknowledgement.
     is_owed: bool,
+    each: Duration,
+    /// Until when the objects that were begun count, one after the other.
+    counted: Option<Instant>,
 }
 
 impl Waiting {
+    /// One object counts for the time `each`.
+    pub(super) fn new(each: Duration) -> Self {
+        Self { asked: None, held: None, is_owed: false, each, counted: None }
+    }
+
     /// The server has asked for what was received up to now.
-    pub(super) fn ask(&mut self) {
-        self.asked.get_or_insert_with(Instant::now);
+    pub(super) fn ask(&mut self, now: Instant) {
+        self.asked.get_or_insert(now);
+    }
+
+    /// Whether the server has asked since the last acknowledgement.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// Takes segments, and returns those to store now: all, if the server does not wait.
-    pub(super) fn take(&mut self, cuts: Vec<Cut>) -> Vec<Cut> {
+    pub(super) fn take(&mut self, cuts: Vec<Cut>, now: Instant) -> Vec<Cut> {
         let mut out = Vec::new();
         for cut in cuts {
             let next = match &mut self.held {
@@ -40,26 +72,130 @@ impl Waiting {
         }
         self.is_owed |= !out.is_empty();
         if self.asked.is_none() {
-            out.extend(self.release());
+            out.extend(self.release(now));
         }
         out
     }
 
     /// Returns what is held.
-    pub(super) fn release(&mut self) -> Option<Cut> {
-        self.is_owed |= self.held.is_some();
+    pub(super) fn release(&mut self, now: Instant) -> Option<Cut> {
+        if self.held.is_some() {
+            self.is_owed = true;
+            let begun = self.counted.map_or(now, |counted| counted.max(now));
+            self.counted = Some(begun + self.each);
+        }
         self.held.take()
     }
 
-    /// Whether the server should get an acknowledgement before more is received.
-    pub(super) fn is_due(&self, has_more: impl FnOnce() -> bool) -> bool {
-        let Some(asked) = self.asked else { return false };
-        let has_any = self.held.is_some() || self.is_owed;
-        has_any && (asked.elapsed() >= LINGER || !has_more())
+    /// What is to be done at this time.
+    pub(super) fn next(&self, now: Instant, has_more: impl FnOnce() -> bool) -> Next {
+        let Some(asked) = self.asked.filter(|_| self.held.is_some() || self.is_owed) else {
+            return Next::Read;
+        };
+        let is_early = self.held.is_some()
+            && self.counted.is_some_and(|counted| counted + self.each > now + self.each * AT_ONCE);
+        if !is_early && now.duration_since(asked) >= LINGER {
+            return Next::Store;
+        }
+        match (has_more(), is_early) {
+            (true, _) => Next::Read,
+            (false, true) => Next::Wait,
+            (false, false) => Next::Store,
+        }
     }
 
     /// Everything that came out is stored, and its end is acknowledged.
     pub(super) fn acknowledged(&mut self) {
         (self.asked, self.is_owed) = (None, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use xb_repo::archive::stream::At;
+
+    use super::*;
+    use crate::binlog::segmenter::Times;
+
+    fn cut(from: u64) -> Cut {
+        let at = |offset| At { log: "bin.000001".to_owned(), offset };
+        Cut {
+            bytes: vec![0; 10],
+            from: at(from),
+            to: at(from + 10),
+            next_log: None,
+            description: Vec::new(),
+            gtids_before: None,
+            gtids_after: None,
+            starts_inside: false,
+            ends_inside: false,
+            transactions: 1,
+            times: Times::default(),
+            received: [Timestamp::UNIX_EPOCH; 2],
+            last: None,
+            barriers: Vec::new(),
+            more_barriers: 0,
+            prepared: 0,
+            altering: 0,
+        }
+    }
+
+    /// Commits one after the other for so long, each as soon as the one before it is stored, which takes 10 ms. Returns
+    /// how many objects that were, and the longest time that one waited.
+    fn commit(waiting: &mut Waiting, now: &mut Instant, span: Duration) -> (u32, Duration) {
+        let (end, mut objects, mut longest) = (*now + span, 0_u32, Duration::ZERO);
+        while *now < end {
+            let begin = *now;
+            waiting.ask(*now);
+            assert!(waiting.take(vec![cut(u64::from(objects) * 10)], *now).is_empty());
+            while waiting.next(*now, || false) == Next::Wait {
+                *now += Duration::from_millis(5);
+            }
+            assert_eq!(waiting.next(*now, || false), Next::Store);
+            assert!(waiting.release(*now).is_some());
+            *now += Duration::from_millis(10);
+            waiting.acknowledged();
+            longest = longest.max(*now - begin);
+            objects += 1;
+        }
+        (objects, longest)
+    }
+
+    #[test]
+    fn commits_without_end_are_a_limited_number_of_objects() {
+        let (mut waiting, mut now) = (Waiting::new(EACH), Instant::now());
+        // A few do not wait for each other.
+        let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_millis(400));
+        assert_eq!((objects, longest), (40, Duration::from_millis(10)));
+        let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_secs(60));
+        assert!((300..=5 * 60 + AT_ONCE).contains(&objects), "{objects}");
+        assert!(longest <= EACH + Duration::from_millis(15), "{longest:?}");
+        // What was not used is there later.
+        now += Duration::from_secs(60);
+        let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_millis(400));
+        assert_eq!((objects, longest), (40, Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn what_arrives_meanwhile_shares_the_object() {
+        let (mut waiting, now) = (Waiting::new(EACH), Instant::now());
+        for n in 0..u64::from(AT_ONCE) {
+            let _ = waiting.take(vec![cut(n * 10)], now);
+        }
+        waiting.ask(now);
+        assert!(waiting.take(vec![cut(1000)], now).is_empty());
+        assert_eq!(waiting.next(now, || true), Next::Read);
+        assert_eq!(waiting.next(now, || false), Next::Wait);
+        assert!(waiting.take(vec![cut(1010)], now).is_empty());
+        // Nothing lets it wait for longer.
+        let later = now + EACH;
+        assert_eq!(waiting.next(later, || true), Next::Store);
+        let joined = waiting.release(later).unwrap();
+        assert_eq!((joined.from.offset, joined.to.offset), (1000, 1020));
+        // What is stored already is acknowledged at once.
+        assert_eq!(waiting.next(later, || false), Next::Store);
+        waiting.acknowledged();
+        assert_eq!(waiting.next(later, || false), Next::Read);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Logs of two histories may have the same names, so a position alone may be found in a log that is not the backup's.
 
-use xb_binlog::{GtidState, History, LogPosition, Reader};
+use xb_binlog::{Error, GtidState, History, LogPosition, Reader};
 use xb_repo::archive::segment::SegmentHead;
 
 /// Why the first segment of a replay does not have `start` with `gtids`; `None` if it has, or if it begins within a
@@ -17,14 +17,21 @@ pub(super) fn displaced(
     let mut input = events.get(..usize::try_from(from).ok()?)?;
     let description = base16ct::lower::decode_vec(&head.description).ok()?;
     let no_boundary = || Some(format!("{start} is no boundary between two transactions"));
-    let Ok(mut reader) = Reader::resume(&description, head.from.offset) else {
-        return no_boundary();
+    let unread = |error: Error| Some(format!("the log before {start} cannot be read: {error}"));
+    let mut reader = match Reader::resume(&description, head.from.offset) {
+        Ok(reader) => reader,
+        Err(error) => return unread(error),
     };
     let mut history = History::new(&head.from.log, Some(before));
     while !input.is_empty() {
-        match reader.next(&mut input).map(|entry| entry.map(|entry| history.push(&entry))) {
-            Ok(Some(Ok(_))) => {}
-            _ => return no_boundary(),
+        let pushed = match reader.next(&mut input) {
+            Ok(Some(entry)) => history.push(&entry).map(drop),
+            // An event has begun.
+            Ok(None) => return no_boundary(),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = pushed {
+            return unread(error);
         }
     }
     if reader.open().is_some() || history.open().is_some() {
@@ -122,6 +129,12 @@ mod tests {
         }
         // Within an event; and in a segment that cannot be read from its beginning.
         assert!(check(&head, end - 1, gtids).unwrap().contains("no boundary"));
+        // What is wrong with the log is said as it is.
+        let mut damaged = log[4..].to_vec();
+        damaged[length as usize + 30] ^= 1;
+        let start = LogPosition::new(LOG, *end).unwrap();
+        let found = displaced(&head, &damaged, (&start, gtids)).unwrap();
+        assert!(found.contains("cannot be read") && found.contains("checksum"), "{found}");
         head.starts_inside = true;
         assert_eq!(check(&head, end - 1, gtids), None);
     }

@@ -143,6 +143,13 @@ impl Watched {
                     self.acknowledged(&server, known.flatten(), interval);
                 }
             }
+            Notice::NotWaiting(why) => {
+                if seen.acknowledged.replace(None) != Some(None) {
+                    self.log
+                        .warn(format!("commits of {server} do not wait for the archive: {why}"));
+                    self.event(&json!({ "what": "acknowledged", "server": server, "since": null }));
+                }
+            }
             Notice::Alive => seen.state.alive = Some(Timestamp::now()),
             Notice::StoreAway(why) => {
                 let text = format!(
