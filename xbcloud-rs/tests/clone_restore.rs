@@ -157,7 +157,7 @@ fn a_restore_that_is_killed_at_any_change_is_continued() {
         assert!(!target.join(".xb-partial").exists(), "{call} {number}");
         std::fs::remove_dir_all(target).unwrap();
     }
-    assert!(in_patches > 15, "{in_patches} of {killed_ones}");
+    assert!(in_patches > 8, "{in_patches} of {killed_ones}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::OptionFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
@@ -334,7 +334,8 @@ impl<'a> Receiver<'a> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // A store that is away must not hold up what is stored meanwhile.
         let mut alive: OptionFuture<_> = None.into();
-        let (mut asked, mut claim): (OptionFuture<_>, _) = (None.into(), Claim::default());
+        let mut asked: OptionFuture<BoxFuture<'_, (Option<Asked>, u64)>> = None.into();
+        let mut claim = Claim::default();
         let (mut was_asked, mut is_asking) = (false, false);
         let (mut is_due, mut is_writing, mut is_declined) = (false, false, false);
         let (mut first, mut is_open, mut is_cancelled) = (Some(first), true, false);
