@@ -21,7 +21,7 @@ use xb_reader::{IfMissing, RelPath, TargetDir};
 
 use crate::error::Error;
 use crate::heads::{self, Beginnings};
-use crate::layout::{Layout, Place};
+use crate::layout::Layout;
 use crate::moved::{MOVED, own};
 use crate::patches::{Patch, PatchReader, Patched};
 use crate::stored::{CloneInfo, INFO, OUTSIDE, PATCHES, README};

@@ -250,6 +250,9 @@ mod tests {
 
     const STREAM: &str = "00112233445566778899aabbccddeeff";
 
+    /// What stands for the native stream of a segment.
+    const BODY: &[u8] = b"whatever";
+
     fn at(offset: u64) -> At {
         At { log: "bin.000001".to_owned(), offset }
     }
@@ -285,7 +288,7 @@ mod tests {
             more_barriers: 0,
             prepared: 0,
             altering: 0,
-            body: Body { id: None, len: 1, sha256: digest(b"x") },
+            body: Body { id: None, len: BODY.len() as u64, sha256: digest(BODY) },
         }
     }
 
@@ -315,7 +318,7 @@ mod tests {
         std::fs::create_dir_all(&place).unwrap();
         std::fs::write(place.join("head"), Record::encode(&stream, None).unwrap()).unwrap();
         for head in segments {
-            let object = [&Record::encode(head, None).unwrap()[..], b"x"].concat();
+            let object = [&Record::encode(head, None).unwrap()[..], BODY].concat();
             std::fs::write(place.join(segment_name(head.number)), object).unwrap();
         }
         let streams = outlines(&root, "shop").await.unwrap();
