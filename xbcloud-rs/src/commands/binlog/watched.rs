@@ -144,7 +144,8 @@ impl Watched {
                 }
             }
             Notice::NotWaiting(why) => {
-                if seen.acknowledged.replace(None) != Some(None) {
+                let known = seen.acknowledged.replace(None);
+                if known != Some(None) {
                     self.log
                         .warn(format!("commits of {server} do not wait for the archive: {why}"));
                     self.event(&json!({ "what": "acknowledged", "server": server, "since": null }));

@@ -112,7 +112,8 @@ fn files_are_shown_with_their_sizes() {
         assert!(!storage.codecs.is_empty(), "{of}");
     }
     let storage = show("classic", None).unwrap().storage;
-    assert_eq!((storage.object_size, storage.cipher, storage.codecs.len()), (Some(300), None, 0));
+    assert_eq!((storage.object_size, storage.cipher, storage.codecs.len()), (None, None, 0));
+    assert_eq!(storage.object_digest.map(|text| text.len()), Some(64));
     let sealed = show("sealed", None).unwrap();
     assert!(sealed.content.is_none() && sealed.why_not.is_some());
     assert_eq!(sealed.listing.key_slots.len(), 1);
