@@ -10,7 +10,7 @@ use xb_testkit::fault::{Action, Edit, Proxy, Rule};
 use xb_testkit::s3::{Bucket, bucket, options_for};
 use xb_testkit::stream::small_backup;
 use xb_testkit::tools::find;
-use xb_testkit::{azure, s3};
+use xb_testkit::{azure, browser, s3};
 
 /// A bucket behind a proxy.
 struct Site {
@@ -239,7 +239,7 @@ fn a_browser_shows_the_page() {
         .stdin_bytes(std::fs::read(&prom).unwrap())
         .run()
         .expect(0);
-    let (document, console) = browse(&page);
+    let (document, console) = browser::document(&page);
     assert_eq!(console, [""; 0], "the console of the browser");
     assert!(document.contains("id=\"repositories\" value=\"3\""), "{document}");
     assert!(document.contains("id=\"critical\" value=\"1\""), "{document}");
@@ -248,30 +248,6 @@ fn a_browser_shows_the_page() {
         assert!(light.starts_with(b"\x89PNG") && light.len() > 15_000, "{}", light.len());
         assert_ne!(light, dark);
     }
-}
-
-fn chromium(page: &Path, options: &[String]) -> Ran {
-    let profile = Scratch::new();
-    Cmd::new(find("chromium"))
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--enable-logging=stderr", "--disable-dev-shm-usage"])
-        .arg(format!("--user-data-dir={}", profile.join("profile").display()))
-        .env("HOME", profile.path())
-        .env("XDG_CACHE_HOME", profile.join("cache"))
-        .env("XDG_CONFIG_HOME", profile.join("config"))
-        .args(options)
-        .arg(format!("file://{}", page.display()))
-        .run()
-        .expect(0)
-}
-
-/// The document that the browser made of a page, and what its console shows.
-fn browse(page: &Path) -> (String, Vec<String>) {
-    let ran = chromium(page, &["--dump-dom".to_owned()]);
-    let lines = ran.stderr_text();
-    let console = lines.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned);
-    (ran.stdout_text(), console.collect())
 }
 
 /// A picture of a page. With `XB_SCREENSHOTS=DIR`, it is kept there for somebody to look at.
@@ -284,6 +260,6 @@ fn picture(page: &Path, width: u32, scheme: &str, scratch: &Scratch) -> Vec<u8> 
         format!("--window-size={width},1200"),
         format!("--blink-settings=preferredColorScheme={scheme}"),
     ];
-    let _ = chromium(page, &options);
+    let _ = browser::open(page, &options);
     std::fs::read(file).unwrap()
 }

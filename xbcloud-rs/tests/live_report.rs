@@ -8,40 +8,14 @@ use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::mariadb::{MariaDb, Sample};
-use xb_testkit::s3;
-use xb_testkit::tools::find;
+use xb_testkit::{browser, s3};
 
 const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
-
-/// Opens a page in a browser of its own.
-fn browse(page: &Path, more: &[String]) -> Ran {
-    let profile = Scratch::new();
-    Cmd::new(find("chromium"))
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--enable-logging=stderr", "--disable-dev-shm-usage"])
-        .arg(format!("--user-data-dir={}", profile.join("profile").display()))
-        .env("HOME", profile.path())
-        .env("XDG_CACHE_HOME", profile.join("cache"))
-        .env("XDG_CONFIG_HOME", profile.join("config"))
-        .args(more)
-        .arg(format!("file://{}", page.display()))
-        .run()
-        .expect(0)
-}
-
-/// The document that the browser made of a page, and what its console shows.
-fn document(page: &Path) -> (String, Vec<String>) {
-    let ran = browse(page, &["--dump-dom".to_owned()]);
-    let lines = ran.stderr_text();
-    let console = lines.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned);
-    (ran.stdout_text(), console.collect())
-}
 
 /// The document of a page about which the browser has no complaint.
 #[track_caller]
 fn shown(page: &Path) -> String {
-    let (document, console) = document(page);
+    let (document, console) = browser::document(page);
     assert_eq!(console, [""; 0], "the console of the browser");
     document
 }
@@ -67,7 +41,7 @@ fn pictures(page: &Path, name: &str) {
             "--window-size=1100,3600".to_owned(),
             format!("--blink-settings=preferredColorScheme={scheme}"),
         ];
-        let _ = browse(page, &options);
+        let _ = browser::open(page, &options);
         std::fs::read(file).unwrap()
     });
     for picture in &pictures {
@@ -244,7 +218,7 @@ fn a_script_in_a_page_does_not_run() {
     let script = "<script>document.title = 'changed'</script></main>";
     let changed = site.page("changed");
     std::fs::write(&changed, page.replace("</main>", script)).unwrap();
-    let (document, console) = document(&changed);
+    let (document, console) = browser::document(&changed);
     assert!(!document.contains("<title>changed"), "{document}");
     assert!(console.iter().any(|line| line.contains("Content Security Policy")), "{console:?}");
 }

@@ -38,7 +38,7 @@ mod stores;
 
 pub use contents::{clone, data, files, stream, vectors};
 pub use http::{fault, reply};
-pub use process::{command, daemon, flood, short_disk, tools};
+pub use process::{browser, command, daemon, flood, short_disk, tools};
 pub use servers::{donor, galera, mariadb, mysql, scripted};
 pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

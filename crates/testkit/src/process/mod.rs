@@ -1,5 +1,6 @@
 //! Programs that tests run: where they are, how they are run, how they end.
 
+pub mod browser;
 pub mod command;
 pub mod daemon;
 pub mod flood;
