@@ -470,6 +470,7 @@ fn tables_are_imported_as_files() {
     let to = "--as=`sh-op`.{table}_back";
     let told = rescue(&live, &["shop.plain", to]).expect(0).stderr_text();
     assert!(told.contains("compared with the backup"), "{told}");
+    assert!(told.contains("the rows are those of inc, which ended at "), "{told}");
     assert_equal(&live, ("sh-op", "plain_back"), &shop.server, "plain");
     live.check_tables("sh-op");
     live.sql("CREATE TABLE `sh-op`.more LIKE `sh-op`.plain_back; INSERT INTO `sh-op`.more (v) SELECT v FROM `sh-op`.plain_back LIMIT 1");

@@ -120,6 +120,8 @@ pub struct RescueReport {
     pub views: Vec<String>,
     /// Result of each backup of the chain, the full one first.
     pub restored: Vec<(String, RestoreReport)>,
+    /// When the last of them ended; `None` if it has no manifest.
+    pub finished: Option<jiff::Timestamp>,
     /// The replay, if a log was replayed.
     pub replayed: Option<ReplayReport>,
     /// Remarks for the user.
@@ -164,7 +166,8 @@ pub async fn rescue(
     let last = links.last().ok_or(BackupError::Bug("a chain without a backup"))?;
     let files = cancel.or(files_of(root, &last.name, last.manifest(), last.key())).await?;
     refuse_links(files.iter().map(|file| &file.path[..]))?;
-    let taken = last.manifest().map_or_else(jiff::Timestamp::now, |manifest| manifest.finished);
+    let finished = last.manifest().map(|manifest| manifest.finished);
+    let taken = finished.unwrap_or_else(jiff::Timestamp::now);
     let time = until.as_ref().map_or(taken, |until| until.plan.time());
     let goal = Goal {
         tables: &wanted.tables,
@@ -240,7 +243,7 @@ pub async fn rescue(
     if let Err(error) = scratch.close() {
         remarks.push(format!("cannot remove the scratch directory: {error}"));
     }
-    Ok(RescueReport { tables, views, restored, replayed, remarks })
+    Ok(RescueReport { tables, views, restored, finished, replayed, remarks })
 }
 
 /// What is looked for, and where it goes.

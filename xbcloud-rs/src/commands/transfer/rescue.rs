@@ -72,15 +72,14 @@ impl Context {
                     until = Some(RescueUntil { plan, upgrade });
                 }
                 let GetRequest { name, keys, .. } = get;
-                let request = RescueRequest { name: name.clone(), keys, accept, tables, until };
-                let found = xb_backup::rescue(&session, request, dump, &lines).await?;
-                let manifest = session.root.manifest(&name).await.ok().flatten();
-                Ok((found, name, manifest.map(|manifest| manifest.finished)))
+                let request = RescueRequest { name, keys, accept, tables, until };
+                xb_backup::rescue(&session, request, dump, &lines).await
             });
-        let ((found, name, finished), end) =
-            rescued_tables.map_err(|failure| output.explain(failure))?;
+        let (found, end) = rescued_tables.map_err(|failure| output.explain(failure))?;
         rescued(&self.log, args, &found, &end);
-        if let (None, Some(finished)) = (&found.replayed, finished) {
+        if let (None, Some(finished), Some((name, _))) =
+            (&found.replayed, found.finished, found.restored.last())
+        {
             self.log.info(format!(
                 "the rows are those of {name}, which ended at {}: what was written later is not in them",
                 finished.strftime("%Y-%m-%dT%H:%M:%SZ")
