@@ -45,13 +45,13 @@ fn serve(words: &[OsString]) -> u8 {
     };
     let talk = server_log::voice(Some(args.family));
     let role = args.role;
-    let stop = CancelToken::new();
-    let _signals = watch::signals(&stop, &talk);
-    watch::parent(&args, &stop, &talk);
-    watch::patience(&stop, &talk, GRACE);
+    let cancel = CancelToken::new();
+    let _signals = watch::signals(&cancel, &talk);
+    watch::parent(&args, &cancel, &talk);
+    watch::patience(&cancel, &talk, GRACE);
     talk.info(format_args!("xbrs SST started on {}", role.word()));
-    let handed = |args: &Args, _: &OptionFiles| handed(args, &talk, &stop);
-    let context = match context(args, &talk, &stop, handed) {
+    let handed = |args: &Args, _: &OptionFiles| handed(args, &talk, &cancel);
+    let context = match context(args, &talk, &cancel, handed) {
         Ok(context) => context,
         Err(text) => {
             talk.error(text);
@@ -81,10 +81,10 @@ fn serve(words: &[OsString]) -> u8 {
 
 /// Reads the server's credentials. Only a donor gets any, and a Percona server's donor needs none
 /// if it sends no snapshot.
-fn handed(args: &Args, talk: &ErrorLog, stop: &CancelToken) -> Handed {
+fn handed(args: &Args, talk: &ErrorLog, cancel: &CancelToken) -> Handed {
     match (args.role, args.family) {
         (Role::Joiner, _) => Handed::default(),
         (Role::Donor, Family::Percona) if args.bypass => Handed::default(),
-        (Role::Donor, _) => Handed::take(talk, stop),
+        (Role::Donor, _) => Handed::take(talk, cancel),
     }
 }

@@ -7,7 +7,7 @@ use xb_sst::{Args, CancelToken, Context, ErrorLog, Handed, Layout, OptionFiles, 
 pub(crate) fn context(
     args: Args,
     talk: &ErrorLog,
-    stop: &CancelToken,
+    cancel: &CancelToken,
     handed: impl FnOnce(&Args, &OptionFiles) -> Handed,
 ) -> Result<Context, String> {
     let suffix = args.defaults.suffix.clone();
@@ -33,7 +33,7 @@ pub(crate) fn context(
     Ok(Context {
         settings,
         layout,
-        stop: stop.clone(),
+        cancel: cancel.clone(),
         talk: talk.clone(),
         server,
         remote_auth,

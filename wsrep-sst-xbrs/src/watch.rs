@@ -12,9 +12,9 @@ const MOST_SHELLS: usize = 4;
 
 /// Cancels the transfer on a signal. Without this handler a signal ends only this process; the
 /// system then ends its children.
-pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
-    let asking = stop.clone();
-    match Signals::catch(move |signal| asking.ask(CancelReason::Signal(signal))) {
+pub(crate) fn signals(cancel: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
+    let asking = cancel.clone();
+    match Signals::catch(move |signal| asking.cancel(CancelReason::Signal(signal))) {
         Ok(signals) => Some(signals),
         Err(error) => {
             talk.warn(format_args!("cannot catch signals: {error}"));
@@ -25,14 +25,14 @@ pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
 
 /// Cancels the transfer when one of these processes ends: the server that the arguments name, the
 /// parent of this process, and further ancestors as long as only shells are between.
-pub(crate) fn parent(args: &Args, stop: &CancelToken, talk: &ErrorLog) {
+pub(crate) fn parent(args: &Args, cancel: &CancelToken, talk: &ErrorLog) {
     let named = args.parent.and_then(Pid::from_raw);
     let watched: Vec<Pid> = named.into_iter().chain(ancestors()).collect();
     for pid in watched {
-        let stop = stop.clone();
+        let cancel = cancel.clone();
         let watching = std::thread::Builder::new().name("parent".into()).spawn(move || {
             if wait_for_end(pid) {
-                stop.ask(CancelReason::ServerGone);
+                cancel.cancel(CancelReason::ServerGone);
             }
         });
         if let Err(error) = watching {
@@ -42,10 +42,10 @@ pub(crate) fn parent(args: &Args, stop: &CancelToken, talk: &ErrorLog) {
 }
 
 /// Ends the program if it does not end by itself in time.
-pub(crate) fn patience(stop: &CancelToken, talk: &ErrorLog, grace: Duration) {
-    let (stop, talk) = (stop.clone(), talk.clone());
+pub(crate) fn patience(cancel: &CancelToken, talk: &ErrorLog, grace: Duration) {
+    let (cancel, talk) = (cancel.clone(), talk.clone());
     let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
-        while stop.wait(Duration::from_secs(3600)).is_none() {}
+        while cancel.wait(Duration::from_secs(3600)).is_none() {}
         std::thread::sleep(grace);
         talk.error("shutdown is taking too long; exiting now, the next transfer will clean up");
         std::process::exit(3);

@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use xb_process::{Exchange, Output, Program, RunError, Stop, how_it_ended};
+use xb_process::{Exchange, Output, Program, RunError, Termination, how_it_ended};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -66,8 +65,8 @@ async fn exchange(
     keep: usize,
 ) -> Result<Vec<u8>, BackupError> {
     let (talk, cancel) = (Arc::clone(talk), cancel.clone());
-    let is_dropped = Arc::new(AtomicBool::new(false));
-    let _dropped = SetOnDrop(Arc::clone(&is_dropped));
+    let dropped = CancelToken::<()>::new();
+    let _guard = dropped.cancel_on_drop();
     let work = move || {
         let each = |line: &[u8]| talk(line);
         let mut answer = vec![0; keep];
@@ -75,9 +74,9 @@ async fn exchange(
             0 => Output::Lines(&each),
             _ => Output::Into(&mut answer),
         };
-        let stop = || match cancel.signal() {
-            Some(signal) => Some(Stop::Signal(signal, signal)),
-            None => is_dropped.load(Ordering::Relaxed).then_some(Stop::Kill(0)),
+        let stop = || match cancel.reason() {
+            Some(signal) => Some(Termination::Signal(signal, signal)),
+            None => dropped.is_cancelled().then_some(Termination::Kill(0)),
         };
         let exchange = Exchange { input: None, stdout, stderr: Output::Lines(&each) };
         let ended = xb_process::run(described, exchange, stop);
@@ -101,15 +100,6 @@ async fn exchange(
             program: program.display().to_string(),
             what: error.to_string(),
         }),
-    }
-}
-
-/// Sets a flag when the future that holds it is dropped.
-struct SetOnDrop(Arc<AtomicBool>);
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -152,7 +142,6 @@ mod tests {
     use rustix::process::Pid;
 
     use super::*;
-    use crate::cancel::cancellation;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -171,7 +160,7 @@ mod tests {
                 heard.lock().unwrap().push(String::from_utf8_lossy(line).into_owned())
             })
         };
-        let (_canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
         let script = words(&["-c", "echo one; echo two >&2; exit 3"]);
         let error =
             runtime().block_on(run(Path::new("sh"), &script, &[], &talk, &cancel)).unwrap_err();
@@ -190,7 +179,8 @@ mod tests {
     #[test]
     fn a_request_to_stop_ends_its_children_too() {
         let talk: OnLine = Arc::new(|_| {});
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let dir = tempfile::tempdir().unwrap();
         let pid_file = dir.path().join("pid");
         let script =
@@ -201,12 +191,11 @@ mod tests {
                 std::thread::yield_now();
             }
             canceller.cancel(15);
-            canceller
         });
         let outcome =
             runtime().block_on(run(Path::new("sh"), &words(&["-c", &script]), &[], &talk, &cancel));
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
-        drop(asking.join().unwrap());
+        asking.join().unwrap();
         let pid: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
         let pid = Pid::from_raw(pid).unwrap();
         // Gone, or a zombie that this test does not reap.

@@ -64,7 +64,7 @@ pub use binlog::show::{ArchiveSearch, Break, FoundTransaction, SearchLine, searc
 pub use binlog::verify::{
     ArchiveFacts, ArchiveReport, StreamReport, Window, list_archive, verify_archive,
 };
-pub use cancel::{CancelToken, Canceller, cancellation};
+pub use cancel::{CancelToken, OrInterrupted};
 pub use check::binlog::check_binlog;
 pub use check::clone::check_clone;
 pub use check::keys::check_keys;

@@ -7,7 +7,7 @@
 //! ```text
 //! files ──► Reader ──────► Entry (offsets, header, Event) ──► History ──► Step (Transaction, Barrier)
 //! packets ► SentReader ──►                                    GTIDs, what is open, prepared, being altered
-//! files ──► RelayWriter ──► relay logs, up to a Stop
+//! files ──► RelayWriter ──► relay logs, up to a ReplayStop
 //! text  ──► Gtid, GtidPosition, GtidList (MariaDB) · MySqlGtid, GtidSet (MySQL)
 //!           LogPosition, GtidState, NotedPosition, LogDigest
 //! ```
@@ -74,7 +74,7 @@ pub use reader::{LogEnd, MAGIC, Reader};
 pub use relay::{RelayEnd, RelayPlan, RelayWriter};
 pub use relay_error::RelayError;
 pub use sent::{Sent, SentReader};
-pub use stop::Stop;
+pub use stop::ReplayStop;
 pub use summary::TransactionSummary;
 pub use transactions::{Begin, Open, Outcome, Transaction, Transactions};
 pub use xa::{XaPrepare, Xid};

@@ -2,8 +2,8 @@
 
 use xb_binlog::{
     AnyGtid, Change, ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, GtidState,
-    HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan, RelayWriter, Sent,
-    SentReader, Stop,
+    HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan, RelayWriter, ReplayStop,
+    Sent, SentReader,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -174,10 +174,10 @@ pub(crate) fn relay(data: &[u8]) {
             .unwrap(),
     };
     let stop = match how & 3 {
-        0 => Stop::End,
-        1 => Stop::After(gtid.clone()),
-        2 => Stop::Before(gtid.clone()),
-        _ => Stop::At(LogPosition::new("b.1", of.1 as u64 + u64::from(*number)).unwrap()),
+        0 => ReplayStop::End,
+        1 => ReplayStop::After(gtid.clone()),
+        2 => ReplayStop::Before(gtid.clone()),
+        _ => ReplayStop::At(LogPosition::new("b.1", of.1 as u64 + u64::from(*number)).unwrap()),
     };
     let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
     let plan = RelayPlan { start: start(of.0), stop, leave_out, may_leave_out_ddl: true };

@@ -241,8 +241,8 @@ impl SstError {
     }
 
     /// Replaces this error by the reason for the cancellation, if it only follows from that.
-    pub(crate) fn or_why(self, stop: &CancelToken) -> Self {
-        match (&self, stop.why()) {
+    pub(crate) fn or_why(self, cancel: &CancelToken) -> Self {
+        match (&self, cancel.reason()) {
             (Self::Wire(TransferError::Cancelled) | Self::Server(_), Some(why)) => {
                 Self::Stopped(why)
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use xb_backup::{BackupError, CancelToken};
+use xb_backup::{BackupError, CancelToken, OrInterrupted as _};
 use xb_repo::names::{CATALOG, RunId};
 use xb_repo::probes::{PROBES, dead_probes, folder};
 use xb_repo::root::Root;
@@ -152,7 +152,7 @@ impl Probe {
                     Some(Ok(Err(error))) => break Some(BackupError::from(error)),
                     Some(Err(_)) => break Some(BackupError::Bug("an upload task panicked")),
                 },
-                signal = cancel.asked() => break Some(BackupError::Interrupted(signal)),
+                signal = cancel.cancelled() => break Some(BackupError::Interrupted(signal)),
                 () = tokio::time::sleep_until((begin + self.limit).into()) => {
                     break Some(self.too_slow().into());
                 }

@@ -1,6 +1,6 @@
 //! Context of every command: the log, the settings of a run, progress and signals.
 
-use xb_backup::{CancelToken, Resources, Session, cancellation};
+use xb_backup::{CancelToken, OrInterrupted as _, Resources, Session};
 use xb_cli::{
     Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
 };
@@ -110,7 +110,8 @@ impl Context {
         Fut: Future<Output = Result<T, xb_backup::BackupError>>,
     {
         let observer = Observer::default();
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let (log, left) = (self.log.clone(), left_behind(WRITES.contains(&what)));
         let cancel_work = move |signal| canceller.cancel(signal);
         let tell = move |_| log.warn(left);

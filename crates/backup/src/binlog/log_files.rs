@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_binlog::{
     ChecksumKind, Event, EventHeader, EventType, FormatDescription, HEADER_LEN, LogPosition, MAGIC,
@@ -13,6 +11,7 @@ use xb_binlog::{
 };
 
 use crate::archive_error::ArchiveError;
+use crate::cancel::CancelToken;
 
 /// Bytes at the beginning of a file in which its format description ends.
 const BEGINNING: u64 = 4096;
@@ -116,16 +115,16 @@ pub(crate) struct LogSender {
     made_up: VecDeque<Vec<u8>>,
     /// Checksums of the events so far.
     checksums: ChecksumKind,
-    stop: Arc<AtomicBool>,
+    cancel: CancelToken<()>,
     buffer: Vec<u8>,
 }
 
 impl LogSender {
-    /// Sends from a position on, at which an event begins. `stop` ends it.
+    /// Sends from a position on, at which an event begins. `cancel` ends it.
     pub(crate) fn new(
         files: Vec<LogFile>,
         (log, offset): (&str, u64),
-        stop: Arc<AtomicBool>,
+        cancel: CancelToken<()>,
     ) -> Result<Self, ArchiveError> {
         let files: VecDeque<LogFile> =
             files.into_iter().skip_while(|file| file.name != log).collect();
@@ -137,7 +136,7 @@ impl LogSender {
             left: 0,
             made_up: VecDeque::new(),
             checksums,
-            stop,
+            cancel,
             buffer: Vec::new(),
         };
         this.begin(offset)?;
@@ -149,9 +148,9 @@ impl LogSender {
         self.checksums
     }
 
-    /// Whether it was told to stop.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    /// Returns whether it was cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
     }
 
     /// Begins to send the first file that is left, from `offset` on.
@@ -175,7 +174,7 @@ impl LogSender {
     /// this is stopped. What is no whole event there is not passed on.
     pub(crate) fn next(&mut self) -> Result<Option<(&[u8], bool)>, ArchiveError> {
         loop {
-            if self.is_stopped() {
+            if self.is_cancelled() {
                 return Ok(None);
             }
             if let Some(event) = self.made_up.pop_front() {
@@ -271,8 +270,7 @@ mod tests {
     fn sent(paths: &[PathBuf], from: u64) -> Result<Vec<u8>, String> {
         let files = open(paths).map_err(|error| error.to_string())?;
         let log = files[0].name.clone();
-        let stop = Arc::new(AtomicBool::new(false));
-        let sender = LogSender::new(files, (&log, from), stop);
+        let sender = LogSender::new(files, (&log, from), CancelToken::new());
         let mut sender = sender.map_err(|error| error.to_string())?;
         let mut reader = SentReader::new(sender.checksums());
         let mut bytes = Vec::new();

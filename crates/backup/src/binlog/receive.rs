@@ -93,7 +93,7 @@ pub async fn receive(
     let mut fork = None;
     // Where a log ended too early the last time.
     let mut cut: Option<(String, u64)> = None;
-    while session.cancel.signal().is_none() {
+    while session.cancel.reason().is_none() {
         let (stored, outcome) = receiver.stream(&request.access, fork.take()).await;
         if stored {
             pause = 1;
@@ -136,7 +136,7 @@ pub async fn receive(
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(pause)) => {}
-            _ = session.cancel.asked() => {}
+            _ = session.cancel.cancelled() => {}
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -191,7 +191,7 @@ impl<'a> Receiver<'a> {
     ) -> (bool, Result<(), ArchiveError>) {
         let begun = tokio::select! {
             begun = self.begin(access, fork) => begun,
-            _ = self.session.cancel.asked() => return (false, Ok(())),
+            _ = self.session.cancel.cancelled() => return (false, Ok(())),
         };
         let mut stored = false;
         let outcome = match begun {
@@ -211,7 +211,7 @@ impl<'a> Receiver<'a> {
         // something to say.
         let first = tokio::select! {
             message = first(&mut receiving) => message,
-            _ = self.session.cancel.asked() => return stopped(receiving).await,
+            _ = self.session.cancel.cancelled() => return stopped(receiving).await,
         };
         let Some(first) = first else { return Err(ended(receiving).await) };
         let settings =
@@ -221,7 +221,7 @@ impl<'a> Receiver<'a> {
             StreamWriter::begin(self.root(), name, &start, settings, Arc::clone(&self.tell));
         // A head alone would look like a stream that has lost its segments, so it gets time to be ended.
         let too_late = async {
-            self.session.cancel.asked().await;
+            self.session.cancel.cancelled().await;
             tokio::time::sleep(LAST_WORDS).await;
         };
         let mut writer = tokio::select! {
@@ -343,7 +343,7 @@ impl<'a> Receiver<'a> {
         tokio::pin!(patience);
         while is_open || !flying.is_empty() || !rolling.is_empty() {
             tokio::select! {
-                _ = self.session.cancel.asked(), if !is_cancelled => {
+                _ = self.session.cancel.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
                     patience.as_mut().reset(Instant::now() + FINISH);
                     // The thread passes on what it has, and ends.

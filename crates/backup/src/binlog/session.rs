@@ -20,6 +20,7 @@ use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
 use crate::binlog::waiting::{EACH, Next, Waiting};
+use crate::cancel::CancelToken;
 
 /// Time limit of each step of a login and of each short statement.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -198,11 +199,11 @@ pub(crate) fn send(
     start: &Start,
     needs_checksums: bool,
 ) -> Result<Receiving, ArchiveError> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let cancel = CancelToken::new();
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
-    let sender = LogSender::new(files, (&from.log, from.offset), Arc::clone(&stop))?;
+    let sender = LogSender::new(files, (&from.log, from.offset), cancel.clone())?;
     // A segment is cut by its size only.
-    let hang_up = move || stop.store(true, Ordering::Relaxed);
+    let hang_up = move || cancel.cancel(());
     begin(sender, (start, false), (Duration::MAX, needs_checksums), hang_up)
 }
 
@@ -304,7 +305,7 @@ impl SentLog for LogSender {
     }
 
     fn early_end(&self) -> ArchiveError {
-        match self.is_stopped() {
+        match self.is_cancelled() {
             true => ArchiveError::Ended,
             false => ArchiveError::Differs(
                 "they end, or are damaged, before the end of the last stored transaction"

@@ -17,6 +17,7 @@ use xb_uploader::Lock;
 
 use self::made::made_before;
 use self::merged_stream::merged_stream;
+use crate::cancel::OrInterrupted as _;
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use xb_pipeline::UnpackPlan;
 
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::fetch::Fetch;
 use crate::read::find::{Objects, Origin, ReadMode, find};

@@ -29,7 +29,7 @@ use self::copy::{Copied, Order, copy};
 use self::names::{Chosen, Held, NewNames, choose, choose_present, held};
 use self::sink::{LOGIN, Live, Sink};
 use self::target::{Wish, open};
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::private_server::PrivateServer;
@@ -442,7 +442,7 @@ async fn copied(
     let panicked = |_| BackupError::Bug("the thread that copies tables panicked");
     tokio::select! {
         done = &mut copying => done.map_err(panicked)?,
-        signal = cancel.asked() => {
+        signal = cancel.cancelled() => {
             lines.iter().for_each(HangUp::now);
             // A dump may be stalled by its reader, and has nothing to clean up.
             let limit = if on_server { LAST_STEPS } else { Duration::from_secs(1) };

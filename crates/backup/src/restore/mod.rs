@@ -17,8 +17,6 @@ pub(crate) mod target_lock;
 mod write_back;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use xb_encryptor::xbcrypt::XbcryptError;
@@ -38,6 +36,7 @@ use self::journal::resume_state::Left;
 use self::journal::write::Journal;
 use self::lost_and_found::{is_lost_and_found, shows_nothing};
 use self::room::{check_room, needed};
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::read::find::find;
 use crate::read::get::transfer;
@@ -294,11 +293,12 @@ async fn what_is_left(
     let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
     let about = About::new(&manifest, !how.no_decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    // Dropped with this future if a signal ends it.
-    let cancel = Cancel::default();
-    let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
+    // The guard is dropped with this future if a signal ends it.
+    let dropped = CancelToken::new();
+    let _guard = dropped.cancel_on_drop();
+    let path = target.to_owned();
     let loading = tokio::task::spawn_blocking(move || {
-        let left = load(&folder, &path, &about, &cancelled);
+        let left = load(&folder, &path, &about, &dropped);
         left.map(|left| (folder, left))
     });
     let loaded = loading
@@ -340,16 +340,6 @@ async fn fetched_clone(
         decrypted: 0,
         resumed: Some(Resumed { files: state.files, bytes: state.bytes, distrusted: 0 }),
     })
-}
-
-/// Cancels work in another thread when it is dropped.
-#[derive(Default)]
-struct Cancel(Arc<AtomicBool>);
-
-impl Drop for Cancel {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// Divides the memory between fetching and unpacking.

@@ -14,7 +14,7 @@ use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
 use xb_repo::names::BackupName;
 
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::file_list::{files_of, packed};

@@ -225,7 +225,7 @@ impl Server {
             }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+                signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
             }
         }
     }
@@ -317,7 +317,7 @@ impl Server {
     /// Why it did not cancel cleanly.
     pub(crate) fn end(self, cancel: &CancelToken) -> Result<(), String> {
         drop(self.session);
-        let stopped = self.server.stop(|| cancel.signal().is_some());
+        let stopped = self.server.stop(|| cancel.reason().is_some());
         stopped.map_err(|error| error.to_string())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, LogPosition, RelayPlan};
 use xb_repo::archive::base::{Base, Noted};
-use xb_repo::archive::plan::{Plan, PlanError, Stop, locate, plan};
+use xb_repo::archive::plan::{Plan, PlanError, RestoreStop, locate, plan};
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -14,6 +14,7 @@ use xb_repo::verification::Level;
 
 use crate::binlog::choose_archive::which_server;
 use crate::binlog::pieces::{Needed, fetch};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::prepare::PrepareTool;
@@ -123,7 +124,7 @@ pub async fn plan_until(
     let needed = needed(&planned, &archive);
     let mut relay = RelayPlan {
         start: gtids.clone(),
-        stop: xb_binlog::Stop::End,
+        stop: xb_binlog::ReplayStop::End,
         leave_out: request.leave_out.clone(),
         may_leave_out_ddl: request.may_leave_out_ddl,
     };
@@ -143,7 +144,7 @@ pub async fn plan_until(
     let scanned = scan(session, (&archive.server, &name), &needed, span).await?;
     past_backup(&base, &scanned, request)
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
-    relay.stop = xb_binlog::Stop::At(scanned.stop.clone());
+    relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
     let (settings, mut versions, mut remarks) = origin(&archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
@@ -209,7 +210,7 @@ async fn listed(session: &Session) -> Result<ListedRoot, BackupError> {
 fn newest_fitting(
     listed: &ListedRoot,
     archive: &Archive,
-    stop: &Stop,
+    stop: &RestoreStop,
 ) -> Result<BackupName, UntilError> {
     let can_be_restored = |line: &&Listing| line.state == State::Complete && line.restorable;
     // Of the same data, a consolidated backup that a trial restore has proven, then the server's own, then one that is
@@ -307,8 +308,8 @@ fn past_backup(base: &Base, scanned: &Scanned, request: &UntilRequest) -> Result
 }
 
 /// Where the reading ends at the latest.
-fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &Stop) -> LogPosition {
-    if let Stop::Position(at) = stop {
+fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &RestoreStop) -> LogPosition {
+    if let RestoreStop::Position(at) = stop {
         return at.clone();
     }
     let last = plan.pieces.last().and_then(|piece| piece.segment.content.last.as_ref());

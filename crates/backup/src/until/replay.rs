@@ -262,7 +262,7 @@ pub(crate) async fn replay_onto(
             }
         };
         observer.expect_bytes(total);
-        let is_cancelled = || cancel.signal().is_some();
+        let is_cancelled = || cancel.reason().is_some();
         let note = |replayed: &ReplayReport| {
             serde_json::to_vec(&ended(&what, replayed)).unwrap_or_default()
         };
@@ -277,7 +277,7 @@ pub(crate) async fn replay_onto(
         replay(&request, pieces, &mut watch)
     });
     let replayed = replaying.await.map_err(|_| BackupError::Bug("the replay panicked"))?;
-    replayed.map_err(|error| match (&error, session.cancel.signal()) {
+    replayed.map_err(|error| match (&error, session.cancel.reason()) {
         (xb_replay::ReplayError::Cancelled, Some(signal)) => BackupError::Interrupted(signal),
         _ => UntilError::from(error).into(),
     })

@@ -18,7 +18,7 @@ use super::passes::Content;
 use super::results::{counted, not_damage};
 use super::run::{Packed, Run};
 use super::sum_check::SumCheck;
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::read::fetch::{is_of_content, object_of};

@@ -4,9 +4,10 @@ use std::io::PipeReader;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use xb_clone::{CloneCancel, Error, Settings, receive};
+use xb_clone::{Error, Settings, receive};
 use xb_mysql::Access;
 
+use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
 /// Requested size of the pipe to the pipeline in bytes: the most that an unprivileged process may have.
@@ -53,7 +54,7 @@ impl CloneRequest {
 /// A clone that arrives. Dropping it ends the clone.
 #[derive(Debug)]
 pub struct CloneSource {
-    cancel: CloneCancel,
+    cancel: CancelToken<()>,
     /// Receives the outcome once; `None` after that.
     outcome: Option<oneshot::Receiver<Result<(), Error>>>,
 }
@@ -109,7 +110,7 @@ impl CloneSource {
 
     /// Ends the clone, wherever it is.
     pub(crate) fn end(&self) {
-        self.cancel.cancel();
+        self.cancel.cancel(());
     }
 }
 
@@ -139,7 +140,7 @@ fn once_free<T>(
             ));
             told = Some(Instant::now());
         }
-        if settings.cancel.wait(PAUSE) {
+        if settings.cancel.wait(PAUSE).is_some() {
             return Err(Error::Stopped);
         }
     }

@@ -24,7 +24,7 @@ use super::plan::classic_layout;
 use super::request::{PutLayout, PutReport, PutRequest};
 use super::run_folder::{Beside, RunFolder};
 use super::run_manifest::find_its_base;
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::objects::ledger::Ledger;
@@ -61,7 +61,7 @@ impl RunFolder {
             tokio::select! {
                 // A request that arrives late must not replace the key slots of a rewrap.
                 put = self.root.store().create(&key, bytes.into()) => put?,
-                signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+                signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
             }
         }
@@ -171,7 +171,7 @@ impl RunFolder {
                 // The producer's output has ended; only its exit status is missing.
                 tokio::select! {
                     ended = producer.ended() => ended?,
-                    signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+                    signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 }
                 producer.facts()
             }
@@ -305,7 +305,7 @@ impl RunFolder {
         };
         let (put, uploaded) = tokio::select! {
             done = upload => done?,
-            signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
         };
         let (objects, bytes) = match &put.output {
             PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } => {

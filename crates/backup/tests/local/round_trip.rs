@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_backup::{BackupError, PutLayout, PutRequest, RestoreOptions, Session, cancellation};
+use xb_backup::{BackupError, CancelToken, PutLayout, PutRequest, RestoreOptions, Session};
 use xb_pipeline::Durability;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
@@ -368,7 +368,8 @@ fn a_classic_run_that_is_alive_is_not_disturbed() {
 #[test]
 fn asked_to_stop_it_cleans_up() {
     let store = Store::new();
-    let (canceller, cancel) = cancellation();
+    let cancel = CancelToken::new();
+    let canceller = cancel.clone();
     let (reader, writer) = std::io::pipe().unwrap();
     let request = put_request("n", Layout::Packed, 500);
     canceller.cancel(15);

@@ -61,9 +61,9 @@ impl Handed {
     /// Reads what the server has set in the environment, or else the lines that it writes to
     /// standard input. Waits for these lines for a few seconds at most.
     #[must_use]
-    pub fn take(talk: &ErrorLog, stop: &CancelToken) -> Self {
+    pub fn take(talk: &ErrorLog, cancel: &CancelToken) -> Self {
         Self::from_variables(|name| std::env::var_os(name))
-            .unwrap_or_else(|| Self::from_lines(std::io::stdin(), PATIENCE, talk, stop))
+            .unwrap_or_else(|| Self::from_lines(std::io::stdin(), PATIENCE, talk, cancel))
     }
 
     /// Returns `None` if neither variable is set, not even to an empty text.
@@ -83,14 +83,14 @@ impl Handed {
         input: impl AsFd,
         patience: Patience,
         talk: &ErrorLog,
-        stop: &CancelToken,
+        cancel: &CancelToken,
     ) -> Self {
         let input = input.as_fd();
         if input.is_terminal() {
             return Self::default();
         }
         let mut lines = Lines::default();
-        if !read(input, &mut lines, patience, stop) && stop.why().is_none() {
+        if !read(input, &mut lines, patience, cancel) && cancel.reason().is_none() {
             talk.warn("the server passed no credentials, neither in the environment nor in time on standard input");
         }
         if lines.unknown > 0 {
@@ -112,11 +112,16 @@ pub(crate) fn of_lines(input: &[u8]) -> Handed {
 
 /// Reads line by line, byte by byte: whatever follows the last line stays unread. Returns `false`
 /// if neither a login nor the end of the input arrived in time.
-fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &CancelToken) -> bool {
+fn read(
+    input: BorrowedFd<'_>,
+    lines: &mut Lines,
+    patience: Patience,
+    cancel: &CancelToken,
+) -> bool {
     let mut end = Instant::now() + patience.login;
     let mut line = Vec::new();
     for _ in 0..MAX {
-        if !is_ready(input, end, stop) {
+        if !is_ready(input, end, cancel) {
             return lines.password.is_some();
         }
         let mut byte = [0];
@@ -145,13 +150,13 @@ fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &Can
 }
 
 /// Waits until there is data or the end of the input.
-fn is_ready(input: BorrowedFd<'_>, end: Instant, stop: &CancelToken) -> bool {
+fn is_ready(input: BorrowedFd<'_>, end: Instant, cancel: &CancelToken) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let slice = Timespec::try_from(left.min(SLICE)).ok();
         match poll(&mut [PollFd::new(&input, PollFlags::IN)], slice.as_ref()) {
             Ok(1..) => return true,
-            _ if left.is_zero() || stop.why().is_some() => return false,
+            _ if left.is_zero() || cancel.reason().is_some() => return false,
             _ => {}
         }
     }
@@ -302,10 +307,10 @@ mod tests {
     #[test]
     fn a_wish_to_end_ends_the_wait() {
         let (silent, _writer) = pipe_with("sst_user=");
-        let stop = CancelToken::new();
-        stop.ask(crate::cancel::CancelReason::Signal(15));
+        let cancel = CancelToken::new();
+        cancel.cancel(crate::cancel::CancelReason::Signal(15));
         let talk = ErrorLog::new(|_, _| ());
-        assert_eq!(Handed::from_lines(silent, LONG, &talk, &stop), Handed::default());
+        assert_eq!(Handed::from_lines(silent, LONG, &talk, &cancel), Handed::default());
     }
 
     #[test]

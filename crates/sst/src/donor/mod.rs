@@ -54,8 +54,8 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
     let outcome = if context.args.bypass { bypass(context) } else { full(context) };
     outcome.map_err(|error| {
         // Whichever side failed, both know it by now.
-        let _ = context.stop().wait_outside(JOINER_LEAVES);
-        error.or_why(context.stop())
+        let _ = context.cancel().wait_for(JOINER_LEAVES, CancelReason::is_outside);
+        error.or_why(context.cancel())
     })
 }
 
@@ -178,7 +178,7 @@ fn send_backup(
     observer: &Observer,
     sink: &Sink,
 ) -> Result<u64, SstError> {
-    let (backup, output) = run.stream(context.stop(), &context.settings.locks)?;
+    let (backup, output) = run.stream(context.cancel(), &context.settings.locks)?;
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
     let budget = Budget::new(put.plan.memory);
@@ -190,7 +190,7 @@ fn send_backup(
         // The backup was still running: a write error because its output was closed is not the
         // cause.
         Err(error) if !has_ended.load(Ordering::Acquire) && !is_stall(&error) => {
-            context.stop().check()?;
+            context.cancel().check()?;
             drop(backup);
             Err(SstError::Put(Box::new(error)))
         }
@@ -246,14 +246,14 @@ struct Sink {
     counters: Arc<Counters>,
     outgoing: Arc<Mutex<Option<Outgoing>>>,
     observer: Observer,
-    stop: CancelToken,
+    cancel: CancelToken,
 }
 
 impl Sink {
     fn new(outgoing: Outgoing, observer: &Observer, context: &Context) -> Self {
-        let (counters, stop) = (outgoing.counters(), context.stop().clone());
+        let (counters, cancel) = (outgoing.counters(), context.cancel().clone());
         let outgoing = Arc::new(Mutex::new(Some(outgoing)));
-        Self { counters, outgoing, observer: observer.clone(), stop }
+        Self { counters, outgoing, observer: observer.clone(), cancel }
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Option<Outgoing>> {
@@ -265,7 +265,7 @@ impl Sink {
         let sent = self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload));
         if !matches!(sent, Some(Ok(()))) {
             // Cancel, because the backup may be waiting for something else at this moment.
-            self.stop.ask(CancelReason::Elsewhere);
+            self.cancel.cancel(CancelReason::Elsewhere);
             return Err(Closed);
         }
         self.observer.add_stored(len as u64);

@@ -44,16 +44,16 @@ impl DatadirLock {
     ///
     /// # Errors
     /// [`SstError::Busy`] if another process holds the lock for all of `limit`; or if cancelled.
-    pub fn wait(datadir: &Path, stop: &CancelToken, limit: Duration) -> Result<Self, SstError> {
+    pub fn wait(datadir: &Path, cancel: &CancelToken, limit: Duration) -> Result<Self, SstError> {
         let begin = Instant::now();
         loop {
-            stop.check()?;
+            cancel.check()?;
             match Self::take(datadir) {
                 Err(SstError::Busy { .. }) if begin.elapsed() < limit => {}
                 done => return done,
             }
             // Cancellation is checked above.
-            let _ = stop.wait(AGAIN);
+            let _ = cancel.wait(AGAIN);
         }
     }
 
@@ -84,17 +84,17 @@ mod tests {
     #[test]
     fn who_has_it_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let stop = CancelToken::new();
+        let cancel = CancelToken::new();
         let lock = DatadirLock::take(folder.path()).unwrap();
-        let busy = DatadirLock::wait(folder.path(), &stop, Duration::ZERO);
+        let busy = DatadirLock::wait(folder.path(), &cancel, Duration::ZERO);
         assert!(matches!(busy, Err(SstError::Busy { .. })));
         let long = Duration::from_secs(1000);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &cancel, long));
             drop(lock);
             let lock = waiting.join().unwrap().unwrap();
-            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
-            stop.ask(crate::cancel::CancelReason::ServerGone);
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &cancel, long));
+            cancel.cancel(crate::cancel::CancelReason::ServerGone);
             assert!(matches!(waiting.join().unwrap(), Err(SstError::Stopped(_))));
             drop(lock);
         });

@@ -56,7 +56,7 @@ const PATIENCE: Duration = Duration::from_secs(35);
 /// remaining work, which the next join or [`finish_interrupted`] does.
 pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
-    let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
+    let lock = DatadirLock::wait(datadir, context.cancel(), PATIENCE)?;
     finish_interrupted(datadir, &lock, &context.talk)?;
     let data = PresentData::of(context, &lock);
     removal_rights::check(&context.layout, |name, metadata| data.is_swapped(name, metadata))?;
@@ -69,14 +69,14 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     tidy(&context.layout, &lock);
     drop(lock);
     // From here on the data belongs to the server.
-    let position = outcome.map_err(|error| error.or_why(context.stop()))?;
+    let position = outcome.map_err(|error| error.or_why(context.cancel()))?;
     context.server.position(&position).map_err(SstError::Server)
 }
 
 /// Runs the join from listening to swapping the data. Returns the position of the data.
 fn receive_all(context: &Context, data: PresentData<'_>) -> Result<Position, SstError> {
     // Without the backup program this node could not use what it receives.
-    let program = backup_version::of_backup_program(&context.settings.program, context.stop())?;
+    let program = backup_version::of_backup_program(&context.settings.program, context.cancel())?;
     let server = context.args.server_version.as_deref().or(program.as_deref());
     let (listener, _hooked) = endpoint::listen(context)?;
     let _mark = Mark::set(&context.layout.datadir);
@@ -184,7 +184,7 @@ fn full(
         // What the thread could not delete is tried again.
         let _ = deleting.join();
     }
-    context.stop().check()?;
+    context.cancel().check()?;
     data.swap(&remote, is_accepted)?;
     clock.lap("exchanging");
     data.after_the_swap(settings.old);

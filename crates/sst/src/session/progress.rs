@@ -43,7 +43,7 @@ impl Progress {
             idle_limit: context.settings.idle_timeout,
             moved: (0, Instant::now()),
             gcache: (context.args.role == Role::Donor).then(|| Gcache::new(context)),
-            stop_all: context.stop().clone(),
+            cancel: context.cancel().clone(),
             told: 0,
             next: context.settings.progress_every,
             begin: Instant::now(),
@@ -101,7 +101,7 @@ struct ProgressReporter {
     idle_limit: Duration,
     /// Bytes transferred at the last change, and the time of that change.
     moved: (u64, Instant),
-    stop_all: CancelToken,
+    cancel: CancelToken,
     /// Queried on the donor, if progress lines are logged.
     gcache: Option<Gcache>,
     server: Server,
@@ -145,7 +145,7 @@ impl ProgressReporter {
         if bytes != self.moved.0 {
             self.moved = (bytes, Instant::now());
         } else if !self.idle_limit.is_zero() && self.moved.1.elapsed() >= self.idle_limit {
-            self.stop_all.ask(CancelReason::Idle { seconds: self.idle_limit.as_secs() });
+            self.cancel.cancel(CancelReason::Idle { seconds: self.idle_limit.as_secs() });
         }
     }
 

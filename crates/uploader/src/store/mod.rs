@@ -21,7 +21,7 @@ use std::time::SystemTime;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Attributes, ObjectStore, PutMode, PutOptions, TagSet};
-use tokio::sync::watch;
+use xb_process::CancelToken;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
@@ -45,8 +45,8 @@ pub struct Store {
     traffic: Traffic,
     /// Whether the store obeys the condition of a create-only write, once that is known.
     obeys: Arc<OnceLock<bool>>,
-    /// Becomes true when further tries are useless.
-    giving_up: watch::Receiver<bool>,
+    /// Cancels further tries when they are useless.
+    give_up: CancelToken<()>,
     /// Gate that every request passes before it changes something.
     gate: Option<Arc<dyn Gate>>,
     /// Failures that a test has requested.
@@ -122,7 +122,6 @@ impl Store {
         policy: Policy,
         traffic: Traffic,
     ) -> Self {
-        let (_, never) = watch::channel(false);
         let multipart = multipart.map(Multiparts);
         Self {
             objects,
@@ -131,7 +130,7 @@ impl Store {
             policy,
             traffic,
             obeys: Arc::default(),
-            giving_up: never,
+            give_up: CancelToken::new(),
             gate: None,
             faults: None,
         }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
 use tokio::time::Instant;
+
+use xb_process::CancelToken;
 
 use crate::error::StoreError;
 use crate::operation::Operation;
@@ -32,22 +33,21 @@ impl Store {
         }
     }
 
-    /// Returns the same store with a signal to give up: once it is set, nothing is retried, and
+    /// Returns the same store with a token to give up: once it is cancelled, nothing is retried, and
     /// pauses between tries end. Requests in flight are not interrupted.
-    pub(crate) fn until(&self, giving_up: watch::Receiver<bool>) -> Self {
-        Self { giving_up, ..self.clone() }
+    pub(crate) fn until(&self, give_up: CancelToken<()>) -> Self {
+        Self { give_up, ..self.clone() }
     }
 
     /// Returns the same store for a cleanup after a failure: only a few quick tries.
     pub(crate) fn hasty(&self) -> Self {
-        let (_, never) = watch::channel(false);
         let policy = Policy {
             max_retries: self.policy.max_retries.min(3),
             retry_timeout: Duration::ZERO,
             max_backoff: self.policy.max_backoff.min(Duration::from_secs(1)),
             ..self.policy.clone()
         };
-        Self { policy, giving_up: never, ..self.clone() }
+        Self { policy, give_up: CancelToken::new(), ..self.clone() }
     }
 
     /// Waits before a repeated request, as long as before try `retry` (from 1) of a failed one.
@@ -150,11 +150,9 @@ impl Store {
             // The last try starts when the time limit is reached, not after it.
             let pause = left.map_or(pause, |left| pause.min(left));
             notice::retry(&failed, pause);
-            let mut giving_up = self.giving_up.clone();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // A dropped sender can no longer give up.
-                Ok(_) = giving_up.wait_for(|up| *up) => return Err(failed),
+                () = self.give_up.cancelled() => return Err(failed),
             }
             self.traffic.count_retry();
         }

@@ -7,11 +7,10 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::state::{Shared, State};
-use crate::cancel::Wakes;
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::protocol::error::ProtocolError;
-use crate::protocol::message::{Stop, StopCode};
+use crate::protocol::message::{StopCode, StopMessage};
 use crate::transfer_end::Over;
 
 /// Whether the donor has received the confirmation.
@@ -25,8 +24,9 @@ pub enum Receipt {
     Unheard,
 }
 
-impl Wakes for Shared {
-    fn wake_all(&self) {
+impl Shared {
+    /// Wakes every waiting thread, so that it checks for cancellation.
+    pub(super) fn wake_all(&self) {
         let state = self.monitor.lock();
         self.monitor.notify();
         state.wake_everybody();
@@ -67,7 +67,7 @@ impl Shared {
     }
 
     pub(super) fn refuse(&self, reason: &str) {
-        let stop = Stop { code: StopCode::Refused, reason: reason.to_owned() };
+        let stop = StopMessage { code: StopCode::Refused, reason: reason.to_owned() };
         self.end(&mut self.monitor.lock(), Over::cancelled(stop));
     }
 

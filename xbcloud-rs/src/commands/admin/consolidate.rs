@@ -1,8 +1,8 @@
 //! `consolidate`: makes a full backup out of a chain, and proves it.
 
 use xb_backup::{
-    ConsolidateRequest, Consolidated, KeySlots, PutLayout, PutReport, PutRequest, Resources,
-    Session, Trial,
+    ConsolidateRequest, Consolidated, KeySlots, OrInterrupted as _, PutLayout, PutReport,
+    PutRequest, Resources, Session, Trial,
 };
 use xb_cli::{Failure, ProgressEnd};
 use xb_compressor::{AlgorithmError, Compression};

@@ -1,6 +1,6 @@
 //! `rewrap`: replaces the key slots of a sealed backup.
 
-use xb_backup::RewrapRequest;
+use xb_backup::{OrInterrupted as _, RewrapRequest};
 use xb_cli::Failure;
 
 use crate::args::RewrapArgs;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{ShowRequest, Shown};
+use xb_backup::{OrInterrupted as _, ShowRequest, Shown};
 use xb_cli::{Failure, format_size, printable};
 
 use crate::args::catalogue::ShowArgs;

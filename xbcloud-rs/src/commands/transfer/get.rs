@@ -1,6 +1,8 @@
 //! `get`: writes a backup to standard output.
 
-use xb_backup::{Accept, BackupError, GetReport, GetRequest, Keys, Output, Selection};
+use xb_backup::{
+    Accept, BackupError, GetReport, GetRequest, Keys, OrInterrupted as _, Output, Selection,
+};
 use xb_cli::{Failure, OrFail as _, ProgressEnd};
 use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
 use xb_reader::Dialect;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use xb_backup::{
     BackupError, CancelToken, Checkpoint, CloneSource, Coverage, IncrementalBase, Keys,
-    LocalRunLog, LockGuard, Producer, PutLayout, PutReport, PutRequest, Resources, ServerWatch,
-    Session, SinceRequest,
+    LocalRunLog, LockGuard, OrInterrupted as _, Producer, PutLayout, PutReport, PutRequest,
+    Resources, ServerWatch, Session, SinceRequest,
 };
 use xb_cli::{
     Failure, IdentityOptions, KeyOptions, Log, OrFail as _, format_duration, format_size,

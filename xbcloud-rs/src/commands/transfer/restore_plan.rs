@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use xb_backup::OrInterrupted as _;
 use xb_cli::{Failure, format_count, format_size, printable};
 use xb_repo::chain::Link;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use xb_backup::{ReplayOptions, UntilPlan, UntilReport, UntilRequest};
 use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
-use xb_repo::archive::plan::Stop;
+use xb_repo::archive::plan::RestoreStop;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::Wanted;
 use xb_repo::root::Root;
@@ -35,7 +35,11 @@ impl Context {
         Ok(Origins { root, name, server: source.server })
     }
 
-    pub(super) fn restore_until(&self, args: &RestoreArgs, stop: &Stop) -> Result<(), Failure> {
+    pub(super) fn restore_until(
+        &self,
+        args: &RestoreArgs,
+        stop: &RestoreStop,
+    ) -> Result<(), Failure> {
         let options = &args.until;
         let Origins { root, name, server } = self.from(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_hook};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use xb_backup::{BackupError, CopyOptions, CopyRequest, Coverage, Keep, VerifyRequest};
+use xb_backup::{
+    BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, VerifyRequest,
+};
 use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals, check_writable, host_name};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;

@@ -21,6 +21,7 @@ pub use self::removal::Deleted;
 
 use self::plan::plan;
 use self::removal::{Removal, settle};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 

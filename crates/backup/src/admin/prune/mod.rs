@@ -18,6 +18,7 @@ use xb_uploader::StoreErrorKind;
 use crate::admin::delete;
 use crate::admin::delete::removal::{Removal, WithoutManifest, settle};
 use crate::admin::prune::verdict::Verdict;
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -93,7 +94,7 @@ pub async fn prune_known(
             // Without its manifest, it is no backup any more, even if objects are left.
             let name = removed.name().to_string();
             gone.push(name.clone());
-            let cleared = match (ended, cancel.signal()) {
+            let cleared = match (ended, cancel.reason()) {
                 (false, None) => cancel.or(removed.remove_objects()).await.map(|_| true),
                 (ended, signal) => {
                     left.push(removed);

@@ -95,7 +95,7 @@ pub(crate) async fn pump<T: Send + 'static>(
     };
     let (fetched, consumed) = tokio::select! {
         both = both => both,
-        signal = cancel.asked() => {
+        signal = cancel.cancelled() => {
             let _ = tokio::time::timeout(GRACE, consumer).await;
             return Err(BackupError::Interrupted(signal));
         }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use xb_clone::{CloneInfo, INFO};
 use xb_reader::{ChunkReader, Dialect, Item, Limits};
 
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::find::find;
 use crate::read::get::transfer;

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use xb_reader::TargetDir;
 
+use crate::cancel::CancelToken;
 use crate::restore::journal::head::{About, Head, JOURNAL, boot_id, mount_id};
 use crate::restore::journal::line::Line;
 use crate::restore::journal::resume_state::{Begun, Left, Whole, as_path};
@@ -29,7 +29,7 @@ pub(crate) fn load(
     folder: &TargetDir,
     target: &Path,
     about: &About,
-    cancelled: &AtomicBool,
+    cancel: &CancelToken<()>,
 ) -> Result<Option<Left>, String> {
     let failed = |error: std::io::Error| {
         format!("cannot read the journal of an unfinished restore: {error}")
@@ -74,7 +74,7 @@ pub(crate) fn load(
     drop(text);
     reconcile(target, &mut read, still_held)?;
     check_foreign(target, &read)?;
-    trust::compare(folder, target, &mut read, cancelled)?;
+    trust::compare(folder, target, &mut read, cancel)?;
     Ok(Some(read))
 }
 

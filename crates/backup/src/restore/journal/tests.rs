@@ -1,5 +1,3 @@
-use std::sync::atomic::AtomicBool;
-
 use proptest::prelude::*;
 use xb_reader::{RelPath, TargetDir};
 
@@ -7,6 +5,7 @@ use super::head::{About, FORMAT, JOURNAL, NEW_JOURNAL, path};
 use super::line::Line;
 use super::load::{load, parse};
 use super::write::{Journal, STEP};
+use crate::cancel::CancelToken;
 use crate::restore::forget;
 
 fn lines() -> Vec<Line> {
@@ -63,7 +62,7 @@ fn a_journal_goes_into_a_file_of_its_own_whatever_lies_under_its_name() {
         std::os::unix::fs::symlink(&precious, kept.join(name)).unwrap();
     }
     let folder = TargetDir::open_kept(&target).unwrap();
-    let loaded = load(&folder, &target, &about(), &AtomicBool::new(false));
+    let loaded = load(&folder, &target, &about(), &CancelToken::new());
     assert!(loaded.is_err(), "a link was followed");
     let journal = Journal::begin(&folder, &about(), None, false).unwrap();
     journal.log().rolled_back();

@@ -14,7 +14,7 @@ use held::Holdings;
 use outcome::Outcome;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
-use xb_repo::archive::plan::Stop;
+use xb_repo::archive::plan::RestoreStop;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
@@ -26,7 +26,7 @@ use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
     record_failed_try, up_to_pages,
 };
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::private_server::PrivateServer;
@@ -58,7 +58,7 @@ pub struct Trial {
     pub statements: Vec<String>,
     /// At level `restore`: replay the archived binary log first, up to a stop as in `restore --until`
     #[cfg_attr(feature = "clap", arg(long, value_name = "STOP", help_heading = "Private server"))]
-    pub until: Option<Stop>,
+    pub until: Option<RestoreStop>,
     /// With --until=latest: replay what is left of an archive that may have lost its end
     #[cfg_attr(feature = "clap", arg(long, requires = "until", help_heading = "Private server"))]
     pub accept_lost_end: bool,

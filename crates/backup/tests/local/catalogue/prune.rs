@@ -1,7 +1,7 @@
 //! Retention, and what others depend on.
 
 use jiff::Timestamp;
-use xb_backup::{BackupError, Candidate, Keep, Keys, Session, cancellation, plan_prune};
+use xb_backup::{BackupError, CancelToken, Candidate, Keep, Keys, Session, plan_prune};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::{Base, Layout};
@@ -249,7 +249,8 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
 fn a_cancelled_prune_leaves_what_is_needed() {
     for layout in [Layout::Packed, Layout::Classic] {
         let (store, late, verdicts) = doomed_chain(layout);
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let came = once_marked(&store, &["full", "middle", "other"], move || {
             late.show();
             canceller.cancel(15);
@@ -285,7 +286,8 @@ fn a_cancelled_prune_says_whose_objects_are_left() {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
     let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
-    let (canceller, cancel) = cancellation();
+    let cancel = CancelToken::new();
+    let canceller = cancel.clone();
     let mut told = Vec::new();
     let session = Session { cancel, ..session(&store.root) };
     let outcome = block_on(xb_backup::prune(&session, &verdicts, |name, step| {

@@ -68,7 +68,7 @@ fn message() -> impl Strategy<Value = Message> {
         any::<(u64, u64)>().prop_map(|(blocks, bytes)| Message::Fin { blocks, bytes }),
         Just(Message::Confirm),
         Just(Message::Bye),
-        (code, "\\PC{0,40}").prop_map(|(code, reason)| Message::Stop(Stop { code, reason })),
+        (code, "\\PC{0,40}").prop_map(|(code, reason)| Message::Stop(StopMessage { code, reason })),
         any::<u64>().prop_map(Message::Ping),
         any::<u64>().prop_map(Message::Pong),
     ]
