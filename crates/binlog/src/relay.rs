@@ -10,11 +10,11 @@
 use std::collections::BTreeSet;
 
 use crate::any_gtid::AnyGtid;
+use crate::artificial::{artificial_description, artificial_previous_gtids, artificial_rotation};
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
 use crate::history::History;
-use crate::made_up::{made_up_description, made_up_previous_gtids, made_up_rotation};
 use crate::position::{GtidState, LogPosition};
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
@@ -439,11 +439,11 @@ fn head(
     is_whole: bool,
     (fork, checksums): (Fork, ChecksumKind),
 ) -> Option<Vec<u8>> {
-    let description = made_up_description(format, is_whole)?;
+    let description = artificial_description(format, is_whole)?;
     let gtids = match fork {
-        Fork::MySql => made_up_previous_gtids(format, checksums)?,
+        Fork::MySql => artificial_previous_gtids(format, checksums)?,
         Fork::MariaDb => Vec::new(),
     };
-    let rotation = made_up_rotation(name, offset, format, checksums)?;
+    let rotation = artificial_rotation(name, offset, format, checksums)?;
     Some([&MAGIC[..], &description, &gtids, &rotation].concat())
 }

@@ -94,8 +94,8 @@ impl Known {
         let (key, aad) = (common::hex(&self.bytes), common::sha256(&HEADER));
         let target_name = target.to_str().unwrap();
         let arguments = [&script, verb, &key, &aad, &source, target_name];
-        let (ok, _, talk) = run(&python(), &arguments, b"");
-        if ok { Ok(std::fs::read(&target).unwrap()) } else { Err(talk) }
+        let (ok, _, stderr) = run(&python(), &arguments, b"");
+        if ok { Ok(std::fs::read(&target).unwrap()) } else { Err(stderr) }
     }
 }
 

@@ -275,8 +275,8 @@ fn nothing_stays_in_the_buffer_after_a_wrong_key() {
 }
 
 fn openssl(arguments: &[&str], input: &[u8]) -> Vec<u8> {
-    let (ok, out, talk) = run(&xb_testkit::tools::find("openssl"), arguments, input);
-    assert!(ok, "openssl {arguments:?}: {talk}");
+    let (ok, out, stderr) = run(&xb_testkit::tools::find("openssl"), arguments, input);
+    assert!(ok, "openssl {arguments:?}: {stderr}");
     out
 }
 

@@ -85,7 +85,7 @@ fn sent(bytes: &[u8], log: &[u8], entries: &[Entry], piece: usize) {
     let mut reader = SentReader::new(ChecksumKind::None);
     let (mut found, mut of_log) = (Vec::new(), Vec::new());
     let named = reader.next(&mut &ROTATION[..], &mut of_log);
-    assert!(matches!(named, Ok(Some(Sent::MadeUp(_)))) && of_log.is_empty());
+    assert!(matches!(named, Ok(Some(Sent::Artificial(_)))) && of_log.is_empty());
     for mut input in log.get(4..).unwrap_or_default().chunks(piece) {
         while let Ok(Some(event)) = reader.next(&mut input, &mut of_log) {
             if let Sent::Log(entry) = event {
@@ -96,12 +96,12 @@ fn sent(bytes: &[u8], log: &[u8], entries: &[Entry], piece: usize) {
     assert!(log.get(4..).unwrap_or_default().starts_with(&of_log) || found.len() < entries.len());
     let same = found.iter().zip(entries).take_while(|(one, two)| one == two).count();
     // Events that a file must not have are passed over as those of the server.
-    let made_up = entries.iter().position(|entry| {
+    let artificial = entries.iter().position(|entry| {
         entry.header.flags.is_artificial()
             || matches!(entry.event, Event::Heartbeat)
             || (matches!(entry.event, Event::Format(_)) && entry.header.end == 0)
     });
-    assert!(same >= made_up.unwrap_or(entries.len()), "{same} of {}", entries.len());
+    assert!(same >= artificial.unwrap_or(entries.len()), "{same} of {}", entries.len());
 }
 
 /// A log whose events have these types and bodies, with lengths and ends that are right: a type, a flag, a

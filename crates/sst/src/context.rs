@@ -21,7 +21,7 @@ pub struct Context {
     /// Cancels the transfer.
     pub cancel: CancelToken,
     /// The error log.
-    pub talk: ErrorLog,
+    pub error_log: ErrorLog,
     /// The server's line protocol.
     pub server: Server,
     /// `NAME:secret` that the joiner sent through both servers.

@@ -17,7 +17,7 @@ pub(crate) mod until;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use xb_backup::{Keep, Ready, RestoreOptions, Trial};
+use xb_backup::{AfterRestore, Keep, RestoreOptions, Trial};
 use xb_cli::{IdentityOptions, KeyOptions, RecipientOptions};
 use xb_uploader::LockMode;
 
@@ -310,7 +310,7 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) report: ReportOption,
     #[command(flatten)]
-    pub(crate) ready: Ready,
+    pub(crate) ready: AfterRestore,
     #[command(flatten)]
     pub(crate) how: RestoreOptions,
     #[command(flatten)]

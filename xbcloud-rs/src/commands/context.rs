@@ -47,17 +47,17 @@ impl Context {
     }
 
     /// Finds the backup that a place names, also for `latest` or a day.
-    pub(crate) fn which(
+    pub(crate) fn resolve(
         &self,
         source: &Source,
         common: &CommonOptions,
     ) -> Result<(Root, BackupName), Failure> {
-        self.which_with(source, common, None)
+        self.resolve_cached(source, common, None)
     }
 
     /// Like [`Context::which`], for a command that only shows the backup: takes unchanged manifests from
     /// the cache.
-    pub(crate) fn which_with(
+    pub(crate) fn resolve_cached(
         &self,
         source: &Source,
         common: &CommonOptions,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use xb_binlog::{
     ChecksumKind, Event, EventHeader, EventType, FormatDescription, HEADER_LEN, LogPosition, MAGIC,
-    Reader, clear_in_use, made_up_description, made_up_rotation,
+    Reader, artificial_description, artificial_rotation, clear_in_use,
 };
 
 use crate::archive_error::ArchiveError;
@@ -112,7 +112,7 @@ pub(crate) struct LogSender {
     /// Bytes of the present event that are left.
     left: u64,
     /// Events that are made up, and come next.
-    made_up: VecDeque<Vec<u8>>,
+    artificial: VecDeque<Vec<u8>>,
     /// Checksums of the events so far.
     checksums: ChecksumKind,
     cancel: CancelToken<()>,
@@ -134,7 +134,7 @@ impl LogSender {
             open: None,
             offset: 0,
             left: 0,
-            made_up: VecDeque::new(),
+            artificial: VecDeque::new(),
             checksums,
             cancel,
             buffer: Vec::new(),
@@ -159,11 +159,12 @@ impl LogSender {
         let wrong = |what: String| file_error(&file.path, what);
         let mut open = File::open(&file.path).map_err(|error| wrong(error.to_string()))?;
         open.seek(SeekFrom::Start(offset)).map_err(|error| wrong(error.to_string()))?;
-        let rotation = made_up_rotation(&file.name, offset, &file.description, self.checksums);
-        self.made_up.push_back(rotation.ok_or_else(|| wrong("its name is too long".to_owned()))?);
+        let rotation = artificial_rotation(&file.name, offset, &file.description, self.checksums);
+        self.artificial
+            .push_back(rotation.ok_or_else(|| wrong("its name is too long".to_owned()))?);
         if offset > MAGIC.len() as u64 {
-            let description = made_up_description(&file.description, false);
-            self.made_up.extend(description);
+            let description = artificial_description(&file.description, false);
+            self.artificial.extend(description);
         }
         self.checksums = file.format.checksums;
         (self.open, self.offset) = (Some(BufReader::with_capacity(PIECE, open)), offset);
@@ -177,7 +178,7 @@ impl LogSender {
             if self.is_cancelled() {
                 return Ok(None);
             }
-            if let Some(event) = self.made_up.pop_front() {
+            if let Some(event) = self.artificial.pop_front() {
                 self.buffer = event;
                 return Ok(Some((&self.buffer, true)));
             }
@@ -277,7 +278,7 @@ mod tests {
         while let Some((mut part, is_last)) = sender.next().map_err(|error| error.to_string())? {
             loop {
                 match reader.next(&mut part, &mut bytes) {
-                    Ok(Some(Sent::Log(_) | Sent::MadeUp(_))) => {}
+                    Ok(Some(Sent::Log(_) | Sent::Artificial(_))) => {}
                     Ok(None) => break,
                     Err(error) => return Err(error.to_string()),
                 }

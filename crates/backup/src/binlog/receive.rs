@@ -43,7 +43,7 @@ const ALIVE_WAITING: u64 = 5;
 /// Time limit for storing what was received before the receiver was cancelled.
 const FINISH: Duration = Duration::from_secs(30);
 /// Time limit for the records that end a stream.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const END_RECORDS_LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
@@ -222,7 +222,7 @@ impl<'a> Receiver<'a> {
         // A head alone would look like a stream that has lost its segments, so it gets time to be ended.
         let too_late = async {
             self.session.cancel.cancelled().await;
-            tokio::time::sleep(LAST_WORDS).await;
+            tokio::time::sleep(END_RECORDS_LIMIT).await;
         };
         let mut writer = tokio::select! {
             writer = writer => writer?,
@@ -238,7 +238,7 @@ impl<'a> Receiver<'a> {
             writer.write_alive().await?;
             writer.end().await
         };
-        match tokio::time::timeout(LAST_WORDS, last_words).await {
+        match tokio::time::timeout(END_RECORDS_LIMIT, last_words).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.away(&error),
             Err(_) => (self.tell)(Notice::StoreAway("the store does not respond".to_owned())),
@@ -390,7 +390,7 @@ impl<'a> Receiver<'a> {
                 Some((found, before)) = &mut asked => {
                     asked = None.into();
                     (is_asking, is_due) = (false, true);
-                    let after = receiving.signs.acknowledged.load(Ordering::Relaxed);
+                    let after = receiving.flags.acknowledged.load(Ordering::Relaxed);
                     let interval = claim.take(found.filter(|_| !is_declined), (before, after));
                     writer.claim(interval);
                     // At first, a server does not wait before it has sent everything.
@@ -401,7 +401,7 @@ impl<'a> Receiver<'a> {
                 _ = ticks.tick(), if !is_cancelled => match to_ask {
                     Some(access) if !is_asking => {
                         is_asking = true;
-                        let before = receiving.signs.acknowledged.load(Ordering::Relaxed);
+                        let before = receiving.flags.acknowledged.load(Ordering::Relaxed);
                         let asking = ask(access.clone(), server.who.clone(), before);
                         asked = Some(asking.boxed()).into();
                     }
@@ -413,7 +413,7 @@ impl<'a> Receiver<'a> {
             if std::mem::take(&mut is_due) && !std::mem::replace(&mut is_writing, true) {
                 alive = Some(Box::pin(writer.write_alive())).into();
             }
-            if !is_declined && receiving.signs.is_declined.load(Ordering::Relaxed) {
+            if !is_declined && receiving.flags.is_declined.load(Ordering::Relaxed) {
                 is_declined = true;
                 (self.tell)(Notice::NotWaiting(DECLINED.to_owned()));
             }

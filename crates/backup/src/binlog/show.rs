@@ -327,7 +327,7 @@ impl Finder {
             match sent {
                 None => return Ok(()),
                 Some(Sent::Log(entry)) => self.entry(&entry)?,
-                Some(Sent::MadeUp(_)) => {}
+                Some(Sent::Artificial(_)) => {}
             }
             self.event.clear();
             (self.arrived, self.payload) = (0, None);

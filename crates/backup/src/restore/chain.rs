@@ -48,7 +48,7 @@ pub(crate) fn merge_chain(
     session: &Session,
     chain: Chain<'_>,
     is_durable: bool,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<Way, BackupError> {
     let (cancel, Chain { dir, increments, of }) = (&session.cancel, chain);
     tokio::task::block_in_place(|| {
@@ -70,7 +70,7 @@ pub(crate) fn merge_chain(
                     merged.pages,
                     merged.spaces
                 );
-                talk(text.as_bytes());
+                on_line(text.as_bytes());
                 Ok(Way::Merged)
             }
             Err(Error::Cancelled) => {

@@ -12,13 +12,13 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
-use crate::binlog::choose_archive::which_server;
+use crate::binlog::choose_archive::choose_archive;
 use crate::binlog::pieces::{Needed, fetch};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::prepare::PrepareTool;
-use crate::restore::restore_and_prepare::{Ready, Wanted, links};
+use crate::restore::restore_and_prepare::{AfterRestore, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::Archive;
 use crate::until::beginning::displaced;
@@ -198,7 +198,7 @@ async fn archive(
     of_backup: Option<&str>,
     get: &GetRequest,
 ) -> Result<Archive, BackupError> {
-    let server = which_server(session, request.server.as_deref(), of_backup).await?;
+    let server = choose_archive(session, request.server.as_deref(), of_backup).await?;
     Archive::read(session, server, request, get).await
 }
 
@@ -272,7 +272,7 @@ struct TakenFrom {
 
 /// The position of the backup, from a manifest that the keys have authenticated.
 async fn proven(session: &Session, get: &GetRequest) -> Result<(Noted, TakenFrom), BackupError> {
-    let ready = Ready { prepare: true, ..Ready::default() };
+    let ready = AfterRestore { prepare: true, ..AfterRestore::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
     if tool == Some(PrepareTool::XtraBackup) {

@@ -13,7 +13,7 @@ use crate::error::BackupError;
 /// Requested size of the pipe to the pipeline in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
 /// How long to wait for the end of another clone of the server.
-const PATIENCE: Duration = Duration::from_secs(600);
+const BUSY_LIMIT: Duration = Duration::from_secs(600);
 /// Time between two tries to begin.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Time between two messages about that.
@@ -46,7 +46,7 @@ impl CloneRequest {
             allow_empty_tables: false,
             max_donor_redo: u64::MAX,
             is_sealed,
-            patience: PATIENCE,
+            patience: BUSY_LIMIT,
         }
     }
 }

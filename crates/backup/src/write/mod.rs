@@ -49,7 +49,7 @@ const GENERATED_NAMES: u32 = 5;
 /// Time limit of the cleanup after a failure, which may itself be caused by the store.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 /// Time that a claim on its way has to arrive after a request to cancel.
-const GRACE: Duration = Duration::from_secs(5);
+const CLAIM_ARRIVAL: Duration = Duration::from_secs(5);
 
 /// Stores the stream from `source`. The backup exists if and only if this returns `Ok`.
 ///
@@ -154,7 +154,7 @@ async fn claim_unless_cancelled(
     };
     let interrupted = BackupError::Interrupted(signal);
     // Dropped, the request may arrive after the run, and leave its claim.
-    if let Ok(Ok(folder)) = tokio::time::timeout(GRACE, claiming).await {
+    if let Ok(Ok(folder)) = tokio::time::timeout(CLAIM_ARRIVAL, claiming).await {
         give_up(&folder, request, &interrupted).await;
     }
     Err(interrupted)

@@ -399,10 +399,11 @@ fn root_leaves_the_files_to_the_owner_of_the_folder() {
         return;
     }
     let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
-    let ready = xb_backup::Ready::default();
-    let talk: xb_backup::OnLine = std::sync::Arc::new(|_| {});
+    let ready = xb_backup::AfterRestore::default();
+    let on_line: xb_backup::OnLine = std::sync::Arc::new(|_| {});
     let in_session = session(&store.root);
-    let restored = xb_backup::restore_ready(&in_session, request("n"), &target, how, &ready, &talk);
+    let restored =
+        xb_backup::restore_chain(&in_session, request("n"), &target, how, &ready, &on_line);
     block_on(restored).unwrap();
     let mut folders = vec![target];
     while let Some(folder) = folders.pop() {

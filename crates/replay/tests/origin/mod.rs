@@ -216,8 +216,8 @@ pub(crate) fn replay_pieces(
     let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled, note: &note };
     let report = xb_replay::replay(request, pieces, &mut watch)?;
     // Whoever is killed here finds what was done.
-    assert_eq!(xb_replay::unsettled(&request.data)?, Some(note(&report)));
-    xb_replay::settle(&request.data)?;
-    assert_eq!(xb_replay::unsettled(&request.data)?, None);
+    assert_eq!(xb_replay::noted_end(&request.data)?, Some(note(&report)));
+    xb_replay::remove_note(&request.data)?;
+    assert_eq!(xb_replay::noted_end(&request.data)?, None);
     Ok(report)
 }

@@ -21,7 +21,7 @@ use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::context::Context;
 use crate::contract::args::Family;
 use crate::error::SstError;
-use crate::offer::{FORMAT, Offer, What, family_name};
+use crate::offer::{FORMAT, Offer, TransferKind, family_name};
 use crate::run::{ChildError, Run};
 use crate::server::backup_version;
 use crate::server::data_size::estimate;
@@ -62,8 +62,8 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
 /// Tells the joiner that it gets write sets instead of a snapshot, and at which position.
 fn bypass(context: &Context) -> Result<(), SstError> {
     context.server.proceed().map_err(SstError::Server)?;
-    context.talk.info("IST: this node still has all write sets that the joiner lacks");
-    let (outgoing, _hooked) = connect(context, What::Ist)?;
+    context.error_log.info("IST: this node still has all write sets that the joiner lacks");
+    let (outgoing, _hooked) = connect(context, TransferKind::Ist)?;
     outgoing.finish()?;
     ReplicationGuard::restore(context);
     done(context)
@@ -74,7 +74,7 @@ fn done(context: &Context) -> Result<(), SstError> {
     context.server.done(state, context.args.gtid_domain).map_err(SstError::Server)
 }
 
-fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstError> {
+fn connect(context: &Context, what: TransferKind) -> Result<(Outgoing, CancelHook), SstError> {
     let args = &context.args;
     let offer = Offer {
         format: FORMAT,
@@ -89,15 +89,16 @@ fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstE
 }
 
 fn full(context: &Context) -> Result<(), SstError> {
-    let Context { settings, talk, .. } = context;
+    let Context { settings, error_log, .. } = context;
     let size = estimate(&context.layout);
-    talk.info(format_args!(
+    error_log.info(format_args!(
         "SST: full backup of about {} MiB to {}",
         size.bytes >> 20,
         context.args.peer()
     ));
     let compress = settings.compress.to_string();
-    let what = What::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
+    let what =
+        TransferKind::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
     let (outgoing, _hooked) = connect(context, what)?;
     context.server.total(size.bytes).map_err(SstError::Server)?;
 
@@ -165,7 +166,7 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
     let outcome = send_backup(context, &run, put, observer, sink);
     replicating.end();
     if settings.compress == Compression::Auto {
-        context.talk.info(format_args!("SST: compress=auto: {}", auto.report()));
+        context.error_log.info(format_args!("SST: compress=auto: {}", auto.report()));
     }
     outcome
 }

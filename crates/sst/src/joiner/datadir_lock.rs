@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use crate::cancel::CancelToken;
 use crate::error::SstError;
-use crate::swap::{OURS, make_dir};
+use crate::swap::{WORK_DIR, make_dir};
 
 /// Time between two attempts to take a lock that another process holds.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Holds the lock. The system releases it with the process, however the process ends.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl DatadirLock {
     /// # Errors
     /// [`SstError::Busy`] if another process holds the lock.
     pub fn take(datadir: &Path) -> Result<Self, SstError> {
-        let path = datadir.join(OURS);
+        let path = datadir.join(WORK_DIR);
         // The previous holder may be removing the directory at this moment.
         loop {
             let lock = Self::try_take(datadir, &path)?;
@@ -53,7 +53,7 @@ impl DatadirLock {
                 done => return done,
             }
             // Cancellation is checked above.
-            let _ = cancel.wait(AGAIN);
+            let _ = cancel.wait(RETRY_INTERVAL);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::cancel::{CancelReason, CancelToken};
 use crate::context::Context;
 
 /// Time limit of each step of a login.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOGIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// This node's server, and the login of the backup.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ impl Sql {
     /// transfer is cancelled.
     pub(crate) fn ask<const N: usize>(&self, statement: &str) -> Option<Vec<[String; N]>> {
         let access = self.access.as_ref()?;
-        let timeouts = Timeouts { login: PATIENCE, reply: None };
+        let timeouts = Timeouts { login: LOGIN_LIMIT, reply: None };
         let mut client = Client::connect(&access.target, &access.account, timeouts).ok()?;
         let hang_up = client.hang_up().ok()?;
         let _hook = self.cancel.on_cancel(move || hang_up.now());

@@ -47,7 +47,7 @@ fn limits(settings: &Settings) -> Limits {
 
 /// Logs the transport's events. On the donor, a failure also ends the backup, which may produce no
 /// output at that moment.
-fn observer(role: Role, talk: ErrorLog, cancel: CancelToken) -> Observer {
+fn observer(role: Role, error_log: ErrorLog, cancel: CancelToken) -> Observer {
     Observer::new(move |event| match event {
         Event::Failed { .. } => {
             if role == Role::Donor {
@@ -57,17 +57,17 @@ fn observer(role: Role, talk: ErrorLog, cancel: CancelToken) -> Observer {
                 std::thread::spawn(move || cancel.cancel(CancelReason::Elsewhere));
             }
         }
-        Event::Stranger { .. } | Event::Lost { .. } => talk.warn(event),
-        event => talk.info(event),
+        Event::Stranger { .. } | Event::Lost { .. } => error_log.warn(event),
+        event => error_log.info(event),
     })
 }
 
 /// Returns the protection of the connection, and logs one line about it.
 fn security(context: &Context) -> Result<Security, SstError> {
-    let Context { args, settings, talk, .. } = context;
+    let Context { args, settings, error_log, .. } = context;
     let tls = &settings.tls;
     if tls.plain {
-        talk.warn(
+        error_log.warn(
             "THE TRANSFER IS NEITHER ENCRYPTED NOR AUTHENTICATED (wire-security=plain): anyone who reaches the port can read it, or send another database",
         );
         return Ok(Security::Plain);
@@ -98,7 +98,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
             ));
         }
         demand_secret(args, settings)?;
-        talk.info(match args.role {
+        error_log.info(match args.role {
             Role::Joiner if !has_secret(args) => {
                 "security: TLS 1.3 with a one-time certificate; THE DONOR IS NOT AUTHENTICATED (wire-security=any-donor)"
             }
@@ -112,7 +112,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
     if certificates.mode == TlsMode::Required {
         demand_secret(args, settings)?;
     }
-    talk.info(format_args!(
+    error_log.info(format_args!(
         "security: TLS 1.3 with the certificate {}, {}",
         certificates.certificate.display(),
         match certificates.mode {
@@ -163,13 +163,13 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
         secret: has_secret(&context.args),
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.talk.clone(), context.cancel().clone()),
+        observer: observer(context.args.role, context.error_log.clone(), context.cancel().clone()),
         ..Joiner::default()
     };
     match Listener::bind(&address, joiner.clone()) {
         Err(BindError::Listen { source, .. }) if source.kind() == ErrorKind::AddrNotAvailable => {
             // Behind network address translation, as in containers.
-            context.talk.warn(format_args!(
+            context.error_log.warn(format_args!(
                 "{} is not an address of this machine; announcing it, but listening on all addresses",
                 address.host()
             ));
@@ -193,7 +193,7 @@ pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, Canc
         security: security(context)?,
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.talk.clone(), context.cancel().clone()),
+        observer: observer(context.args.role, context.error_log.clone(), context.cancel().clone()),
     };
     Ok((connect_to(&announcement, offer, donor)?, hooked))
 }

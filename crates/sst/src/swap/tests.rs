@@ -13,7 +13,7 @@ fn content(folder: &Path) -> BTreeMap<String, String> {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if name != OURS && name != ".journal" {
+        if name != WORK_DIR && name != ".journal" {
             let file =
                 if entry.path().is_dir() { entry.path().join("t.ibd") } else { entry.path() };
             content.insert(name, std::fs::read_to_string(file).unwrap());

@@ -20,7 +20,7 @@ use crate::store::gate::Change;
 use crate::store::{Multiparts, Store, path_of};
 
 /// Time that requests in flight have to end after a failure.
-const GRACE: Duration = Duration::from_secs(5);
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Time limit of the cleanup after a failure, so that an unresponsive store does not delay the
 /// error report.
@@ -357,12 +357,12 @@ impl PartSender {
             }
             while self.running.join_next().await.is_some() {}
         };
-        let _ = tokio::time::timeout(GRACE, drained).await;
+        let _ = tokio::time::timeout(DRAIN_LIMIT, drained).await;
         self.running.shutdown().await;
         if let Some(task) = beginning.as_mut().and_then(|beginning| beginning.task.take()) {
             task.abort();
         }
-        let store = self.store.hasty();
+        let store = self.store.for_cleanup();
         let mut begun: Vec<_> = beginning.into_iter().map(|beginning| beginning.key).collect();
         let clean_up = async {
             match started {
@@ -478,10 +478,10 @@ impl PartSender {
                     };
                     let clean_up = async {
                         if outcome.is_err() {
-                            abort_upload(&store.hasty(), &key, id).await;
+                            abort_upload(&store.for_cleanup(), &key, id).await;
                         }
                         if object.doubtful {
-                            abort_strays(&store.hasty(), &key).await;
+                            abort_strays(&store.for_cleanup(), &key).await;
                         }
                     };
                     let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;

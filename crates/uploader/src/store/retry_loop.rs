@@ -9,7 +9,7 @@ use xb_process::CancelToken;
 use crate::error::StoreError;
 use crate::operation::Operation;
 use crate::policy::Policy;
-use crate::request::answer::{ANSWER, Answer};
+use crate::request::answer::{ATTEMPT, AttemptNotes};
 use crate::request::clock;
 use crate::retry::{RetryContext, judge, notice};
 use crate::store::gate::Change;
@@ -40,7 +40,7 @@ impl Store {
     }
 
     /// Returns the same store for a cleanup after a failure: only a few quick tries.
-    pub(crate) fn hasty(&self) -> Self {
+    pub(crate) fn for_cleanup(&self) -> Self {
         let policy = Policy {
             max_retries: self.policy.max_retries.min(3),
             retry_timeout: Duration::ZERO,
@@ -77,7 +77,7 @@ impl Store {
         F: Fn() -> Fut,
         Fut: Future<Output = object_store::Result<T>>,
     {
-        self.trying(operation, key, Answer::default, attempt).await
+        self.trying(operation, key, AttemptNotes::default, attempt).await
     }
 
     /// Like [`Store::retrying`], for a request whose response has at most `most` bytes of an
@@ -93,14 +93,14 @@ impl Store {
         F: Fn() -> Fut,
         Fut: Future<Output = object_store::Result<T>>,
     {
-        self.trying(operation, key, || Answer::reading(most), attempt).await
+        self.trying(operation, key, || AttemptNotes::reading(most), attempt).await
     }
 
     async fn trying<T, F, Fut>(
         &self,
         operation: Operation,
         key: &str,
-        answer: impl Fn() -> Answer,
+        answer: impl Fn() -> AttemptNotes,
         attempt: F,
     ) -> Result<T, StoreError>
     where
@@ -116,11 +116,11 @@ impl Store {
                 self.pass(change).await?;
             }
             tries += 1;
-            let (outcome, asked) = ANSWER
+            let (outcome, asked) = ATTEMPT
                 .scope(answer(), async {
                     let outcome = self.attempted(operation, attempt()).await;
                     let about = self.context();
-                    ANSWER.with(|answer| {
+                    ATTEMPT.with(|answer| {
                         let judged =
                             outcome.map_err(|error| judge(&error, answer, &self.policy, about));
                         (judged, answer.retry_after.get())
@@ -142,7 +142,7 @@ impl Store {
                 .with_attempts(tries)
                 .with_hint(verdict.hint);
             let since = failing_since.get_or_insert_with(Instant::now).elapsed();
-            let left = self.policy.patience(tries, since, self.traffic.reached());
+            let left = self.policy.patience(tries, since, self.traffic.has_responded());
             if !verdict.again || left.is_some_and(|left| left.is_zero()) {
                 return Err(failed);
             }
@@ -160,13 +160,13 @@ impl Store {
 
     fn context(&self) -> RetryContext {
         let local = clock::seconds(SystemTime::now());
-        let heard = self.traffic.heard();
+        let store_clock = self.traffic.store_clock();
         RetryContext {
             service: self.service(),
-            refreshable: self.nature.refreshable,
+            refreshable: self.traits.refreshable,
             authenticated: self.traffic.authenticated(),
-            reached: self.traffic.reached(),
-            clock_ahead: heard.map(|heard| local.saturating_sub(heard.now())),
+            has_responded: self.traffic.has_responded(),
+            clock_ahead: store_clock.map(|store_clock| local.saturating_sub(store_clock.now())),
         }
     }
 }

@@ -18,10 +18,10 @@ use crate::transfer_end::Over;
 #[non_exhaustive]
 pub enum Receipt {
     /// The donor has acknowledged the confirmation.
-    Heard,
+    Acknowledged,
     /// The connection was lost while the confirmation was sent, and was not restored. The donor may
     /// have received it.
-    Unheard,
+    Unknown,
 }
 
 impl Shared {
@@ -138,7 +138,7 @@ impl Shared {
         state.wake_links();
         loop {
             if matches!(state.over, Some(Over::Done)) {
-                return Ok(Receipt::Heard);
+                return Ok(Receipt::Acknowledged);
             }
             self.check(&mut state)?;
             let mut left = None;
@@ -147,7 +147,7 @@ impl Shared {
                 let time = limit.saturating_duration_since(Instant::now());
                 if time.is_zero() {
                     self.set_over(&mut state, Over::Done);
-                    return Ok(Receipt::Unheard);
+                    return Ok(Receipt::Unknown);
                 }
                 left = Some(time);
             }

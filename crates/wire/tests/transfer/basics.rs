@@ -17,7 +17,7 @@ fn streams_arrive_whole_by_any_number_of_connections() {
             donor.limits.connections = NonZeroU8::new(connections);
             let (received, sent) = transfer(joiner(security.clone()), donor, &stream, piece);
             sent.unwrap();
-            assert_eq!(received.unwrap(), Receipt::Heard);
+            assert_eq!(received.unwrap(), Receipt::Acknowledged);
         }
     }
 }

@@ -34,7 +34,7 @@ fn through(
             let incoming = offered.accept(b"")?;
             let counters = incoming.counters();
             let receipt = receive(incoming, stream)?;
-            assert!(matches!(receipt, Receipt::Heard | Receipt::Unheard));
+            assert!(matches!(receipt, Receipt::Acknowledged | Receipt::Unknown));
             Ok(counters.snapshot())
         });
         (received, sent.join().unwrap())

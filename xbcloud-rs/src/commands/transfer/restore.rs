@@ -36,10 +36,10 @@ impl Context {
             "restore",
             request.name.as_str(),
         );
-        let (talk, how, run) = (output.on_line(), args.how, &args.common.run);
+        let (on_line, how, run) = (output.on_line(), args.how, &args.common.run);
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
-                xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
+                xb_backup::restore_chain(&session, request, target, how, &ready, &on_line).await
             });
         let (report, end) =
             outcome.map_err(|failure| output.explain(resumable(failure, target)))?;

@@ -64,7 +64,7 @@ impl Context {
         };
         let output =
             ProgramOutput::new(&self.log, options.state_dir.as_deref(), "restore", "until");
-        let (talk, run, log) = (output.on_line(), &args.common.run, &self.log);
+        let (on_line, run, log) = (output.on_line(), &args.common.run, &self.log);
         let place = into.as_ref().map(|(target, ready)| (*target, ready));
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
@@ -75,7 +75,7 @@ impl Context {
                 told(log, &plan);
                 let into = (target, args.how);
                 let done =
-                    xb_backup::restore_until(&session, &plan, get, into, ready, &replay, &talk)
+                    xb_backup::restore_until(&session, &plan, get, into, ready, &replay, &on_line)
                         .await?;
                 Ok((plan, Some(done)))
             });

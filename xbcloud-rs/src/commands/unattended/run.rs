@@ -33,7 +33,7 @@ use crate::location::{
 };
 
 /// How long the store may take to list its backups after a failure.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LISTING_LIMIT: Duration = Duration::from_secs(10);
 
 /// A run in progress.
 struct Job<'a> {
@@ -351,7 +351,7 @@ impl Job<'_> {
         let listed =
             self.context.with_progress("list", &common.run, None, |_, cancel| async move {
                 let listed = cancel.or(xb_repo::list::list_with(&root, None));
-                Ok(tokio::time::timeout(PATIENCE, listed).await.ok())
+                Ok(tokio::time::timeout(LISTING_LIMIT, listed).await.ok())
             });
         let listings = listed.ok()?.0?.ok()?;
         let own =

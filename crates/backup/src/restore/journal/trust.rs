@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat, syncfs};
 use xb_reader::{ContentSum, TargetDir, sum_of};
 
-use super::resume_state::{Left, as_path};
+use super::resume_state::{ResumeState, as_path};
 use crate::cancel::CancelToken;
 
 /// Reads back all files that the journal describes, and distrusts those that differ from it.
@@ -18,7 +18,7 @@ use crate::cancel::CancelToken;
 pub(super) fn compare(
     folder: &TargetDir,
     target: &Path,
-    left: &mut Left,
+    left: &mut ResumeState,
     cancel: &CancelToken<()>,
 ) -> Result<(), String> {
     let go_on = || match cancel.is_cancelled() {

@@ -15,8 +15,8 @@ use super::*;
 use crate::testing::tree;
 use crate::{
     Budget, ClassicLayout, ClassicObjects, Decrypt, Durability, EndRule, ExtractOptions,
-    ObjectLayout, ObjectSize, Observer, PackResult, PackSettings, PackSizing, Part, PartLimits,
-    Undo, XbstreamInput, extract_from, start_pack,
+    FileDecoding, ObjectLayout, ObjectSize, Observer, PackResult, PackSettings, PackSizing, Part,
+    PartLimits, XbstreamInput, extract_from, start_pack,
 };
 
 /// One object per chunk.
@@ -107,8 +107,12 @@ fn joined(objects: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
 
 fn restore(stream: &[u8]) -> Files {
     let dir = tempfile::tempdir().unwrap();
-    let undo = Undo { decompress: true, decrypt: Decrypt::With(cipher()), ..Undo::default() };
-    let options = ExtractOptions { undo, durability: Durability::None, ..Default::default() };
+    let decoding = FileDecoding {
+        decompress: true,
+        decrypt: Decrypt::With(cipher()),
+        ..FileDecoding::default()
+    };
+    let options = ExtractOptions { decoding, durability: Durability::None, ..Default::default() };
     extract_from(stream, TargetDir::open(dir.path()).unwrap(), options).unwrap();
     tree(dir.path())
 }
