@@ -65,7 +65,7 @@ fn receive(server: &MariaDb, start: &Start, history: History) -> Result<Received
                 }
                 let Some(sent) = sent else { break };
                 got.history.push(sent.entry()).unwrap();
-                if let Sent::MadeUp(entry) = &sent {
+                if let Sent::Artificial(entry) = &sent {
                     is_idle |= matches!(entry.event, Event::Heartbeat);
                     got.made_up.push(entry.header.event_type.name().unwrap().to_owned());
                 }

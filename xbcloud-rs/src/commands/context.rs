@@ -55,7 +55,7 @@ impl Context {
         self.resolve_cached(source, common, None)
     }
 
-    /// Like [`Context::which`], for a command that only shows the backup: takes unchanged manifests from
+    /// Like [`Context::resolve`], for a command that only shows the backup: takes unchanged manifests from
     /// the cache.
     pub(crate) fn resolve_cached(
         &self,

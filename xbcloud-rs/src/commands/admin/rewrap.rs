@@ -8,7 +8,7 @@ use crate::commands::context::{Context, memory};
 
 impl Context {
     pub(crate) fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         let add = args.new.key_slots(&self.log)?;
         if add.is_empty() && args.remove.is_empty() {
             return Err(Failure::usage("no new key slot is given").hint(

@@ -27,7 +27,7 @@ impl Context {
             }
             Some(_) => {}
         }
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         self.reporting.name(&name);
         let (keyed, shown) = (!keys.is_empty(), name.to_string());

@@ -19,7 +19,7 @@ impl Context {
             return self.restore_plan(args);
         }
         let target = target(args)?;
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         self.reporting.name(&name);

@@ -28,7 +28,7 @@ impl Context {
             Wanted::Latest => (root, None),
             Wanted::Name(name) => (root, Some(name)),
             Wanted::By(_) => {
-                let (root, name) = self.which(&source, common)?;
+                let (root, name) = self.resolve(&source, common)?;
                 (root, Some(name))
             }
         };
