@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_needs_what_belongs_together() {
+    fn decoding_options_belong_together() {
         let log = Log::to("x", Default::default(), std::io::sink());
         let decoding = |words: &[&str]| {
             Line::try_parse_from([&["x", "-x"], words].concat()).unwrap().decoding(3, &log)

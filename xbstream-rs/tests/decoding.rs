@@ -150,7 +150,7 @@ fn a_wrong_key_is_one_clear_error_and_no_encrypted_file_has_a_name() {
 }
 
 #[test]
-fn what_is_not_to_be_decrypted_stays_with_a_warning() {
+fn undecrypted_files_stay_with_a_warning() {
     let bytes = vectors::read("pipeline/pxb-8.0-retyped-lz4-aes256.xbs");
     let cage = Cage::new();
     let ran = decoding(&cage, None, &[], &bytes).expect(0);
@@ -185,7 +185,7 @@ fn through(program: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
+fn interleaved_lz4_and_zstd_files_are_decoded_also_without_room() {
     let plain: Vec<Vec<u8>> =
         (0..24_u32).map(|n| mixed(n.into(), 300_000 + 77_777 * n as usize)).collect();
     let flags: [(&str, &[&str]); 6] = [

@@ -661,7 +661,7 @@ impl Archive {
 }
 
 #[test]
-fn whatever_is_changed_in_the_archive_is_named() {
+fn every_change_in_the_archive_is_named() {
     let archive = Archive::new();
     let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
     for _ in 0..6 {

@@ -66,7 +66,7 @@ fn packets(log: &[u8], entries: &[Entry]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_sent_of_a_log_equals_it() {
+fn a_sent_log_equals_its_file() {
     for (name, log) in vectors::all("binlog", "") {
         if name.contains("encrypted") || name.ends_with(".relay") || !log.starts_with(b"\xfebin") {
             continue;
@@ -116,7 +116,7 @@ fn of_log(event: &Sent) -> Option<Entry> {
 }
 
 #[test]
-fn what_a_server_must_not_send_is_refused() {
+fn events_that_a_server_must_not_send_are_refused() {
     let log = Log::mariadb().gtid(1, 0).event(EventType(30), &[0; 9]).xid();
     let (entries, _) = log.read();
     let all = packets(&log.0, &entries);

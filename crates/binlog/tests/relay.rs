@@ -189,7 +189,7 @@ fn is_left_out(name: &str) {
 }
 
 #[test]
-fn what_is_cut_or_foreign_is_refused() {
+fn a_cut_or_foreign_log_is_refused() {
     let (log, all) = rich();
     let last = all.last().unwrap();
     let cut = |end: u64| relay(&log[..usize::try_from(end).unwrap()], plan(ReplayStop::End));

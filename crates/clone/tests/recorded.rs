@@ -163,7 +163,7 @@ fn a_second_engine_ends_the_clone_before_a_byte_is_written() {
 
 /// A key comes although the donor says of no file that it is encrypted.
 #[test]
-fn a_key_in_clear_ends_the_clone_whatever_the_donor_says() {
+fn a_key_in_clear_ends_the_clone_against_the_word_of_the_donor() {
     for (stage, page, at) in [(2, 16384, 10390), (4, 2048, 1040)] {
         let mut messages = recorded();
         // The first block of a tablespace; of the redo log, its head.

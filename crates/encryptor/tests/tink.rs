@@ -100,7 +100,7 @@ impl Known {
 }
 
 #[test]
-fn tink_opens_what_we_seal() {
+fn tink_opens_our_seal() {
     for (n, len) in lengths().into_iter().enumerate() {
         let mut known = Known::new();
         let plain = noise(len);
@@ -117,7 +117,7 @@ fn tink_opens_what_we_seal() {
 }
 
 #[test]
-fn we_open_what_tink_seals() {
+fn we_open_the_seal_of_tink() {
     for len in lengths() {
         let known = Known::new();
         let plain = noise(len);
@@ -150,7 +150,7 @@ fn we_open_what_tink_seals() {
 
 /// The comparison would prove little if Tink accepted everything.
 #[test]
-fn tink_refuses_what_we_refuse() {
+fn tink_refuses_the_same_seals() {
     let mut known = Known::new();
     let context = known.context();
     let (sealer, _) = known.key.take().unwrap().sealer(&context, Backend::default()).unwrap();

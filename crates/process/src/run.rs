@@ -324,7 +324,7 @@ mod tests {
 
     /// As in `exec > >(filter)` of a shell, which does not wait for the filter.
     #[test]
-    fn what_a_grandchild_still_writes_is_read() {
+    fn late_output_of_a_grandchild_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("mark");
         let lines = RefCell::new(Vec::new());

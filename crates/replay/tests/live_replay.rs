@@ -371,7 +371,7 @@ fn a_transaction_that_cannot_be_applied_is_named_and_never_skipped() {
 }
 
 #[test]
-fn what_does_not_fit_the_data_changes_nothing() {
+fn a_log_that_does_not_fit_changes_nothing() {
     let origin = Origin::start(&[]);
     origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (id INT PRIMARY KEY) ENGINE=InnoDB");
     let early = Backup::of(&origin);

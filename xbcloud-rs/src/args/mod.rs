@@ -408,7 +408,7 @@ mod tests {
 
     /// An option file sets options for backups, which other commands may have, too.
     #[test]
-    fn what_an_option_file_sets_for_backups_breaks_no_other_command() {
+    fn backup_options_in_an_option_file_break_no_other_command() {
         let longs = |command: &clap::Command| -> BTreeSet<String> {
             let longs = command.get_arguments().filter_map(clap::Arg::get_long);
             longs.map(str::to_owned).collect()

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_meanwhile_shares_the_object() {
+    fn later_arrivals_share_the_object() {
         let (mut waiting, now) = (Waiting::new(OBJECT_TIME), Instant::now());
         for n in 0..u64::from(AT_ONCE) {
             let _ = waiting.take(vec![cut(n * 10)], now);

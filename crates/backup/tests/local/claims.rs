@@ -286,7 +286,7 @@ fn a_claim_is_taken_over_by_word_and_named() {
 
 /// The remaining claim shows that nothing of our own is left: the objects belong to another tool.
 #[test]
-fn what_lies_beside_an_ended_claim_is_a_stock_backup() {
+fn objects_beside_an_ended_claim_are_a_stock_backup() {
     let store = Store::new();
     block_on(put_classic(store.root.clone(), "n".into(), stream_reader())).unwrap();
     let stock = object(&store, "n", "shop/orders.ibd.00000000000000000000");

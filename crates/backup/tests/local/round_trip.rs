@@ -235,7 +235,7 @@ fn an_object_that_is_longer_than_it_should_be_is_named() {
 }
 
 #[test]
-fn a_cut_stream_leaves_nothing_and_blocks_nobody() {
+fn a_cut_stream_leaves_nothing_and_blocks_no_run() {
     for layout in LAYOUTS {
         let store = Store::new();
         let whole = stream();
@@ -301,7 +301,7 @@ fn dead_claim() -> String {
 }
 
 #[test]
-fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
+fn the_next_run_removes_the_objects_of_a_killed_classic_run() {
     let store = Store::new();
     store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
     let root = store.folder.path().join("root");

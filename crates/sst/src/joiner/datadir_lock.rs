@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_is_waited_for() {
+    fn a_lock_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let cancel = CancelToken::new();
         let lock = DatadirLock::take(folder.path()).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_joiner_may_keep_elsewhere_is_stated() {
+    fn data_that_a_joiner_may_keep_elsewhere_is_stated() {
         let folder = tempfile::tempdir().unwrap();
         let [data, home, far] = ["data", "home", "far/shop"].map(|name| folder.path().join(name));
         put(&data.join("undo001"), 5000);

@@ -30,7 +30,7 @@ fn with_keys(endpoint: Option<&str>) -> StoreSettings {
 }
 
 #[tokio::test]
-async fn what_protects_a_body_is_said_for_each_store() {
+async fn the_protection_of_a_body_is_stated_for_each_store() {
     let protection = |settings: &StoreSettings| opened("s3://b/n", settings).unwrap().protection();
     assert_eq!(protection(&with_keys(None)), CRC64);
     assert_eq!(protection(&with_keys(Some("http://127.0.0.1:1"))), SIGNED);

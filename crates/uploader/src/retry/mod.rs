@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_tried_again() {
+    fn temporary_errors_are_retried() {
         for status in [408, 429, 500, 502, 503, 504, 599, 200] {
             assert!(verdict(generic("x"), Some(status), None).again, "{status}");
         }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_pass_fails_at_once_with_advice() {
+    fn permanent_errors_fail_at_once_with_advice() {
         let denied =
             |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status, kind, advice) in [
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_store_is_one_kind_whatever_it_answers() {
+    fn a_full_store_is_one_kind_of_error() {
         let denied =
             |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status) in [
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_a_bound_is_damaged() {
+    fn a_response_over_its_bound_is_damaged() {
         let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(200));

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_s3_would_refuse_is_refused() {
+    fn tags_that_s3_refuses_are_refused() {
         let parse = |tags: &[&str]| {
             Tags::parse(&tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>())
         };

@@ -437,7 +437,7 @@ mod tests {
 
     /// In one batch, an increment that turns out to be pinned keeps its base.
     #[tokio::test]
-    async fn what_stays_keeps_its_base() {
+    async fn a_kept_backup_keeps_its_base() {
         let (_folder, root, of_base, _) = begun().await;
         commit(&root, "late", |late| {
             late.run = "f".repeat(32);

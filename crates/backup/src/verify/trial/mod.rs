@@ -451,7 +451,7 @@ mod tests {
 
     /// A missing keyring or a full disk is not damage of a backup.
     #[test]
-    fn what_fails_on_this_host_is_not_written_down_as_damage() {
+    fn a_failure_of_this_host_is_not_recorded_as_damage() {
         let mut report = VerifyReport::new("n".into(), Level::Restore);
         let (program, what) = ("mariadb-backup".to_owned(), "failed".to_owned());
         let outcome = Err(BackupError::Program { program, what });

@@ -255,7 +255,7 @@ fn renames_and_removals_reach_files_that_are_undone() {
 }
 
 #[test]
-fn what_is_given_up_leaves_nothing() {
+fn an_abandoned_extraction_leaves_nothing() {
     let files = samples(300_000);
     let bytes = stream(&files, 10_000);
     let dir = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ fn message() -> impl Strategy<Value = Message> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(message in message()) {
+    fn written_messages_are_read(message in message()) {
         prop_assert_eq!(read(&message.write()), Ok(message));
     }
 
