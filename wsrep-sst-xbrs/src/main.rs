@@ -12,12 +12,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_sst::{Args, CancelToken, Context, ErrorLog, Family, Handed, OptionFiles, Role};
+use xb_sst::{Args, CancelToken, Context, ErrorLog, Family, OptionFiles, Role, ServerCredentials};
 
 use crate::setup::context;
 
 /// Time limit for the shutdown after a cancellation.
-const GRACE: Duration = Duration::from_secs(20);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     if let Some(status) = xb_process::serve_as_guardian() {
@@ -39,22 +39,22 @@ fn serve(words: &[OsString]) -> u8 {
     let args = match Args::parse(words) {
         Ok(args) => args,
         Err(error) => {
-            server_log::voice(None).error(format_args!("{error}; see wsrep_sst_xbrs --help"));
+            server_log::error_log(None).error(format_args!("{error}; see wsrep_sst_xbrs --help"));
             return 22;
         }
     };
-    let talk = server_log::voice(Some(args.family));
+    let error_log = server_log::error_log(Some(args.family));
     let role = args.role;
-    let stop = CancelToken::new();
-    let _signals = watch::signals(&stop, &talk);
-    watch::parent(&args, &stop, &talk);
-    watch::patience(&stop, &talk, GRACE);
-    talk.info(format_args!("xbrs SST started on {}", role.word()));
-    let handed = |args: &Args, _: &OptionFiles| handed(args, &talk, &stop);
-    let context = match context(args, &talk, &stop, handed) {
+    let cancel = CancelToken::new();
+    let _signals = watch::signals(&cancel, &error_log);
+    watch::parent(&args, &cancel, &error_log);
+    watch::exit_after_grace(&cancel, &error_log, SHUTDOWN_LIMIT);
+    error_log.info(format_args!("xbrs SST started on {}", role.word()));
+    let credentials = |args: &Args, _: &OptionFiles| credentials(args, &error_log, &cancel);
+    let context = match context(args, &error_log, &cancel, credentials) {
         Ok(context) => context,
         Err(text) => {
-            talk.error(text);
+            error_log.error(text);
             return 22;
         }
     };
@@ -66,13 +66,13 @@ fn serve(words: &[OsString]) -> u8 {
     reporting::end(&context, outcome.as_ref().err());
     match outcome {
         Ok(()) => {
-            talk.info(format_args!("xbrs SST completed on {}", role.word()));
+            error_log.info(format_args!("xbrs SST completed on {}", role.word()));
             0
         }
         Err(error) => {
-            talk.error(format_args!("{}: {error}", role.word()));
+            error_log.error(format_args!("{}: {error}", role.word()));
             if let Some(hint) = error.hint() {
-                talk.info(format_args!("hint: {hint}"));
+                error_log.info(format_args!("hint: {hint}"));
             }
             error.status()
         }
@@ -81,10 +81,10 @@ fn serve(words: &[OsString]) -> u8 {
 
 /// Reads the server's credentials. Only a donor gets any, and a Percona server's donor needs none
 /// if it sends no snapshot.
-fn handed(args: &Args, talk: &ErrorLog, stop: &CancelToken) -> Handed {
+fn credentials(args: &Args, error_log: &ErrorLog, cancel: &CancelToken) -> ServerCredentials {
     match (args.role, args.family) {
-        (Role::Joiner, _) => Handed::default(),
-        (Role::Donor, Family::Percona) if args.bypass => Handed::default(),
-        (Role::Donor, _) => Handed::take(talk, stop),
+        (Role::Joiner, _) => ServerCredentials::default(),
+        (Role::Donor, Family::Percona) if args.bypass => ServerCredentials::default(),
+        (Role::Donor, _) => ServerCredentials::take(error_log, cancel),
     }
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use xb_sst::{
-    Args, CancelToken, Context, DatadirLock, EngineLocks, ErrorLog, Handed, Keep, Layout, Level,
-    Login, OptionFiles, SstError, check_donor, check_joiner, drop_old, finish_interrupted,
-    is_untried, swap, take_back, tidy,
+    Args, CancelToken, Context, DatadirLock, EngineLocks, ErrorLog, Keep, Layout, Level, Login,
+    OptionFiles, ServerCredentials, SstError, check_donor, check_joiner, drop_old,
+    finish_interrupted, is_untried, swap, take_back, tidy,
 };
 
-use crate::server_log::voice;
+use crate::server_log::error_log;
 use crate::setup::context;
 
 const HELP: &str = include_str!("help.txt");
@@ -31,14 +31,14 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             println!("wsrep_sst_xbrs-rs {text}");
             Some(ExitCode::SUCCESS)
         }
-        Some("recover") => Some(on_datadir(words, |layout, lock, talk| {
-            if !finish_interrupted(&layout.datadir, lock, talk)? {
-                talk.info("nothing to do: no swap was interrupted");
+        Some("recover") => Some(on_datadir(words, |layout, lock, error_log| {
+            if !finish_interrupted(&layout.datadir, lock, error_log)? {
+                error_log.info("nothing to do: no swap was interrupted");
             }
             Ok(())
         })),
         Some("check") => Some(check(&words[1..])),
-        Some("clean-old") => Some(on_datadir(words, |layout, lock, talk| {
+        Some("clean-old") => Some(on_datadir(words, |layout, lock, error_log| {
             // The old data may still be needed, and a server may be running on the present data.
             if swap::journal_path(&layout.datadir).exists() {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
@@ -47,10 +47,10 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
                 return Err(SstError::Untried { datadir: layout.datadir.clone() });
             }
             drop_old(layout, lock)?;
-            talk.info("the old data is removed");
+            error_log.info("the old data is removed");
             Ok(())
         })),
-        Some("roll-back") => Some(on_datadir(words, |layout, lock, talk| {
+        Some("roll-back") => Some(on_datadir(words, |layout, lock, error_log| {
             if swap::journal_path(&layout.datadir).exists() {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
@@ -64,7 +64,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             let is_data = |name: &OsStr, facts: &Metadata| {
                 !keep.keeps(name.as_bytes()) && (facts.is_dir() || facts.is_file())
             };
-            talk.info(match take_back(layout, lock, is_data)? {
+            error_log.info(match take_back(layout, lock, is_data)? {
                 true => "the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it",
                 false => "nothing to do: there is no old data",
             });
@@ -80,15 +80,15 @@ fn check(words: &[OsString]) -> ExitCode {
     const JOINER: [&str; 2] = ["--role=joiner", "--progress=0"];
     const DONOR: [&str; 3] =
         ["--role=donor", "--progress=0", "--gtid=00000000-0000-0000-0000-000000000000:0"];
-    let talk = ErrorLog::new(|level, text| match level {
+    let error_log = ErrorLog::new(|level, text| match level {
         Level::Info => eprintln!("ok: {text}"),
         Level::Warning => eprintln!("warning: {text}"),
         Level::Error => eprintln!("FAILED: {text}"),
     });
     let quiet = ErrorLog::new(|_, _| {});
-    let joiner = check_as(&JOINER, words, (&talk, &talk), check_joiner);
+    let joiner = check_as(&JOINER, words, (&error_log, &error_log), check_joiner);
     // The option files are the same: their warnings need no second line.
-    let donor = check_as(&DONOR, words, (&quiet, &talk), check_donor);
+    let donor = check_as(&DONOR, words, (&quiet, &error_log), check_donor);
     joiner.max(donor).into()
 }
 
@@ -96,7 +96,7 @@ fn check(words: &[OsString]) -> ExitCode {
 fn check_as(
     role: &[&str],
     words: &[OsString],
-    (about_settings, talk): (&ErrorLog, &ErrorLog),
+    (about_settings, error_log): (&ErrorLog, &ErrorLog),
     work: fn(&Context) -> Result<(), SstError>,
 ) -> u8 {
     let mut all: Vec<OsString> = role.iter().map(OsString::from).collect();
@@ -104,19 +104,19 @@ fn check_as(
     let args = match Args::parse(&all) {
         Ok(args) => args,
         Err(error) => {
-            talk.error(format_args!("{error}; see --help"));
+            error_log.error(format_args!("{error}; see --help"));
             return 2;
         }
     };
     // The server hands its wsrep_sst_auth over; here it is read where the server reads it.
-    let handed = |_: &Args, files: &OptionFiles| {
+    let credentials = |_: &Args, files: &OptionFiles| {
         let login = files.server("wsrep-sst-auth").and_then(|auth| auth.to_str());
-        Handed { login: login.and_then(Login::parse), ..Handed::default() }
+        ServerCredentials { login: login.and_then(Login::parse), ..ServerCredentials::default() }
     };
-    let context = match context(args, about_settings, &CancelToken::new(), handed) {
-        Ok(context) => Context { talk: talk.clone(), ..context },
+    let context = match context(args, about_settings, &CancelToken::new(), credentials) {
+        Ok(context) => Context { error_log: error_log.clone(), ..context },
         Err(text) => {
-            talk.error(text);
+            error_log.error(text);
             return 22;
         }
     };
@@ -124,7 +124,7 @@ fn check_as(
         Ok(()) => 0,
         Err(error) => {
             let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-            talk.error(format_args!("{error}{hint}"));
+            error_log.error(format_args!("{error}{hint}"));
             error.status()
         }
     }
@@ -134,25 +134,25 @@ fn on_datadir(
     words: &[OsString],
     work: impl FnOnce(&Layout, &DatadirLock, &ErrorLog) -> Result<(), SstError>,
 ) -> ExitCode {
-    let talk = voice(None);
+    let error_log = error_log(None);
     let Some(datadir) = words.get(1).map(Path::new).filter(|path| path.is_dir()) else {
-        talk.error("no data directory is given; see --help");
+        error_log.error("no data directory is given; see --help");
         return ExitCode::from(2);
     };
     let outcome = Layout::of(datadir)
         .map_err(|source| SstError::Io { what: "find", path: datadir.to_owned(), source })
         .and_then(|layout| {
             let lock = DatadirLock::take(&layout.datadir)?;
-            let done = work(&layout, &lock, &talk);
+            let done = work(&layout, &lock, &error_log);
             tidy(&layout, &lock);
             done
         });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            talk.error(&error);
+            error_log.error(&error);
             if let Some(hint) = error.hint() {
-                talk.info(format_args!("hint: {hint}"));
+                error_log.info(format_args!("hint: {hint}"));
             }
             ExitCode::from(error.status())
         }

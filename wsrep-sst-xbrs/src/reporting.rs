@@ -10,10 +10,10 @@ use xb_sst::{Context, Role, SstError};
 
 /// Begins the report, if one is wanted and can be written: no transfer fails for lack of a report.
 pub(crate) fn begin(context: &Context) -> Option<Report> {
-    let Context { args, settings, layout, talk, .. } = context;
+    let Context { args, settings, layout, error_log, .. } = context;
     let path = path(context)?;
     if let Err(error) = check_writable(&path) {
-        talk.warn(format_args!(
+        error_log.warn(format_args!(
             "there will be no report, because {} cannot be written: {error}; make its directory, and let the server's user write to it",
             path.display()
         ));
@@ -57,7 +57,7 @@ pub(crate) fn end(context: &Context, error: Option<&SstError>) {
         error: error.map(|error| Cause { message: error.to_string(), hint: error.hint() }),
     };
     if let Err(error) = write_whole(&path, &report.end(end).to_json(), Readers::Owner) {
-        context.talk.warn(format_args!("cannot write the report {}: {error}", path.display()));
+        context.error_log.warn(format_args!("cannot write the report {}: {error}", path.display()));
     }
 }
 

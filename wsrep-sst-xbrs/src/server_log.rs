@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use xb_sst::{ErrorLog, Family, Level};
 
 /// Returns a log in the format of this family's servers; `None`: the family is not known yet.
-pub(crate) fn voice(family: Option<Family>) -> ErrorLog {
+pub(crate) fn error_log(family: Option<Family>) -> ErrorLog {
     ErrorLog::new(move |level, text| {
         let line = match family {
             // Percona's server reads the level from the beginning of the line and adds the time.

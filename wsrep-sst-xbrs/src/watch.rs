@@ -8,16 +8,16 @@ use xb_cli::Signals;
 use xb_sst::{Args, CancelReason, CancelToken, ErrorLog};
 
 /// Maximum number of shells between this process and the server.
-const MOST_SHELLS: usize = 4;
+const MAX_SHELLS: usize = 4;
 
 /// Cancels the transfer on a signal. Without this handler a signal ends only this process; the
 /// system then ends its children.
-pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
-    let asking = stop.clone();
-    match Signals::catch(move |signal| asking.ask(CancelReason::Signal(signal))) {
+pub(crate) fn signals(cancel: &CancelToken, error_log: &ErrorLog) -> Option<Signals> {
+    let asking = cancel.clone();
+    match Signals::catch(move |signal| asking.cancel(CancelReason::Signal(signal))) {
         Ok(signals) => Some(signals),
         Err(error) => {
-            talk.warn(format_args!("cannot catch signals: {error}"));
+            error_log.warn(format_args!("cannot catch signals: {error}"));
             None
         }
     }
@@ -25,29 +25,30 @@ pub(crate) fn signals(stop: &CancelToken, talk: &ErrorLog) -> Option<Signals> {
 
 /// Cancels the transfer when one of these processes ends: the server that the arguments name, the
 /// parent of this process, and further ancestors as long as only shells are between.
-pub(crate) fn parent(args: &Args, stop: &CancelToken, talk: &ErrorLog) {
+pub(crate) fn parent(args: &Args, cancel: &CancelToken, error_log: &ErrorLog) {
     let named = args.parent.and_then(Pid::from_raw);
     let watched: Vec<Pid> = named.into_iter().chain(ancestors()).collect();
     for pid in watched {
-        let stop = stop.clone();
+        let cancel = cancel.clone();
         let watching = std::thread::Builder::new().name("parent".into()).spawn(move || {
             if wait_for_end(pid) {
-                stop.ask(CancelReason::ServerGone);
+                cancel.cancel(CancelReason::ServerGone);
             }
         });
         if let Err(error) = watching {
-            talk.warn(format_args!("cannot watch for the end of the server: {error}"));
+            error_log.warn(format_args!("cannot watch for the end of the server: {error}"));
         }
     }
 }
 
 /// Ends the program if it does not end by itself in time.
-pub(crate) fn patience(stop: &CancelToken, talk: &ErrorLog, grace: Duration) {
-    let (stop, talk) = (stop.clone(), talk.clone());
-    let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
-        while stop.wait(Duration::from_secs(3600)).is_none() {}
+pub(crate) fn exit_after_grace(cancel: &CancelToken, error_log: &ErrorLog, grace: Duration) {
+    let (cancel, error_log) = (cancel.clone(), error_log.clone());
+    let _ = std::thread::Builder::new().name("grace".into()).spawn(move || {
+        while cancel.wait(Duration::from_secs(3600)).is_none() {}
         std::thread::sleep(grace);
-        talk.error("shutdown is taking too long; exiting now, the next transfer will clean up");
+        error_log
+            .error("shutdown is taking too long; exiting now, the next transfer will clean up");
         std::process::exit(3);
     });
 }
@@ -60,7 +61,7 @@ fn ancestors() -> Vec<Pid> {
         found.push(pid);
         let Some((name, parent)) = about(pid) else { break };
         let is_shell = matches!(name.as_str(), "sh" | "dash" | "bash" | "ash" | "busybox" | "ksh");
-        if !is_shell || found.len() > MOST_SHELLS {
+        if !is_shell || found.len() > MAX_SHELLS {
             break;
         }
         next = Pid::from_raw(parent);
@@ -116,6 +117,6 @@ mod tests {
         let (_, parent) = about(Pid::from_child(&child)).unwrap();
         assert_eq!(u32::try_from(parent).unwrap(), std::process::id());
         let _ = child.wait();
-        assert!(ancestors().len() <= MOST_SHELLS + 1);
+        assert!(ancestors().len() <= MAX_SHELLS + 1);
     }
 }

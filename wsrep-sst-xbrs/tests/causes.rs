@@ -37,7 +37,7 @@ fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
 }
 
 #[test]
-fn what_is_wrong_with_the_stream_is_no_fault_of_the_backups_last_words() {
+fn a_fault_of_the_stream_is_not_blamed_on_the_backup() {
     // The backup continues, and fails because its output is closed; or it hangs.
     for then in ["more", "hang"] {
         let scene = Scene::new();

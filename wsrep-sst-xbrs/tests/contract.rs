@@ -111,7 +111,7 @@ fn a_backup_that_fails_at_its_very_end_is_none() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_before_it_is_confirmed() {
+fn unusable_data_is_refused_before_it_is_confirmed() {
     let scene = Scene::new();
     let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
     out.payload("ibdata1", 0, b"x")
@@ -359,7 +359,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 #[test]
-fn what_a_backup_has_started_goes_with_it() {
+fn programs_started_by_a_backup_end_with_it() {
     // Whichever process is killed: this program, the backup, or the guardian between them.
     for killed in ["program", "parent", "guardian", "crash", "pipe"] {
         let scene = Scene::new();

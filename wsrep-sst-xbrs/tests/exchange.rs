@@ -34,7 +34,7 @@ fn succeeds(scene: &Scene, words: &[&str]) -> Ended {
 }
 
 #[test]
-fn what_stays_and_comes_is_found_before_the_exchange_and_leaves_nothing_behind() {
+fn a_name_on_both_sides_is_found_before_the_swap_and_leaves_nothing() {
     let scene = Scene::new();
     scene.options(r"cpat=.*/shop");
     let data = scene.data("joiner");
@@ -133,7 +133,7 @@ fn files_are_received_where_they_belong_and_prepared_through_links() {
 }
 
 #[test]
-fn what_was_received_elsewhere_does_not_survive_other_settings() {
+fn data_received_elsewhere_does_not_survive_other_settings() {
     let scene = Scene::new();
     let home = scene.scratch.dir("home");
     put(home.join("ibdata1"), "old");
@@ -187,7 +187,7 @@ fn leftovers_elsewhere_do_not_come_in_later() {
 }
 
 #[test]
-fn what_is_mounted_is_found_before_anything_is_sent_unless_the_options_name_it() {
+fn a_mount_is_found_before_anything_is_sent_unless_the_options_name_it() {
     let may = Command::new("unshare").args(["-m", "true"]).output();
     if !may.is_ok_and(|ran| ran.status.success()) {
         xb_testkit::skipped("this user cannot mount");
@@ -278,7 +278,7 @@ fn give_to_nobody(path: &Path) {
 }
 
 #[test]
-fn what_root_does_leaves_nothing_that_the_owner_cannot_remove() {
+fn root_leaves_nothing_that_the_owner_cannot_remove() {
     if !rustix::process::geteuid().is_root() {
         xb_testkit::skipped("needs root");
         return;
@@ -298,7 +298,7 @@ fn what_root_does_leaves_nothing_that_the_owner_cannot_remove() {
 }
 
 #[test]
-fn what_cannot_be_removed_or_renamed_is_found_before_a_donor_is_asked() {
+fn an_immovable_file_is_found_before_a_donor_is_asked() {
     if !rustix::process::geteuid().is_root() {
         xb_testkit::skipped("needs root");
         return;

@@ -3,14 +3,14 @@
 use xb_pipeline::{ObjectSize, PackPlan};
 
 /// Maximum default memory in bytes.
-const MOST: u64 = 512 << 20;
+const MAX_MEMORY: u64 = 512 << 20;
 
 /// Minimum default memory of a put in bytes: `PUT_BASE`, and `PUT_PER_CORE` for each core. With 2
 /// cores, the resident memory of the process is about 190 to 200 MiB.
 const PUT_BASE: u64 = 132 << 20;
 const PUT_PER_CORE: u64 = 16 << 20;
 
-/// Objects that the default memory of a put keeps in flight, if [`MOST`] allows it.
+/// Objects that the default memory of a put keeps in flight, if [`MAX_MEMORY`] allows it.
 const PUT_IN_FLIGHT: u64 = 4;
 
 /// Default budget: 512 MiB, but at most a quarter of what the machine and the control group allow.
@@ -21,7 +21,7 @@ pub(crate) fn default_memory() -> u64 {
         .ok()
         .and_then(|text| text.trim().parse().ok());
     let allowed = machine.into_iter().chain(group).min().unwrap_or(u64::MAX);
-    (allowed / 4).min(MOST)
+    (allowed / 4).min(MAX_MEMORY)
 }
 
 /// Default budget for a put of objects of this size. A put uses all of it as soon as the store is
@@ -34,11 +34,11 @@ pub(crate) fn default_put_memory(object_size: ObjectSize, codec_memory: u64) -> 
 }
 
 fn put_memory_for(cores: usize, object_size: ObjectSize, codec_memory: u64) -> u64 {
-    let least = PUT_BASE.saturating_add(PUT_PER_CORE.saturating_mul(cores as u64)).min(MOST);
+    let least = PUT_BASE.saturating_add(PUT_PER_CORE.saturating_mul(cores as u64)).min(MAX_MEMORY);
     let threads = xb_pipeline::worker_threads(least, codec_memory, cores);
     let codecs = codec_memory.saturating_mul(threads as u64);
     let buffers = least.max(PackPlan::memory_for(PUT_IN_FLIGHT, object_size, threads));
-    buffers.saturating_add(codecs).min(MOST)
+    buffers.saturating_add(codecs).min(MAX_MEMORY)
 }
 
 fn cores() -> usize {
@@ -64,7 +64,7 @@ mod tests {
     fn the_machines_memory_is_read() {
         assert_eq!(total_of("MemFree: 1 kB\nMemTotal:       24576 kB\n"), Some(24 << 20));
         assert_eq!(total_of("MemTotal: lots\n"), None);
-        assert!((1..=MOST).contains(&default_memory()));
+        assert!((1..=MAX_MEMORY).contains(&default_memory()));
         assert!(default_put_memory(ObjectSize::new(1), 0) <= default_memory());
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use xb_backup::{
     BackupError, CloneReport, CopyReport, DeletionPlan, GetReport, Leftovers, PutReport,
-    ReadyReport, Resumed,
+    RestoreChainReport, Resumed,
 };
 use xb_cli::{
     Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
@@ -135,7 +135,7 @@ pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
 pub(crate) fn restore_done(
     log: &Log,
     (args, target): (&RestoreArgs, &Path),
-    report: &ReadyReport,
+    report: &RestoreChainReport,
     end: &ProgressEnd,
 ) {
     let target = target.display();
@@ -226,7 +226,11 @@ fn clone_done(log: &Log, clone: &CloneReport) {
 }
 
 /// Says at which position restored data is, and what to do next.
-pub(crate) fn next_step(log: &Log, (args, target): (&RestoreArgs, &Path), report: &ReadyReport) {
+pub(crate) fn next_step(
+    log: &Log,
+    (args, target): (&RestoreArgs, &Path),
+    report: &RestoreChainReport,
+) {
     let last = report.restored.last().and_then(|(_, restored)| restored.get.manifest.as_ref());
     // The text of the producer has position and GTID.
     if let Some(position) = last.and_then(|manifest| manifest.source.binlog_pos.clone()) {

@@ -118,7 +118,7 @@ fn everything_that_a_backup_needs_is_tried() {
 }
 
 #[test]
-fn what_is_missing_fails_with_a_fix() {
+fn a_missing_requirement_fails_with_a_fix() {
     let site = Site::new();
     let _ = site.run(&["init"]).expect(0);
     let lines = site.check(&["--retain=1d"], 1);

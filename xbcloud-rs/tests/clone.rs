@@ -273,7 +273,7 @@ fn a_signal_ends_a_clone_that_waits_and_leaves_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_a_clone_is_refused() {
+fn options_that_do_not_fit_a_clone_are_refused() {
     let site = Site::new();
     let url = site.url("bad");
     let from = site.from();

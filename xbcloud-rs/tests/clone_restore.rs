@@ -161,7 +161,7 @@ fn a_restore_that_is_killed_at_any_change_is_continued() {
 }
 
 #[test]
-fn what_cannot_be_done_with_a_clone_is_refused_before_any_data() {
+fn an_impossible_restore_of_a_clone_is_refused_before_any_data() {
     let site = Site::new(true);
     let refused = |options: &[&str], words: &str| {
         let target = site.path("t");

@@ -74,7 +74,7 @@ fn a_packed_backup_is_compressed_unless_told_otherwise() {
 }
 
 #[test]
-fn what_is_compressed_already_grows_by_nothing_that_counts() {
+fn compressed_data_grows_by_a_negligible_amount() {
     let site = Site(tempfile::tempdir().unwrap());
     std::fs::create_dir(site.path("shop")).unwrap();
     let random = stream(&noise(1, 8 * MIB));

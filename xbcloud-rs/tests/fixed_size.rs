@@ -189,7 +189,7 @@ fn where_memory_is_short_so_are_objects_and_it_is_said() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_written() {
+fn an_impossible_size_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let place = url(folder.path(), "n");
     let stream = small_backup(1, 1000);
@@ -205,7 +205,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn only_who_asks_for_a_size_gets_another_cut_than_the_stock_tool_s() {
+fn without_a_requested_size_objects_are_cut_as_by_the_stock_tool() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("xbcloud");
     symlink(env!("CARGO_BIN_EXE_xbcloud-rs"), &link).unwrap();

@@ -189,7 +189,7 @@ fn a_chain_a_trend_and_damage_are_shown() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_servers_and_repositories_are_named() {
     let place = Fleet::new();
     std::fs::create_dir_all(place.path("logs/2026/11/27")).unwrap();
     std::fs::write(place.path("logs/2026/11/27/x"), b"x").unwrap();

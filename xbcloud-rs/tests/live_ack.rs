@@ -227,7 +227,7 @@ fn a_store_that_is_away_lets_commits_wait_for_the_servers_timeout_only() {
 }
 
 #[test]
-fn what_does_not_wait_is_refused_or_told() {
+fn a_server_that_does_not_wait_is_refused_or_reported() {
     let archive = Archive::new(Store::folder());
     let said = archive.receive(&["--ack"]).wait().expect_failure().stderr_text();
     assert!(said.contains("rpl_semi_sync_master_enabled=ON"), "{said}");

@@ -196,7 +196,7 @@ fn two_receivers_at_once_are_both_whole() {
 }
 
 #[test]
-fn whatever_is_wrong_with_an_archive_is_named() {
+fn every_fault_of_an_archive_is_named() {
     let archive = Archive::new(Store::folder());
     let mut receiver = archive.receive(&[]);
     for _ in 0..5 {
@@ -432,7 +432,7 @@ fn the_service_manager_is_told() {
 }
 
 #[test]
-fn what_no_other_try_can_mend_ends_the_receiver() {
+fn a_permanent_error_ends_the_receiver() {
     let archive = Archive::new(Store::folder());
     archive.server.sql("SET GLOBAL binlog_checksum = NONE");
     let ran = archive.receive(&[]).wait().expect(1);
@@ -621,7 +621,7 @@ fn a_search_shows_who_changed_a_table_and_when() {
 }
 
 #[test]
-fn what_a_dead_server_has_left_is_archived() {
+fn logs_of_a_dead_server_are_archived() {
     let archive = Archive::new(Store::folder());
     let dead = archive.folder.path().join("dead");
     std::fs::create_dir(&dead).unwrap();

@@ -270,7 +270,7 @@ fn a_listing_reads_a_manifest_once() {
 /// The store does not return one manifest, record or claim: it is in an archive class, or encrypted
 /// with another customer key.
 #[test]
-fn what_the_store_does_not_return_concerns_one_backup() {
+fn an_unreadable_manifest_concerns_one_backup() {
     let store = Store::bucket();
     let Store::Bucket(bucket) = &store else { unreachable!() };
     for of in ["a", "b", "c"] {

@@ -326,7 +326,7 @@ fn tables_from_outside_come_inside_and_the_donors_files_are_left_alone() {
 }
 
 #[test]
-fn what_a_killed_private_start_leaves_is_not_used() {
+fn data_of_a_killed_private_start_is_not_used() {
     if skipped() {
         return;
     }

@@ -140,7 +140,7 @@ fn root_of(store: &Store) -> Root {
 
 /// Uses a small limit instead of the store's 5 GiB.
 #[test]
-fn what_is_too_large_for_the_store_to_copy_is_read_and_put() {
+fn an_object_too_large_for_a_server_side_copy_is_read_and_put() {
     let store = Store::bucket();
     let stream = small_backup(12, 3 * MIB + 1000);
     let _ = put_bytes(&store, "packed", &["--chunk-size=1M"], &stream);
@@ -330,7 +330,7 @@ fn a_classic_backup_that_changes_while_it_is_copied_is_not_taken_for_whole() {
 
 /// Another run considered the copy dead, and began to remove it before the commit.
 #[test]
-fn what_is_missing_after_the_commit_takes_the_manifest_back() {
+fn an_object_missing_after_the_commit_removes_the_manifest() {
     let (from, to) = (Store::bucket(), Store::bucket());
     let _ = put_bytes(&from, "name", &["--chunk-size=512K"], &small_backup(22, 2 * MIB));
     // By then all objects were listed.

@@ -104,7 +104,7 @@ fn a_warm_look_takes_two_listings_for_each_repository() {
 }
 
 #[test]
-fn what_a_store_refuses_or_hides_once_hides_nothing_else() {
+fn a_refusal_or_a_hidden_listing_hides_nothing_else() {
     let site = Site::new(&["a", "b/c", "d"]);
     let good = states(&[("a", "OK"), ("b/c", "OK"), ("d", "OK")]);
     let sorted = |mut states: Vec<(String, String)>| {

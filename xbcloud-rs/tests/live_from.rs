@@ -148,7 +148,7 @@ fn a_newcomer_is_led_to_a_backup() {
 }
 
 #[test]
-fn what_a_clone_loses_or_shows_is_refused() {
+fn a_clone_that_loses_or_reveals_data_is_refused() {
     if skipped() {
         return;
     }

@@ -109,7 +109,7 @@ fn no_false_listing_and_no_false_404_loses_a_chain() {
 
 /// A store that always hides all of an increment cannot hide it from the host that has stored it.
 #[test]
-fn what_this_host_has_stored_counts_although_no_listing_shows_any_of_it() {
+fn a_backup_of_this_host_counts_although_no_listing_shows_it() {
     let shop = Shop::with_chain();
     shop.back_up("i2", (400, 500), Some("i1"));
     let state = shop.scratch.join("state");
@@ -135,7 +135,7 @@ fn what_this_host_has_stored_counts_although_no_listing_shows_any_of_it() {
 
 /// An answer that an object is removed, or was not there, does not show that it is gone.
 #[test]
-fn what_counts_as_removed_is_no_longer_listed() {
+fn removed_objects_are_no_longer_listed() {
     let shop = Shop::new();
     let object = "/000000001";
     for answer in [Action::Swallow, Action::Refuse { status: 404, code: "NoSuchKey" }] {

@@ -49,7 +49,7 @@ fn an_increment_does_not_rely_on_a_base_that_a_late_request_may_remove() {
 }
 
 #[test]
-fn a_removal_that_is_refused_for_certain_holds_up_nobody() {
+fn a_removal_that_is_refused_for_certain_blocks_no_run() {
     let shop = shop();
     refuse(&shop, (403, "AccessDenied"), 1);
     let _ = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();

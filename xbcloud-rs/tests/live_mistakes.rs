@@ -389,7 +389,7 @@ fn missing_permissions_are_named() {
 /// Failures between the backup program and the server: the program's own messages are shown,
 /// `check` finds it before the night, and nothing is left in the store.
 #[test]
-fn what_the_server_refuses_is_shown() {
+fn a_refusal_of_the_server_is_shown() {
     let site = Site::new();
     let server = MariaDb::start();
     server.load_sample(Sample { big_rows: 100, small_tables: 1 });

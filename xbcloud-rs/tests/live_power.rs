@@ -112,7 +112,7 @@ fn endpoint(store: &Store) -> String {
 }
 
 #[test]
-fn what_a_power_loss_took_is_restored_again() {
+fn files_lost_in_a_power_loss_are_restored_again() {
     let Some(scene) = Scene::new() else {
         xb_testkit::skipped("no loop device can be mounted here");
         return;
@@ -136,7 +136,7 @@ fn what_a_power_loss_took_is_restored_again() {
 }
 
 #[test]
-fn what_is_reported_as_restored_survives_a_power_loss() {
+fn restored_files_survive_a_power_loss() {
     let Some(scene) = Scene::new() else {
         xb_testkit::skipped("no loop device can be mounted here");
         return;

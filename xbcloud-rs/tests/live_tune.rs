@@ -186,7 +186,7 @@ fn a_store_that_fails_is_named_and_a_sample_is_needed() {
 }
 
 #[test]
-fn what_would_lead_to_wrong_advice_is_refused() {
+fn a_sample_that_would_mislead_is_refused() {
     let scratch = Scratch::new();
     let (file, short) = (scratch.join("stream"), scratch.join("short"));
     std::fs::write(&file, small_backup(8, 2 << 20)).unwrap();

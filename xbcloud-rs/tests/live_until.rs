@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    ArchiveFacts, ArchiveSettings, Canceller, KeySlots, Keys, Notice, ReceiveRequest, Resources,
-    Session, cancellation, receive, verify_archive,
+    ArchiveFacts, ArchiveSettings, CancelToken, KeySlots, Keys, Notice, ReceiveRequest, Resources,
+    Session, receive, verify_archive,
 };
 use xb_encryptor::KeyBytes;
 use xb_mysql::{Access, Account, Target};
@@ -27,7 +27,7 @@ struct Shop {
 
 /// A receiver in a thread.
 struct Receiver {
-    canceller: Canceller,
+    canceller: CancelToken,
     thread: std::thread::JoinHandle<()>,
     stored: Arc<Mutex<Option<String>>>,
 }
@@ -74,7 +74,8 @@ impl Shop {
     }
 
     fn receive(&self) -> Receiver {
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let session = Session { cancel, ..self.session() };
         let mut key_slots = KeySlots::default();
         if self.sealed {

@@ -79,7 +79,7 @@ fn a_limit_of_file_sizes_is_an_error_with_a_message() {
 
 #[cfg(unix)]
 #[test]
-fn a_store_in_a_folder_is_nobody_elses_to_read() {
+fn a_store_in_a_folder_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let mut stream = StreamWriter::new(Vec::new());
     stream.payload("a", 0, b"secret").end("a");

@@ -103,7 +103,7 @@ fn a_closed_standard_output_is_no_success() {
 
 /// A command whose result is what it prints fails without it; a verdict is unknown then.
 #[test]
-fn what_cannot_be_printed_is_no_success() {
+fn output_that_cannot_be_printed_is_no_success() {
     let folder = tempfile::tempdir().unwrap();
     let root = format!("file://{}", folder.path().display());
     let stream = xb_testkit::stream::small_backup(1, 10_000);

@@ -96,7 +96,7 @@ fn programs(dir: &Path, prepare: &str) -> String {
 }
 
 #[test]
-fn what_passed_is_kept_when_the_restore_cannot_be_tried() {
+fn passed_levels_are_kept_when_the_restore_cannot_be_tried() {
     let place = Place::new();
     let _ = place.run(&["put"], &plain()).expect(0);
     let path = programs(&place.path("bin"), "exit 1");
@@ -114,7 +114,7 @@ fn what_passed_is_kept_when_the_restore_cannot_be_tried() {
 
 /// If an object were read, its damage would be found.
 #[test]
-fn what_the_trial_needs_is_looked_for_before_anything_is_read() {
+fn requirements_of_the_trial_are_checked_before_anything_is_read() {
     let place = Place::new();
     let _ = place.run(&["put"], &plain()).expect(0);
     let objects = tree(&place.path("root/n"));

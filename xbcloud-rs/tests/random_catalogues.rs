@@ -645,7 +645,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn of_consolidated_backups_the_proven_one_is_latest_whatever_became_of_the_chain() {
+fn of_consolidated_backups_the_proven_one_is_latest_with_or_without_its_chain() {
     for fault in [Fault::None, Fault::Failed, Fault::ManifestGone, Fault::ObjectsGone] {
         let last = Recipe { fault, ..on(0) };
         let (proven, unproven) = (merge_of(1, Some(Level::Restore)), merge_of(1, None));

@@ -163,7 +163,7 @@ fn the_page_of_a_transfer_is_drawn_from_its_json() {
 }
 
 #[test]
-fn what_is_no_report_is_refused() {
+fn a_foreign_file_is_refused() {
     let site = Site::new();
     let good = transfer(None).to_json();
     let bad = [

@@ -101,7 +101,7 @@ fn a_name_is_made_from_a_template() {
 }
 
 #[test]
-fn what_a_repository_lacks_is_said_at_once() {
+fn a_missing_setting_of_a_repository_is_named_at_once() {
     let site =
         Site::new("[xbcloud.bare]\nparallel=2\n[xbcloud.quoted]\nroot=file:///x\nproducer='a");
     for (args, text) in [

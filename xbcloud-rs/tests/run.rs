@@ -183,7 +183,7 @@ fn hooks_run_in_order_and_a_failing_one_ends_the_run() {
 }
 
 #[test]
-fn what_is_wrong_with_a_run_is_found_before_the_producer_starts() {
+fn faults_of_a_run_are_found_before_the_producer_starts() {
     let site = Site::new("touch \"$0.started\"; cat \"$1\"", "");
     for (args, text) in [
         (&["--result=/no/such/folder/x"][..], "/no/such/folder"),
@@ -411,7 +411,7 @@ fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
 }
 
 #[test]
-fn whatever_is_wrong_with_the_options_is_reported() {
+fn every_fault_of_the_options_is_reported() {
     let site = Site::new("cat \"$1\"", "on-failure=cp /dev/stdin FAILED");
     let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
     let failed = site.path("failed.json");
@@ -478,7 +478,7 @@ fn increments_are_copied_with_what_they_need() {
 }
 
 #[test]
-fn what_was_not_inspected_or_was_imported_is_not_the_newest_backup() {
+fn an_uninspected_or_imported_backup_is_not_the_newest() {
     let site = Site::new("cat \"$1\"", "");
     let put = |name: &str, stream: Vec<u8>, more: &[&str]| {
         std::fs::write(site.path("stream"), stream).unwrap();

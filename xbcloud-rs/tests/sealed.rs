@@ -147,7 +147,7 @@ fn a_key_refuses_a_backup_that_is_not_sealed_in_every_command() {
 
 /// A restore that was started without the key is not resumed with it.
 #[test]
-fn what_an_interrupted_restore_has_left_decides_nothing() {
+fn remains_of_an_interrupted_restore_decide_nothing() {
     let place = Place::new();
     let forged = stream(&[5; 9000], (0, 10), true);
     place.put("n", &["--chunk-size=2000", "--compress=none"], &forged);
@@ -301,7 +301,7 @@ fn a_copy_takes_an_unvouched_backup_only_where_that_is_said() {
 
 /// An empty key option must not create a backup that everyone can read.
 #[test]
-fn a_key_option_that_names_nobody_is_refused() {
+fn a_key_option_without_a_recipient_is_refused() {
     let place = Place::new();
     let backup = stream(b"secret", (0, 10), false);
     let file = |content: &[u8]| {

@@ -80,7 +80,7 @@ fn data(folder: &Path) -> String {
 }
 
 #[test]
-fn only_what_the_host_has_signed_is_believed() {
+fn only_records_signed_by_the_host_count() {
     let shop = Shop::new();
     shop.put_signed("monday");
     // Whoever can write to the store, and knows the recipient, can make this one.
@@ -151,7 +151,7 @@ fn a_signature_covers_the_name_and_the_manifest_is_needed() {
 }
 
 #[test]
-fn whoever_trusts_nobody_reads_all() {
+fn without_trusted_keys_all_is_read() {
     let shop = Shop::new();
     shop.put_signed("monday");
     let _ = shop.put("tuesday", &[]).expect(0);

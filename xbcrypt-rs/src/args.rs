@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn options_that_do_not_fit_are_refused() {
         for words in [
             &["--compress=zstd"][..],
             &["--recipient=age1x"],

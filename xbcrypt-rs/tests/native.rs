@@ -236,7 +236,7 @@ fn rewrap_changes_who_can_open_it() {
 }
 
 #[test]
-fn rewrap_removes_what_a_killed_one_has_left() {
+fn rewrap_removes_the_files_of_a_killed_one() {
     let folder = Folder::new();
     let (key, new) = (folder.file("key", &KEY), folder.file("new", &[8; 32]));
     let file = filter(&["--format=native", "-f", &key], &mixed(4, 50_000)).expect(0).stdout;

@@ -52,7 +52,7 @@ fn all_vectors() -> Vec<Vector> {
 }
 
 #[test]
-fn every_vector_gives_what_it_must() {
+fn every_vector_gives_its_result() {
     let folder = Folder::new();
     for vector in all_vectors() {
         let key = folder.file("key", &vector.key);
@@ -117,7 +117,7 @@ fn openssl(verb: &str, key: &[u8], iv: &[u8], bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn openssl_reads_what_we_write() {
+fn openssl_reads_our_output() {
     let plain = pages(1, 150_000);
     for len in [16, 24, 32] {
         let key = &KEY[..len];
@@ -138,7 +138,7 @@ fn openssl_reads_what_we_write() {
 }
 
 #[test]
-fn we_read_what_openssl_writes() {
+fn we_read_the_output_of_openssl() {
     let mut file = Vec::new();
     let plain = pages(2, 100_000);
     let iv = [0xff; 16];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use xb_cli::{Failure, KeyOptions, Log, Secret, Size};
-use xb_pipeline::{Durability, Fifos, Undo};
+use xb_pipeline::{Durability, Fifos, FileDecoding};
 use xb_reader::Dialect;
 
 use crate::keys;
@@ -170,7 +170,7 @@ impl Line {
     }
 
     /// The layers to undo: decompression and decryption.
-    pub(crate) fn undo(&self, threads: usize, log: &Log) -> Result<Undo, Failure> {
+    pub(crate) fn decoding(&self, threads: usize, log: &Log) -> Result<FileDecoding, Failure> {
         let asked = self.decompress_threads.max(self.encrypt_threads);
         let asked = asked.map(|asked| asked.clamp(1, MAX_PARALLEL));
         let options = KeyOptions {
@@ -178,11 +178,11 @@ impl Line {
             encrypt_key: self.encrypt_key.clone(),
             ..KeyOptions::default()
         };
-        Ok(Undo {
+        Ok(FileDecoding {
             decompress: self.decompress,
             decrypt: keys::decrypt(self.decrypt.as_deref(), &options, log)?,
             threads: asked.and_then(|asked| usize::try_from(asked).ok()).unwrap_or(threads),
-            memory: self.memory.map_or(Undo::default().memory, |size| size.bytes()),
+            memory: self.memory.map_or(FileDecoding::default().memory, |size| size.bytes()),
         })
     }
 
@@ -244,18 +244,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_needs_what_belongs_together() {
+    fn decoding_options_belong_together() {
         let log = Log::to("x", Default::default(), std::io::sink());
-        let undo = |words: &[&str]| {
-            Line::try_parse_from([&["x", "-x"], words].concat()).unwrap().undo(3, &log)
+        let decoding = |words: &[&str]| {
+            Line::try_parse_from([&["x", "-x"], words].concat()).unwrap().decoding(3, &log)
         };
         let key = "--encrypt-key=0123456789abcdef";
-        assert!(!undo(&[]).unwrap().is_active());
-        assert!(!undo(&["--decrypt=none"]).unwrap().is_active());
-        assert!(undo(&["--decrypt=aes128", key]).unwrap().is_active());
-        let all = undo(&["--decompress", "--encrypt-threads=2", "--decompress-threads=7"]).unwrap();
+        assert!(!decoding(&[]).unwrap().is_active());
+        assert!(!decoding(&["--decrypt=none"]).unwrap().is_active());
+        assert!(decoding(&["--decrypt=aes128", key]).unwrap().is_active());
+        let all =
+            decoding(&["--decompress", "--encrypt-threads=2", "--decompress-threads=7"]).unwrap();
         assert_eq!((all.threads, all.memory), (7, 256 << 20));
-        assert_eq!(undo(&["--decompress", "--memory=1G"]).unwrap().threads, 3);
+        assert_eq!(decoding(&["--decompress", "--memory=1G"]).unwrap().threads, 3);
         for words in [
             &["--decrypt=AES256"][..],
             &["--decrypt=AES512", key],
@@ -264,7 +265,7 @@ mod tests {
             &["--decrypt=AES256", "--encrypt-key-file=/there/is/none"],
             &[key],
         ] {
-            let failure = undo(words).unwrap_err();
+            let failure = decoding(words).unwrap_err();
             assert_eq!(failure.exit(), xb_cli::Exit::Usage, "{words:?}");
             assert!(!failure.line().contains("0123"), "{words:?}");
         }

@@ -27,10 +27,12 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     }
     let observer = Observer::default();
     let threads = line.threads(stock, log);
-    let undo = line.undo(threads, log)?;
-    let keeps_encrypted = undo.decompress && matches!(undo.decrypt, Decrypt::Leave);
-    let mut options =
-        ExtractOptions::default().with_threads(threads).with_durability(line.sync).with_undo(undo);
+    let decoding = line.decoding(threads, log)?;
+    let keeps_encrypted = decoding.decompress && matches!(decoding.decrypt, Decrypt::Leave);
+    let mut options = ExtractOptions::default()
+        .with_threads(threads)
+        .with_durability(line.sync)
+        .with_decoding(decoding);
     options.dialect = line.dialect;
     options.allow_truncated = line.allow_truncated;
     options.observer = observer.clone();
@@ -62,7 +64,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     .stage("start")?;
     let result = match stored {
         Some(stored) => pump_stored(stored, extractor, stock),
-        None => pump(input, &slabs, extractor, stock),
+        None => feed(input, &slabs, extractor, stock),
     };
     let end = progress.finish();
     let report = result?;
@@ -92,7 +94,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
 }
 
 /// Feeds the extractor until the input ends, the extractor finds an error, or a signal arrives.
-fn pump(
+fn feed(
     mut input: Source,
     slabs: &SlabPool,
     mut extractor: Extractor,
@@ -124,7 +126,7 @@ fn pump(
     finish(extractor, stock)
 }
 
-/// As [`pump`], for input in a regular file.
+/// As [`feed`], for input in a regular file.
 fn pump_stored(
     mut input: StoredStream,
     mut extractor: Extractor,

@@ -38,7 +38,7 @@ pub(crate) fn extract_failure(cause: &ExtractCause, files: u64) -> Failure {
         ExtractCause::Order(error) => order(error),
         ExtractCause::Unfinished(error) => unfinished(error),
         ExtractCause::Target { source, .. } | ExtractCause::Sync(source) => target(source),
-        ExtractCause::Undo { source, .. } => undo(source).to_owned(),
+        ExtractCause::FileDecoding { source, .. } => decoding(source).to_owned(),
         ExtractCause::Read { source, .. } => {
             FifoError::within(source).map_or_else(|| unreadable(source), FifoError::hint).to_owned()
         }
@@ -115,7 +115,7 @@ fn unfinished(error: &Unfinished) -> String {
     }
 }
 
-fn undo(error: &FileDecodeError) -> &'static str {
+fn decoding(error: &FileDecodeError) -> &'static str {
     match error {
         FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }) => {
             "give the key that the backup was made with: --encrypt-key-file"

@@ -7,7 +7,7 @@ use xb_cli::Input;
 use xb_pipeline::{FifoNames, Fifos, Merge, StoredStream};
 
 /// Longest wait for input before a check for signals.
-const PATIENCE: Duration = Duration::from_millis(200);
+const SIGNAL_CHECK: Duration = Duration::from_millis(200);
 
 /// Standard input, or the streams of several FIFOs.
 pub(crate) enum Source {
@@ -51,7 +51,7 @@ impl Source {
                 true => input.read(room).map(Some),
                 false => Ok(None),
             },
-            Self::Fifos(merged) => Ok(merged.read_within(room, PATIENCE)?),
+            Self::Fifos(merged) => Ok(merged.read_within(room, SIGNAL_CHECK)?),
         }
     }
 }

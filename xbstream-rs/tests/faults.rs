@@ -152,7 +152,7 @@ fn a_reader_that_leaves_is_an_error() {
 }
 
 #[test]
-fn what_is_there_stays_as_it_is() {
+fn existing_files_stay_unchanged() {
     let cage = Cage::new();
     fs::create_dir(cage.inner.join("db")).unwrap();
     fs::write(cage.inner.join("db/half"), "precious").unwrap();

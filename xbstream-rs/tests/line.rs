@@ -89,7 +89,7 @@ fn options_are_taken_as_the_stock_tools_take_them() {
 }
 
 #[test]
-fn create_strips_what_no_reader_would_take_unless_told() {
+fn create_strips_unreadable_paths_by_default() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("a")).unwrap();
     fs::write(dir.path().join("f"), "abc").unwrap();
@@ -114,7 +114,7 @@ fn create_strips_what_no_reader_would_take_unless_told() {
 }
 
 #[test]
-fn create_says_what_it_cannot_take() {
+fn create_names_unsupported_files() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "abc").unwrap();
     let fifo = dir.path().join("fifo");

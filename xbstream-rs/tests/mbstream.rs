@@ -40,7 +40,7 @@ fn sample(dir: &Path) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_we_make_is_byte_for_byte_what_mbstream_makes() {
+fn our_stream_equals_that_of_mbstream_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let names = sample(dir.path());
     let theirs = mbstream().arg("-c").args(&names).cwd(dir.path()).run().expect(0).stdout;
@@ -51,7 +51,7 @@ fn what_we_make_is_byte_for_byte_what_mbstream_makes() {
 }
 
 #[test]
-fn mbstream_reads_what_we_make() {
+fn mbstream_reads_our_stream() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let names = sample(from.path());
     let stream = xbstream().arg("-c").args(&names).cwd(from.path()).run().expect(0).stdout;
@@ -60,7 +60,7 @@ fn mbstream_reads_what_we_make() {
 }
 
 #[test]
-fn we_read_what_mbstream_makes() {
+fn we_read_the_stream_of_mbstream() {
     let from = tempfile::tempdir().unwrap();
     let names = sample(from.path());
     let stream = mbstream().arg("-c").args(&names).cwd(from.path()).run().expect(0).stdout;

@@ -7,7 +7,7 @@ mod support;
 use support::{Cage, all_vectors, extract, linked_as, xbstream};
 
 #[test]
-fn extraction_gives_what_it_must() {
+fn extraction_gives_the_expected_files() {
     for vector in all_vectors() {
         for threads in [1, 4] {
             let cage = Cage::new();

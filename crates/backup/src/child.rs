@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use xb_process::{Exchange, Output, Program, RunError, Stop, how_it_ended};
+use xb_process::{Exchange, Output, Program, RunError, Termination, how_it_ended};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -21,7 +20,7 @@ pub const OWN_NOTE: &str = "note: ";
 pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 /// Runs a program without a shell, in a process group of its own. Passes every line it writes to
-/// `talk`, and forwards a request to cancel to the whole group. If places are `writable`, the program can
+/// `on_line`, and forwards a request to cancel to the whole group. If places are `writable`, the program can
 /// write below these only, and has its temporary files below the first.
 ///
 /// # Errors
@@ -31,14 +30,14 @@ pub(crate) async fn run(
     program: &Path,
     args: &[OsString],
     writable: &[PathBuf],
-    talk: &OnLine,
+    on_line: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     let mut described = Program::new(program).args(args).writing_only_below(writable);
     if let Some(first) = writable.first() {
         described = described.env("TMPDIR", first);
     }
-    exchange(program, described, talk, cancel, 0).await.map(drop)
+    exchange(program, described, on_line, cancel, 0).await.map(drop)
 }
 
 /// Like [`run`], but returns the answer from the program's stdout, up to 64 MiB.
@@ -48,36 +47,36 @@ pub(crate) async fn run(
 pub(crate) async fn ask(
     program: &Path,
     args: &[OsString],
-    talk: &OnLine,
+    on_line: &OnLine,
     cancel: &CancelToken,
 ) -> Result<String, BackupError> {
     let described = Program::new(program).args(args);
-    let answer = exchange(program, described, talk, cancel, MAX_ANSWER).await?;
+    let answer = exchange(program, described, on_line, cancel, MAX_ANSWER).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// Runs a program in a thread for blocking work. Keeps up to `keep` bytes of its stdout; if that is 0,
-/// passes its lines to `talk`. Dropping the result ends the program.
+/// passes its lines to `on_line`. Dropping the result ends the program.
 async fn exchange(
     program: &Path,
     described: Program,
-    talk: &OnLine,
+    on_line: &OnLine,
     cancel: &CancelToken,
     keep: usize,
 ) -> Result<Vec<u8>, BackupError> {
-    let (talk, cancel) = (Arc::clone(talk), cancel.clone());
-    let is_dropped = Arc::new(AtomicBool::new(false));
-    let _dropped = SetOnDrop(Arc::clone(&is_dropped));
+    let (on_line, cancel) = (Arc::clone(on_line), cancel.clone());
+    let dropped = CancelToken::<()>::new();
+    let _guard = dropped.cancel_on_drop();
     let work = move || {
-        let each = |line: &[u8]| talk(line);
+        let each = |line: &[u8]| on_line(line);
         let mut answer = vec![0; keep];
         let stdout = match keep {
             0 => Output::Lines(&each),
             _ => Output::Into(&mut answer),
         };
-        let stop = || match cancel.signal() {
-            Some(signal) => Some(Stop::Signal(signal, signal)),
-            None => is_dropped.load(Ordering::Relaxed).then_some(Stop::Kill(0)),
+        let stop = || match cancel.reason() {
+            Some(signal) => Some(Termination::Signal(signal, signal)),
+            None => dropped.is_cancelled().then_some(Termination::Kill(0)),
         };
         let exchange = Exchange { input: None, stdout, stderr: Output::Lines(&each) };
         let ended = xb_process::run(described, exchange, stop);
@@ -101,15 +100,6 @@ async fn exchange(
             program: program.display().to_string(),
             what: error.to_string(),
         }),
-    }
-}
-
-/// Sets a flag when the future that holds it is dropped.
-struct SetOnDrop(Arc<AtomicBool>);
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -152,7 +142,6 @@ mod tests {
     use rustix::process::Pid;
 
     use super::*;
-    use crate::cancel::cancellation;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -165,32 +154,34 @@ mod tests {
     #[test]
     fn both_its_pipes_are_heard_and_its_status_counts() {
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let talk: OnLine = {
+        let on_line: OnLine = {
             let heard = Arc::clone(&heard);
             Arc::new(move |line| {
                 heard.lock().unwrap().push(String::from_utf8_lossy(line).into_owned())
             })
         };
-        let (_canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
         let script = words(&["-c", "echo one; echo two >&2; exit 3"]);
         let error =
-            runtime().block_on(run(Path::new("sh"), &script, &[], &talk, &cancel)).unwrap_err();
+            runtime().block_on(run(Path::new("sh"), &script, &[], &on_line, &cancel)).unwrap_err();
         assert!(error.to_string().contains("sh failed with exit status 3"), "{error}");
         let mut heard = heard.lock().unwrap().clone();
         heard.sort();
         assert_eq!(heard, ["one", "two"]);
         let echo = words(&["-c", "echo 7"]);
-        let answer = runtime().block_on(ask(Path::new("sh"), &echo, &talk, &cancel));
+        let answer = runtime().block_on(ask(Path::new("sh"), &echo, &on_line, &cancel));
         assert_eq!(answer.unwrap(), "7\n");
-        let none =
-            runtime().block_on(run(Path::new("/no/such"), &[], &[], &talk, &cancel)).unwrap_err();
+        let none = runtime()
+            .block_on(run(Path::new("/no/such"), &[], &[], &on_line, &cancel))
+            .unwrap_err();
         assert!(matches!(none, BackupError::NotStarted { .. }), "{none}");
     }
 
     #[test]
     fn a_request_to_stop_ends_its_children_too() {
-        let talk: OnLine = Arc::new(|_| {});
-        let (canceller, cancel) = cancellation();
+        let on_line: OnLine = Arc::new(|_| {});
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let dir = tempfile::tempdir().unwrap();
         let pid_file = dir.path().join("pid");
         let script =
@@ -201,12 +192,16 @@ mod tests {
                 std::thread::yield_now();
             }
             canceller.cancel(15);
-            canceller
         });
-        let outcome =
-            runtime().block_on(run(Path::new("sh"), &words(&["-c", &script]), &[], &talk, &cancel));
+        let outcome = runtime().block_on(run(
+            Path::new("sh"),
+            &words(&["-c", &script]),
+            &[],
+            &on_line,
+            &cancel,
+        ));
         assert!(matches!(outcome, Err(BackupError::Interrupted(15))), "{outcome:?}");
-        drop(asking.join().unwrap());
+        asking.join().unwrap();
         let pid: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
         let pid = Pid::from_raw(pid).unwrap();
         // Gone, or a zombie that this test does not reap.

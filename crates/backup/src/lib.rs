@@ -52,7 +52,7 @@ pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{ShowRequest, Shown, show, show_slots};
 pub use archive_error::ArchiveError;
-pub use binlog::choose_archive::which_server;
+pub use binlog::choose_archive::choose_archive;
 pub use binlog::coverage::{Coverage, coverage};
 pub use binlog::notice::Notice;
 pub use binlog::overview::{ArchiveState, archive_states};
@@ -64,7 +64,7 @@ pub use binlog::show::{ArchiveSearch, Break, FoundTransaction, SearchLine, searc
 pub use binlog::verify::{
     ArchiveFacts, ArchiveReport, StreamReport, Window, list_archive, verify_archive,
 };
-pub use cancel::{CancelToken, Canceller, cancellation};
+pub use cancel::{CancelToken, OrInterrupted};
 pub use check::binlog::check_binlog;
 pub use check::clone::check_clone;
 pub use check::keys::check_keys;
@@ -88,7 +88,7 @@ pub use restore::owner::{Owner, UnknownOwner};
 pub use restore::prepare::{
     PrepareChain, PrepareOptions, PrepareProgram, PrepareSync, PrepareTool,
 };
-pub use restore::restore_and_prepare::{Ready, ReadyReport, restore_ready};
+pub use restore::restore_and_prepare::{AfterRestore, RestoreChainReport, restore_chain};
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};
 pub use server::address::{CloneServer, clone_access, source_access};

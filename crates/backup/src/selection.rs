@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_matches_is_named() {
+    fn an_unmatched_pattern_is_named() {
         let error = globs(&["shop/*", "nope/*"]);
         let mut matched = Matched::default();
         let _ = error.judge(b"shop/a", &mut matched);

@@ -3,7 +3,7 @@
 use xb_pipeline::Observer;
 use xb_repo::root::Root;
 
-use crate::cancel::{CancelToken, cancellation};
+use crate::cancel::CancelToken;
 
 /// Limits of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,6 @@ impl Session {
     /// A session without a display that nothing cancels.
     #[must_use]
     pub fn new(root: Root, resources: Resources) -> Self {
-        Self { root, resources, observer: Observer::default(), cancel: cancellation().1 }
+        Self { root, resources, observer: Observer::default(), cancel: CancelToken::new() }
     }
 }

@@ -185,7 +185,7 @@ impl UntilError {
             Self::Replay(ReplayError::Changed(_)) => Some(
                 "use the data as it is, or remove the target directory, and run the same command again",
             ),
-            Self::Replay(ReplayError::NotSettled { .. }) => Some("run the same command again"),
+            Self::Replay(ReplayError::NoteNotRemoved { .. }) => Some("run the same command again"),
             Self::Replay(error) if !error.is_data_untouched() => {
                 Some("remove the target directory, and run the same command again")
             }

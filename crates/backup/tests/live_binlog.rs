@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    ArchiveFacts, ArchiveReport, ArchiveSettings, Canceller, KeySlots, Keys, Notice,
-    ReceiveRequest, Resources, Session, cancellation, read_segment, receive, verify_archive,
+    ArchiveFacts, ArchiveReport, ArchiveSettings, CancelToken, KeySlots, Keys, Notice,
+    ReceiveRequest, Resources, Session, read_segment, receive, verify_archive,
 };
 use xb_binlog::{History, LogPosition, Reader};
 use xb_encryptor::{KeyBytes, KeysObject};
 use xb_mysql::{Access, Account, Target};
 use xb_repo::archive::base::Base;
 use xb_repo::archive::listing::streams;
-use xb_repo::archive::plan::{Stop, Stream, plan};
+use xb_repo::archive::plan::{RestoreStop, Stream, plan};
 use xb_repo::root::Root;
 use xb_testkit::mariadb::MariaDb;
 use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
@@ -99,7 +99,7 @@ impl Archive {
         // Its position is that of the beginning of a log, which a branch repeats.
         let base =
             Base { position: first, gtids: None, at_most: None, taken: jiff::Timestamp::now() };
-        let plan = plan(&streams, &base, &Stop::Latest).unwrap();
+        let plan = plan(&streams, &base, &RestoreStop::Latest).unwrap();
         let mut logs: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for piece in plan.pieces {
             let head = &piece.segment.content;
@@ -226,7 +226,7 @@ type Told = Arc<Mutex<Vec<Notice>>>;
 
 /// A receiver in a thread.
 struct Receiver {
-    canceller: Canceller,
+    canceller: CancelToken,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -237,7 +237,8 @@ impl Receiver {
 
     fn start_with(request: ReceiveRequest, session: &Session) -> (Self, Told) {
         let told = Told::default();
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let session = Session { cancel, ..session.clone() };
         let list = Arc::clone(&told);
         let tell = move |notice| {
@@ -660,7 +661,7 @@ impl Archive {
 }
 
 #[test]
-fn whatever_is_changed_in_the_archive_is_named() {
+fn every_change_in_the_archive_is_named() {
     let archive = Archive::new();
     let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
     for _ in 0..6 {

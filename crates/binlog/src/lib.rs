@@ -7,7 +7,7 @@
 //! ```text
 //! files ──► Reader ──────► Entry (offsets, header, Event) ──► History ──► Step (Transaction, Barrier)
 //! packets ► SentReader ──►                                    GTIDs, what is open, prepared, being altered
-//! files ──► RelayWriter ──► relay logs, up to a Stop
+//! files ──► RelayWriter ──► relay logs, up to a ReplayStop
 //! text  ──► Gtid, GtidPosition, GtidList (MariaDB) · MySqlGtid, GtidSet (MySQL)
 //!           LogPosition, GtidState, NotedPosition, LogDigest
 //! ```
@@ -23,6 +23,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod any_gtid;
+mod artificial;
 mod barrier;
 mod change;
 mod error;
@@ -36,7 +37,6 @@ mod header;
 mod history;
 mod intervals;
 mod log_digest;
-mod made_up;
 mod mariadb_gtid;
 mod mysql_gtid;
 mod payload;
@@ -53,6 +53,7 @@ mod transactions;
 mod xa;
 
 pub use any_gtid::AnyGtid;
+pub use artificial::{artificial_description, artificial_rotation, clear_in_use};
 pub use barrier::Barrier;
 pub use change::Change;
 pub use error::Error;
@@ -64,7 +65,6 @@ pub use gtid_event::{Alter, MariaDbBegin, MariaDbFlags, MySqlBegin};
 pub use header::{EventHeader, Flags, HEADER_LEN};
 pub use history::{History, Step};
 pub use log_digest::LogDigest;
-pub use made_up::{clear_in_use, made_up_description, made_up_rotation};
 pub use mariadb_gtid::{Gtid, GtidList, GtidPosition};
 pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};
 pub use payload::Payload;
@@ -74,7 +74,7 @@ pub use reader::{LogEnd, MAGIC, Reader};
 pub use relay::{RelayEnd, RelayPlan, RelayWriter};
 pub use relay_error::RelayError;
 pub use sent::{Sent, SentReader};
-pub use stop::Stop;
+pub use stop::ReplayStop;
 pub use summary::TransactionSummary;
 pub use transactions::{Begin, Open, Outcome, Transaction, Transactions};
 pub use xa::{XaPrepare, Xid};

@@ -242,9 +242,9 @@ mod tests {
             let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000001.gz"));
             let length = u32::from_le_bytes(log[13..17].try_into().unwrap()) as usize;
             let description = &log[4..4 + length];
-            let made_up = crate::made_up::made_up_description(description, false).unwrap();
-            assert_eq!(made_up[13..17], [0; 4]);
-            for description in [description, &made_up] {
+            let artificial = crate::artificial::artificial_description(description, false).unwrap();
+            assert_eq!(artificial[13..17], [0; 4]);
+            for description in [description, &artificial] {
                 let offset = 4 + length;
                 let mut reader = Reader::resume(description, offset as u64).unwrap();
                 let mut input = &log[offset..];

@@ -10,15 +10,15 @@
 use std::collections::BTreeSet;
 
 use crate::any_gtid::AnyGtid;
+use crate::artificial::{artificial_description, artificial_previous_gtids, artificial_rotation};
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
 use crate::history::History;
-use crate::made_up::{made_up_description, made_up_previous_gtids, made_up_rotation};
 use crate::position::{GtidState, LogPosition};
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
-use crate::stop::Stop;
+use crate::stop::ReplayStop;
 use crate::transactions::{Begin, Transaction};
 
 /// Longest name of a log, in bytes.
@@ -35,7 +35,7 @@ pub struct RelayPlan {
     /// The transactions that the data has.
     pub start: GtidState,
     /// Where the replay ends.
-    pub stop: Stop,
+    pub stop: ReplayStop,
     /// Transactions to leave out. Each must be on the way.
     pub leave_out: BTreeSet<AnyGtid>,
     /// Whether one of them may change the definition of something.
@@ -230,7 +230,7 @@ impl RelayWriter {
         if let (State::Writing(_) | State::LeavingOut(_), Some(log)) = (&self.state, &self.log) {
             return Err(RelayError::Unfinished { log: log.name.clone(), begin: log.begin });
         }
-        if self.state != State::Stopped && self.plan.stop != Stop::End {
+        if self.state != State::Stopped && self.plan.stop != ReplayStop::End {
             return Err(RelayError::NotReached(self.plan.stop));
         }
         if let Some(gtid) = self.left.first() {
@@ -312,7 +312,7 @@ impl RelayWriter {
             let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
             return Err(RelayError::Anonymous(self.at(at)?));
         };
-        if self.plan.stop == Stop::Before(gtid.clone()) {
+        if self.plan.stop == ReplayStop::Before(gtid.clone()) {
             self.state = State::Stopped;
         } else if self.is_known(&gtid) {
             return Err(RelayError::Known(gtid));
@@ -367,7 +367,7 @@ impl RelayWriter {
         if counts && !self.end.gtids.add(gtid.clone()) {
             return Err(self.fault(Error::OtherFork { log: at.log().to_owned() }));
         }
-        if self.plan.stop == Stop::After(gtid) {
+        if self.plan.stop == ReplayStop::After(gtid) {
             self.state = State::Stopped;
         }
         Ok(())
@@ -376,7 +376,7 @@ impl RelayWriter {
     /// Offset of the stop, if it is a position in the present log.
     fn stop_here(&self) -> Option<u64> {
         match (&self.plan.stop, &self.log) {
-            (Stop::At(stop), Some(log)) if stop.log() == log.name => Some(stop.offset()),
+            (ReplayStop::At(stop), Some(log)) if stop.log() == log.name => Some(stop.offset()),
             _ => None,
         }
     }
@@ -439,11 +439,11 @@ fn head(
     is_whole: bool,
     (fork, checksums): (Fork, ChecksumKind),
 ) -> Option<Vec<u8>> {
-    let description = made_up_description(format, is_whole)?;
+    let description = artificial_description(format, is_whole)?;
     let gtids = match fork {
-        Fork::MySql => made_up_previous_gtids(format, checksums)?,
+        Fork::MySql => artificial_previous_gtids(format, checksums)?,
         Fork::MariaDb => Vec::new(),
     };
-    let rotation = made_up_rotation(name, offset, format, checksums)?;
+    let rotation = artificial_rotation(name, offset, format, checksums)?;
     Some([&MAGIC[..], &description, &gtids, &rotation].concat())
 }

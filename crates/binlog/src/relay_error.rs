@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::event_type::EventType;
 use crate::mariadb_gtid::Gtid;
 use crate::position::LogPosition;
-use crate::stop::Stop;
+use crate::stop::ReplayStop;
 
 /// Logs that cannot be replayed, or not as asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum RelayError {
     #[error(
         "{0} is not in the log: name a stop that lies after the data's position and in the logs"
     )]
-    NotReached(Stop),
+    NotReached(ReplayStop),
     /// The data has a transaction already.
     #[error("transaction {0} is in the data already: the logs begin before the data's position")]
     Known(AnyGtid),
@@ -70,7 +70,7 @@ pub enum RelayError {
     )]
     Inside {
         /// The stop.
-        stop: Stop,
+        stop: ReplayStop,
         /// The transaction.
         gtid: AnyGtid,
         /// Its beginning.

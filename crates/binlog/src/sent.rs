@@ -41,7 +41,7 @@ pub enum Sent {
     /// Of the log. Its bytes are in the buffer.
     Log(Entry),
     /// Made up by the server.
-    MadeUp(Entry),
+    Artificial(Entry),
 }
 
 impl Sent {
@@ -49,7 +49,7 @@ impl Sent {
     #[must_use]
     pub fn entry(&self) -> &Entry {
         match self {
-            Self::Log(entry) | Self::MadeUp(entry) => entry,
+            Self::Log(entry) | Self::Artificial(entry) => entry,
         }
     }
 }
@@ -222,7 +222,7 @@ impl SentReader {
                 let position = LogPosition::new(&rotate.file, rotate.offset);
                 let event_type = EventType::ROTATE;
                 self.position = Some(position.ok_or(Error::NoLog { event_type })?);
-                return Ok(Sent::MadeUp(entry));
+                return Ok(Sent::Artificial(entry));
             }
             _ => {}
         }
@@ -231,7 +231,7 @@ impl SentReader {
                 self.position = LogPosition::new(position.log(), end);
                 Ok(Sent::Log(entry))
             }
-            _ => Ok(Sent::MadeUp(entry)),
+            _ => Ok(Sent::Artificial(entry)),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::position::LogPosition;
 
 /// The boundary between two transactions at which a replay ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
+pub enum ReplayStop {
     /// After everything.
     End,
     /// After this transaction.
@@ -18,7 +18,7 @@ pub enum Stop {
     At(LogPosition),
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for ReplayStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::End => f.write_str("the end"),

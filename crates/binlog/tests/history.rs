@@ -66,7 +66,7 @@ fn packets(log: &[u8], entries: &[Entry]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_sent_of_a_log_equals_it() {
+fn a_sent_log_equals_its_file() {
     for (name, log) in vectors::all("binlog", "") {
         if name.contains("encrypted") || name.ends_with(".relay") || !log.starts_with(b"\xfebin") {
             continue;
@@ -74,11 +74,11 @@ fn what_is_sent_of_a_log_equals_it() {
         let (entries, _) = read(&log, usize::MAX);
         let Event::Format(format) = &entries[0].event else { panic!("{name}") };
         let is_summed = format.checksums == ChecksumKind::Crc32;
-        let made_up = |event| if is_summed { with_sum(event) } else { event };
-        let mut all = vec![made_up(rotation(4, NAME))];
+        let artificial = |event| if is_summed { with_sum(event) } else { event };
+        let mut all = vec![artificial(rotation(4, NAME))];
         for packet in packets(&log, &entries) {
             all.push(packet);
-            all.push(made_up(packet_of_heartbeat()));
+            all.push(artificial(packet_of_heartbeat()));
         }
         let mut reader = SentReader::new(format.checksums);
         let (bytes, events) = sent(&mut reader, &all, 1000).unwrap();
@@ -96,7 +96,7 @@ fn what_is_sent_of_a_log_equals_it() {
         description[13..18].fill(0);
         description.truncate(description.len() - 4);
         let tail = packets(&log, &entries[middle..]);
-        let mut all = vec![made_up(rotation(from, NAME)), with_sum(description)];
+        let mut all = vec![artificial(rotation(from, NAME)), with_sum(description)];
         all.extend(tail);
         let mut reader = SentReader::new(format.checksums);
         let (bytes, _) = sent(&mut reader, &all, 7).unwrap();
@@ -111,12 +111,12 @@ fn packet_of_heartbeat() -> Vec<u8> {
 fn of_log(event: &Sent) -> Option<Entry> {
     match event {
         Sent::Log(entry) => Some(entry.clone()),
-        Sent::MadeUp(_) => None,
+        Sent::Artificial(_) => None,
     }
 }
 
 #[test]
-fn what_a_server_must_not_send_is_refused() {
+fn events_that_a_server_must_not_send_are_refused() {
     let log = Log::mariadb().gtid(1, 0).event(EventType(30), &[0; 9]).xid();
     let (entries, _) = log.read();
     let all = packets(&log.0, &entries);

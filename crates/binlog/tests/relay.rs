@@ -10,7 +10,7 @@ use listing::{read, transactions};
 use proptest::prelude::*;
 use xb_binlog::{
     AnyGtid, Event, GtidPosition, GtidState, LogPosition, RelayEnd, RelayError, RelayPlan,
-    RelayWriter, Stop, Transaction, TransactionSummary,
+    RelayWriter, ReplayStop, Transaction, TransactionSummary,
 };
 use xb_testkit::vectors;
 
@@ -18,7 +18,7 @@ fn log(name: &str) -> Vec<u8> {
     vectors::read(&format!("binlog/{name}"))
 }
 
-fn plan(stop: Stop) -> RelayPlan {
+fn plan(stop: ReplayStop) -> RelayPlan {
     RelayPlan {
         start: GtidState::MariaDb(GtidPosition::default()),
         stop,
@@ -99,7 +99,7 @@ fn relay_logs_are_those_of_a_second_implementation() {
     ] {
         let log = log(name);
         for piece in [1, 7, usize::MAX] {
-            let made = relay_from((source, &log), 4, plan(Stop::End), piece).unwrap();
+            let made = relay_from((source, &log), 4, plan(ReplayStop::End), piece).unwrap();
             assert_eq!(made.0, vectors::read(&format!("binlog/{name}.relay")), "{name}");
         }
     }
@@ -112,12 +112,12 @@ fn a_relay_log_ends_with_the_last_transaction_before_the_stop() {
 
 fn ends_before_the_stop(name: &str) {
     let (log, all) = rich_of(name);
-    let whole = relay(&log, plan(Stop::End)).unwrap();
+    let whole = relay(&log, plan(ReplayStop::End)).unwrap();
     assert_eq!(whole.1.transactions, all.len() as u64);
     for (n, each) in all.iter().enumerate() {
         let stop_at = LogPosition::new("bin.000001", each.begin).unwrap();
-        let before = relay(&log, plan(Stop::Before(gtid(each))));
-        assert_eq!(relay(&log, plan(Stop::At(stop_at))), before);
+        let before = relay(&log, plan(ReplayStop::Before(gtid(each))));
+        assert_eq!(relay(&log, plan(ReplayStop::At(stop_at))), before);
         match before {
             Ok((made, end)) => {
                 assert_eq!(end.transactions, n as u64);
@@ -128,23 +128,24 @@ fn ends_before_the_stop(name: &str) {
             // Half of an ALTER in two phases.
             Err(error) => assert!(matches!(error, RelayError::OpenAlter(_)), "{error}"),
         }
-        let next = all.get(n + 1).map(|next| Stop::Before(gtid(next))).unwrap_or(Stop::End);
-        assert_eq!(relay(&log, plan(Stop::After(gtid(each)))), relay(&log, plan(next)));
+        let next =
+            all.get(n + 1).map(|next| ReplayStop::Before(gtid(next))).unwrap_or(ReplayStop::End);
+        assert_eq!(relay(&log, plan(ReplayStop::After(gtid(each)))), relay(&log, plan(next)));
         // Any other offset within it is none.
         let inside = LogPosition::new("bin.000001", each.end - 1).unwrap();
-        let error = relay(&log, plan(Stop::At(inside))).unwrap_err();
+        let error = relay(&log, plan(ReplayStop::At(inside))).unwrap_err();
         assert!(
             matches!(&error, RelayError::Inside { gtid: of, begin, .. }
                 if *of == gtid(each) && begin.offset() == each.begin),
             "{error}"
         );
     }
-    for stop in ["9-9-9".parse().map(Stop::After), "9-9-9".parse().map(Stop::Before)] {
+    for stop in ["9-9-9".parse().map(ReplayStop::After), "9-9-9".parse().map(ReplayStop::Before)] {
         assert!(matches!(relay(&log, plan(stop.unwrap())), Err(RelayError::NotReached(_))));
     }
     for offset in [log.len() as u64 + 1, 100] {
         let at = LogPosition::new("bin.000001", offset).unwrap();
-        assert!(matches!(relay(&log, plan(Stop::At(at))), Err(RelayError::NotReached(_))));
+        assert!(matches!(relay(&log, plan(ReplayStop::At(at))), Err(RelayError::NotReached(_))));
     }
 }
 
@@ -155,13 +156,13 @@ fn a_transaction_is_left_out_whole_and_once() {
 
 fn is_left_out(name: &str) {
     let (log, all) = rich_of(name);
-    let whole = relay(&log, plan(Stop::End)).unwrap().1.gtids;
+    let whole = relay(&log, plan(ReplayStop::End)).unwrap().1.gtids;
     let out = |gtids: &[AnyGtid], may_leave_out_ddl| RelayPlan {
         leave_out: gtids.iter().cloned().collect(),
         may_leave_out_ddl,
-        ..plan(Stop::End)
+        ..plan(ReplayStop::End)
     };
-    let head = relay(&log, plan(Stop::Before(gtid(&all[1])))).unwrap().0.len()
+    let head = relay(&log, plan(ReplayStop::Before(gtid(&all[1])))).unwrap().0.len()
         - bytes(&log, &all[0]).len();
     let is_ddl = |of: &Transaction| of.is_ddl();
     assert!(all.iter().any(is_ddl) && !all.iter().all(is_ddl));
@@ -188,10 +189,10 @@ fn is_left_out(name: &str) {
 }
 
 #[test]
-fn what_is_cut_or_foreign_is_refused() {
+fn a_cut_or_foreign_log_is_refused() {
     let (log, all) = rich();
     let last = all.last().unwrap();
-    let cut = |end: u64| relay(&log[..usize::try_from(end).unwrap()], plan(Stop::End));
+    let cut = |end: u64| relay(&log[..usize::try_from(end).unwrap()], plan(ReplayStop::End));
     let entries = read(&log, usize::MAX).0;
     let end_of_it = entries.iter().find(|entry| entry.end == last.end).unwrap();
     let error = cut(end_of_it.begin).unwrap_err();
@@ -202,7 +203,7 @@ fn what_is_cut_or_foreign_is_refused() {
     assert!(matches!(cut(last.end - 1), Err(RelayError::Log { .. })));
     assert!(cut(last.end).is_ok());
     assert!(matches!(cut(last.end + 1), Err(RelayError::Log { .. })));
-    let mut writer = RelayWriter::new(plan(Stop::End));
+    let mut writer = RelayWriter::new(plan(ReplayStop::End));
     assert_eq!(writer.push(&[1], &mut Vec::new()), Err(RelayError::NoLog));
     for name in ["", "../bin.000001", "/bin", &"x".repeat(256)] {
         let error = writer.begin_log(name, format(&log), 4).unwrap_err();
@@ -213,11 +214,11 @@ fn what_is_cut_or_foreign_is_refused() {
     assert!(writer.begin_log("b.1", &[format(&log), &[0]].concat(), 4).is_err());
     let mysql = vectors::read("binlog/mysql.000002");
     let start = "0-1-5".parse().unwrap();
-    let mut writer = RelayWriter::new(RelayPlan { start, ..plan(Stop::End) });
+    let mut writer = RelayWriter::new(RelayPlan { start, ..plan(ReplayStop::End) });
     let error = writer.begin_log("b.1", format(&mysql), 4).unwrap_err();
     assert_eq!(error, RelayError::Fork { log: "b.1".to_owned() });
     let encrypted = vectors::read("binlog/mariadb-encrypted.000001");
-    let error = relay(&encrypted, plan(Stop::End)).unwrap_err();
+    let error = relay(&encrypted, plan(ReplayStop::End)).unwrap_err();
     assert!(matches!(error, RelayError::Encrypted(_)), "{error}");
 }
 
@@ -226,7 +227,7 @@ fn what_is_cut_or_foreign_is_refused() {
 #[test]
 fn a_transaction_that_never_ended_is_cut_off() {
     let log = log("mariadb.000002");
-    let plan = || RelayPlan { start: start_of(&log), ..plan(Stop::End) };
+    let plan = || RelayPlan { start: start_of(&log), ..plan(ReplayStop::End) };
     let begin = |writer: &mut RelayWriter, name| writer.begin_log(name, format(&log), 4);
     // Up to an event before the last one of the transaction.
     let (first, gtid): (_, AnyGtid) = (&log[4..570], "0-1-29".parse().unwrap());
@@ -259,7 +260,7 @@ fn a_part_that_is_missing_is_noticed() {
     let (log, all) = rich();
     let (one, two) = (usize::try_from(all[3].end).unwrap(), usize::try_from(all[5].end).unwrap());
     let then = |name: &str, offset: usize| {
-        let (mut writer, mut out) = (RelayWriter::new(plan(Stop::End)), Vec::new());
+        let (mut writer, mut out) = (RelayWriter::new(plan(ReplayStop::End)), Vec::new());
         writer.begin_log("bin.000001", format(&log), 4).unwrap();
         writer.push(&log[4..one], &mut out).unwrap();
         writer.begin_log(name, format(&log), offset as u64).map(|_| {
@@ -281,14 +282,15 @@ fn logs_that_do_not_continue_the_data_are_refused() {
     let log = log("mariadb.000002");
     let from = |start: &str| {
         let start = start.parse().unwrap();
-        relay(&log, RelayPlan { start, ..plan(Stop::End) }).map(|(_, end)| end.gtids.to_string())
+        relay(&log, RelayPlan { start, ..plan(ReplayStop::End) })
+            .map(|(_, end)| end.gtids.to_string())
     };
     assert_eq!(from("0-1-28,7-77-2"), Ok("0-1-29,7-77-2".to_owned()));
     assert!(matches!(from("0-1-27,7-77-2"), Err(RelayError::Log { .. })));
     let (_, all) = rich();
     let rest = |start: &str| {
         let (log, begin) = (rich().0, all[5].begin);
-        let plan = RelayPlan { start: start.parse().unwrap(), ..plan(Stop::End) };
+        let plan = RelayPlan { start: start.parse().unwrap(), ..plan(ReplayStop::End) };
         relay_from(("bin.000001", &log), begin, plan, usize::MAX).map(drop)
     };
     let known = gtid(&all[5]);
@@ -335,11 +337,11 @@ const EXPECTED: [&str; 7] = [
 fn a_replay_gets_an_id_that_no_event_has() {
     // Without checksums, so that ids can be changed.
     let mut log = vectors::read("binlog/mariadb.000003-no-checksum");
-    assert_eq!(relay(&log, plan(Stop::End)).unwrap().1.free_server_id, u32::MAX);
+    assert_eq!(relay(&log, plan(ReplayStop::End)).unwrap().1.free_server_id, u32::MAX);
     let first = transactions(&read(&log, usize::MAX).0).unwrap().0[0].begin;
     let place = usize::try_from(first).unwrap() + 5;
     log[place..place + 4].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(relay(&log, plan(Stop::End)).unwrap().1.free_server_id, u32::MAX - 1);
+    assert_eq!(relay(&log, plan(ReplayStop::End)).unwrap().1.free_server_id, u32::MAX - 1);
 }
 
 proptest! {
@@ -348,8 +350,8 @@ proptest! {
     fn pieces_and_beginnings_do_not_matter(from in any::<prop::sample::Index>(), piece in 1_usize..5000) {
         let (log, all) = rich();
         let from = &all[from.index(all.len())];
-        let rest = relay_from(("bin.000001", &log), from.begin, plan(Stop::End), piece);
-        prop_assert_eq!(&rest, &relay_from(("bin.000001", &log), from.begin, plan(Stop::End), usize::MAX));
+        let rest = relay_from(("bin.000001", &log), from.begin, plan(ReplayStop::End), piece);
+        prop_assert_eq!(&rest, &relay_from(("bin.000001", &log), from.begin, plan(ReplayStop::End), usize::MAX));
         let (made, end) = rest.unwrap();
         let expected: Vec<u8> =
             all.iter().filter(|each| each.begin >= from.begin).flat_map(|each| bytes(&log, each)).copied().collect();

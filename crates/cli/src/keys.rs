@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_option() {
+    fn errors_name_the_option() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, content: &[u8]| {
             let path = dir.path().join(name);

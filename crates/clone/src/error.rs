@@ -18,7 +18,7 @@ pub enum Error {
     /// Another clone of this server is running, or the server still waits for the recipient of one.
     #[error("another clone of this server is running (error 3634): wait until it has ended")]
     Busy,
-    /// The clone was ended by [`CloneCancel`](crate::CloneCancel).
+    /// The clone was cancelled by the token of its [`Settings`](crate::Settings).
     #[error("the clone was ended")]
     Stopped,
     /// Something that a clone would lose, or that must not be stored so.

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::guards;
 
 /// Time limit of each step of the login and of each statement.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// How long a tried clone waits for DDL that runs.
 const DDL: Duration = Duration::from_secs(1);
 
@@ -76,7 +76,7 @@ pub fn look(target: &Target, account: &Account) -> Result<Findings, Error> {
 /// Why the server would not be cloned now, such as [`Error::Busy`].
 pub fn try_clone(target: &Target, account: &Account) -> Result<(), Error> {
     guards::connection(target)?;
-    let mut link = connect(target, account)?.into_clone(PATIENCE, PATIENCE)?;
+    let mut link = connect(target, account)?.into_clone(LOGIN_LIMIT, LOGIN_LIMIT)?;
     let (mut recipient, init) = Recipient::new(Ddl::Waits(DDL));
     link.send(&init)?;
     while recipient.receive(&link.receive()?)? != CloneEvent::Ready {}
@@ -88,6 +88,6 @@ pub fn try_clone(target: &Target, account: &Account) -> Result<(), Error> {
 }
 
 fn connect(target: &Target, account: &Account) -> Result<Client, Error> {
-    let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
+    let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
     Ok(Client::connect(target, account, timeouts)?)
 }

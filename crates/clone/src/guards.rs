@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::settings::Settings;
 
 /// The longest time, in seconds, for which a clone is continued, whatever the server allows.
-const MAX_PATIENCE: u64 = 86_400;
+const MAX_RESUME_TIME: u64 = 86_400;
 /// Seconds by which the start of a server may seem to move.
 const CLOCK: u64 = 5;
 /// Oldest server whose redo log lies in `#innodb_redo`, and for which DDL can wait.
@@ -135,7 +135,7 @@ pub(crate) fn patience(client: &mut Client) -> Result<Duration, Error> {
     let Some(row) = rows.first() else { return Ok(Duration::ZERO) };
     let [_, minutes] = row.texts()?;
     let minutes: u64 = minutes.parse().map_err(|_| xb_mysql::Error::Unexpected)?;
-    Ok(Duration::from_secs(minutes.saturating_mul(60).min(MAX_PATIENCE)))
+    Ok(Duration::from_secs(minutes.saturating_mul(60).min(MAX_RESUME_TIME)))
 }
 
 /// A server between two starts. The numbers of its clones begin anew with each.

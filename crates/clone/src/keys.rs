@@ -126,7 +126,7 @@ mod tests {
     const OPENSSL: [u8; 4] = [0xb3, 0x1c, 0xef, 0xb4];
 
     #[test]
-    fn what_is_no_key_is_told_from_one_that_is_unknown() {
+    fn a_wrong_key_differs_from_an_unknown_one() {
         let mut other = clear();
         other[50] ^= 1;
         for (bytes, found) in [

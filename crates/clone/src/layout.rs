@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_clone_says_about_itself_is_checked() {
+    fn the_description_of_a_clone_is_checked() {
         assert!(Layout::new(&sound()).is_ok());
         let changes: [fn(&mut CloneInfo); 24] = [
             |info| info.format = 2,

@@ -16,7 +16,6 @@
 //! log comes last, so that a server can start on all of it, or not at all.
 
 mod assemble;
-mod cancel;
 mod error;
 mod findings;
 mod guards;
@@ -36,7 +35,6 @@ mod stored;
 pub use assemble::{
     assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
 };
-pub use cancel::CloneCancel;
 pub use error::Error;
 pub use findings::{Findings, look, try_clone};
 pub use patches::{Patch, PatchReader, Patched};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
 use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
+use xb_process::CancelHook;
 
-use crate::cancel::Watched;
 use crate::error::Error;
 use crate::guards::{self, Incarnation};
 use crate::kept_redo::{KeptRedo, Verdict};
@@ -255,25 +255,26 @@ struct DonorAddress<'a> {
 struct Links {
     data: CloneLink,
     auxiliary: CloneLink,
-    _watched: [Watched; 2],
+    _hooks: [CancelHook<()>; 2],
 }
 
 impl DonorAddress<'_> {
     fn connect(&self) -> Result<Connection, Error> {
         let Self { target, account, settings } = self;
         let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
-        if settings.cancel.is_cancelled() {
-            return Err(Error::Stopped);
-        }
+        let check = || settings.cancel.check().map_err(|()| Error::Stopped);
+        check()?;
         let client = Client::connect(target, account, timeouts)?;
-        let watched = settings.cancel.watch(client.hang_up()?)?;
-        Ok(Connection { client, watched })
+        let hang_up = client.hang_up()?;
+        let hook = settings.cancel.on_cancel(move || hang_up.now());
+        check()?;
+        Ok(Connection { client, hook })
     }
 
     fn links(&self) -> Result<Links, Error> {
         let (data, first) = self.connect()?.into_clone(self.settings)?;
         let (auxiliary, second) = self.connect()?.into_clone(self.settings)?;
-        Ok(Links { data, auxiliary, _watched: [first, second] })
+        Ok(Links { data, auxiliary, _hooks: [first, second] })
     }
 
     /// Connects again, until the donor would give the clone up. `error` is why the connections broke.
@@ -284,7 +285,7 @@ impl DonorAddress<'_> {
         error: Error,
     ) -> Result<Links, Error> {
         loop {
-            if self.settings.cancel.wait(self.settings.retry) {
+            if self.settings.cancel.wait(self.settings.retry).is_some() {
                 return Err(Error::Stopped);
             }
             if Instant::now() >= until {
@@ -311,12 +312,12 @@ impl DonorAddress<'_> {
 /// A connection that ends when the clone is to end.
 struct Connection {
     client: Client,
-    watched: Watched,
+    hook: CancelHook<()>,
 }
 
 impl Connection {
-    fn into_clone(self, settings: &Settings) -> Result<(CloneLink, Watched), Error> {
-        Ok((self.client.into_clone(settings.silence, settings.absence)?, self.watched))
+    fn into_clone(self, settings: &Settings) -> Result<(CloneLink, CancelHook<()>), Error> {
+        Ok((self.client.into_clone(settings.silence, settings.absence)?, self.hook))
     }
 }
 

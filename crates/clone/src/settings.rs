@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use xb_mysql::clone::Ddl;
-
-use crate::cancel::CloneCancel;
+use xb_process::CancelToken;
 
 /// What is asked of a clone.
 #[derive(Debug, Clone)]
@@ -31,7 +30,7 @@ pub struct Settings {
     /// Time between two looks at that.
     pub look: Duration,
     /// Ends the clone from another thread.
-    pub cancel: CloneCancel,
+    pub cancel: CancelToken<()>,
 }
 
 impl Settings {
@@ -52,7 +51,7 @@ impl Default for Settings {
             allow_empty_tables: false,
             max_donor_redo: u64::MAX,
             look: Duration::from_secs(5),
-            cancel: CloneCancel::default(),
+            cancel: CancelToken::new(),
         }
     }
 }

@@ -79,7 +79,7 @@ fn one_beside_which_ddl_ran_is_continued_too() {
 }
 
 #[test]
-fn what_ddl_did_is_believed_only_if_it_could_run() {
+fn effects_of_ddl_count_only_if_it_could_run() {
     for (at, field, value) in [
         ("/files/3", "name", json!("shop/other.ibd")),
         ("/files/6", "is_removed", json!(true)),

@@ -276,7 +276,7 @@ fn refused(target: &Target, settings: &Settings) -> (String, usize) {
 }
 
 #[test]
-fn what_a_clone_would_lose_or_show_is_refused_before_a_byte_is_written() {
+fn a_clone_that_would_lose_or_reveal_data_is_refused_before_a_byte_is_written() {
     if skipped() {
         return;
     }

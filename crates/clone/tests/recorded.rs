@@ -7,8 +7,9 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use xb_clone::{CloneCancel, CloneInfo, Error, INFO, Settings, receive};
+use xb_clone::{CloneInfo, Error, INFO, Settings, receive};
 use xb_mysql::{Account, Target};
+use xb_process::CancelToken;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::donor::{Content, Donor, Message, Side, kinds, recorded};
 use xb_testkit::scripted::{Rows, Scripted};
@@ -162,7 +163,7 @@ fn a_second_engine_ends_the_clone_before_a_byte_is_written() {
 
 /// A key comes although the donor says of no file that it is encrypted.
 #[test]
-fn a_key_in_clear_ends_the_clone_whatever_the_donor_says() {
+fn a_key_in_clear_ends_the_clone_against_the_word_of_the_donor() {
     for (stage, page, at) in [(2, 16384, 10390), (4, 2048, 1040)] {
         let mut messages = recorded();
         // The first block of a tablespace; of the redo log, its head.
@@ -445,7 +446,7 @@ fn a_clone_that_waits_for_its_donor_is_ended_from_outside() {
     let first = messages.iter().position(|message| matches!(message.content, Content::Data(_)));
     messages.truncate(first.unwrap() + 1);
     messages.push(Message { from: Side::Recipient, content: Content::Bytes(Vec::new()) });
-    let (mut settings, cancel) = (Settings::default(), CloneCancel::default());
+    let (mut settings, cancel) = (Settings::default(), CancelToken::new());
     settings.cancel = cancel.clone();
     let scratch = Scratch::new();
     let socket = scratch.join("sock");
@@ -464,7 +465,7 @@ fn a_clone_that_waits_for_its_donor_is_ended_from_outside() {
     let received = std::thread::scope(|threads| {
         let received = threads.spawn(|| receive().map(drop));
         told.recv().unwrap();
-        cancel.cancel();
+        cancel.cancel(());
         received.join().unwrap()
     });
     assert!(matches!(received, Err(Error::Stopped)), "{received:?}");

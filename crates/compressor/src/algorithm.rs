@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stock_reads_becomes_a_member() {
+    fn only_codecs_of_the_stock_tools_apply_to_single_files() {
         let member = |text: &str| text.parse::<Algorithm>().unwrap().file_codec();
         assert_eq!(member("lz4"), Some(FileCodec::Lz4));
         assert_eq!(member("zstd:7"), ZstdLevel::new(7).map(FileCodec::Zstd));

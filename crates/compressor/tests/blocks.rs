@@ -87,7 +87,7 @@ fn there_and_back() {
 }
 
 #[test]
-fn what_does_not_shrink_is_left() {
+fn incompressible_data_is_stored_plain() {
     for text in ALGORITHMS {
         let (mut encoder, _) = encoder(text);
         for len in [0, 1, 2, 3, 100, 65_536, 1 << 20] {

@@ -353,7 +353,7 @@ fn unfit(damage: impl Fn(&Path, &Path)) -> String {
 }
 
 #[test]
-fn what_is_not_known_to_be_right_is_not_merged() {
+fn unproven_deltas_are_not_merged() {
     let text = |path: PathBuf, from: &str, to: &str| {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{text}");
@@ -440,7 +440,7 @@ fn a_damaged_delta_or_a_signal_ends_the_merge() {
 }
 
 #[test]
-fn what_the_file_system_keeps_at_its_top_stays() {
+fn lost_and_found_stays() {
     let scratch = tempfile::tempdir().unwrap();
     let increments = simple(scratch.path());
     let found = scratch.path().join("lost+found/#12");
@@ -493,7 +493,7 @@ fn a_plan_of_another_user_or_that_leads_outside_is_none() {
 }
 
 #[test]
-fn what_is_left_of_a_plan_that_was_not_kept_goes() {
+fn remains_of_an_abandoned_plan_are_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join(".xb-merge");
     discard(scratch.path()).unwrap();
@@ -507,7 +507,7 @@ fn what_is_left_of_a_plan_that_was_not_kept_goes() {
 }
 
 #[test]
-fn what_a_link_leads_to_is_not_removed() {
+fn the_target_of_a_link_is_not_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let (base, other) = (scratch.path().join("base"), scratch.path().join("other"));
     write(&other.join("new"), b"of something else");

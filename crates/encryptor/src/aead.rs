@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_for_a_tag_is_refused() {
+    fn a_text_too_short_for_a_tag_is_refused() {
         for &backend in Backend::ALL {
             let aead = Aead::new(backend, &[1; 32]);
             for len in 0..TAG_LEN {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn one_opens_what_the_other_sealed() {
+    fn each_backend_opens_the_seal_of_the_other() {
         for len in [0, 1, 15, 16, 17, 4095, 70_001] {
             for &from in Backend::ALL {
                 for &to in Backend::ALL {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn a_malformed_key_is_refused() {
         for bad in ["", "ed25519:", "ed25519:00", &format!("ed25519:{}", "zz".repeat(32))] {
             assert_eq!(bad.parse::<VerifyingKey>(), Err(VerifyingKeyError), "{bad}");
         }

@@ -36,8 +36,8 @@ fn age_opens_a_recipient_slot() {
     let fresh = FreshKey::generate().unwrap();
     // One key made by us, one by age-keygen.
     let (ours, secret) = Identities::generate();
-    let (ok, theirs, talk) = run(&find("age-keygen"), &[], b"");
-    assert!(ok, "{talk}");
+    let (ok, theirs, stderr) = run(&find("age-keygen"), &[], b"");
+    assert!(ok, "{stderr}");
     let theirs = String::from_utf8(theirs).unwrap();
     let their_identities = Identities::parse(&theirs).unwrap();
     let recipients = [ours.recipients(), their_identities.recipients()].concat();
@@ -47,8 +47,8 @@ fn age_opens_a_recipient_slot() {
     for (n, identity) in [secret.as_str(), theirs.as_str()].into_iter().enumerate() {
         let file = write(&dir, "identity", identity.as_bytes());
         let armored = slot(&keys_object, n);
-        let (ok, out, talk) = run(&find("age"), &["-d", "-i", &file], armored.as_bytes());
-        assert!(ok, "{talk}");
+        let (ok, out, stderr) = run(&find("age"), &["-d", "-i", &file], armored.as_bytes());
+        assert!(ok, "{stderr}");
         assert_eq!(out, plain);
         // Each key opens only its own slot.
         let (ok, out, _) =
@@ -88,8 +88,8 @@ sys.exit(status)
 "#;
     let program = find("age");
     let words = [&["-c", script, answers, program.to_str().unwrap()], arguments].concat();
-    let (ok, out, talk) = run(&find("python3"), &words, b"");
-    (ok, String::from_utf8_lossy(&out).into_owned() + &talk)
+    let (ok, out, stderr) = run(&find("python3"), &words, b"");
+    (ok, String::from_utf8_lossy(&out).into_owned() + &stderr)
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn age_opens_a_passphrase_slot() {
         KeysObject::seal(fresh.key(), ID, &[KeySlotSpec::Passphrase(&words)]).unwrap();
     let source = write(&dir, "slot.age", slot(&keys_object, 0).as_bytes());
     let target = dir.path().join("key").to_str().unwrap().to_owned();
-    let (ok, talk) = on_a_terminal(&["-d", "-o", &target, &source], "correct horse\\n");
-    assert!(ok, "{talk}");
+    let (ok, stderr) = on_a_terminal(&["-d", "-o", &target, &source], "correct horse\\n");
+    assert!(ok, "{stderr}");
     assert_eq!(std::fs::read(&target).unwrap(), plain_key(&fresh, &dir));
 }
 
@@ -140,13 +140,14 @@ fn files_of_age_are_read_as_slots() {
     );
     let ours = ours.unwrap();
 
-    let (ok, by_recipient, talk) = run(&find("age"), &["-a", "-r", &recipient.to_string()], &plain);
-    assert!(ok, "{talk}");
+    let (ok, by_recipient, stderr) =
+        run(&find("age"), &["-a", "-r", &recipient.to_string()], &plain);
+    assert!(ok, "{stderr}");
     let source = write(&dir, "plain2", &plain);
     let target = dir.path().join("by-passphrase").to_str().unwrap().to_owned();
     let answers = "correct horse\\ncorrect horse\\n";
-    let (ok, talk) = on_a_terminal(&["-a", "-p", "-o", &target, &source], answers);
-    assert!(ok, "{talk}");
+    let (ok, stderr) = on_a_terminal(&["-a", "-p", "-o", &target, &source], answers);
+    assert!(ok, "{stderr}");
 
     let text = std::str::from_utf8(ours.encode()).unwrap();
     let mut json: Value = serde_json::from_str(&text[..text.find("sha256:").unwrap()]).unwrap();

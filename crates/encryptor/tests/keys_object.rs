@@ -202,7 +202,7 @@ fn a_key_command_must_hide_the_key() {
 }
 
 #[test]
-fn rewrap_keeps_what_is_wanted_and_needs_the_key() {
+fn rewrap_keeps_the_wanted_slots_and_needs_the_key() {
     let fresh = FreshKey::generate().unwrap();
     let (old, new) = (key_file(1), key_file(2));
     let (identities, _) = Identities::generate();
@@ -323,7 +323,7 @@ fn a_changed_keys_object_opens_nothing() {
 }
 
 #[test]
-fn what_a_later_version_writes_is_named_or_kept() {
+fn fields_of_a_later_version_are_named_or_kept() {
     let (keys_object, file) = sample();
     let rest = keys_object.encode();
     let text = json(&keys_object);

@@ -94,13 +94,13 @@ impl Known {
         let (key, aad) = (common::hex(&self.bytes), common::sha256(&HEADER));
         let target_name = target.to_str().unwrap();
         let arguments = [&script, verb, &key, &aad, &source, target_name];
-        let (ok, _, talk) = run(&python(), &arguments, b"");
-        if ok { Ok(std::fs::read(&target).unwrap()) } else { Err(talk) }
+        let (ok, _, stderr) = run(&python(), &arguments, b"");
+        if ok { Ok(std::fs::read(&target).unwrap()) } else { Err(stderr) }
     }
 }
 
 #[test]
-fn tink_opens_what_we_seal() {
+fn tink_opens_our_seal() {
     for (n, len) in lengths().into_iter().enumerate() {
         let mut known = Known::new();
         let plain = noise(len);
@@ -117,7 +117,7 @@ fn tink_opens_what_we_seal() {
 }
 
 #[test]
-fn we_open_what_tink_seals() {
+fn we_open_the_seal_of_tink() {
     for len in lengths() {
         let known = Known::new();
         let plain = noise(len);
@@ -150,7 +150,7 @@ fn we_open_what_tink_seals() {
 
 /// The comparison would prove little if Tink accepted everything.
 #[test]
-fn tink_refuses_what_we_refuse() {
+fn tink_refuses_the_same_seals() {
     let mut known = Known::new();
     let context = known.context();
     let (sealer, _) = known.key.take().unwrap().sealer(&context, Backend::default()).unwrap();

@@ -78,7 +78,7 @@ fn decrypt(
 }
 
 #[test]
-fn every_vector_gives_what_it_must() {
+fn every_vector_gives_its_result() {
     for vector in vectors() {
         if KeyBytes::new(&vector.key).is_err() {
             assert!(vector.plain.is_none(), "{}", vector.file);
@@ -180,7 +180,7 @@ fn messages_name_chunk_and_offset() {
 }
 
 #[test]
-fn what_cannot_show_a_wrong_key_must_be_asked_for() {
+fn a_mode_that_hides_a_wrong_key_must_be_requested() {
     for (file, version) in [("crafted-v1", Version::V1), ("crafted-v2", Version::V2)] {
         let bytes = xb_testkit::vectors::read(&format!("xbcrypt/good/{file}.xbcrypt"));
         let right =
@@ -275,8 +275,8 @@ fn nothing_stays_in_the_buffer_after_a_wrong_key() {
 }
 
 fn openssl(arguments: &[&str], input: &[u8]) -> Vec<u8> {
-    let (ok, out, talk) = run(&xb_testkit::tools::find("openssl"), arguments, input);
-    assert!(ok, "openssl {arguments:?}: {talk}");
+    let (ok, out, stderr) = run(&xb_testkit::tools::find("openssl"), arguments, input);
+    assert!(ok, "openssl {arguments:?}: {stderr}");
     out
 }
 
@@ -324,7 +324,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn chunks_are_full_whatever_the_pieces() {
+fn chunks_are_full_for_any_pieces() {
     let size = ChunkSize::new(1000).unwrap();
     assert!(size.was_raised() && size.get() == 1024);
     assert!(!ChunkSize::new(1024).unwrap().was_raised());
@@ -355,7 +355,7 @@ fn chunks_are_full_whatever_the_pieces() {
 }
 
 #[test]
-fn what_no_chunk_can_hold_is_refused() {
+fn a_chunk_that_is_too_large_is_refused() {
     let cipher = cipher(Algorithm::Aes256, &[5; 16], Backend::default());
     let error = seal_chunk(&cipher, &[0; 16], b"", &mut [0; 92]).unwrap_err();
     assert!(matches!(error, XbcryptError::Plain { got: 0 }));

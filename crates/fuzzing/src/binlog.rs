@@ -2,8 +2,8 @@
 
 use xb_binlog::{
     AnyGtid, Change, ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, GtidState,
-    HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan, RelayWriter, Sent,
-    SentReader, Stop,
+    HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan, RelayWriter, ReplayStop,
+    Sent, SentReader,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -85,7 +85,7 @@ fn sent(bytes: &[u8], log: &[u8], entries: &[Entry], piece: usize) {
     let mut reader = SentReader::new(ChecksumKind::None);
     let (mut found, mut of_log) = (Vec::new(), Vec::new());
     let named = reader.next(&mut &ROTATION[..], &mut of_log);
-    assert!(matches!(named, Ok(Some(Sent::MadeUp(_)))) && of_log.is_empty());
+    assert!(matches!(named, Ok(Some(Sent::Artificial(_)))) && of_log.is_empty());
     for mut input in log.get(4..).unwrap_or_default().chunks(piece) {
         while let Ok(Some(event)) = reader.next(&mut input, &mut of_log) {
             if let Sent::Log(entry) = event {
@@ -96,12 +96,12 @@ fn sent(bytes: &[u8], log: &[u8], entries: &[Entry], piece: usize) {
     assert!(log.get(4..).unwrap_or_default().starts_with(&of_log) || found.len() < entries.len());
     let same = found.iter().zip(entries).take_while(|(one, two)| one == two).count();
     // Events that a file must not have are passed over as those of the server.
-    let made_up = entries.iter().position(|entry| {
+    let artificial = entries.iter().position(|entry| {
         entry.header.flags.is_artificial()
             || matches!(entry.event, Event::Heartbeat)
             || (matches!(entry.event, Event::Format(_)) && entry.header.end == 0)
     });
-    assert!(same >= made_up.unwrap_or(entries.len()), "{same} of {}", entries.len());
+    assert!(same >= artificial.unwrap_or(entries.len()), "{same} of {}", entries.len());
 }
 
 /// A log whose events have these types and bodies, with lengths and ends that are right: a type, a flag, a
@@ -174,10 +174,10 @@ pub(crate) fn relay(data: &[u8]) {
             .unwrap(),
     };
     let stop = match how & 3 {
-        0 => Stop::End,
-        1 => Stop::After(gtid.clone()),
-        2 => Stop::Before(gtid.clone()),
-        _ => Stop::At(LogPosition::new("b.1", of.1 as u64 + u64::from(*number)).unwrap()),
+        0 => ReplayStop::End,
+        1 => ReplayStop::After(gtid.clone()),
+        2 => ReplayStop::Before(gtid.clone()),
+        _ => ReplayStop::At(LogPosition::new("b.1", of.1 as u64 + u64::from(*number)).unwrap()),
     };
     let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
     let plan = RelayPlan { start: start(of.0), stop, leave_out, may_leave_out_ddl: true };

@@ -44,7 +44,7 @@ pub(crate) fn block(data: &[u8]) {
 }
 
 /// Decoding stops after this many bytes: a few bytes can expand to very many.
-const MOST: usize = 8 << 20;
+const MAX_DECODED: usize = 8 << 20;
 
 type Outcome = (Vec<u8>, Option<Result<FileTotals, CodecError>>);
 
@@ -61,7 +61,7 @@ fn decode(member: Member, mut data: &[u8], piece: usize, out: usize) -> Outcome 
                 Err(error) => return (plain, Some(Err(error))),
             };
             plain.extend_from_slice(&out[..progress.written]);
-            if plain.len() > MOST {
+            if plain.len() > MAX_DECODED {
                 return (Vec::new(), None);
             }
             if progress.state != State::OutputFull {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 use xb_cli::{OptionFilePaths, read_groups};
-use xb_sst::parsers::{handed, shell_words};
+use xb_sst::parsers::{credentials, shell_words};
 use xb_sst::swap::Journal;
 use xb_sst::{Args, Family, Login, Offer, OptionFiles, Position, Server, StateId};
 use xb_testkit::daemon::Scratch;
@@ -55,8 +55,8 @@ pub(crate) fn sst_args(data: &[u8]) {
 /// Any bytes as what a server and a donor hand over in lines and texts: no panic, and what is
 /// accepted is written as it was read.
 pub(crate) fn sst_lines(data: &[u8]) {
-    let handed = handed(data);
-    assert!(!format!("{handed:?}").contains("secret"));
+    let credentials = credentials(data);
+    assert!(!format!("{credentials:?}").contains("secret"));
     let _ = shell_words(data);
     for family in [Family::MariaDb, Family::Percona] {
         if let Ok(offer) = Offer::read(data, family, Some("10.11.6")) {

@@ -4,7 +4,7 @@ use std::fs;
 
 use xb_encryptor::xbcrypt::{Algorithm, Cipher};
 use xb_encryptor::{Backend, KeyBytes};
-use xb_pipeline::{Decrypt, Durability, ExtractOptions, Undo, extract_from};
+use xb_pipeline::{Decrypt, Durability, ExtractOptions, FileDecoding, extract_from};
 use xb_reader::{Dialect, Limits, TargetDir};
 
 use crate::commands::scratch;
@@ -26,13 +26,18 @@ pub(crate) fn extract(data: &[u8]) {
 
     let key = KeyBytes::new(&[1; 32]).expect("32 bytes");
     let cipher = Cipher::new(Algorithm::Aes256, Some(&key), Backend::default()).expect("a key");
-    let undo = Undo {
+    let decoding = FileDecoding {
         decompress: how & 2 == 2,
-        decrypt: if how & 4 == 4 { Decrypt::With(cipher.into()) } else { Undo::default().decrypt },
+        decrypt: if how & 4 == 4 {
+            Decrypt::With(cipher.into())
+        } else {
+            FileDecoding::default().decrypt
+        },
         threads: 1,
-        memory: Undo::MIN_MEMORY,
+        memory: FileDecoding::MIN_MEMORY,
     };
-    let mut options = ExtractOptions::default().with_durability(Durability::None).with_undo(undo);
+    let mut options =
+        ExtractOptions::default().with_durability(Durability::None).with_decoding(decoding);
     options.dialect =
         [Dialect::Auto, Dialect::Percona, Dialect::MariaDb][usize::from(how >> 3) % 3];
     options.limits = Limits { max_payload: 1 << 20, max_map_entries: 1 << 10 };

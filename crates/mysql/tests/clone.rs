@@ -692,7 +692,7 @@ fn with_changed(at: usize, change: impl Fn(&mut Vec<u8>)) -> Result<Outcome, Clo
 }
 
 #[test]
-fn what_no_donor_is_known_to_send_is_refused() {
+fn messages_that_no_donor_sends_are_refused() {
     let (messages, _) = recorded();
     let find = |wanted: &dyn Fn(&[u8]) -> bool| {
         let is_it =

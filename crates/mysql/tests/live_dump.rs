@@ -65,7 +65,7 @@ fn receive(server: &MariaDb, start: &Start, history: History) -> Result<Received
                 }
                 let Some(sent) = sent else { break };
                 got.history.push(sent.entry()).unwrap();
-                if let Sent::MadeUp(entry) = &sent {
+                if let Sent::Artificial(entry) = &sent {
                     is_idle |= matches!(entry.event, Event::Heartbeat);
                     got.made_up.push(entry.header.event_type.name().unwrap().to_owned());
                 }
@@ -114,7 +114,7 @@ fn file(server: &MariaDb, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_server_sends_equals_its_files() {
+fn a_dump_equals_the_files_of_the_server() {
     let server = start_server(&[]);
     changes(&server);
     let names = names(&server);
@@ -138,7 +138,7 @@ fn what_a_server_sends_equals_its_files() {
 }
 
 #[test]
-fn a_server_says_what_it_cannot_send() {
+fn a_server_names_the_log_it_cannot_send() {
     let server = start_server(&[]);
     changes(&server);
     let names = names(&server);

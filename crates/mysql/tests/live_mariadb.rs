@@ -159,7 +159,7 @@ fn any_other_certificate_is_refused() {
 }
 
 #[test]
-fn an_authority_alone_counts_whatever_the_certificate_names() {
+fn an_authority_alone_accepts_any_name() {
     let login = account("native", "secret");
     let target = |file| SECURE.target("localhost", Trust::AnyName(SECURE.scratch.join(file)));
     Client::connect(&target("ca.pem"), &login, TIMEOUTS).unwrap().ping().unwrap();

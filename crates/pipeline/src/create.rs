@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_is_named() {
+    fn an_unsupported_file_is_named() {
         let files = [("a", 3)];
         assert!(matches!(make(&files, &["missing"]), Err(CreateError::Open { .. })));
         assert!(matches!(make(&files, &["folder"]), Err(CreateError::NotRegular { .. })));

@@ -6,7 +6,7 @@
 //!   if the stream is complete by its [`EndRule`].
 //! - Down: [`unpack`] takes ranges of a native stream and returns its plain bytes. [`relay`] checks
 //!   a plain xbstream as it passes. An [`Extractor`] creates the files of an xbstream, and decrypts
-//!   and decompresses them on the way ([`Undo`]). An [`Inspector`] checks an xbstream and stores
+//!   and decompresses them on the way ([`FileDecoding`]). An [`Inspector`] checks an xbstream and stores
 //!   nothing.
 //! - [`Merge`] reads the streams of several FIFOs as one xbstream, and [`Split`] divides one between
 //!   FIFOs.
@@ -98,7 +98,7 @@ pub use auto_codec::{AutoCodec, AutoReport, FrameCompression, Limit, codec_memor
 pub use classic::one_object_per_chunk::ChunkCutter;
 pub use classic::transform::{FileCipher, Transform};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
-pub use extract::decode::{Decrypt, FileDecodeError, Undo};
+pub use extract::decode::{Decrypt, FileDecodeError, FileDecoding};
 pub use extract::extractor::Extractor;
 pub use extract::from_file::StoredStream;
 pub use extract::from_reader::extract_from;

@@ -140,7 +140,7 @@ fn cut(files: &[(String, Vec<u8>)], size: usize) -> (Vec<u8>, Vec<usize>) {
 fn inspect(stream: &[u8]) -> Result<Inspected, String> {
     let mut inspector = Inspector::new(InspectOptions {
         rule: EndRule::KnownProducer,
-        undo: false,
+        decoding: false,
         cipher: None,
         pages: false,
         memory: 16 << 20,

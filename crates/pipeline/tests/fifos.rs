@@ -243,7 +243,7 @@ fn a_writer_that_never_comes_is_named() {
 }
 
 #[test]
-fn what_is_not_a_fifo_or_not_a_stream_is_refused() {
+fn an_input_without_fifo_or_stream_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(name(dir.path(), 0), "precious").unwrap();
     let error = merged(dir.path(), 2, LONG).unwrap_err().to_string();
@@ -321,7 +321,7 @@ fn a_stream_is_divided_by_files_and_every_part_is_a_stream() {
 }
 
 #[test]
-fn what_is_divided_can_be_merged_again() {
+fn a_divided_stream_can_be_merged_again() {
     let mut whole = threads(3).concat();
     whole.extend_from_slice(&stream(&[("xtrabackup_info", 100)], 50));
     let expected = files(&whole).0;

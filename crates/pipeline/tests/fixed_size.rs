@@ -255,8 +255,9 @@ fn files_that_are_compressed_on_the_way_have_exact_objects_too() {
         assert!(stored.values().all(|bytes| bytes.len() > MIB));
         let dir = tempfile::tempdir().unwrap();
         let target = xb_reader::TargetDir::open(dir.path()).unwrap();
-        let undo = xb_pipeline::Undo { decompress: true, ..xb_pipeline::Undo::default() };
-        let options = xb_pipeline::ExtractOptions::default().with_undo(undo);
+        let decoding =
+            xb_pipeline::FileDecoding { decompress: true, ..xb_pipeline::FileDecoding::default() };
+        let options = xb_pipeline::ExtractOptions::default().with_decoding(decoding);
         xb_pipeline::extract_from(&joined(&objects)[..], target, options).unwrap();
         assert!(
             files

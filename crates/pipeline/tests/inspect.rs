@@ -62,7 +62,7 @@ fn files(plain: &[u8]) -> Vec<(String, Vec<u8>)> {
 fn options(key: bool) -> InspectOptions {
     InspectOptions {
         rule: EndRule::KnownProducer,
-        undo: true,
+        decoding: true,
         cipher: key.then(|| Arc::new(cipher())),
         pages: true,
         memory: 32 << 20,
@@ -107,7 +107,7 @@ fn a_bad_page_is_found_in_every_wrapping() {
     let found = inspect(&stream, 10_000, options(false)).unwrap();
     assert_eq!((found.pages.files, found.pages.passed_over, found.unopened), (3, 3, 3));
     // Layers are only decoded on request.
-    let plain = InspectOptions { undo: false, ..options(true) };
+    let plain = InspectOptions { decoding: false, ..options(true) };
     let found = inspect(&stream, 10_000, plain).unwrap();
     assert_eq!((found.pages.files, found.pages.passed_over, found.unopened), (1, 5, 0));
     // The file's changed pages in an incremental backup are not counted as checked.
@@ -446,7 +446,7 @@ fn damage_in_a_file_is_not_blamed_on_the_key_nor_the_other_way_round() {
         stored[at] ^= 1;
         let stream = mixed(&[(name.clone(), stored)], 60_000);
         match inspect(&stream, 7777, options(true)) {
-            Err(InspectError::Undo { path, .. }) => assert_eq!(path.to_string(), name),
+            Err(InspectError::FileDecoding { path, .. }) => assert_eq!(path.to_string(), name),
             // A codec without checksums may miss the damage; the page check does not.
             Ok(found) => assert!(found.pages.counts.damaged > 0, "{wrapping}"),
             Err(error) => panic!("{wrapping}: {error}"),
@@ -455,7 +455,7 @@ fn damage_in_a_file_is_not_blamed_on_the_key_nor_the_other_way_round() {
     // Cut inside a layer.
     let stored = wrapped(".zst", &plain);
     let stream = mixed(&[("t.ibd.zst".into(), stored[..stored.len() - 3].to_vec())], 60_000);
-    assert!(matches!(inspect(&stream, 999, options(true)), Err(InspectError::Undo { .. })));
+    assert!(matches!(inspect(&stream, 999, options(true)), Err(InspectError::FileDecoding { .. })));
     // The stream itself must be complete, too.
     let stream = mixed(&[("t.ibd".into(), plain)], 60_000);
     for cut in [stream.len() - 40, stream.len() / 2] {
@@ -567,7 +567,7 @@ fn taken(files: &[(&str, &[u8])]) -> Result<Inspected, InspectError> {
     }
     let mut inspector = Inspector::new(InspectOptions {
         rule: EndRule::KnownProducer,
-        undo: false,
+        decoding: false,
         cipher: None,
         pages: false,
         memory: 64 << 20,

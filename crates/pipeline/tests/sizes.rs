@@ -61,7 +61,7 @@ fn objects_have_the_size_asked_for_with_every_codec_and_the_seal() {
 /// Reads of one byte, odd lengths, the boundaries of slabs and segments, and everything at once;
 /// unpacked in ranges of the same lengths.
 #[test]
-fn no_size_of_reads_or_ranges_changes_what_comes_back() {
+fn no_size_of_reads_or_ranges_changes_the_result() {
     let small = stream(&[("t", 5_000), ("xtrabackup_info", 5)], 777);
     let large = stream(&[("t", 3 * MIB), ("xtrabackup_info", 5)], 99_999);
     let slab = SLAB;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::messages::how_it_ended;
 use crate::program::Program;
-use crate::run::{Exchange, Output, RunError, Stop, run};
+use crate::run::{Exchange, Output, RunError, Termination, run};
 
 /// Reason why a program has no usable output. Never repeats what the program wrote.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub fn capture(
     timeout: Duration,
 ) -> Result<usize, CaptureError> {
     let begin = Instant::now();
-    let stop = || (begin.elapsed() >= timeout).then_some(Stop::Kill(()));
+    let stop = || (begin.elapsed() >= timeout).then_some(Termination::Kill(()));
     let exchange = Exchange { input, stdout: Output::Into(output), stderr: Output::AsDescribed };
     match run(program, exchange, stop) {
         Ok((status, stored)) if status.success() => Ok(stored),

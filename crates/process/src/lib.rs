@@ -6,12 +6,14 @@
 //!   directory that must not outlive this process.
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
+//! - [`CancelToken`] cancels work in tasks, threads and programs.
 //! - [`can_confine`] tells whether programs can be kept from writing elsewhere.
 //! - [`run`] runs a program to its end and exchanges bytes with it; [`capture`] stores the output of a
 //!   short one, within limits.
 //!
 //! The caller decides when a program must end and what follows from its exit status.
 
+mod cancel;
 mod capture;
 mod confine;
 mod environment;
@@ -26,6 +28,7 @@ mod run;
 mod running;
 mod spool;
 
+pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
 pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
@@ -33,6 +36,6 @@ pub use lock_messages::{Change, change};
 pub use messages::{Messages, how_it_ended};
 pub use program::Program;
 pub use remover::Remover;
-pub use run::{Exchange, Output, RunError, Stop, run};
+pub use run::{Exchange, Output, RunError, Termination, run};
 pub use running::{Running, Signaller};
 pub use spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};

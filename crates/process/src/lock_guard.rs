@@ -14,7 +14,7 @@ use crate::spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 const PIPE: usize = 1 << 20;
 /// Time for which the producer must block commits before the spool takes its output: some versions
 /// announce all locks at once, and name the harmless ones a moment later.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MIN_LOCK_TIME: Duration = Duration::from_millis(100);
 
 /// Settings for the time in which a producer blocks the commits of its server and the consumer
 /// reads its output too slowly.
@@ -70,7 +70,7 @@ pub fn guard<R: Read + Send + 'static>(
 ) -> io::Result<(GuardedOutput<R>, Messages)> {
     let settings = SpoolSettings {
         file: spool.map(|file| (file, how.spool_size)),
-        patience: PATIENCE,
+        patience: MIN_LOCK_TIME,
         stall: how.lock_stall,
     };
     let (output, switch) = spooled(output, settings, on_stall)?;

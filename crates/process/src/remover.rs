@@ -17,7 +17,7 @@ use crate::line::{is_available, read_line_to_its_end, with_line};
 /// follows.
 pub(crate) const REMOVE: &str = "--as-remover-on=";
 /// Time for programs that still write into the directory to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WRITERS_LIMIT: Duration = Duration::from_secs(60);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -65,7 +65,7 @@ pub(crate) fn remove(line: i32, mut words: impl Iterator<Item = OsString>) -> io
         match std::fs::remove_dir_all(&dir) {
             Ok(()) => return Ok(0),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(error) if begin.elapsed() > PATIENCE => return Err(error),
+            Err(error) if begin.elapsed() > WRITERS_LIMIT => return Err(error),
             Err(_) => std::thread::sleep(PAUSE),
         }
     }

@@ -62,9 +62,9 @@ impl fmt::Debug for Exchange<'_> {
     }
 }
 
-/// Demand to end a program early, and the reason.
+/// Way to end a program early, with the reason.
 #[derive(Debug)]
-pub enum Stop<R> {
+pub enum Termination<R> {
     /// Kill it.
     Kill(R),
     /// Send it this signal, and kill it after 30 s. Meanwhile its output is read as before.
@@ -93,7 +93,7 @@ pub enum RunError<R> {
 pub fn run<R>(
     mut program: Program,
     exchange: Exchange<'_>,
-    mut stop: impl FnMut() -> Option<Stop<R>>,
+    mut stop: impl FnMut() -> Option<Termination<R>>,
 ) -> Result<(ExitStatus, usize), RunError<R>> {
     let Exchange { input, stdout, stderr } = exchange;
     if input.is_some() {
@@ -128,11 +128,11 @@ pub fn run<R>(
             None if stopped.is_none() && now >= look => {
                 look = now + INTERVAL;
                 match stop() {
-                    Some(Stop::Kill(why)) => {
+                    Some(Termination::Kill(why)) => {
                         running.kill();
                         stopped = Some(why);
                     }
-                    Some(Stop::Signal(signal, why)) => {
+                    Some(Termination::Signal(signal, why)) => {
                         let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
                         running.signaller().signal(signal);
                         (kill_at, stopped) = (Some(now + KILL_AFTER), Some(why));
@@ -268,7 +268,7 @@ mod tests {
 
     fn ran(
         script: &str,
-        stop: impl FnMut() -> Option<Stop<&'static str>>,
+        stop: impl FnMut() -> Option<Termination<&'static str>>,
     ) -> (Result<ExitStatus, RunError<&'static str>>, Vec<String>) {
         let lines = RefCell::new(Vec::new());
         let each =
@@ -303,7 +303,7 @@ mod tests {
         };
         let script = "head -c 3000000 /dev/zero >&2; cat; head -c 3000000 /dev/zero >&2";
         let program = Program::new("sh").args(["-c", script]);
-        let (status, stored) = run(program, exchange, || None::<Stop<()>>).unwrap();
+        let (status, stored) = run(program, exchange, || None::<Termination<()>>).unwrap();
         assert!(status.success());
         assert_eq!((stored, *lines.borrow()), (1 << 20, 6_000_000));
         assert_eq!(output, input);
@@ -312,18 +312,19 @@ mod tests {
     #[test]
     fn a_program_that_must_end_is_heard_to_its_end() {
         let mut asked = false;
-        let stop = || std::mem::replace(&mut asked, true).then_some(Stop::Signal(15, "enough"));
+        let stop =
+            || std::mem::replace(&mut asked, true).then_some(Termination::Signal(15, "enough"));
         let script = "trap 'echo last; exit 0' TERM; echo up; while :; do sleep 0.01; done";
         let (ended, lines) = ran(script, stop);
         assert!(matches!(ended, Err(RunError::Stopped("enough"))), "{ended:?}");
         assert!(lines.iter().any(|line| line == "last"), "{lines:?}");
-        let (ended, lines) = ran("trap '' TERM; exec sleep 600", || Some(Stop::Kill("now")));
+        let (ended, lines) = ran("trap '' TERM; exec sleep 600", || Some(Termination::Kill("now")));
         assert!(matches!(ended, Err(RunError::Stopped("now"))) && lines.is_empty());
     }
 
     /// As in `exec > >(filter)` of a shell, which does not wait for the filter.
     #[test]
-    fn what_a_grandchild_still_writes_is_read() {
+    fn late_output_of_a_grandchild_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("mark");
         let lines = RefCell::new(Vec::new());
@@ -339,7 +340,7 @@ mod tests {
         let exchange =
             Exchange { input: None, stdout: Output::Lines(&each), stderr: Output::AsDescribed };
         let program = Program::new("sh").args(["-c", &script]);
-        let (status, _) = run(program, exchange, || None::<Stop<()>>).unwrap();
+        let (status, _) = run(program, exchange, || None::<Termination<()>>).unwrap();
         assert!(status.success());
         assert_eq!(lines.into_inner(), ["first", "late"]);
     }

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_source_ends_although_nobody_takes_anything() {
+    fn a_locked_source_ends_without_a_consumer() {
         let len = 3 << 20;
         let (pipe, producer) = source(len);
         let (mut reader, switch) = spooled(pipe, settings(Some(4 << 20), Some(1)), |_| {}).unwrap();

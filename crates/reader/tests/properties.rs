@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_comes_back((stream, plain) in streams(), step in prop_oneof![Just(1_usize), 2_usize..500]) {
+    fn written_streams_come_back((stream, plain) in streams(), step in prop_oneof![Just(1_usize), 2_usize..500]) {
         let dir = tempfile::tempdir().unwrap();
         extract(Steps { bytes: &stream, step }, dir.path()).unwrap();
         prop_assert_eq!(tree(dir.path()), plain);

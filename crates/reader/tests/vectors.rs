@@ -7,7 +7,7 @@ mod common;
 use common::{Steps, Vector, extract, tree};
 
 #[test]
-fn every_vector_gives_what_it_must() {
+fn every_vector_gives_its_result() {
     for vector in Vector::all() {
         let bytes = vector.bytes();
         let steps: &[usize] =

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_binlog::{GtidState, LogPosition, RelayPlan, Stop};
+use xb_binlog::{GtidState, LogPosition, RelayPlan, ReplayStop};
 use xb_replay::{Piece, Progress, ReplayRequest, Watch};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -55,7 +55,12 @@ fn run() -> Result<(), Failure> {
         settings: Vec::new(),
         writable: Vec::new(),
         position: position.clone(),
-        plan: RelayPlan { start, stop: Stop::End, leave_out: [].into(), may_leave_out_ddl: false },
+        plan: RelayPlan {
+            start,
+            stop: ReplayStop::End,
+            leave_out: [].into(),
+            may_leave_out_ddl: false,
+        },
         memory: 1 << 30,
         threads,
         patience: Duration::from_secs(600),

@@ -45,7 +45,7 @@ pub enum ReplayError {
     Changed(PathBuf),
     /// The directory of a finished replay cannot be removed.
     #[error("{}: {source}", path.display())]
-    NotSettled {
+    NoteNotRemoved {
         /// The directory.
         path: PathBuf,
         /// The system's error.
@@ -140,7 +140,7 @@ impl ReplayError {
             | Self::Cancelled => true,
             Self::Interrupted(_)
             | Self::Changed(_)
-            | Self::NotSettled { .. }
+            | Self::NoteNotRemoved { .. }
             | Self::Server(_)
             | Self::Statement { .. }
             | Self::Transaction { .. }

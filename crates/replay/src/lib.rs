@@ -14,7 +14,7 @@
 //! again.
 //!
 //! After a success, the caller's note ([`Watch::note`]) stays in the directory of the replay until
-//! [`settle`]: a caller that is killed before it has noted the end finds it there ([`unsettled`]).
+//! [`remove_note`]: a caller that is killed before it has noted the end finds it there ([`noted_end`]).
 
 mod applier;
 mod dialect;
@@ -27,7 +27,7 @@ mod settings;
 mod status;
 
 pub use error::ReplayError;
-pub use place::{check_untouched, settle, unsettled};
+pub use place::{check_untouched, noted_end, remove_note};
 pub use replay::replay;
 pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
 pub use settings::{ORIGIN_SETTINGS, origin_options};

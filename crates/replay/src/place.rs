@@ -35,7 +35,7 @@ pub fn check_untouched(data: &Path) -> Result<(), ReplayError> {
 ///
 /// # Errors
 /// [`ReplayError::Changed`] if the data is not as the replay has left it; [`ReplayError::File`].
-pub fn unsettled(data: &Path) -> Result<Option<Vec<u8>>, ReplayError> {
+pub fn noted_end(data: &Path) -> Result<Option<Vec<u8>>, ReplayError> {
     let path = data.join(NAME).join(DONE);
     let text = match fs::read(&path) {
         Ok(text) => text,
@@ -53,12 +53,12 @@ pub fn unsettled(data: &Path) -> Result<Option<Vec<u8>>, ReplayError> {
 /// Settles the end of a replay: its caller has noted what it has to, durably.
 ///
 /// # Errors
-/// [`ReplayError::NotSettled`]; nothing is lost, and another try may succeed.
-pub fn settle(data: &Path) -> Result<(), ReplayError> {
+/// [`ReplayError::NoteNotRemoved`]; nothing is lost, and another try may succeed.
+pub fn remove_note(data: &Path) -> Result<(), ReplayError> {
     let own = data.join(NAME);
     remove_tree(&own)
         .and_then(|()| File::open(data)?.sync_all())
-        .map_err(|source| ReplayError::NotSettled { path: own, source })
+        .map_err(|source| ReplayError::NoteNotRemoved { path: own, source })
 }
 
 /// Lengths and times of the files of the engines: a server makes one when it starts, and writes others when it stops.

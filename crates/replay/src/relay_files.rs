@@ -149,7 +149,7 @@ fn append(
 mod tests {
     use std::collections::BTreeSet;
 
-    use xb_binlog::{RelayPlan, Stop};
+    use xb_binlog::{RelayPlan, ReplayStop};
     use xb_testkit::daemon::Scratch;
 
     use super::*;
@@ -163,7 +163,7 @@ mod tests {
         }
         let plan = RelayPlan {
             start: "".parse().unwrap(),
-            stop: Stop::End,
+            stop: ReplayStop::End,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
         };

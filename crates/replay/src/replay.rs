@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// First all pieces become relay logs, in the directory `#sql-xb-replay` of the data directory, which
 /// needs room for them. Nothing else is changed until the last piece has arrived and the whole plan was
 /// found to hold. Then the server applies them. On success, the data has exactly the planned
-/// transactions, its `gtid_slave_pos` or `gtid_executed` names them, it is no replica, and it is durable; call [`settle`] once its
+/// transactions, its `gtid_slave_pos` or `gtid_executed` names them, it is no replica, and it is durable; call [`remove_note`] once its
 /// end is noted.
 ///
-/// [`settle`]: crate::settle
+/// [`remove_note`]: crate::remove_note
 ///
 /// # Errors
 /// All of [`ReplayError`]. Unless [`ReplayError::is_data_untouched`], the data is of no more use.

@@ -71,7 +71,7 @@ pub struct Watch<'a> {
     pub progress: &'a mut dyn FnMut(Progress),
     /// Whether the replay is to be given up. The server is killed then.
     pub is_cancelled: &'a dyn Fn() -> bool,
-    /// What [`unsettled`](crate::unsettled) returns after a success, until [`settle`](crate::settle). Called
+    /// What [`noted_end`](crate::noted_end) returns after a success, until [`remove_note`](crate::remove_note). Called
     /// with all but the time of the whole replay.
     pub note: &'a dyn Fn(&ReplayReport) -> Vec<u8>,
 }

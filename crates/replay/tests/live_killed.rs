@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use origin::{Backup, Origin, replay};
 use rustix::process::{Pid, test_kill_process};
-use xb_binlog::{LogPosition, Stop};
+use xb_binlog::{LogPosition, ReplayStop};
 use xb_process::{can_confine, serve_as_guardian};
 use xb_replay::{Progress, ReplayError, ReplayRequest};
 use xb_testkit::daemon::{Scratch, kill_9};
@@ -28,7 +28,8 @@ fn main() -> ExitCode {
         && first == VICTIM
     {
         let position = LogPosition::new(log, offset.parse().unwrap()).unwrap();
-        let request = origin::request(data.as_ref(), position, gtids.parse().unwrap(), Stop::End);
+        let request =
+            origin::request(data.as_ref(), position, gtids.parse().unwrap(), ReplayStop::End);
         return victim(&request, logs.as_ref());
     }
     let origin = Origin::start(&[]);
@@ -62,7 +63,7 @@ fn a_confined_server_writes_nothing_elsewhere(origin: &Origin, backup: &Backup) 
     };
     let before = list();
     assert!(!before.is_empty());
-    let (data, request) = backup.request(Stop::End);
+    let (data, request) = backup.request(ReplayStop::End);
     let report = replay(origin, &request, 4096, |_| {}).unwrap();
     assert_eq!((report.unconfined, list()), (None, before));
     let copy = MariaDb::start_on(data.path());
@@ -74,7 +75,7 @@ fn a_confined_server_writes_nothing_elsewhere(origin: &Origin, backup: &Backup) 
 
 /// Replays logs that never end, once the server has started.
 fn no_server_outlives_a_process_that_is_killed(origin: &Origin, backup: &Backup) {
-    let (data, request) = backup.request(Stop::End);
+    let (data, request) = backup.request(ReplayStop::End);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([VICTIM, data.path().to_str().unwrap()])
         .arg(origin.server.datadir())
@@ -102,7 +103,7 @@ fn no_server_outlives_a_process_that_is_killed(origin: &Origin, backup: &Backup)
 }
 
 fn a_replay_that_is_cancelled_leaves_no_server(origin: &Origin, backup: &Backup) {
-    let (data, request) = backup.request(Stop::End);
+    let (data, request) = backup.request(ReplayStop::End);
     let starts = std::cell::Cell::new(false);
     let error = origin::replay_while(origin, &request, |progress| {
         starts.set(starts.get() || progress == Progress::Starting);
@@ -114,7 +115,7 @@ fn a_replay_that_is_cancelled_leaves_no_server(origin: &Origin, backup: &Backup)
     let pid = running.ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
     assert!(pid.is_none_or(|pid| test_kill_process(pid).is_err()));
     // Before the server starts, the data is as it was.
-    let (data, request) = backup.request(Stop::End);
+    let (data, request) = backup.request(ReplayStop::End);
     let error = origin::replay_while(origin, &request, |_| false).unwrap_err();
     assert!(matches!(error, ReplayError::Cancelled) && error.is_data_untouched(), "{error}");
     assert_eq!(Backup::listing_of(data.path()), backup.listing());

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::ops::Range;
 
 use origin::{Backup, Origin, replay};
-use xb_binlog::{Gtid, GtidState, LogPosition, Stop};
+use xb_binlog::{Gtid, GtidState, LogPosition, ReplayStop};
 use xb_replay::{Progress, ReplayError};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
@@ -116,7 +116,7 @@ fn a_whole_history_is_replayed() {
     ));
     origin.server.sql(AFTER);
     load(&origin, 4..7, 150);
-    let (data, mut request) = backup.request(Stop::End);
+    let (data, mut request) = backup.request(ReplayStop::End);
     request.settings = origin.settings();
     assert!(request.settings.len() > 10, "{:?}", request.settings);
     let mut seen = Vec::new();
@@ -154,10 +154,10 @@ fn changes_of_rows_that_no_backup_has_need_a_word() {
     );
     let backup = Backup::of(&origin);
     origin.server.sql("UPDATE x.mem SET i = 2; INSERT INTO x.t VALUES (1)");
-    let (_data, request) = backup.request(Stop::End);
+    let (_data, request) = backup.request(ReplayStop::End);
     let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
     assert!(error.to_string().contains("on x.mem (UPDATE x.mem SET i = 2)"), "{error}");
-    let (data, mut request) = backup.request(Stop::End);
+    let (data, mut request) = backup.request(ReplayStop::End);
     request.settings.push("--replicate-ignore-table=x.mem".into());
     let report = replay(&origin, &request, 1000, |_| {}).unwrap();
     assert_eq!(report.gtids.to_string(), origin.gtids());
@@ -182,7 +182,7 @@ fn a_replay_changes_no_other_server() {
     let backup = Backup::of(&origin);
     origin.server.sql("INSERT INTO x.f VALUES (1)");
     assert_eq!(origin.server.sql("SELECT * FROM x.remote"), "1\n");
-    let (_data, mut request) = backup.request(Stop::End);
+    let (_data, mut request) = backup.request(ReplayStop::End);
     request.settings.push("--plugin-maturity=unknown".into());
     let done = replay(&origin, &request, 1000, |_| {});
     assert_eq!(origin.server.sql("SELECT * FROM x.remote"), "1\n", "{done:?}");
@@ -228,7 +228,7 @@ fn temporary_tables_end_with_the_server_that_had_them() {
     client.wait().unwrap();
     let origin = Origin { server: MariaDb::start_on_with(&data, &options), scratch };
     make(&origin.server, 2);
-    let (data, request) = backup.request(Stop::End);
+    let (data, request) = backup.request(ReplayStop::End);
     replay(&origin, &request, 1000, |_| {}).unwrap();
     assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t ORDER BY i"), "1\n2\n");
 }
@@ -246,13 +246,13 @@ fn a_dropped_table_is_left_out_or_never_reached() {
     let at = origin.position();
     origin.server.sql("CREATE TABLE x1.later (i INT); INSERT INTO x1.later VALUES (1)");
 
-    let (data, request) = backup.request(Stop::Before(dropped.into()));
+    let (data, request) = backup.request(ReplayStop::Before(dropped.into()));
     let report = replay(&origin, &request, 1000, |_| {}).unwrap();
     let GtidState::MariaDb(gtids) = &report.gtids else { panic!("{report:?}") };
     assert_eq!(gtids.get(0).unwrap().sequence, dropped.sequence - 1);
     assert_eq!(MariaDb::start_on(data.path()).checksums("x"), before);
 
-    let (_data, mut request) = backup.request(Stop::End);
+    let (_data, mut request) = backup.request(ReplayStop::End);
     request.plan.leave_out = BTreeSet::from([dropped.into()]);
     let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
     assert!(
@@ -267,7 +267,7 @@ fn a_dropped_table_is_left_out_or_never_reached() {
     assert_eq!(sums.get("x1.later"), origin.server.checksums("x").get("x1.later"));
 
     // Nothing at all.
-    let (data, request) = backup.request(Stop::At(backup.position.clone()));
+    let (data, request) = backup.request(ReplayStop::At(backup.position.clone()));
     let report = replay(&origin, &request, 1000, |_| {}).unwrap();
     assert_eq!((report.transactions, report.position), (0, backup.position.clone()));
     let copy = MariaDb::start_on(data.path());
@@ -276,7 +276,7 @@ fn a_dropped_table_is_left_out_or_never_reached() {
 
     // Nothing after it, so that only the position moves on.
     let (log, offset) = at.split_once(':').unwrap();
-    let stop = Stop::At(LogPosition::new(log, offset.parse().unwrap()).unwrap());
+    let stop = ReplayStop::At(LogPosition::new(log, offset.parse().unwrap()).unwrap());
     let (data, mut request) = backup.request(stop);
     request.plan.leave_out = BTreeSet::from([dropped.into()]);
     request.plan.may_leave_out_ddl = true;
@@ -317,9 +317,9 @@ fn any_stop_is_a_prefix_of_the_commits() {
         // Spread over all of them, in no order.
         let last = usize::try_from((number * 7919 + 13) % commits.len() as u64).unwrap();
         let stop = match number % 3 {
-            0 => Stop::After(commits[last].0.clone()),
-            1 => Stop::Before(commits[last + 1].0.clone()),
-            _ => Stop::At(commits[last].1.clone()),
+            0 => ReplayStop::After(commits[last].0.clone()),
+            1 => ReplayStop::Before(commits[last + 1].0.clone()),
+            _ => ReplayStop::At(commits[last].1.clone()),
         };
         let (data, mut request) = backup.request(stop.clone());
         request.threads = u32::try_from(number % 5).unwrap();
@@ -350,7 +350,7 @@ fn a_transaction_that_cannot_be_applied_is_named_and_never_skipped() {
     origin.server.sql("DELETE FROM x.t WHERE id = 1");
     let failing = origin.gtids();
     origin.server.sql("INSERT INTO x.t VALUES (4)");
-    let (data, request) = backup.request(Stop::End);
+    let (data, request) = backup.request(ReplayStop::End);
     // Other data than that of the backup.
     let copy = MariaDb::start_on(data.path());
     copy.sql("DELETE FROM x.t");
@@ -371,14 +371,14 @@ fn a_transaction_that_cannot_be_applied_is_named_and_never_skipped() {
 }
 
 #[test]
-fn what_does_not_fit_the_data_changes_nothing() {
+fn a_log_that_does_not_fit_changes_nothing() {
     let origin = Origin::start(&[]);
     origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (id INT PRIMARY KEY) ENGINE=InnoDB");
     let early = Backup::of(&origin);
     origin.server.sql("INSERT INTO x.t VALUES (1)");
     let backup = Backup::of(&origin);
     origin.server.sql("INSERT INTO x.t VALUES (2); FLUSH BINARY LOGS; INSERT INTO x.t VALUES (3)");
-    let (data, request) = backup.request(Stop::End);
+    let (data, request) = backup.request(ReplayStop::End);
     let before = backup.listing();
     let refused = |request: &_| {
         let error = replay(&origin, request, 1000, |_| {}).unwrap_err();
@@ -397,7 +397,7 @@ fn what_does_not_fit_the_data_changes_nothing() {
     let error = origin::replay_from(&origin, &backup.position, &other).unwrap_err();
     assert!(matches!(error, ReplayError::Gap { .. }), "{error}");
     let mut other = request.clone();
-    other.plan.stop = Stop::After("0-1-999".parse().unwrap());
+    other.plan.stop = ReplayStop::After("0-1-999".parse().unwrap());
     assert!(refused(&other).contains("0-1-999"));
     let mut other = request.clone();
     other.programs = vec!["/no/such/program".into()];

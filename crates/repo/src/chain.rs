@@ -6,7 +6,7 @@ use crate::list::{describe, fault_of};
 use crate::manifest::{Base, Manifest, StoredManifest};
 use crate::names::BackupName;
 use crate::resolve::{Known, manifests};
-use crate::restorable::{NO_BASE, Sound, links};
+use crate::restorable::{NO_BASE, ReadableManifests, links};
 use crate::root::Root;
 use crate::unread::{Unread, possible_dependents};
 
@@ -41,7 +41,7 @@ pub async fn chain_of(
         stored.manifest.is_incremental() && stored.manifest.base.is_none()
     };
     let mut search = needs_search(&stored);
-    let mut sound = Sound::from([(name.clone(), stored)]);
+    let mut sound = ReadableManifests::from([(name.clone(), stored)]);
     // Where a manifest does not name its base, any backup may be it.
     let mut unread = None;
     loop {

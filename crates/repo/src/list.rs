@@ -19,7 +19,7 @@ use crate::manifest::tables::Tables;
 use crate::manifest::{Base, End, Layout, Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, CLAIM};
 use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
-use crate::restorable::{Sound, links};
+use crate::restorable::{ReadableManifests, links};
 use crate::root::Root;
 use crate::roots::{FoundRoot, folders};
 use crate::shrunk::{Size, Usual};
@@ -260,7 +260,7 @@ pub struct ListedRoot {
     /// The lines, in byte order of the names.
     pub lines: Vec<Listing>,
     /// The sound manifests.
-    pub sound: Sound,
+    pub sound: ReadableManifests,
     /// The listing of the catalogue.
     pub catalogue: Catalogue,
 }
@@ -309,7 +309,7 @@ async fn listings(
         lines.push(line);
         sound.push(manifest);
     }
-    let sound: Sound = sound.into_iter().flatten().collect();
+    let sound: ReadableManifests = sound.into_iter().flatten().collect();
     judge_chains(&mut lines, &sound);
     lines.sort_by(|a, b| a.name.cmp(&b.name));
     accept_bases(root, &mut lines).await?;
@@ -364,7 +364,7 @@ pub async fn fault_of(
 }
 
 /// Finds the incremental backups whose chains cannot be restored, and the backups that can be.
-fn judge_chains(listings: &mut [Listing], sound: &Sound) {
+fn judge_chains(listings: &mut [Listing], sound: &ReadableManifests) {
     let faults: BTreeMap<String, (State, String)> = listings
         .iter()
         .filter_map(|line| Some((line.name.clone(), (line.state, line.fault()?))))

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_order_is_as_good_as_none() {
+    fn a_damaged_cache_counts_as_none() {
         let folder = tempfile::tempdir().unwrap();
         let cache = ListCache::open(folder.path(), "p").unwrap();
         let cached = Cached::new(&cache, &[listed("a", "1")]);

@@ -14,7 +14,7 @@ use crate::list_cache::{Cached, ListCache};
 use crate::manifest::{End, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, NameError};
 use crate::records::{self, Proof};
-use crate::restorable::{Sound, links};
+use crate::restorable::{ReadableManifests, links};
 use crate::root::Root;
 use crate::unread::Unread;
 use crate::verification::Level;
@@ -167,7 +167,7 @@ pub async fn resolve_with(
 /// Why `name` cannot be restored now, as far as the catalogue shows; see [`crate::restorable`].
 async fn why_not(
     root: &Root,
-    sound: &Sound,
+    sound: &ReadableManifests,
     name: &BackupName,
 ) -> Result<Option<String>, RepoError> {
     let links = match links(sound, name) {
@@ -193,7 +193,7 @@ async fn why_not(
 /// restored, and is proven or the last one of the chain.
 async fn why_another(
     root: &Root,
-    sound: &Sound,
+    sound: &ReadableManifests,
     name: &BackupName,
 ) -> Result<Option<String>, RepoError> {
     let Some(stored) = sound.get(name) else { return Ok(None) };
@@ -291,7 +291,7 @@ fn choose<'a>(
 #[derive(Debug, Default)]
 pub struct Manifests {
     /// The sound manifests.
-    pub sound: Sound,
+    pub sound: ReadableManifests,
     /// The others. Commands that remove backups must not ignore them.
     pub unread: Vec<Unread>,
 }
@@ -389,7 +389,7 @@ impl Known {
 
     /// Starts from manifests that were read after `catalogue` was listed. [`Known::refresh`] reads only
     /// the others, and those that have changed since.
-    pub fn read_before(catalogue: &Catalogue, sound: Sound) -> Self {
+    pub fn read_before(catalogue: &Catalogue, sound: ReadableManifests) -> Self {
         let written: BTreeMap<BackupName, Written> = catalogue.names().collect();
         let known = |(name, stored): (BackupName, StoredManifest)| {
             let written = *written.get(&name)?;

@@ -10,8 +10,8 @@ use crate::lineage::{MAX_LINKS, find_base, misfit};
 use crate::manifest::{Manifest, StoredManifest};
 use crate::names::BackupName;
 
-/// The sound manifests of a ROOT.
-pub type Sound = BTreeMap<BackupName, StoredManifest>;
+/// The manifests of a ROOT that can be read.
+pub type ReadableManifests = BTreeMap<BackupName, StoredManifest>;
 
 /// What is wrong with an incremental backup that names no base, if no other backup fits.
 pub(crate) const NO_BASE: &str = "no backup here can be its base";
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::manifest::{Base, sample};
 
-    type Sound = BTreeMap<BackupName, Manifest>;
+    type ReadableManifests = BTreeMap<BackupName, Manifest>;
 
     fn name(of: &str) -> BackupName {
         BackupName::new(of).unwrap()
@@ -102,7 +102,7 @@ mod tests {
     }
 
     /// A backup from one LSN to another, on the base `n` if there is one.
-    fn add(sound: &mut Sound, n: u8, from: u64, to: u64, base: Option<u8>) {
+    fn add(sound: &mut ReadableManifests, n: u8, from: u64, to: u64, base: Option<u8>) {
         let mut manifest = sample();
         (manifest.name, manifest.run) = (format!("n{n}"), run(n));
         (manifest.source.from_lsn, manifest.source.to_lsn) = (Some(from), Some(to));
@@ -112,15 +112,15 @@ mod tests {
         sound.insert(name(&format!("n{n}")), manifest);
     }
 
-    fn chain() -> Sound {
-        let mut sound = Sound::new();
+    fn chain() -> ReadableManifests {
+        let mut sound = ReadableManifests::new();
         add(&mut sound, 0, 0, 10, None);
         add(&mut sound, 1, 10, 20, Some(0));
         add(&mut sound, 2, 20, 30, Some(1));
         sound
     }
 
-    fn broken(sound: &Sound) -> String {
+    fn broken(sound: &ReadableManifests) -> String {
         links(sound, &name("n2")).unwrap_err().describe(&name("n2"))
     }
 
@@ -132,7 +132,7 @@ mod tests {
             links_of in proptest::collection::vec((0_u64..4, 0_u64..4, proptest::option::of(0_u8..6)), 1..6),
             last in 0_usize..6,
         ) {
-            let mut sound = Sound::new();
+            let mut sound = ReadableManifests::new();
             for (n, (from, to, base)) in (0..).zip(&links_of) {
                 add(&mut sound, n, *from, *to, *base);
             }

@@ -16,7 +16,7 @@ use crate::root::Root;
 const AT_ONCE: usize = 16;
 /// Most backups of a ROOT whose folders are searched, too: one that was stored beside a repository by mistake, under its
 /// name, must not hide it.
-const FEW: usize = 3;
+const MAX_NESTED: usize = 3;
 
 /// A ROOT, and what listings have shown of it.
 #[derive(Debug, Clone, Default)]
@@ -159,7 +159,7 @@ async fn search(place: &Root, folder: &Folder) -> Result<Searched, RepoError> {
     let names = root.as_ref().map(|root| Catalogue::of(&root.catalogue));
     let backups: BTreeSet<String> =
         names.iter().flat_map(Catalogue::names).map(|(name, _)| name.to_string()).collect();
-    let searches_backups = path.is_empty() || backups.len() <= FEW;
+    let searches_backups = path.is_empty() || backups.len() <= MAX_NESTED;
     let mut next = Vec::new();
     for inner in &folders {
         // A run's folder lies in one of a ROOT's own folders. Elsewhere, it is a name like any other.

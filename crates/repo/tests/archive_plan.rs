@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, Noted};
-use xb_repo::archive::plan::{Cutter, Plan, PlanError, Stop, Stream, locate, plan};
+use xb_repo::archive::plan::{Cutter, Plan, PlanError, RestoreStop, Stream, locate, plan};
 use xb_repo::archive::record::{FORMAT, Record, digest};
 use xb_repo::archive::segment::{BarrierAt, Body, Commits, LastTransaction, SegmentHead};
 use xb_repo::archive::stream::{At, Begins, Link, StreamHead};
@@ -258,7 +258,7 @@ proptest! {
         let (base, first) = base_at(&changes, base);
         let rest = &changes[first..];
         let all: Vec<AnyGtid> = rest.iter().map(|each| each.gtid.clone()).collect();
-        let applied = |stop: &Stop| {
+        let applied = |stop: &RestoreStop| {
             let plan = plan(&streams, &base, stop)?;
             let (taken, has_stopped) = found(&plan, &changes, &base);
             let not_found = PlanError::NotReached { stop: String::new(), end: String::new(), known: String::new() };
@@ -268,12 +268,12 @@ proptest! {
             }
         };
 
-        prop_assert_eq!(applied(&Stop::Latest), Ok(all.clone()));
+        prop_assert_eq!(applied(&RestoreStop::Latest), Ok(all.clone()));
 
         let is_later = |each: &Change| {
             i64::from(each.seconds) > time && i64::from(each.seconds) <= NOW + 5
         };
-        let stop = Stop::Time(Timestamp::from_second(time).unwrap());
+        let stop = RestoreStop::Time(Timestamp::from_second(time).unwrap());
         match rest.iter().position(is_later) {
             Some(cut) => prop_assert_eq!(applied(&stop), Ok(all[..cut].to_vec())),
             None if covered >= time => prop_assert_eq!(applied(&stop), Ok(all.clone())),
@@ -284,18 +284,18 @@ proptest! {
         }
 
         if let Some(change) = rest.get(number) {
-            let until = |stop: Stop| applied(&stop);
-            prop_assert_eq!(until(Stop::Gtid(change.gtid.clone())), Ok(all[..=number].to_vec()));
-            prop_assert_eq!(until(Stop::BeforeGtid(change.gtid.clone())), Ok(all[..number].to_vec()));
+            let until = |stop: RestoreStop| applied(&stop);
+            prop_assert_eq!(until(RestoreStop::Gtid(change.gtid.clone())), Ok(all[..=number].to_vec()));
+            prop_assert_eq!(until(RestoreStop::BeforeGtid(change.gtid.clone())), Ok(all[..number].to_vec()));
             let at = position(change.log, change.begin);
-            prop_assert_eq!(until(Stop::Position(at)), Ok(all[..number].to_vec()));
+            prop_assert_eq!(until(RestoreStop::Position(at)), Ok(all[..number].to_vec()));
         }
         let beyond = gtid(matches!(changes[0].gtid, AnyGtid::MySql(_)), 99);
-        let error = applied(&Stop::Gtid(beyond));
+        let error = applied(&RestoreStop::Gtid(beyond));
         let is_refused = matches!(error, Err(PlanError::NotReached { .. }));
         prop_assert!(is_refused, "{:?}", error);
         if first > 1 {
-            let before = applied(&Stop::Gtid(changes[first - 2].gtid.clone()));
+            let before = applied(&RestoreStop::Gtid(changes[first - 2].gtid.clone()));
             let is_refused = matches!(before, Err(PlanError::BeforeBackup { .. }));
         prop_assert!(is_refused, "{:?}", before);
         }
@@ -324,7 +324,7 @@ proptest! {
         let base = locate(&streams, &noted).unwrap();
         let begins = changes.iter().position(|each| position(each.log, each.begin) >= base.position);
         prop_assert!(begins.is_none_or(|begins| begins <= from), "{begins:?} {from}");
-        match plan(&streams, &base, &Stop::Latest) {
+        match plan(&streams, &base, &RestoreStop::Latest) {
             Ok(plan) => {
                 prop_assert!(to <= stored);
                 let (taken, _) = found(&plan, &changes, &base);
@@ -335,7 +335,7 @@ proptest! {
             Err(error) => prop_assert!(false, "{error}"),
         }
         if let Some(inside) = to.checked_sub(1) {
-            let stop = Stop::Gtid(changes[inside].gtid.clone());
+            let stop = RestoreStop::Gtid(changes[inside].gtid.clone());
             let is_refused = matches!(plan(&streams, &base, &stop), Err(PlanError::BeforeBackup { .. } | PlanError::NotReached { .. }));
             prop_assert!(is_refused);
         }
@@ -350,7 +350,7 @@ proptest! {
     ) {
         let mut streams = archive(&changes, &lives, 0);
         let (base, _) = base_at(&changes, 0);
-        let needed: Vec<(String, u64)> = plan(&streams, &base, &Stop::Latest)
+        let needed: Vec<(String, u64)> = plan(&streams, &base, &RestoreStop::Latest)
             .unwrap()
             .pieces
             .iter()
@@ -370,7 +370,7 @@ proptest! {
         }
         // Only the last segment of all has no other that names it; `alive` does.
         let is_last = !is_removed && needed.last() == Some(&(id.clone(), *number));
-        let found = plan(&streams, &base, &Stop::Latest);
+        let found = plan(&streams, &base, &RestoreStop::Latest);
         prop_assert!(is_last || found.is_err(), "{:?}", found);
     }
 }
@@ -403,12 +403,12 @@ fn a_gap_and_a_barrier_are_not_crossed() {
     let second = simple(&changes, gap, 1, (1, 650));
     let streams = [first.clone(), second];
     let (base, _) = base_at(&changes, 2);
-    let error = plan(&streams, &base, &Stop::Latest).unwrap_err();
+    let error = plan(&streams, &base, &RestoreStop::Latest).unwrap_err();
     assert!(matches!(&error, PlanError::Gap { reason, .. } if reason == "purged"), "{error}");
-    assert!(plan(&streams, &base, &Stop::Gtid("0-1-9".parse().unwrap())).is_ok());
+    assert!(plan(&streams, &base, &RestoreStop::Gtid("0-1-9".parse().unwrap())).is_ok());
     // A backup behind the gap needs nothing of what is before it.
     let (late, _) = base_at(&changes, 16);
-    assert!(plan(&streams, &late, &Stop::Latest).is_ok());
+    assert!(plan(&streams, &late, &RestoreStop::Latest).is_ok());
 
     let mut with_barrier = first;
     let mut head = with_barrier.segments[&7].content.clone();
@@ -419,9 +419,9 @@ fn a_gap_and_a_barrier_are_not_crossed() {
     with_barrier.segments.retain(|number, _| *number <= 7);
     with_barrier.stated = 8;
     let streams = [with_barrier];
-    let barrier = plan(&streams, &base, &Stop::Latest);
+    let barrier = plan(&streams, &base, &RestoreStop::Latest);
     assert!(matches!(barrier, Err(PlanError::Barrier { .. })), "{barrier:?}");
-    assert!(plan(&streams, &base, &Stop::Gtid("0-1-3".parse().unwrap())).is_ok());
+    assert!(plan(&streams, &base, &RestoreStop::Gtid("0-1-3".parse().unwrap())).is_ok());
 }
 
 #[test]
@@ -446,10 +446,10 @@ fn the_branch_that_goes_on_is_the_default() {
     let streams = [old, new];
     let (base, _) = base_at(&changes, 2);
     // Whether an earlier backup lies before the difference is not known.
-    let error = plan(&streams, &base, &Stop::Latest);
+    let error = plan(&streams, &base, &RestoreStop::Latest);
     assert!(matches!(error, Err(PlanError::Branch { .. })), "{error:?}");
     let later = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
-    let plan = plan(&streams, &later, &Stop::Latest).unwrap();
+    let plan = plan(&streams, &later, &RestoreStop::Latest).unwrap();
     assert!(plan.pieces.iter().all(|piece| piece.stream == streams[1].id()));
     assert_eq!(replayed(&plan, &others, &later).last(), Some(&others[9].gtid));
 }
@@ -467,7 +467,7 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
     let branch = Begins::Branch { after, reason: "RESET MASTER".to_owned() };
     let streams = [before, simple(&changes(5), branch, 1, (1, 4))];
     let (base, _) = base_at(&[old], 0);
-    let error = plan(&streams, &base, &Stop::Latest);
+    let error = plan(&streams, &base, &RestoreStop::Latest);
     assert!(matches!(error, Err(PlanError::NoStart { .. })), "{error:?}");
 }
 
@@ -483,9 +483,9 @@ fn stops_are_read_as_they_are_printed() {
         &format!("before:{uuid}:tag:26"),
         "bin.000123:1343",
     ] {
-        assert_eq!(text.parse::<Stop>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<RestoreStop>().unwrap().to_string(), text);
     }
-    let zoned: Stop = "2026-11-20T04:14:59-05:00".parse().unwrap();
+    let zoned: RestoreStop = "2026-11-20T04:14:59-05:00".parse().unwrap();
     assert_eq!(zoned, "2026-11-20T09:14:59Z".parse().unwrap());
     for bad in [
         "",
@@ -498,7 +498,7 @@ fn stops_are_read_as_they_are_printed() {
         &format!("{uuid}:1-5"),
         uuid,
     ] {
-        assert!(bad.parse::<Stop>().is_err(), "{bad}");
+        assert!(bad.parse::<RestoreStop>().is_err(), "{bad}");
     }
 }
 
@@ -513,7 +513,7 @@ fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
     let planned = |streams: &[Stream], seconds: i64| {
         let taken = Timestamp::from_second(NOW + seconds).unwrap();
         let base = locate(streams, &Noted::Between { from: state(12), to: state(14), taken });
-        plan(streams, &base.unwrap(), &Stop::Latest).map(|plan| plan.pieces.len())
+        plan(streams, &base.unwrap(), &RestoreStop::Latest).map(|plan| plan.pieces.len())
     };
     let lost = |planned| matches!(planned, Err(PlanError::BeforeArchive { .. }));
     let first = simple(&changes[..10], Begins::First, 0, (1, 4));

@@ -53,7 +53,7 @@ fn a_roll_up_of_another_program_is_read() {
 }
 
 #[test]
-fn what_is_not_exactly_these_heads_is_refused() {
+fn a_roll_up_of_other_heads_is_refused() {
     let (object, text) = (object(), text());
     assert!(heads(&text, STREAM, SPAN).is_ok());
     let other = "ff".repeat(16);

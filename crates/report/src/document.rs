@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_refused_with_its_place() {
+    fn a_malformed_report_is_refused_with_its_place() {
         let error = |text: &str| Document::parse(text.as_bytes()).unwrap_err().to_string();
         let good = document().to_json();
         assert!(error("").contains("line 1 column 0"));

@@ -8,7 +8,7 @@ use crate::server::sql::Sql;
 use crate::session::endpoint::listen;
 
 /// Longest wait for the server's answer.
-const ANSWER: Duration = Duration::from_secs(10);
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Checks what this node needs as a joiner: reads its certificates, and listens on its address for
 /// a moment.
@@ -17,7 +17,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// As a joiner fails before it accepts a donor.
 pub fn check_joiner(context: &Context) -> Result<(), SstError> {
     let _listener = listen(context)?;
-    context.talk.info(format_args!("port: {} is free", context.args.address));
+    context.error_log.info(format_args!("port: {} is free", context.args.address));
     Ok(())
 }
 
@@ -27,10 +27,10 @@ pub fn check_joiner(context: &Context) -> Result<(), SstError> {
 /// [`SstError::Login`] if it does not.
 pub fn check_donor(context: &Context) -> Result<(), SstError> {
     let user = context.settings.login.as_ref().map(|login| login.user.clone());
-    match Sql::new(context).ask_within(ANSWER, "SELECT CURRENT_USER()") {
+    match Sql::new(context).ask_within(LOGIN_LIMIT, "SELECT CURRENT_USER()") {
         Some(rows) => {
             let name = rows.into_iter().next().map(|[name]| name).unwrap_or_default();
-            context.talk.info(format_args!("login: the server accepts it as {name}"));
+            context.error_log.info(format_args!("login: the server accepts it as {name}"));
             Ok(())
         }
         None => Err(SstError::Login { user: user.unwrap_or_else(|| "the system user".to_owned()) }),

@@ -19,9 +19,9 @@ pub struct Context {
     /// Locations of the server's files.
     pub layout: Layout,
     /// Cancels the transfer.
-    pub stop: CancelToken,
+    pub cancel: CancelToken,
     /// The error log.
-    pub talk: ErrorLog,
+    pub error_log: ErrorLog,
     /// The server's line protocol.
     pub server: Server,
     /// `NAME:secret` that the joiner sent through both servers.
@@ -45,8 +45,8 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn stop(&self) -> &CancelToken {
-        &self.stop
+    pub(crate) fn cancel(&self) -> &CancelToken {
+        &self.cancel
     }
 
     /// Samples the counters for the report, until the result is dropped.

@@ -10,7 +10,7 @@ use xb_pipeline::ExtractCause;
 use crate::cancel::{CancelReason, CancelToken};
 use crate::offer::OfferError;
 use crate::run::ChildError;
-use crate::swap::{OURS, SwapError};
+use crate::swap::{SwapError, WORK_DIR};
 use nix::unistd::{Uid, User};
 use xb_wire::{AnnouncementError, BindError, TransferError};
 
@@ -241,8 +241,8 @@ impl SstError {
     }
 
     /// Replaces this error by the reason for the cancellation, if it only follows from that.
-    pub(crate) fn or_why(self, stop: &CancelToken) -> Self {
-        match (&self, stop.why()) {
+    pub(crate) fn or_why(self, cancel: &CancelToken) -> Self {
+        match (&self, cancel.reason()) {
             (Self::Wire(TransferError::Cancelled) | Self::Server(_), Some(why)) => {
                 Self::Stopped(why)
             }
@@ -302,7 +302,7 @@ impl SstError {
                 "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir; if it holds no data, name it in cpat in [sst]"
                     .into(),
             ),
-            Self::Foreign { path, .. } if path.components().any(|c| c.as_os_str() == OURS) => {
+            Self::Foreign { path, .. } if path.components().any(|c| c.as_os_str() == WORK_DIR) => {
                 Some("run `wsrep_sst_xbrs-rs clean-old DATADIR` as root".into())
             }
             Self::Foreign { path, user, .. } => {

@@ -31,7 +31,7 @@ pub use contract::keep_patterns::{BadPattern, Keep};
 pub use contract::login::Login;
 pub use contract::option_files::OptionFiles;
 pub use contract::position::{NoStateId, Position, StateId};
-pub use contract::server_credentials::Handed;
+pub use contract::server_credentials::ServerCredentials;
 pub use contract::server_lines::Server;
 pub use contract::settings::{
     KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError, Tls, TlsFiles, Verify,
@@ -41,7 +41,7 @@ pub use error::{RoomShort, SstError};
 pub use joiner::datadir_lock::DatadirLock;
 pub use joiner::recover::{drop_old, drop_received, finish_interrupted, tidy};
 pub use joiner::{EngineLocks, has_old, is_untried, join, take_back};
-pub use offer::{Offer, OfferError, Places, What};
+pub use offer::{Offer, OfferError, Places, TransferKind};
 pub use run::{ChildError, Run, Running};
 
 /// Parsers of input from a server, for property tests and fuzzing. Not a stable interface.
@@ -50,7 +50,7 @@ pub mod parsers {
     use std::ffi::OsString;
 
     /// Reads the lines that a server writes to standard input.
-    pub fn handed(lines: &[u8]) -> crate::Handed {
+    pub fn credentials(lines: &[u8]) -> crate::ServerCredentials {
         crate::contract::server_credentials::of_lines(lines)
     }
 

@@ -18,7 +18,7 @@ pub struct Offer {
     /// Version of the offer; a joiner accepts only its own.
     pub format: u32,
     /// What follows the offer.
-    pub what: What,
+    pub what: TransferKind,
     /// The donor's position, `UUID:SEQNO`.
     pub state: String,
     /// The donor's GTID domain.
@@ -36,7 +36,7 @@ pub struct Offer {
 /// What follows the offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum What {
+pub enum TransferKind {
     /// Nothing: the joiner gets write sets.
     Ist,
     /// A backup.
@@ -123,10 +123,10 @@ impl Offer {
     pub fn encode(&self) -> Vec<u8> {
         let encoded = serde_json::to_vec(self).unwrap_or_default();
         match &self.what {
-            What::Full { bytes, disk, compress, places } if encoded.len() > MAX => {
+            TransferKind::Full { bytes, disk, compress, places } if encoded.len() > MAX => {
                 let places = Places { redo: places.redo, ..Places::default() };
                 let (bytes, disk, compress) = (*bytes, *disk, compress.clone());
-                let what = What::Full { bytes, disk, compress, places };
+                let what = TransferKind::Full { bytes, disk, compress, places };
                 serde_json::to_vec(&Self { what, ..self.clone() }).unwrap_or_default()
             }
             _ => encoded,
@@ -183,8 +183,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn full(places: Places) -> What {
-        What::Full { bytes: 7, disk: 8, compress: "zstd:1".into(), places }
+    fn full(places: Places) -> TransferKind {
+        TransferKind::Full { bytes: 7, disk: 8, compress: "zstd:1".into(), places }
     }
 
     fn offer() -> Offer {

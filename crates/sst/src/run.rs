@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Signal;
 use xb_process::{
-    Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError, Stop,
-    can_confine, enlarged, guard, how_it_ended,
+    Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError,
+    Termination, can_confine, enlarged, guard, how_it_ended,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -97,9 +97,9 @@ impl Run<'_> {
     ///
     /// # Errors
     /// [`ChildError`]; any exit status other than 0 is an error.
-    pub fn to_end(&self, stop: &CancelToken) -> Result<(), ChildError> {
-        let terminate = || stop.why().map(|_| Stop::Signal(SIGTERM, None));
-        self.run(stop, Output::AsDescribed, terminate).map(drop)
+    pub fn to_end(&self, cancel: &CancelToken) -> Result<(), ChildError> {
+        let terminate = || cancel.reason().map(|_| Termination::Signal(SIGTERM, None));
+        self.run(cancel, Output::AsDescribed, terminate).map(drop)
     }
 
     /// Like [`Run::to_end`], but kills the program as soon as `fault` returns a reason, or the
@@ -109,22 +109,22 @@ impl Run<'_> {
     /// As [`Run::to_end`]; the reason is in [`ChildError::Failed`].
     pub fn to_end_unless(
         &self,
-        stop: &CancelToken,
+        cancel: &CancelToken,
         mut fault: impl FnMut() -> Option<String>,
     ) -> Result<(), ChildError> {
         let kill = || match fault() {
-            Some(how) => Some(Stop::Kill(Some(how))),
-            None => stop.why().map(|_| Stop::Kill(None)),
+            Some(how) => Some(Termination::Kill(Some(how))),
+            None => cancel.reason().map(|_| Termination::Kill(None)),
         };
-        self.run(stop, Output::AsDescribed, kill).map(drop)
+        self.run(cancel, Output::AsDescribed, kill).map(drop)
     }
 
     /// Runs the program to its end and returns its stdout, at most `limit` bytes.
     ///
     /// # Errors
     /// As [`Run::to_end`]; also if it writes more.
-    pub fn output(&self, stop: &CancelToken, limit: usize) -> Result<Vec<u8>, ChildError> {
-        Ok(self.all_output(stop, limit)?.0)
+    pub fn output(&self, cancel: &CancelToken, limit: usize) -> Result<Vec<u8>, ChildError> {
+        Ok(self.all_output(cancel, limit)?.0)
     }
 
     /// Like [`Run::output`], with the last of its messages.
@@ -133,12 +133,12 @@ impl Run<'_> {
     /// As [`Run::output`].
     pub fn all_output(
         &self,
-        stop: &CancelToken,
+        cancel: &CancelToken,
         limit: usize,
     ) -> Result<(Vec<u8>, Vec<String>), ChildError> {
         let mut output = vec![0; limit];
-        let terminate = || stop.why().map(|_| Stop::Signal(SIGTERM, None));
-        let (len, words) = self.run(stop, Output::Into(&mut output), terminate)?;
+        let terminate = || cancel.reason().map(|_| Termination::Signal(SIGTERM, None));
+        let (len, words) = self.run(cancel, Output::Into(&mut output), terminate)?;
         output.truncate(len);
         Ok((output, words))
     }
@@ -147,24 +147,24 @@ impl Run<'_> {
     /// output that were stored, and the last of its messages.
     fn run(
         &self,
-        stop: &CancelToken,
+        cancel: &CancelToken,
         stdout: Output<'_>,
-        early: impl FnMut() -> Option<Stop<Option<String>>>,
+        early: impl FnMut() -> Option<Termination<Option<String>>>,
     ) -> Result<(usize, Vec<String>), ChildError> {
-        stop.check()?;
+        cancel.check()?;
         let words = LastWords::new(self.log.as_deref());
         let each = |line: &[u8]| words.add(line);
         let exchange = Exchange { input: None, stdout, stderr: Output::Lines(&each) };
         let how = match xb_process::run(self.described(), exchange, early) {
             Ok((status, len)) => {
-                stop.check()?;
+                cancel.check()?;
                 judge(&self.name(), Ok(status), &words)?;
                 return Ok((len, words.get()));
             }
             Err(RunError::Start(source)) => return Err(self.not_started(source)),
             Err(RunError::Stopped(Some(how))) => how,
             Err(RunError::Stopped(None)) => {
-                stop.check()?;
+                cancel.check()?;
                 "was ended".to_owned()
             }
             Err(RunError::TooMuch(limit)) => format!("wrote more than {limit} bytes"),
@@ -181,7 +181,7 @@ impl Run<'_> {
     /// [`ChildError::Start`], also if the spool cannot be created.
     pub fn stream(
         &self,
-        stop: &CancelToken,
+        cancel: &CancelToken,
         locks: &LockGuard,
     ) -> Result<(Running, GuardedOutput), ChildError> {
         let failed = |source| ChildError::Start { program: self.name(), source };
@@ -192,16 +192,16 @@ impl Run<'_> {
                 format!("cannot create a spool in {dir}: {source}"),
             ))
         })?;
-        stop.check()?;
+        cancel.check()?;
         let words = LastWords::new(self.log.as_deref());
         let described = self.described().stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = described.start().map_err(|source| self.not_started(source))?;
         let signaller = program.signaller();
-        let hook = stop.on_stop(move || signaller.signal(Signal::TERM));
+        let hook = cancel.on_cancel(move || signaller.signal(Signal::TERM));
         let (Some(stdout), Some(stderr)) = (program.stdout(), program.stderr()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
-        let (heard, stalled) = (words.clone(), stop.clone());
+        let (heard, stalled) = (words.clone(), cancel.clone());
         let seconds = locks.lock_stall.unwrap_or_default().as_secs();
         let (output, messages) = guard(
             enlarged(stdout),
@@ -209,11 +209,11 @@ impl Run<'_> {
             spool,
             locks,
             move |line| heard.add(line),
-            move |_| stalled.ask(CancelReason::LockStall { seconds }),
+            move |_| stalled.cancel(CancelReason::LockStall { seconds }),
         )
         .map_err(failed)?;
-        let (name, stop) = (self.name(), stop.clone());
-        Ok((Running { program, words, messages, name, stop, _hook: hook }, output))
+        let (name, cancel) = (self.name(), cancel.clone());
+        Ok((Running { program, words, messages, name, cancel, _hook: hook }, output))
     }
 }
 
@@ -224,7 +224,7 @@ pub struct Running {
     words: LastWords,
     messages: Messages,
     name: String,
-    stop: CancelToken,
+    cancel: CancelToken,
     _hook: CancelHook,
 }
 
@@ -236,7 +236,7 @@ impl Running {
     pub fn ended(mut self) -> Result<(), ChildError> {
         let status = self.program.wait();
         self.messages.drain_output();
-        self.stop.check()?;
+        self.cancel.check()?;
         judge(&self.name, status, &self.words)
     }
 }
@@ -334,31 +334,31 @@ mod tests {
 
     #[test]
     fn the_wish_to_end_reaches_children_and_theirs() {
-        let stop = CancelToken::new();
+        let cancel = CancelToken::new();
         let script = "sleep 1000 & echo up; wait";
         let (running, mut output) =
-            run("sh", &["-c", script]).stream(&stop, &LockGuard::default()).unwrap();
+            run("sh", &["-c", script]).stream(&cancel, &LockGuard::default()).unwrap();
         let mut up = [0; 3];
         output.read_exact(&mut up).unwrap();
         let pid = pid_of(&running);
-        stop.ask(CancelReason::Signal(15));
+        cancel.cancel(CancelReason::Signal(15));
         assert!(matches!(running.ended(), Err(ChildError::Stopped(CancelReason::Signal(15)))));
         // The grandchild holds the other end of the pipe, which closes when the grandchild is gone.
         assert_eq!(output.read(&mut up).unwrap(), 0);
         assert!(rustix::process::test_kill_process(pid).is_err());
-        assert!(matches!(run("true", &[]).to_end(&stop), Err(ChildError::Stopped(_))));
+        assert!(matches!(run("true", &[]).to_end(&cancel), Err(ChildError::Stopped(_))));
     }
 
     #[test]
     fn a_backup_that_holds_up_its_server_is_ended() {
-        let stop = CancelToken::new();
+        let cancel = CancelToken::new();
         let limit = Duration::from_millis(10);
         let locks = LockGuard { lock_stall: Some(limit), ..LockGuard::default() };
         let script =
             "echo 'Starting BACKUP STAGE BLOCK_COMMIT' >&2; exec head -c 9000000 /dev/zero";
         // The test does not read the output.
-        let (running, output) = run("sh", &["-c", script]).stream(&stop, &locks).unwrap();
-        let why = stop.wait(Duration::from_secs(60));
+        let (running, output) = run("sh", &["-c", script]).stream(&cancel, &locks).unwrap();
+        let why = cancel.wait(Duration::from_secs(60));
         assert!(matches!(why, Some(CancelReason::LockStall { .. })), "{why:?}");
         drop(output);
         assert!(matches!(

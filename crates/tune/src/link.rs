@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use xb_backup::{BackupError, CancelToken};
+use xb_backup::{BackupError, CancelToken, OrInterrupted as _};
 use xb_repo::names::{CATALOG, RunId};
 use xb_repo::probes::{PROBES, dead_probes, folder};
 use xb_repo::root::Root;
@@ -23,7 +23,7 @@ const OBJECT: (u64, u64) = (64 << 10, 8 << 20);
 const EACH: f64 = 6.0;
 /// Time that requests in flight have to end after a signal. An upload that was cut off here could
 /// still become an object after the removal.
-const GRACE: Duration = Duration::from_secs(10);
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Time that a slow store gets beyond three times the time it was asked to take.
 const SLOW: Duration = Duration::from_secs(30);
 /// Time limit of the removal.
@@ -152,7 +152,7 @@ impl Probe {
                     Some(Ok(Err(error))) => break Some(BackupError::from(error)),
                     Some(Err(_)) => break Some(BackupError::Bug("an upload task panicked")),
                 },
-                signal = cancel.asked() => break Some(BackupError::Interrupted(signal)),
+                signal = cancel.cancelled() => break Some(BackupError::Interrupted(signal)),
                 () = tokio::time::sleep_until((begin + self.limit).into()) => {
                     break Some(self.too_slow().into());
                 }
@@ -161,7 +161,7 @@ impl Probe {
         let span = begin.elapsed();
         let Some(failed) = failed else { return Ok(span) };
         let drained = async { while running.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(GRACE, drained).await;
+        let _ = tokio::time::timeout(DRAIN_LIMIT, drained).await;
         Err(failed)
     }
 

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_backup_leaves_out_is_left_out() {
+    fn files_outside_a_backup_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, len: usize| {
             let path = folder.path().join(name);

@@ -87,12 +87,12 @@ impl Policy {
     }
 
     /// Returns how much longer a request may be retried that has failed `tries` times, first
-    /// `since` ago: `None` means without limit (tries are left), zero means not at all. `reached`:
+    /// `since` ago: `None` means without limit (tries are left), zero means not at all. `has_responded`:
     /// the store has responded before.
     #[must_use]
-    pub fn patience(&self, tries: u32, since: Duration, reached: bool) -> Option<Duration> {
+    pub fn patience(&self, tries: u32, since: Duration, has_responded: bool) -> Option<Duration> {
         let later = (tries > self.max_retries).then(|| self.retry_timeout.saturating_sub(since));
-        if reached || self.reach.is_zero() {
+        if has_responded || self.reach.is_zero() {
             return later;
         }
         let now = self.reach.saturating_sub(since);
@@ -148,8 +148,9 @@ mod tests {
         assert_eq!(policy.patience(1, seconds(0), false), Some(seconds(60)));
         assert_eq!(policy.patience(5, seconds(61), false), Some(Duration::ZERO));
         assert_eq!(policy.patience(5, seconds(61), true), None);
-        let hasty = Policy { max_retries: 0, retry_timeout: Duration::ZERO, ..Policy::default() };
-        assert_eq!(hasty.patience(1, seconds(0), false), Some(Duration::ZERO));
+        let no_retries =
+            Policy { max_retries: 0, retry_timeout: Duration::ZERO, ..Policy::default() };
+        assert_eq!(no_retries.patience(1, seconds(0), false), Some(Duration::ZERO));
         let unlimited = Policy { reach: Duration::ZERO, ..Policy::default() };
         assert_eq!(unlimited.patience(1, seconds(900), false), None);
     }

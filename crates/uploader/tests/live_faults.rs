@@ -66,7 +66,7 @@ async fn a_third_of_all_requests_answered_503() {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_pause_gets_it() {
+async fn a_requested_pause_is_kept() {
     let busy = Action::Answer { status: 429, retry_after: Some(1) };
     let begin = Instant::now();
     // The pauses that double would last 2 s and 4 s if this did not limit them.

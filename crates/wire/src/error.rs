@@ -248,7 +248,7 @@ pub enum TransferError {
         /// The limit in bytes.
         max: usize,
     },
-    /// Cancelled by [`Cancel`](crate::Cancel), or by this side's own abort.
+    /// Cancelled by the token of this side, or by this side's own abort.
     #[error("the transfer was cancelled")]
     Cancelled,
     /// A thread of this side panicked, which is a bug; its message is on standard error.

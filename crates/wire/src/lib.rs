@@ -19,11 +19,10 @@
 //! Incoming::confirm ── receipt ───────────────► Outgoing::finish
 //! ```
 //!
-//! Every thread is joined before a call that ends a transfer returns; [`Cancel`] ends all of them
-//! promptly.
+//! Every thread is joined before a call that ends a transfer returns; the token of
+//! [`Donor`] or [`Joiner`] ends all of them promptly.
 
 mod announce;
-mod cancel;
 mod counters;
 mod donor;
 mod error;
@@ -43,7 +42,6 @@ mod transfer_end;
 pub use announce::address::{DEFAULT_PORT, HostPort};
 pub use announce::secret::{Fingerprint, Secret};
 pub use announce::{Announcement, AnnouncementError, Protection};
-pub use cancel::Cancel;
 pub use counters::{Counters, Snapshot};
 pub use donor::{Donor, Outgoing, connect};
 pub use error::{BindError, SecurityError, TransferError};
@@ -59,7 +57,7 @@ pub mod parsers {
     pub use crate::protocol::buffer_pool::Pool;
     pub use crate::protocol::error::ProtocolError;
     pub use crate::protocol::head::DataHead;
-    pub use crate::protocol::message::{Ack, Hello, Message, Stop, StopCode, Welcome};
+    pub use crate::protocol::message::{Ack, Hello, Message, StopCode, StopMessage, Welcome};
     pub use crate::protocol::message_reader::{Disposition, Inbound, InboundError, Item};
 
     use rustls::pki_types::{CertificateDer, UnixTime};

@@ -79,10 +79,10 @@ impl Default for Limits {
 }
 
 /// Longer than any real wait, and short enough to be added to any `Instant`.
-const MOST: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) fn bounded(time: Duration) -> Duration {
-    time.min(MOST)
+    time.min(MAX_LIMIT)
 }
 
 impl Limits {

@@ -1,8 +1,9 @@
 //! The end of a transfer, the same for both sides.
 
-use crate::cancel::Cancel;
+use xb_process::CancelToken;
+
 use crate::error::TransferError;
-use crate::protocol::message::{Stop, StopCode};
+use crate::protocol::message::{StopCode, StopMessage};
 
 /// How a transfer ended.
 #[derive(Debug, Clone)]
@@ -10,7 +11,7 @@ pub(crate) enum Over {
     /// The joiner has confirmed it.
     Done,
     /// It failed; `tell` is what the peer is sent.
-    Failed { error: TransferError, tell: Option<Stop> },
+    Failed { error: TransferError, tell: Option<StopMessage> },
 }
 
 impl Over {
@@ -22,17 +23,18 @@ impl Over {
             _ => Some(StopCode::Aborted),
         };
         let reason = error.to_string();
-        Self::Failed { error, tell: code.map(|code| Stop { code, reason }) }
+        Self::Failed { error, tell: code.map(|code| StopMessage { code, reason }) }
     }
 
     /// The end by a cancellation, which sends `stop` to the peer.
-    pub(crate) fn cancelled(stop: Stop) -> Self {
+    pub(crate) fn cancelled(stop: StopMessage) -> Self {
         Self::Failed { error: TransferError::Cancelled, tell: Some(stop) }
     }
 
     /// Returns how the transfer ends now: as `over` has it, or because it is cancelled.
-    pub(crate) fn now(over: Option<&Self>, cancel: &Cancel) -> Option<Self> {
-        let cancelled = || cancel.is_cancelled().then(|| Self::cancelled(cancel.last_words()));
+    pub(crate) fn now(over: Option<&Self>, cancel: &CancelToken<String>) -> Option<Self> {
+        let aborted = |reason| StopMessage { code: StopCode::Aborted, reason };
+        let cancelled = || cancel.reason().map(|reason| Self::cancelled(aborted(reason)));
         over.cloned().or_else(cancelled)
     }
 

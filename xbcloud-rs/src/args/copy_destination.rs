@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_at_the_source() {
+    fn unset_options_are_those_of_the_source() {
         let line =
             parse(&["--s3-endpoint=http://a", "--s3-access-key=k", "--header=a: b", "--insecure"]);
         let to = &line.to.store;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_holds_there_only_and_keys_are_not_mixed() {
+    fn set_options_hold_there_only_and_keys_are_not_mixed() {
         let line = parse(&[
             "--s3-endpoint=http://a",
             "--s3-region=r",
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_as_it_was_written() {
+    fn errors_name_options_as_written() {
         let error = Line::try_parse_from(["x", "--to-s3-checksum=crc4711"]).err().expect("refused");
         assert!(error.to_string().contains("--to-s3-checksum"), "{error}");
     }

@@ -17,7 +17,7 @@ pub(crate) mod until;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use xb_backup::{Keep, Ready, RestoreOptions, Trial};
+use xb_backup::{AfterRestore, Keep, RestoreOptions, Trial};
 use xb_cli::{IdentityOptions, KeyOptions, RecipientOptions};
 use xb_uploader::LockMode;
 
@@ -310,7 +310,7 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) report: ReportOption,
     #[command(flatten)]
-    pub(crate) ready: Ready,
+    pub(crate) ready: AfterRestore,
     #[command(flatten)]
     pub(crate) how: RestoreOptions,
     #[command(flatten)]
@@ -408,7 +408,7 @@ mod tests {
 
     /// An option file sets options for backups, which other commands may have, too.
     #[test]
-    fn what_an_option_file_sets_for_backups_breaks_no_other_command() {
+    fn backup_options_in_an_option_file_break_no_other_command() {
         let longs = |command: &clap::Command| -> BTreeSet<String> {
             let longs = command.get_arguments().filter_map(clap::Arg::get_long);
             longs.map(str::to_owned).collect()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use xb_backup::RescueOptions;
-use xb_repo::archive::plan::Stop;
+use xb_repo::archive::plan::RestoreStop;
 
 use crate::args::shared::{CommonOptions, OpeningOptions, Source};
 
@@ -27,7 +27,7 @@ pub(crate) struct RescueArgs {
 pub(crate) struct RescueUntilOptions {
     /// Rescue the rows as of this stop in the archived binary log, as for `restore --until`
     #[arg(long, value_name = "STOP")]
-    pub(crate) until: Option<Stop>,
+    pub(crate) until: Option<RestoreStop>,
     /// Directory in which a receiver on this host records its last segment, compared with the end of
     /// the archive for --until=latest, and where output of programs goes [default: as for `backup`]
     // Does not require --until: option files set it for `backup`, too.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use xb_backup::{AnyGtid, ReplayOptions};
-use xb_repo::archive::plan::Stop;
+use xb_repo::archive::plan::RestoreStop;
 
 #[derive(Debug, Args)]
 pub(crate) struct UntilOptions {
@@ -12,7 +12,7 @@ pub(crate) struct UntilOptions {
     /// FILE:POSITION, or latest; implies --prepare
     #[arg(long, value_name = "STOP")]
     #[arg(conflicts_with_all = ["files", "export", "alone", "galera", "donor", "no_decompress"])]
-    pub(crate) until: Option<Stop>,
+    pub(crate) until: Option<RestoreStop>,
     /// Show what would be restored; with --until also check the log
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -1,6 +1,6 @@
 //! Context of every command: the log, the settings of a run, progress and signals.
 
-use xb_backup::{CancelToken, Resources, Session, cancellation};
+use xb_backup::{CancelToken, OrInterrupted as _, Resources, Session};
 use xb_cli::{
     Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
 };
@@ -47,17 +47,17 @@ impl Context {
     }
 
     /// Finds the backup that a place names, also for `latest` or a day.
-    pub(crate) fn which(
+    pub(crate) fn resolve(
         &self,
         source: &Source,
         common: &CommonOptions,
     ) -> Result<(Root, BackupName), Failure> {
-        self.which_with(source, common, None)
+        self.resolve_cached(source, common, None)
     }
 
-    /// Like [`Context::which`], for a command that only shows the backup: takes unchanged manifests from
+    /// Like [`Context::resolve`], for a command that only shows the backup: takes unchanged manifests from
     /// the cache.
-    pub(crate) fn which_with(
+    pub(crate) fn resolve_cached(
         &self,
         source: &Source,
         common: &CommonOptions,
@@ -110,7 +110,8 @@ impl Context {
         Fut: Future<Output = Result<T, xb_backup::BackupError>>,
     {
         let observer = Observer::default();
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let (log, left) = (self.log.clone(), left_behind(WRITES.contains(&what)));
         let cancel_work = move |signal| canceller.cancel(signal);
         let tell = move |_| log.warn(left);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::job::StageStatus;
 use jiff::Timestamp;
 use serde_json::Value;
-use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, ReadyReport, Resources};
+use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, Resources, RestoreChainReport};
 use xb_cli::{
     Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
     write_whole,
@@ -288,7 +288,7 @@ impl Reporting {
     }
 
     /// Notes what was restored.
-    pub(crate) fn restore(&self, ready: &ReadyReport) {
+    pub(crate) fn restore(&self, ready: &RestoreChainReport) {
         let Some(report) = self.report() else { return };
         let restored = ready.restored.iter().map(|(_, restored)| restored);
         let files = restored.clone().map(|restored| restored.files).sum();

@@ -111,7 +111,7 @@ fn a_file_of_other_metrics_is_noticed() {
 }
 
 #[test]
-fn what_was_not_searched_is_a_warning_and_named() {
+fn an_unsearched_folder_is_a_warning_and_named() {
     let mut fleet = fleet(vec![line("good", Some(1), 26)]);
     assert_eq!((fleet.worst(), fleet.not_searched()), ((0, "OK"), None));
     fleet.too_deep = ["a", "b", "c", "d\n"].map(str::to_owned).to_vec();

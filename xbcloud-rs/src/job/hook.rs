@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use xb_process::{Exchange, Output, Program, RunError, Stop, how_it_ended, run};
+use xb_process::{Exchange, Output, Program, RunError, Termination, how_it_ended, run};
 
 const SIGTERM: i32 = 15;
 
@@ -70,12 +70,13 @@ pub(crate) fn run_hook(
     };
     let begin = Instant::now();
     let stop = || match interrupted() {
-        Some(signal) => {
-            Some(Stop::Signal(signal, HookError::Interrupted { program: program.clone(), signal }))
-        }
+        Some(signal) => Some(Termination::Signal(
+            signal,
+            HookError::Interrupted { program: program.clone(), signal },
+        )),
         None => (begin.elapsed() >= limit).then(|| {
             let (program, seconds) = (program.clone(), limit.as_secs());
-            Stop::Signal(SIGTERM, HookError::TooLong { program, seconds })
+            Termination::Signal(SIGTERM, HookError::TooLong { program, seconds })
         }),
     };
     match run(Program::new(&first).args(args), exchange, stop) {

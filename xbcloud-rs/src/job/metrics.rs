@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_the_archived_log_is_shown() {
+    fn the_state_of_the_archived_log_is_shown() {
         let text = metrics(&good(), None);
         assert!(!text.contains("xbcloud_backup_archived") && !text.contains("proven_until"));
         let mut result = good();

@@ -55,7 +55,7 @@ mod tests {
     use crate::page::tests::{begin, end};
 
     #[test]
-    fn what_does_not_compress_is_not_told_to_compress_less() {
+    fn incompressible_data_gets_no_advice_to_compress_less() {
         let advice = |encode| {
             let report = begin("shop");
             let options =

@@ -162,7 +162,7 @@ fn a_failure_shows_its_cause_and_the_next_step() {
 
 /// A page must not say that bytes were stored which it does not count as stored.
 #[test]
-fn what_a_failed_run_sent_is_not_called_stored() {
+fn objects_of_a_failed_run_are_not_called_stored() {
     let cause = || Cause { message: "cut".into(), hint: None };
     let report = upload("shop");
     let page = upload_page(&report, end(Some(cause())));

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expired_lock_is_none_and_what_is_not_told_is_unknown() {
+    fn an_expired_lock_is_none_and_an_untold_one_is_unknown() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let now = at(1000);
         let lock = |until| Ok(Some(Lock { mode: LockMode::Compliance, until: at(until) }));

@@ -10,7 +10,7 @@ use crate::until_error::UntilError;
 ///
 /// # Errors
 /// [`UntilError::WhichServer`] if there is none, or more than one; [`BackupError::Repo`].
-pub async fn which_server(
+pub async fn choose_archive(
     session: &Session,
     named: Option<&str>,
     of_backup: Option<&str>,

@@ -14,6 +14,7 @@ use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::root::Root;
 
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -66,7 +67,7 @@ pub async fn coverage(
             Some(Look::Behind { is_alive: true, .. }) if left > 0 => {
                 tokio::select! {
                     () = tokio::time::sleep(Duration::from_secs(PAUSE)) => {}
-                    _ = session.cancel.asked() => {}
+                    _ = session.cancel.cancelled() => {}
                 }
             }
             Some(Look::Behind { ends, .. }) => {

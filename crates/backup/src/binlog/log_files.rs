@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_binlog::{
     ChecksumKind, Event, EventHeader, EventType, FormatDescription, HEADER_LEN, LogPosition, MAGIC,
-    Reader, clear_in_use, made_up_description, made_up_rotation,
+    Reader, artificial_description, artificial_rotation, clear_in_use,
 };
 
 use crate::archive_error::ArchiveError;
+use crate::cancel::CancelToken;
 
 /// Bytes at the beginning of a file in which its format description ends.
 const BEGINNING: u64 = 4096;
@@ -113,19 +112,19 @@ pub(crate) struct LogSender {
     /// Bytes of the present event that are left.
     left: u64,
     /// Events that are made up, and come next.
-    made_up: VecDeque<Vec<u8>>,
+    artificial: VecDeque<Vec<u8>>,
     /// Checksums of the events so far.
     checksums: ChecksumKind,
-    stop: Arc<AtomicBool>,
+    cancel: CancelToken<()>,
     buffer: Vec<u8>,
 }
 
 impl LogSender {
-    /// Sends from a position on, at which an event begins. `stop` ends it.
+    /// Sends from a position on, at which an event begins. `cancel` ends it.
     pub(crate) fn new(
         files: Vec<LogFile>,
         (log, offset): (&str, u64),
-        stop: Arc<AtomicBool>,
+        cancel: CancelToken<()>,
     ) -> Result<Self, ArchiveError> {
         let files: VecDeque<LogFile> =
             files.into_iter().skip_while(|file| file.name != log).collect();
@@ -135,9 +134,9 @@ impl LogSender {
             open: None,
             offset: 0,
             left: 0,
-            made_up: VecDeque::new(),
+            artificial: VecDeque::new(),
             checksums,
-            stop,
+            cancel,
             buffer: Vec::new(),
         };
         this.begin(offset)?;
@@ -149,9 +148,9 @@ impl LogSender {
         self.checksums
     }
 
-    /// Whether it was told to stop.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    /// Returns whether it was cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
     }
 
     /// Begins to send the first file that is left, from `offset` on.
@@ -160,11 +159,12 @@ impl LogSender {
         let wrong = |what: String| file_error(&file.path, what);
         let mut open = File::open(&file.path).map_err(|error| wrong(error.to_string()))?;
         open.seek(SeekFrom::Start(offset)).map_err(|error| wrong(error.to_string()))?;
-        let rotation = made_up_rotation(&file.name, offset, &file.description, self.checksums);
-        self.made_up.push_back(rotation.ok_or_else(|| wrong("its name is too long".to_owned()))?);
+        let rotation = artificial_rotation(&file.name, offset, &file.description, self.checksums);
+        self.artificial
+            .push_back(rotation.ok_or_else(|| wrong("its name is too long".to_owned()))?);
         if offset > MAGIC.len() as u64 {
-            let description = made_up_description(&file.description, false);
-            self.made_up.extend(description);
+            let description = artificial_description(&file.description, false);
+            self.artificial.extend(description);
         }
         self.checksums = file.format.checksums;
         (self.open, self.offset) = (Some(BufReader::with_capacity(PIECE, open)), offset);
@@ -175,10 +175,10 @@ impl LogSender {
     /// this is stopped. What is no whole event there is not passed on.
     pub(crate) fn next(&mut self) -> Result<Option<(&[u8], bool)>, ArchiveError> {
         loop {
-            if self.is_stopped() {
+            if self.is_cancelled() {
                 return Ok(None);
             }
-            if let Some(event) = self.made_up.pop_front() {
+            if let Some(event) = self.artificial.pop_front() {
                 self.buffer = event;
                 return Ok(Some((&self.buffer, true)));
             }
@@ -271,15 +271,14 @@ mod tests {
     fn sent(paths: &[PathBuf], from: u64) -> Result<Vec<u8>, String> {
         let files = open(paths).map_err(|error| error.to_string())?;
         let log = files[0].name.clone();
-        let stop = Arc::new(AtomicBool::new(false));
-        let sender = LogSender::new(files, (&log, from), stop);
+        let sender = LogSender::new(files, (&log, from), CancelToken::new());
         let mut sender = sender.map_err(|error| error.to_string())?;
         let mut reader = SentReader::new(sender.checksums());
         let mut bytes = Vec::new();
         while let Some((mut part, is_last)) = sender.next().map_err(|error| error.to_string())? {
             loop {
                 match reader.next(&mut part, &mut bytes) {
-                    Ok(Some(Sent::Log(_) | Sent::MadeUp(_))) => {}
+                    Ok(Some(Sent::Log(_) | Sent::Artificial(_))) => {}
                     Ok(None) => break,
                     Err(error) => return Err(error.to_string()),
                 }

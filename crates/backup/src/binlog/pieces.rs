@@ -11,6 +11,7 @@ use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 
 use crate::binlog::read::read_segment;
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 use crate::until_error::UntilError;

@@ -14,7 +14,7 @@ use xb_repo::archive::listing::{Found, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Stop, Stream, locate, places, plan, reach};
+use xb_repo::archive::plan::{RestoreStop, Stream, locate, places, plan, reach};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::rollup::Span;
 use xb_repo::archive::segment::SegmentHead;
@@ -23,6 +23,7 @@ use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, State, list_by_key};
 use xb_repo::names::RunId;
 
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -265,8 +266,9 @@ fn limit(
     let is_base = |backup: &&KeptBackup| {
         let base = backup.noted.as_ref().and_then(|noted| locate(streams, noted));
         // On a branch that has ended, or behind a gap, it is none.
-        let reaches = base
-            .is_some_and(|base| base.taken <= edge && plan(streams, &base, &Stop::Latest).is_ok());
+        let reaches = base.is_some_and(|base| {
+            base.taken <= edge && plan(streams, &base, &RestoreStop::Latest).is_ok()
+        });
         let is_usable = backup.is_restorable && backup.is_replayed;
         is_usable && reaches && backup.server.as_deref() == Some(server)
     };

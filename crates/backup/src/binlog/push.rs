@@ -18,6 +18,7 @@ use crate::binlog::notice::Notice;
 use crate::binlog::receive::{ArchiveSettings, Receiver};
 use crate::binlog::session::{Server, send};
 use crate::binlog::start::{ServerLog, last_stored, start};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 

@@ -43,7 +43,7 @@ const ALIVE_WAITING: u64 = 5;
 /// Time limit for storing what was received before the receiver was cancelled.
 const FINISH: Duration = Duration::from_secs(30);
 /// Time limit for the records that end a stream.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const END_RECORDS_LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
@@ -93,7 +93,7 @@ pub async fn receive(
     let mut fork = None;
     // Where a log ended too early the last time.
     let mut cut: Option<(String, u64)> = None;
-    while session.cancel.signal().is_none() {
+    while session.cancel.reason().is_none() {
         let (stored, outcome) = receiver.stream(&request.access, fork.take()).await;
         if stored {
             pause = 1;
@@ -136,7 +136,7 @@ pub async fn receive(
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(pause)) => {}
-            _ = session.cancel.asked() => {}
+            _ = session.cancel.cancelled() => {}
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -191,7 +191,7 @@ impl<'a> Receiver<'a> {
     ) -> (bool, Result<(), ArchiveError>) {
         let begun = tokio::select! {
             begun = self.begin(access, fork) => begun,
-            _ = self.session.cancel.asked() => return (false, Ok(())),
+            _ = self.session.cancel.cancelled() => return (false, Ok(())),
         };
         let mut stored = false;
         let outcome = match begun {
@@ -211,7 +211,7 @@ impl<'a> Receiver<'a> {
         // something to say.
         let first = tokio::select! {
             message = first(&mut receiving) => message,
-            _ = self.session.cancel.asked() => return stopped(receiving).await,
+            _ = self.session.cancel.cancelled() => return stopped(receiving).await,
         };
         let Some(first) = first else { return Err(ended(receiving).await) };
         let settings =
@@ -221,8 +221,8 @@ impl<'a> Receiver<'a> {
             StreamWriter::begin(self.root(), name, &start, settings, Arc::clone(&self.tell));
         // A head alone would look like a stream that has lost its segments, so it gets time to be ended.
         let too_late = async {
-            self.session.cancel.asked().await;
-            tokio::time::sleep(LAST_WORDS).await;
+            self.session.cancel.cancelled().await;
+            tokio::time::sleep(END_RECORDS_LIMIT).await;
         };
         let mut writer = tokio::select! {
             writer = writer => writer?,
@@ -238,7 +238,7 @@ impl<'a> Receiver<'a> {
             writer.write_alive().await?;
             writer.end().await
         };
-        match tokio::time::timeout(LAST_WORDS, last_words).await {
+        match tokio::time::timeout(END_RECORDS_LIMIT, last_words).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.away(&error),
             Err(_) => (self.tell)(Notice::StoreAway("the store does not respond".to_owned())),
@@ -343,7 +343,7 @@ impl<'a> Receiver<'a> {
         tokio::pin!(patience);
         while is_open || !flying.is_empty() || !rolling.is_empty() {
             tokio::select! {
-                _ = self.session.cancel.asked(), if !is_cancelled => {
+                _ = self.session.cancel.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
                     patience.as_mut().reset(Instant::now() + FINISH);
                     // The thread passes on what it has, and ends.
@@ -390,7 +390,7 @@ impl<'a> Receiver<'a> {
                 Some((found, before)) = &mut asked => {
                     asked = None.into();
                     (is_asking, is_due) = (false, true);
-                    let after = receiving.signs.acknowledged.load(Ordering::Relaxed);
+                    let after = receiving.flags.acknowledged.load(Ordering::Relaxed);
                     let interval = claim.take(found.filter(|_| !is_declined), (before, after));
                     writer.claim(interval);
                     // At first, a server does not wait before it has sent everything.
@@ -401,7 +401,7 @@ impl<'a> Receiver<'a> {
                 _ = ticks.tick(), if !is_cancelled => match to_ask {
                     Some(access) if !is_asking => {
                         is_asking = true;
-                        let before = receiving.signs.acknowledged.load(Ordering::Relaxed);
+                        let before = receiving.flags.acknowledged.load(Ordering::Relaxed);
                         let asking = ask(access.clone(), server.who.clone(), before);
                         asked = Some(asking.boxed()).into();
                     }
@@ -413,7 +413,7 @@ impl<'a> Receiver<'a> {
             if std::mem::take(&mut is_due) && !std::mem::replace(&mut is_writing, true) {
                 alive = Some(Box::pin(writer.write_alive())).into();
             }
-            if !is_declined && receiving.signs.is_declined.load(Ordering::Relaxed) {
+            if !is_declined && receiving.flags.is_declined.load(Ordering::Relaxed) {
                 is_declined = true;
                 (self.tell)(Notice::NotWaiting(DECLINED.to_owned()));
             }

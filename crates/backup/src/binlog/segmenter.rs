@@ -53,11 +53,11 @@ impl Times {
         self.last = seconds;
         self.ahead.push(seconds);
         // Those that are not ahead of the clock by now never will be.
-        self.settle(now);
+        self.pass(now);
     }
 
     /// Counts the times that the clock has reached.
-    fn settle(&mut self, now: Timestamp) {
+    fn pass(&mut self, now: Timestamp) {
         let clock = now.as_second().saturating_add(AHEAD);
         let reached = self.ahead.extract_if(.., |time| i64::from(*time) <= clock).max();
         self.greatest = self.greatest.max(reached);
@@ -71,7 +71,7 @@ impl Times {
         self.first = self.first.or(next.first);
         self.greatest = self.greatest.max(next.greatest);
         self.ahead.extend(next.ahead);
-        self.settle(now);
+        self.pass(now);
     }
 
     pub(crate) fn commits(&self) -> Option<Commits> {
@@ -289,7 +289,7 @@ impl Segmenter {
         }
         let log = self.history.log().to_owned();
         // A server that crashed ends its log without an event.
-        if let (Sent::MadeUp(_), Event::Rotate(rotate)) = (sent, &entry.event) {
+        if let (Sent::Artificial(_), Event::Rotate(rotate)) = (sent, &entry.event) {
             if self.current.is_some() {
                 self.cut(Some(&rotate.file), now, progress)?;
             }
@@ -367,7 +367,7 @@ impl Segmenter {
         progress: &mut Progress,
     ) -> Result<(), ArchiveError> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
-        current.times.settle(now);
+        current.times.pass(now);
         let from = At::from(&current.from);
         let to = At { log: from.log.clone(), offset: from.offset + current.bytes.len() as u64 };
         let gtids_after = self.history.gtids().map(ToString::to_string);

@@ -9,7 +9,7 @@ use xb_mysql::{Access, Client, Row, Timeouts};
 use crate::archive_error::ArchiveError;
 
 /// Time limit of each step of a login and of each short statement.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// Both names of the server's side.
 const SIDES: [&str; 2] = ["master", "source"];
 
@@ -54,7 +54,7 @@ impl Asked {
     /// Asks a server, which should have the variables `who`; `None` if it does not count what is needed, as MySQL: replicas
     /// that came and went.
     pub(super) fn of(access: &Access, who: &Values) -> Result<Option<Self>, ArchiveError> {
-        let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
+        let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
         let mut client = Client::connect(&access.target, &access.account, timeouts)?;
         let before = Timestamp::now();
         let settings = values(

@@ -19,10 +19,11 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
-use crate::binlog::waiting::{EACH, Next, Waiting};
+use crate::binlog::waiting::{Next, OBJECT_TIME, Waiting};
+use crate::cancel::CancelToken;
 
 /// Time limit of each step of a login and of each short statement.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether more has arrived, while it is too early to store what has.
 const LOOK: Duration = Duration::from_millis(5);
 /// Time limit for reading what has arrived when nothing more is to be received.
@@ -63,7 +64,7 @@ pub(crate) fn connect(
     access: &Access,
     needs_checksums: bool,
 ) -> Result<(Client, Server), ArchiveError> {
-    let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
+    let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
     let mut client = Client::connect(&access.target, &access.account, timeouts)?;
     let rows = client.rows(
         "SELECT @@version, @@server_id, @@log_bin, @@global.binlog_checksum, @@hostname, @@port",
@@ -119,7 +120,7 @@ fn settings(client: &mut Client, is_mysql: bool) -> Result<BTreeMap<String, Stri
 
 /// What the thread tells beside its messages, and is told.
 #[derive(Debug, Default)]
-pub(crate) struct Signs {
+pub(crate) struct ReceiveFlags {
     /// Number of acknowledgements that were sent, or are being sent.
     pub(crate) acknowledged: AtomicU64,
     /// The server asks for none on this connection, though they were offered.
@@ -133,7 +134,7 @@ pub(crate) struct Signs {
 /// A thread that receives; it ends when the connection or the channel does.
 pub(crate) struct Receiving {
     pub(crate) messages: mpsc::Receiver<Message>,
-    pub(crate) signs: Arc<Signs>,
+    pub(crate) flags: Arc<ReceiveFlags>,
     hang_up: Box<dyn Fn() + Send + Sync>,
     thread: std::thread::JoinHandle<ArchiveError>,
 }
@@ -141,16 +142,16 @@ pub(crate) struct Receiving {
 impl Receiving {
     /// Ends what is received: the thread passes on what it has, acknowledges it, and ends the connection.
     pub(crate) fn hang_up(&self) {
-        self.signs.is_over.store(true, Ordering::SeqCst);
+        self.flags.is_over.store(true, Ordering::SeqCst);
         // It looks before it reads again. Over a Unix socket, a server drops a replica that does not read.
-        if !self.signs.is_answering.load(Ordering::SeqCst) {
+        if !self.flags.is_answering.load(Ordering::SeqCst) {
             (self.hang_up)();
         }
     }
 
     /// Why it ended.
     pub(crate) fn join(self) -> ArchiveError {
-        self.signs.is_over.store(true, Ordering::SeqCst);
+        self.flags.is_over.store(true, Ordering::SeqCst);
         (self.hang_up)();
         drop(self.messages);
         self.thread.join().unwrap_or(ArchiveError::Bug("the thread that receives panicked"))
@@ -186,7 +187,7 @@ pub(crate) fn receive(
     // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
     let offset = u32::try_from(from.offset).unwrap_or(4);
     let from = From::Position { log: from.log.clone(), offset };
-    let dump = client.dump(&replica, &from, heartbeat * 4 + PATIENCE)?;
+    let dump = client.dump(&replica, &from, heartbeat * 4 + LOGIN_LIMIT)?;
     let hang_up = dump.hang_up()?;
     let is_known = acknowledge == Acknowledge::Known;
     begin(dump, (start, is_known), (age / 2, needs_checksums), move || hang_up.stop_reading())
@@ -198,11 +199,11 @@ pub(crate) fn send(
     start: &Start,
     needs_checksums: bool,
 ) -> Result<Receiving, ArchiveError> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let cancel = CancelToken::new();
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
-    let sender = LogSender::new(files, (&from.log, from.offset), Arc::clone(&stop))?;
+    let sender = LogSender::new(files, (&from.log, from.offset), cancel.clone())?;
     // A segment is cut by its size only.
-    let hang_up = move || stop.store(true, Ordering::Relaxed);
+    let hang_up = move || cancel.cancel(());
     begin(sender, (start, false), (Duration::MAX, needs_checksums), hang_up)
 }
 
@@ -214,9 +215,9 @@ fn begin(
 ) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
     let start = start.clone();
-    let signs = Arc::new(Signs::default());
-    let shared = Arc::clone(&signs);
-    let settings = (settings.0, settings.1, EACH);
+    let flags = Arc::new(ReceiveFlags::default());
+    let shared = Arc::clone(&flags);
+    let settings = (settings.0, settings.1, OBJECT_TIME);
     let work = move || match run(log, (&start, is_known), settings, (&sender, &shared)) {
         Ok(()) => ArchiveError::Ended,
         Err(error) => error,
@@ -224,7 +225,7 @@ fn begin(
     let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
     let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
-    Ok(Receiving { messages, signs, hang_up, thread })
+    Ok(Receiving { messages, flags, hang_up, thread })
 }
 
 /// A log that arrives in packets of one event.
@@ -304,7 +305,7 @@ impl SentLog for LogSender {
     }
 
     fn early_end(&self) -> ArchiveError {
-        match self.is_stopped() {
+        match self.is_cancelled() {
             true => ArchiveError::Ended,
             false => ArchiveError::Differs(
                 "they end, or are damaged, before the end of the last stored transaction"
@@ -329,11 +330,11 @@ fn run(
     mut log: impl SentLog,
     (start, is_known): (&Start, bool),
     (age, needs_checksums, each): (Duration, bool, Duration),
-    (out, signs): (&mpsc::Sender<Message>, &Signs),
+    (out, flags): (&mpsc::Sender<Message>, &ReceiveFlags),
 ) -> Result<(), ArchiveError> {
     let mut overlap = Overlap::new(SentReader::new(log.checksums()), start);
     while !overlap.is_over() {
-        if signs.is_over.load(Ordering::Relaxed) {
+        if flags.is_over.load(Ordering::Relaxed) {
             return Err(ArchiveError::Ended);
         }
         match log.next(|dumped| overlap.take(dumped)) {
@@ -353,12 +354,12 @@ fn run(
     let (mut waiting, mut over) = (Waiting::new(each), None::<Instant>);
     // The connection before may have ended between the segment and its acknowledgement.
     if log.take_request() && is_known && start.overlap.is_some() {
-        signs.acknowledged.fetch_add(1, Ordering::Relaxed);
+        flags.acknowledged.fetch_add(1, Ordering::Relaxed);
         log.acknowledge(&start.at)?;
     }
     loop {
         let mut answered = Ok(());
-        let is_over = signs.is_over.load(Ordering::SeqCst);
+        let is_over = flags.is_over.load(Ordering::SeqCst);
         if is_over {
             over.get_or_insert_with(Instant::now);
         }
@@ -374,16 +375,16 @@ fn run(
                 continue;
             }
             Next::Wait | Next::Store => {
-                signs.is_answering.store(true, Ordering::SeqCst);
+                flags.is_answering.store(true, Ordering::SeqCst);
                 if !pass_on(waiting.release(Instant::now()), out) {
                     return Ok(());
                 }
                 // While the store is away, this waits; the server does so for as long as it was told to.
                 let Some(stored) = confirmed(out) else { return Ok(()) };
-                signs.acknowledged.fetch_add(1, Ordering::Relaxed);
+                flags.acknowledged.fetch_add(1, Ordering::Relaxed);
                 answered = log.acknowledge(&stored);
                 waiting.acknowledged();
-                signs.is_answering.store(false, Ordering::SeqCst);
+                flags.is_answering.store(false, Ordering::SeqCst);
                 if answered.is_ok() {
                     continue;
                 }
@@ -407,7 +408,7 @@ fn run(
             Err(error) => (segmenter.finish(now)?, Some(cut_short(error, segmenter.reader()))),
         };
         if log.is_declined() {
-            signs.is_declined.store(true, Ordering::Relaxed);
+            flags.is_declined.store(true, Ordering::Relaxed);
         }
         check(segmenter.reader(), needs_checksums)?;
         // At once: what arrives next may be a part of another transaction.
@@ -423,11 +424,11 @@ fn run(
         }
         if let Some(error) = ended {
             // A receiver that is stopped leaves no commit waiting for what is stored.
-            if signs.is_over.load(Ordering::Relaxed)
+            if flags.is_over.load(Ordering::Relaxed)
                 && waiting.is_asked()
                 && let Some(stored) = confirmed(out)
             {
-                signs.acknowledged.fetch_add(1, Ordering::Relaxed);
+                flags.acknowledged.fetch_add(1, Ordering::Relaxed);
                 log.acknowledge(&stored)?;
             }
             return Err(error);
@@ -653,9 +654,9 @@ mod tests {
             let start = Start { begins: Begins::First, at, gtids: None, overlap: None };
             let (sender, mut messages) = mpsc::channel(1);
             let thread = std::thread::spawn(move || {
-                let (signs, settings) = (Signs::default(), (Duration::MAX, false, Duration::ZERO));
-                run(waits, (&start, false), settings, (&sender, &signs)).unwrap_err();
-                signs.acknowledged.load(Ordering::Relaxed)
+                let (flags, settings) = (ReceiveFlags::default(), (Duration::MAX, false, Duration::ZERO));
+                run(waits, (&start, false), settings, (&sender, &flags)).unwrap_err();
+                flags.acknowledged.load(Ordering::Relaxed)
             });
             // What is stored at the time of each acknowledgement.
             let (mut stored, mut end, mut confirmed) = (Vec::new(), None, Vec::new());

@@ -18,6 +18,7 @@ use xb_repo::archive::stream::{Begins, StreamHead};
 
 use crate::binlog::open::{Readable, open};
 use crate::binlog::pieces::{Needed, fetch};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 use crate::table_pattern::TablePattern;
@@ -326,7 +327,7 @@ impl Finder {
             match sent {
                 None => return Ok(()),
                 Some(Sent::Log(entry)) => self.entry(&entry)?,
-                Some(Sent::MadeUp(_)) => {}
+                Some(Sent::Artificial(_)) => {}
             }
             self.event.clear();
             (self.arrived, self.payload) = (0, None);

@@ -12,7 +12,7 @@ use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
 use xb_repo::archive::base::{Base, Noted};
 use xb_repo::archive::listing::{Found, streams};
-use xb_repo::archive::plan::{PlanError, Stop, Stream, holders, locate, plan};
+use xb_repo::archive::plan::{PlanError, RestoreStop, Stream, holders, locate, plan};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Begins;
 use xb_repo::error::RepoError;
@@ -556,7 +556,7 @@ impl Window {
 
 fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
     let mut window = Window::new(name, base.position.to_string(), base.taken);
-    match plan(streams, base, &Stop::Latest) {
+    match plan(streams, base, &RestoreStop::Latest) {
         Ok(plan) => {
             window.is_whole = true;
             if let Some(piece) = plan.pieces.last() {

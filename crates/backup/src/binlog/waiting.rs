@@ -15,7 +15,7 @@ use crate::binlog::segmenter::{Cut, SIZE};
 const LINGER: Duration = Duration::from_millis(50);
 
 /// The time for which one object counts: in the long run, one is begun for each such time.
-pub(super) const EACH: Duration = Duration::from_millis(200);
+pub(super) const OBJECT_TIME: Duration = Duration::from_millis(200);
 /// Objects that may follow each other at once, if there were few before.
 const AT_ONCE: u32 = 50;
 
@@ -164,13 +164,13 @@ mod tests {
 
     #[test]
     fn commits_without_end_are_a_limited_number_of_objects() {
-        let (mut waiting, mut now) = (Waiting::new(EACH), Instant::now());
+        let (mut waiting, mut now) = (Waiting::new(OBJECT_TIME), Instant::now());
         // A few do not wait for each other.
         let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_millis(400));
         assert_eq!((objects, longest), (40, Duration::from_millis(10)));
         let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_secs(60));
         assert!((300..=5 * 60 + AT_ONCE).contains(&objects), "{objects}");
-        assert!(longest <= EACH + Duration::from_millis(15), "{longest:?}");
+        assert!(longest <= OBJECT_TIME + Duration::from_millis(15), "{longest:?}");
         // What was not used is there later.
         now += Duration::from_secs(60);
         let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_millis(400));
@@ -178,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_meanwhile_shares_the_object() {
-        let (mut waiting, now) = (Waiting::new(EACH), Instant::now());
+    fn later_arrivals_share_the_object() {
+        let (mut waiting, now) = (Waiting::new(OBJECT_TIME), Instant::now());
         for n in 0..u64::from(AT_ONCE) {
             let _ = waiting.take(vec![cut(n * 10)], now);
         }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(waiting.next(now, || false), Next::Wait);
         assert!(waiting.take(vec![cut(1010)], now).is_empty());
         // Nothing lets it wait for longer.
-        let later = now + EACH;
+        let later = now + OBJECT_TIME;
         assert_eq!(waiting.next(later, || true), Next::Store);
         let joined = waiting.release(later).unwrap();
         assert_eq!((joined.from.offset, joined.to.offset), (1000, 1020));

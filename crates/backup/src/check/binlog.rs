@@ -9,7 +9,7 @@ use crate::check::CheckLine;
 use crate::error::BackupError;
 
 /// Time limit of each step of the login and of each statement.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// A server should keep its logs for this many seconds, so that a receiver can be away for as long.
 const KEPT: f64 = 86_400.0;
 const VARIABLES: &str = "'log_bin', 'sync_binlog', 'binlog_checksum', 'binlog_expire_logs_seconds', \
@@ -47,7 +47,7 @@ struct Facts {
 
 impl Facts {
     fn ask(access: &Access) -> Result<Self, xb_mysql::Error> {
-        let timeouts = Timeouts { login: PATIENCE, reply: Some(PATIENCE) };
+        let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
         let mut client = Client::connect(&access.target, &access.account, timeouts)?;
         let mut facts = Self::default();
         let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");

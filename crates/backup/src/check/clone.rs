@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_the_statement_that_mends_it() {
+    fn a_missing_setting_is_named_with_the_statement_that_sets_it() {
         assert_eq!(faults(&findings(), &request()), []);
         let fault = |change: fn(&mut Findings)| {
             let mut found = findings();

@@ -17,6 +17,7 @@ use xb_uploader::Lock;
 
 use self::made::made_before;
 use self::merged_stream::merged_stream;
+use crate::cancel::OrInterrupted as _;
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
@@ -24,7 +25,7 @@ use crate::read::unlock::Accept;
 use crate::restore::RestoreOptions;
 use crate::restore::chain::{Chain, Way, merge_chain};
 use crate::restore::prepare::PrepareTool;
-use crate::restore::restore_and_prepare::{Ready, fetch, links, remove_increments};
+use crate::restore::restore_and_prepare::{AfterRestore, fetch, links, remove_increments};
 use crate::restore::room::{all_unpacked, check_room};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
@@ -83,7 +84,7 @@ pub enum Consolidated {
 pub async fn consolidate(
     session: &Session,
     request: ConsolidateRequest,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<Consolidated, BackupError> {
     let Session { root, cancel, .. } = session;
     let ConsolidateRequest { name, put: new, mut keys, accept, trial, lock } = request;
@@ -105,7 +106,7 @@ pub async fn consolidate(
             refuse_unsealed(&chain, &new)?;
             let merged;
             (merged, keys) =
-                store_merged(session, &chain, new, (keys, accept), &trial, talk).await?;
+                store_merged(session, &chain, new, (keys, accept), &trial, on_line).await?;
             let name = BackupName::new(&merged.manifest.name)?;
             lock_new(session, &name, lock.as_ref()).await?;
             (name, Some(Box::new(merged)))
@@ -113,7 +114,7 @@ pub async fn consolidate(
     };
     let level = Level::Restore;
     let verify = VerifyRequest { name: name.clone(), level, keys, accept, record: Some(record) };
-    let proof = verify_by_restore(session, verify, &trial, talk).await?;
+    let proof = verify_by_restore(session, verify, &trial, on_line).await?;
     Ok(Consolidated::Tried { name: name.to_string(), from, put: stored, trial: Box::new(proof) })
 }
 
@@ -136,7 +137,7 @@ async fn store_merged(
     new: PutRequest,
     (keys, accept): (Keys, Accept),
     trial: &Trial,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<(PutReport, Keys), BackupError> {
     let Session { root, cancel, .. } = session;
     let Some(last) = chain.last() else { return Err(BackupError::Bug("a chain has no backup")) };
@@ -152,7 +153,7 @@ async fn store_merged(
     let files = Selection::default();
     let name = last.name.clone();
     let mut get = GetRequest { name, files, as_stored: false, keys, accept };
-    let ready = Ready::prepared(trial.private.prepare.clone());
+    let ready = AfterRestore::prepared(trial.private.prepare.clone());
     let wanted = cancel.or(links(session, &get, &ready)).await?;
     let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
     let (_, folders) = fetch(session, &mut get, &wanted, &data, how).await?;
@@ -160,7 +161,7 @@ async fn store_merged(
     session.observer.begin_phase("merge");
     let increments = folders.get(1..).unwrap_or_default();
     let merged = Chain { dir: &data, increments, of: None };
-    if let Way::OneByOne(unfit) = merge_chain(session, merged, false, talk)? {
+    if let Way::OneByOne(unfit) = merge_chain(session, merged, false, on_line)? {
         return Err(unfit_chain(last.name.as_str(), unfit.to_string()));
     }
     remove_increments(&data)?;
@@ -186,7 +187,7 @@ async fn store_merged(
         (stored, _) => stored?,
     };
     if let Err(error) = scratch.close() {
-        talk(format!("{OWN_NOTE}cannot remove {}: {error}", data.display()).as_bytes());
+        on_line(format!("{OWN_NOTE}cannot remove {}: {error}", data.display()).as_bytes());
     }
     Ok((stored, get.keys))
 }

@@ -22,7 +22,7 @@ use crate::read::find::Packed;
 use crate::read::packed_index::PackedBody;
 use crate::read::partial::{Parts, Picker};
 use crate::read::ranges::recent::Recent;
-use crate::read::ranges::{pump, ranges};
+use crate::read::ranges::{fetch_into, ranges};
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
 use crate::read::streams::{Fetching, PackedStream, Pumped, Relayed, relay_classic};
@@ -115,7 +115,7 @@ impl Fetch<'_> {
         let (mut objects, mut bytes, mut last) = (0, 0, String::new());
         let native = body.body().clone();
         let ranges = body.ranges(native.stored(&runs), self.plan.range);
-        let (fetched, (unpacked, picker), recent) = pump(
+        let (fetched, (unpacked, picker), recent) = fetch_into(
             self.root.store(),
             &self.plan,
             ranges,
@@ -182,7 +182,7 @@ impl Fetch<'_> {
         let stream = PackedStream { keys, manifest, facts, key: None, known: None };
         let mut digest = ObjectDigest::default();
         let observer = self.observer.clone();
-        let (fetched, (written, sink), _) = pump(
+        let (fetched, (written, sink), _) = fetch_into(
             self.root.store(),
             &self.plan,
             ranges(stream.objects(0..manifest.objects), self.plan.range),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xb_encryptor::DataKey;
-use xb_repo::claim::{Look, look};
+use xb_repo::claim::{ClaimSnapshot, snapshot_claim};
 use xb_repo::error::RepoError;
 use xb_repo::list::state_without_manifest;
 use xb_repo::manifest::{End, Layout, Manifest, PackedFacts, StoredManifest};
@@ -42,13 +42,13 @@ pub(crate) enum Origin {
     /// A manifest, and the SHA-256 of its bytes, hexadecimal.
     Manifest(Manifest, String),
     /// A stock backup has no manifest: its objects must not change while they are read.
-    Stock(Look),
+    Stock(ClaimSnapshot),
 }
 
 /// How the objects of a packed backup are unpacked.
 pub(crate) enum ReadMode {
     /// All frames are unpacked; with a key, the seal is opened first.
-    Undo(Option<Arc<DataKey>>),
+    Unpack(Option<Arc<DataKey>>),
     /// Only the frames of these parts of the body are unpacked.
     Parts { body: Box<PackedBody>, parts: Box<Parts> },
     /// The objects are returned as stored, after these bytes.
@@ -119,7 +119,7 @@ pub(crate) async fn find(
             } else {
                 let key = open(session, request, Some(&stored), unlocked).await?;
                 if request.files.is_all() && proven.is_none() {
-                    ReadMode::Undo(key)
+                    ReadMode::Unpack(key)
                 } else {
                     if manifest.end == End::Raw {
                         return Err(BackupError::Selection(format!(
@@ -153,9 +153,9 @@ pub(crate) async fn find(
                 }
                 None => {
                     root.refuse_without_manifest(name)?;
-                    let (look, files) = stock_files(root, name).await?;
+                    let (snapshot, files) = stock_files(root, name).await?;
                     open(session, request, None, unlocked).await?;
-                    (Origin::Stock(look), files)
+                    (Origin::Stock(snapshot), files)
                 }
             };
             let chosen = match request.files.is_all() {
@@ -178,15 +178,15 @@ pub(crate) async fn find(
 pub(crate) async fn stock_files(
     root: &Root,
     name: &BackupName,
-) -> Result<(Look, ClassicFiles), BackupError> {
+) -> Result<(ClaimSnapshot, ClassicFiles), BackupError> {
     // Before the listing whose objects are read.
-    let look = look(root, name).await?;
+    let snapshot = snapshot_claim(root, name).await?;
     let files = list_with_sums(root, name, None).await?;
-    if files.is_empty() || look.is_unfinished() {
+    if files.is_empty() || snapshot.is_unfinished() {
         let state = state_without_manifest(root, name).await?;
         return Err(RepoError::NotThere { name: name.to_string(), state }.into());
     }
-    Ok((look, files))
+    Ok((snapshot, files))
 }
 
 /// Opens the backup: returns the data key if it is sealed, or an error if it may not be read.

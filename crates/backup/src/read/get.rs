@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use xb_pipeline::UnpackPlan;
 
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::fetch::Fetch;
 use crate::read::find::{Objects, Origin, ReadMode, find};
@@ -44,7 +45,7 @@ pub(crate) async fn transfer<S: StreamSink>(
         Objects::Packed(packed, mode) => {
             let all = (packed.manifest.objects, packed.manifest.stored_bytes);
             match mode {
-                ReadMode::Undo(key) => {
+                ReadMode::Unpack(key) => {
                     let (bytes, sink) = fetch.packed(&packed, key, sink, cancel).await?;
                     (bytes, all, None, Some((packed.manifest, packed.digest)), sink)
                 }

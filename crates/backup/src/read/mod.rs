@@ -1,5 +1,6 @@
 //! Reading a backup: opening it, selecting files, and fetching its objects in order.
 
+pub(crate) mod decoding;
 pub(crate) mod fetch;
 pub(crate) mod file_list;
 pub(crate) mod find;
@@ -10,5 +11,4 @@ pub(crate) mod ranges;
 pub(crate) mod request;
 pub(crate) mod stream_sink;
 pub(crate) mod streams;
-pub(crate) mod undo;
 pub(crate) mod unlock;

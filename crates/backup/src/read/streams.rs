@@ -20,7 +20,7 @@ use crate::objects::checksums::object_len;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::range::Range;
 use crate::read::ranges::recent::Recent;
-use crate::read::ranges::{pump, ranges};
+use crate::read::ranges::{fetch_into, ranges};
 
 /// Results of both sides of a transfer; the caller decides which of the two is the cause.
 pub(crate) struct Pumped<T> {
@@ -87,7 +87,7 @@ impl PackedStream<'_> {
         mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
     ) -> Result<Pumped<(Result<Summary, UnpackError<E>>, S)>, BackupError> {
         let (plan, observer, key) = (fetching.plan, fetching.observer.clone(), self.key.clone());
-        let (fetched, taken, recent) = pump(
+        let (fetched, taken, recent) = fetch_into(
             fetching.store,
             &plan,
             self.ranges(0..self.manifest.objects, plan.range),
@@ -131,7 +131,7 @@ pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
     let sum_of = |key: &str| files.sum_of(keys.below(key)?);
     let (mut borders, begun) = (files.borders(), files.begun());
     let (plan, observer) = (fetching.plan, fetching.observer.clone());
-    let (fetched, taken, recent) = pump(
+    let (fetched, taken, recent) = fetch_into(
         fetching.store,
         &plan,
         ranges(objects, plan.range).map(|range| range.with_object_sum(sum_of)),

@@ -99,7 +99,7 @@ pub(super) fn copy(
     let named = copier.named;
     let Err(error) = outcome else { return outcome };
     sink.clean()?;
-    match (error, cancel.signal()) {
+    match (error, cancel.reason()) {
         (BackupError::Rescue { table, what }, _) if !named.is_empty() => Err(BackupError::Rescue {
             table,
             what: format!(
@@ -362,12 +362,12 @@ impl Copier<'_> {
                 return Ok(());
             }
             if statement.len() > longest {
-                return Err(Stop::Told(format!(
+                return Err(RowsError::Other(format!(
                     "a row takes {} bytes as a statement, and the server takes {longest}; raise its max_allowed_packet",
                     statement.len()
                 )));
             }
-            sink.run(statement).map_err(|error| Stop::Told(error.to_string()))?;
+            sink.run(statement).map_err(|error| RowsError::Other(error.to_string()))?;
             observer.add_bytes(statement.len() as u64);
             statement.clear();
             // A long row must not keep its memory.
@@ -392,8 +392,8 @@ impl Copier<'_> {
             Ok(())
         });
         poured.and_then(|()| flush(&mut statement)).map_err(|stop| match stop {
-            Stop::Told(what) => what,
-            Stop::Server(error) => format!("the server on the backup: {error}"),
+            RowsError::Other(what) => what,
+            RowsError::Server(error) => format!("the server on the backup: {error}"),
         })
     }
 
@@ -475,26 +475,26 @@ impl Source {
     }
 }
 
-/// Why rows are read no further.
-enum Stop {
+/// Error that ends the copy of a table's rows.
+enum RowsError {
     /// The server from which they are read.
     Server(Error),
-    Told(String),
+    Other(String),
 }
 
-impl std::fmt::Display for Stop {
+impl std::fmt::Display for RowsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Server(error) => error.fmt(f),
-            Self::Told(what) => f.write_str(what),
+            Self::Other(what) => f.write_str(what),
         }
     }
 }
 
-fn stopped(cancel: &CancelToken) -> Result<(), Stop> {
-    match cancel.signal() {
+fn stopped(cancel: &CancelToken) -> Result<(), RowsError> {
+    match cancel.reason() {
         None => Ok(()),
-        Some(_) => Err(Stop::Told("interrupted".to_owned())),
+        Some(_) => Err(RowsError::Other("interrupted".to_owned())),
     }
 }
 
@@ -503,13 +503,13 @@ fn each_row(
     client: &mut Client,
     select: &str,
     width: usize,
-    mut take: impl FnMut(&Row) -> Result<(), Stop>,
-) -> Result<(), Stop> {
-    let mut results = client.query(select).map_err(Stop::Server)?;
-    while let Some(event) = results.next().map_err(Stop::Server)? {
+    mut take: impl FnMut(&Row) -> Result<(), RowsError>,
+) -> Result<(), RowsError> {
+    let mut results = client.query(select).map_err(RowsError::Server)?;
+    while let Some(event) = results.next().map_err(RowsError::Server)? {
         match event {
             Event::Columns(columns) if columns.len() != width => {
-                return Err(Stop::Server(Error::Unexpected));
+                return Err(RowsError::Server(Error::Unexpected));
             }
             Event::Row(row) => take(&row)?,
             Event::Columns(_) | Event::Complete(_) => {}

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_or_not_whole_is_refused() {
+    fn a_foreign_or_cut_definition_is_refused() {
         let read = |text: &str, name: &str| Definition::read(text.as_bytes(), name);
         assert_eq!(read(ORDERS, "orders"), None);
         assert_eq!(read("CREATE VIEW `v` AS SELECT 1", "v"), None);

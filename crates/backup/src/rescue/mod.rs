@@ -29,7 +29,7 @@ use self::copy::{Copied, Order, copy};
 use self::names::{Chosen, Held, NewNames, choose, choose_present, held};
 use self::sink::{LOGIN, Live, Sink};
 use self::target::{Wish, open};
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::private_server::PrivateServer;
@@ -39,7 +39,7 @@ use crate::read::unlock::Accept;
 use crate::restore::chain::Chain;
 use crate::restore::clone::info::refuse_parts;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
-use crate::restore::restore_and_prepare::{Ready, Wanted, fetch, links, look_for_program};
+use crate::restore::restore_and_prepare::{AfterRestore, Wanted, fetch, links, look_for_program};
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scratch::Scratch;
@@ -142,7 +142,7 @@ pub async fn rescue(
     session: &Session,
     request: RescueRequest,
     dump: impl Write + Send + 'static,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<RescueReport, BackupError> {
     let Session { observer, cancel, root, .. } = session;
     let RescueRequest { name, keys, accept, tables: wanted, until } = request;
@@ -156,7 +156,7 @@ pub async fn rescue(
         keys,
         accept,
     };
-    let mut ready = Ready::prepared(wanted.private.prepare.clone());
+    let mut ready = AfterRestore::prepared(wanted.private.prepare.clone());
     let links = cancel.or(links(session, &get, &ready)).await?;
     if links.iter().any(Wanted::is_clone) {
         refuse_parts(name.as_str(), false, false)?;
@@ -191,7 +191,7 @@ pub async fn rescue(
             observer.expect_phases(3);
             let files = found.chosen.iter().map(|chosen| chosen.held.files.clone());
             get.files = Selection::tables(files);
-            let restored = restored(session, &mut get, &links, place, 0, talk).await?;
+            let restored = restored(session, &mut get, &links, place, 0, on_line).await?;
             (found, opened, restored, None)
         }
         Some(RescueUntil { plan, upgrade }) => {
@@ -201,7 +201,7 @@ pub async fn rescue(
             drop(goal.open(&goal.find_present(&in_backup)?, cancel).await?);
             observer.expect_phases(5);
             let room = plan.log_bytes;
-            let restored = restored(session, &mut get, &links, place, room, talk).await?;
+            let restored = restored(session, &mut get, &links, place, room, on_line).await?;
             observer.begin_phase("replay");
             let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
             let found = goal.find(&held_in(&data)?).map_err(at_the_stop)?;
@@ -375,7 +375,7 @@ async fn restored(
     links: &[Wanted],
     (data, options): (&Path, &PrepareOptions),
     room_beside: u64,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
     let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
@@ -393,7 +393,7 @@ async fn restored(
     session.observer.begin_phase("prepare");
     let increments = folders.split_off(1);
     let chain = Chain { dir: data, increments: &increments, of: None };
-    prepare(session, chain, options, false, talk).await?;
+    prepare(session, chain, options, false, on_line).await?;
     remove_links(data)
         .map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
     Ok(restored)
@@ -442,7 +442,7 @@ async fn copied(
     let panicked = |_| BackupError::Bug("the thread that copies tables panicked");
     tokio::select! {
         done = &mut copying => done.map_err(panicked)?,
-        signal = cancel.asked() => {
+        signal = cancel.cancelled() => {
             lines.iter().for_each(HangUp::now);
             // A dump may be stalled by its reader, and has nothing to clean up.
             let limit = if on_server { LAST_STEPS } else { Duration::from_secs(1) };

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_nothing_is_an_error_with_near_names() {
+    fn an_unmatched_name_is_an_error_with_near_names() {
         let error = chosen(&["shop.ordres"]).unwrap_err();
         assert!(error.contains("no table shop.ordres, but shop.orders"), "{error}");
         assert!(chosen(&["old.orders"]).unwrap_err().contains("but shop.orders"));

@@ -126,7 +126,7 @@ impl Place {
         let mut target = File::options().write(true).create_new(true).open(to)?;
         let mut source = File::open(from)?;
         while io::copy(&mut Read::by_ref(&mut source).take(PIECE), &mut target)? > 0 {
-            if cancel.signal().is_some() {
+            if cancel.reason().is_some() {
                 return Err(io::Error::other("interrupted"));
             }
         }
@@ -193,7 +193,6 @@ fn ours_failed(error: Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cancel::cancellation;
 
     #[test]
     fn a_copy_looks_for_room_and_for_a_signal() {
@@ -203,7 +202,8 @@ mod tests {
         file.set_len(PIECE + 1).unwrap();
         let facts = file.metadata().unwrap();
         let place = Place { path: to.clone(), owner: (facts.uid(), facts.gid()), mode: 0o640 };
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         refuse_full(&from, &to).unwrap();
         place.copy(&from, &to, &cancel).unwrap();
         assert_eq!(std::fs::metadata(&to).unwrap().len(), PIECE + 1);

@@ -55,7 +55,7 @@ pub(super) async fn open(
     // Its time limit ends a connect that is left behind.
     let client = tokio::select! {
         done = connecting => done.map_err(|_| BackupError::Bug("the thread that logs in panicked"))?,
-        signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+        signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
     };
     let client = client.map_err(|error| {
         failed(format!(

@@ -48,7 +48,7 @@ pub(crate) fn merge_chain(
     session: &Session,
     chain: Chain<'_>,
     is_durable: bool,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<Way, BackupError> {
     let (cancel, Chain { dir, increments, of }) = (&session.cancel, chain);
     tokio::task::block_in_place(|| {
@@ -61,7 +61,7 @@ pub(crate) fn merge_chain(
         let kept = of.map_or(Ok(()), |of| keep(&planned, of));
         kept.map_err(|error| failed(dir, &error))?;
         chain.forget()?;
-        match merge(&planned, is_durable, || cancel.signal().is_some()) {
+        match merge(&planned, is_durable, || cancel.reason().is_some()) {
             Ok(merged) => {
                 let text = format!(
                     "{OWN_NOTE}increments applied in one pass: {}; {} pages of {} written, {} tablespaces",
@@ -70,11 +70,11 @@ pub(crate) fn merge_chain(
                     merged.pages,
                     merged.spaces
                 );
-                talk(text.as_bytes());
+                on_line(text.as_bytes());
                 Ok(Way::Merged)
             }
             Err(Error::Cancelled) => {
-                Err(BackupError::Interrupted(cancel.signal().unwrap_or_default()))
+                Err(BackupError::Interrupted(cancel.reason().unwrap_or_default()))
             }
             Err(error) => Err(failed(dir, &error)),
         }

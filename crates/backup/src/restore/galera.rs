@@ -16,7 +16,7 @@ use crate::server::session::{Session, SessionError};
 use crate::small_file::read_small;
 
 /// Time limit of each step of the login to a donor.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// What a donor is asked.
 const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_local_cached_downto', 'wsrep_last_committed')";
 /// Names of the file with the position; newer versions of mariadb-backup use the second one.
@@ -120,7 +120,7 @@ impl Donor {
         });
         let access = access.map_err(|error| failed(error.to_string()))?;
         let rows = async {
-            let mut session = Session::open(&access, PATIENCE, cancel).await?;
+            let mut session = Session::open(&access, LOGIN_LIMIT, cancel).await?;
             session.rows(QUESTION, cancel).await
         };
         let rows = match rows.await {

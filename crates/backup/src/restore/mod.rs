@@ -17,14 +17,12 @@ pub(crate) mod target_lock;
 mod write_back;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use xb_encryptor::xbcrypt::XbcryptError;
 use xb_pipeline::{
     Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
-    FileDecodeError, Undo, UnpackPlan,
+    FileDecodeError, FileDecoding, UnpackPlan,
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
 use xb_repo::error::RepoError;
@@ -34,16 +32,17 @@ use xb_uploader::{StoreError, StoreErrorKind};
 use self::clone::state::State;
 use self::journal::head::{About, is_unfinished};
 use self::journal::load::load;
-use self::journal::resume_state::Left;
+use self::journal::resume_state::ResumeState;
 use self::journal::write::Journal;
 use self::lost_and_found::{is_lost_and_found, shows_nothing};
 use self::room::{check_room, needed};
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
+use crate::read::decoding::{file_cipher, plan_beside};
 use crate::read::find::find;
 use crate::read::get::transfer;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
-use crate::read::undo::{file_cipher, plan_beside};
 use crate::read::unlock::Unlocked;
 use crate::session::{Resources, Session};
 
@@ -169,11 +168,11 @@ async fn attempt(
     let Session { root, resources, cancel, .. } = session;
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the directory is created: a wrong name leaves nothing behind.
-    let (plan, undo) = plan(*resources, request, how)?;
+    let (plan, decoding) = plan(*resources, request, how)?;
     if clone::state::is_fetched(target) {
         return cancel.or(fetched_clone(root, request, target, how)).await;
     }
-    let found = cancel.or(what_is_left(root, request, target, how)).await?;
+    let found = cancel.or(resume_state(root, request, target, how)).await?;
     let proven = found.as_ref().map(|(_, left)| left.proven());
     let objects = cancel.or(find(session, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
@@ -222,11 +221,11 @@ async fn attempt(
     let options = ExtractOptions::default()
         .with_threads(resources.threads)
         .with_durability(durability)
-        .with_undo(undo);
+        .with_decoding(decoding);
     let extractor = match &journal {
         None => Extractor::new(folder, options),
         Some(journal) => {
-            let begun = left.as_ref().map(Left::begun);
+            let begun = left.as_ref().map(ResumeState::begun);
             Extractor::resumable(folder, options, journal.log(), begun)
         }
     };
@@ -238,7 +237,7 @@ async fn attempt(
         .await
         .map_err(|_| BackupError::Bug("the extractor thread panicked"))??;
     drop(journal);
-    let before = left.as_ref().map_or(0, Left::files);
+    let before = left.as_ref().map_or(0, ResumeState::files);
     let files = extracted.files + before;
     let stated = report.manifest.as_ref().filter(|_| left.is_some() && request.files.is_all());
     if let Some(stated) = stated.map(|manifest| manifest.files).filter(|stated| *stated != files) {
@@ -266,12 +265,12 @@ const OTHER_TARGET: &str = "name a directory that this user can create or write 
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
 /// `None` if the target is empty or missing.
-async fn what_is_left(
+async fn resume_state(
     root: &Root,
     request: &GetRequest,
     target: &Path,
     how: RestoreOptions,
-) -> Result<Option<(TargetDir, Left)>, BackupError> {
+) -> Result<Option<(TargetDir, ResumeState)>, BackupError> {
     let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     if xb_delta::is_interrupted(target) {
         return Err(failed(HALF_MERGED.into()));
@@ -294,11 +293,12 @@ async fn what_is_left(
     let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
     let about = About::new(&manifest, !how.no_decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    // Dropped with this future if a signal ends it.
-    let cancel = Cancel::default();
-    let (cancelled, path) = (Arc::clone(&cancel.0), target.to_owned());
+    // The guard is dropped with this future if a signal ends it.
+    let dropped = CancelToken::new();
+    let _guard = dropped.cancel_on_drop();
+    let path = target.to_owned();
     let loading = tokio::task::spawn_blocking(move || {
-        let left = load(&folder, &path, &about, &cancelled);
+        let left = load(&folder, &path, &about, &dropped);
         left.map(|left| (folder, left))
     });
     let loaded = loading
@@ -342,31 +342,29 @@ async fn fetched_clone(
     })
 }
 
-/// Cancels work in another thread when it is dropped.
-#[derive(Default)]
-struct Cancel(Arc<AtomicBool>);
-
-impl Drop for Cancel {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// Divides the memory between fetching and unpacking.
 fn plan(
     resources: Resources,
     request: &GetRequest,
     how: RestoreOptions,
-) -> Result<(UnpackPlan, Undo), BackupError> {
+) -> Result<(UnpackPlan, FileDecoding), BackupError> {
     let fetch = |share| plan_beside(share, resources);
     let half = resources.memory / 2;
     let (memory, plan) = match fetch(half) {
         Ok(plan) => (half, plan),
-        Err(_) => (Undo::MIN_MEMORY, fetch(Undo::MIN_MEMORY)?),
+        Err(_) => (FileDecoding::MIN_MEMORY, fetch(FileDecoding::MIN_MEMORY)?),
     };
     let cipher = file_cipher(request.keys.key.as_ref())?;
     let decrypt = cipher.map_or(Decrypt::Refuse, Decrypt::With);
-    Ok((plan, Undo { decompress: !how.no_decompress, decrypt, threads: resources.threads, memory }))
+    Ok((
+        plan,
+        FileDecoding {
+            decompress: !how.no_decompress,
+            decrypt,
+            threads: resources.threads,
+            memory,
+        },
+    ))
 }
 
 /// Passes the stream to the extractor.
@@ -390,7 +388,7 @@ impl Files {
         };
         let what = format!("{error}{kept}");
         match &error.cause {
-            ExtractCause::Undo {
+            ExtractCause::FileDecoding {
                 source: FileDecodeError::NoKey | FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }),
                 ..
             } => BackupError::FileKey { what },

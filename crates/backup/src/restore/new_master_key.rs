@@ -28,7 +28,7 @@ const OWN: &str = ".xb";
 pub(super) async fn make_if_wanted(
     dir: &Path,
     by: &PrepareProgram,
-    talk: &OnLine,
+    on_line: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     if !by.options.iter().any(|option| is_option(option, &[NEW_MASTER_KEY])) {
@@ -45,7 +45,7 @@ pub(super) async fn make_if_wanted(
     let io = |error: std::io::Error| failed(format!("{PREPARED}: {error}"));
     std::fs::create_dir(&inner).map_err(io)?;
     rename_all(dir, &inner).map_err(io)?;
-    run_first(tool, by, &arguments(dir, &inner, by), talk, cancel).await?;
+    run_first(tool, by, &arguments(dir, &inner, by), on_line, cancel).await?;
     // The program leaves the files that describe the backup.
     rename_all(&inner, dir).map_err(io)?;
     std::fs::remove_dir_all(&inner).map_err(io)

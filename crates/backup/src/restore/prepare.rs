@@ -182,7 +182,7 @@ impl PrepareTool {
 }
 
 /// Prepares a restored chain: applies each of its increments to the full backup, in order. The output of
-/// the program goes to `talk`, line by line. With `durable`, the prepared files are on their disks when
+/// the program goes to `on_line`, line by line. With `durable`, the prepared files are on their disks when
 /// this returns. The journals of its restore go.
 ///
 /// # Errors
@@ -194,7 +194,7 @@ pub(crate) async fn prepare(
     chain: Chain<'_>,
     options: &PrepareOptions,
     durable: bool,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<(), BackupError> {
     let Session { observer, cancel, .. } = session;
     let (by, Chain { dir, increments, .. }) = (&options.by, chain);
@@ -213,13 +213,13 @@ pub(crate) async fn prepare(
     let is_fit = tool == PrepareTool::MariaDbBackup && options.chain == PrepareChain::Auto;
     let to_sync = durable && at_end.is_none();
     let way = match is_fit && !increments.is_empty() {
-        true => Some(merge_chain(session, chain, to_sync, talk)?),
+        true => Some(merge_chain(session, chain, to_sync, on_line)?),
         false => None,
     };
     let increments = match way {
         Some(Way::Merged) => &[],
         Some(Way::OneByOne(unfit)) => {
-            talk(format!("{OWN_NOTE}increments are applied one by one: {unfit}").as_bytes());
+            on_line(format!("{OWN_NOTE}increments are applied one by one: {unfit}").as_bytes());
             increments
         }
         None => increments,
@@ -243,7 +243,7 @@ pub(crate) async fn prepare(
         let is_export = options.export && step.last && tool == PrepareTool::MariaDbBackup;
         let small = if is_export { SmallLog::set(dir)? } else { None };
         observer.hear_program();
-        run_first(tool, by, &step.arguments(tool, options), &heard_by(observer, talk), cancel)
+        run_first(tool, by, &step.arguments(tool, options), &heard_by(observer, on_line), cancel)
             .await?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }
@@ -256,11 +256,11 @@ pub(crate) async fn prepare(
 
 /// Passes lines on, and notes each for displays: a program that works on a large backup reports its progress, and one
 /// that has been silent for long may never end.
-fn heard_by(observer: &Observer, talk: &OnLine) -> OnLine {
-    let (observer, talk) = (observer.clone(), Arc::clone(talk));
+fn heard_by(observer: &Observer, on_line: &OnLine) -> OnLine {
+    let (observer, on_line) = (observer.clone(), Arc::clone(on_line));
     Arc::new(move |line| {
         observer.hear_program();
-        talk(line);
+        on_line(line);
     })
 }
 
@@ -410,15 +410,15 @@ pub(super) async fn run_first(
     tool: PrepareTool,
     by: &PrepareProgram,
     args: &[OsString],
-    talk: &OnLine,
+    on_line: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
     if let Some(program) = &by.program {
-        return child::run(program, args, &by.writable, talk, cancel).await;
+        return child::run(program, args, &by.writable, on_line, cancel).await;
     }
     let mut missing = None;
     for program in tool.programs() {
-        match child::run(Path::new(program), args, &by.writable, talk, cancel).await {
+        match child::run(Path::new(program), args, &by.writable, on_line, cancel).await {
             Err(error @ BackupError::NotStarted { .. }) => missing = missing.or(Some(error)),
             done => return done,
         }

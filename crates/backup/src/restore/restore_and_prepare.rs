@@ -14,7 +14,7 @@ use xb_repo::manifest::Manifest;
 use xb_repo::manifest::galera_position::GaleraPosition;
 use xb_repo::names::BackupName;
 
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::file_list::{files_of, packed};
@@ -43,7 +43,7 @@ use crate::session::Session;
 /// Steps of a restore after fetching the backup.
 #[derive(Debug, Clone, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
-pub struct Ready {
+pub struct AfterRestore {
     /// Prepare the files with the program that took the backup, incremental backups in order
     #[cfg_attr(feature = "clap", arg(long))]
     pub prepare: bool,
@@ -70,7 +70,7 @@ pub struct Ready {
     pub donor: Option<String>,
 }
 
-impl Ready {
+impl AfterRestore {
     /// The files are prepared by this program.
     #[must_use]
     pub fn prepared(by: PrepareProgram) -> Self {
@@ -98,7 +98,7 @@ impl Ready {
 
 /// Result of a complete restore.
 #[derive(Debug)]
-pub struct ReadyReport {
+pub struct RestoreChainReport {
     /// Result of each backup of the chain, the full one first.
     pub restored: Vec<(String, RestoreReport)>,
     /// Position of the node.
@@ -113,29 +113,30 @@ pub struct ReadyReport {
 ///
 /// # Errors
 /// The first cause. Fetched files stay.
-pub async fn restore_ready(
+pub async fn restore_chain(
     session: &Session,
     request: GetRequest,
     target: &Path,
     how: RestoreOptions,
-    ready: &Ready,
-    talk: &OnLine,
-) -> Result<ReadyReport, BackupError> {
-    let ready = Ready { owner: ready.owner.or_else(|| Owner::to_keep(target)), ..ready.clone() };
-    restore_locked(session, request, target, how, &ready, talk, None).await
+    ready: &AfterRestore,
+    on_line: &OnLine,
+) -> Result<RestoreChainReport, BackupError> {
+    let ready =
+        AfterRestore { owner: ready.owner.or_else(|| Owner::to_keep(target)), ..ready.clone() };
+    restore_locked(session, request, target, how, &ready, on_line, None).await
 }
 
-/// Like [`restore_ready`], for a caller that may have the lock of the target already, and gives the files to no owner
+/// Like [`restore_chain`], for a caller that may have the lock of the target already, and gives the files to no owner
 /// but `ready`'s.
 pub(crate) async fn restore_locked(
     session: &Session,
     mut request: GetRequest,
     target: &Path,
     how: RestoreOptions,
-    ready: &Ready,
-    talk: &OnLine,
+    ready: &AfterRestore,
+    on_line: &OnLine,
     lock: Option<&TargetLock>,
-) -> Result<ReadyReport, BackupError> {
+) -> Result<RestoreChainReport, BackupError> {
     let Session { observer, cancel, .. } = session;
     let owner = ready.owner;
     let links = cancel.or(links(session, &request, ready)).await?;
@@ -159,7 +160,12 @@ pub(crate) async fn restore_locked(
         }
         let position = position.or_else(|| read_position(target));
         let clone = clone.map(|info| CloneReport { position: noted(target), ..reported(info) });
-        return Ok(ReadyReport { restored: done_before(&links, totals), position, behind, clone });
+        return Ok(RestoreChainReport {
+            restored: done_before(&links, totals),
+            position,
+            behind,
+            clone,
+        });
     }
     let server = match (&clone, ready.prepare()) {
         (Some(info), Some(_)) => Some(find_server(&ready.server, &info.version, cancel).await?),
@@ -230,8 +236,8 @@ pub(crate) async fn restore_locked(
             observer.begin_phase("prepare");
             let (of, increments) = (id_of(finished.as_ref(), target), folders.split_off(1));
             let chain = Chain { dir: target, increments: &increments, of: of.as_deref() };
-            prepare(session, chain, options, durable, talk).await?;
-            new_master_key::make_if_wanted(target, &options.by, talk, cancel).await?;
+            prepare(session, chain, options, durable, on_line).await?;
+            new_master_key::make_if_wanted(target, &options.by, on_line, cancel).await?;
         }
     }
     if wants_position && position.is_none() {
@@ -256,7 +262,7 @@ pub(crate) async fn restore_locked(
         finished.mark(target);
     }
     drop(lock);
-    Ok(ReadyReport { restored, position, behind, clone })
+    Ok(RestoreChainReport { restored, position, behind, clone })
 }
 
 /// What is known of a clone before a server has started on it.
@@ -271,7 +277,7 @@ async fn started(
     session: &Session,
     (target, about): (&Path, &About),
     info: CloneInfo,
-    (ready, server): (&Ready, Option<PathBuf>),
+    (ready, server): (&AfterRestore, Option<PathBuf>),
 ) -> Result<CloneReport, BackupError> {
     let (Some(options), Some(program)) = (ready.prepare(), server) else {
         return Ok(reported(info));
@@ -356,7 +362,7 @@ fn finished(
     links: &[Wanted],
     request: &GetRequest,
     how: RestoreOptions,
-    ready: &Ready,
+    ready: &AfterRestore,
 ) -> Option<Finished> {
     let chain: Option<Vec<About>> = links.iter().map(|link| link.about(request, how)).collect();
     let steps = format!("{:?} alone {} galera {}", ready.prepare(), ready.alone, ready.galera);
@@ -443,7 +449,7 @@ impl Wanted {
 pub(crate) async fn links(
     session: &Session,
     request: &GetRequest,
-    ready: &Ready,
+    ready: &AfterRestore,
 ) -> Result<Vec<Wanted>, BackupError> {
     let root = &session.root;
     let links = match root.stored_manifest(&request.name).await? {
@@ -471,20 +477,23 @@ pub(crate) async fn links(
 }
 
 /// Looks for the program that prepares, if a manifest names it: before hours of reading.
-pub(crate) fn look_for_program(ready: &Ready, links: &[Wanted]) -> Result<(), BackupError> {
+pub(crate) fn look_for_program(ready: &AfterRestore, links: &[Wanted]) -> Result<(), BackupError> {
     let tool = links.iter().find_map(Wanted::tool);
     ready.prepare().map_or(Ok(()), |options| options.by.look(tool))
 }
 
 /// Whether preparing will write the position: xtrabackup does so for a backup that it took with
 /// backup locks.
-fn writes_position(ready: &Ready, folders: &[PathBuf]) -> bool {
+fn writes_position(ready: &AfterRestore, folders: &[PathBuf]) -> bool {
     let tool = folders.first().and_then(|folder| PrepareTool::of_folder(folder));
     ready.prepare().is_some() && tool == Some(PrepareTool::XtraBackup)
 }
 
 /// Position from the manifest. A backup without a position is refused before it is fetched.
-fn stated_position(ready: &Ready, links: &[Wanted]) -> Result<Option<GaleraPosition>, BackupError> {
+fn stated_position(
+    ready: &AfterRestore,
+    links: &[Wanted],
+) -> Result<Option<GaleraPosition>, BackupError> {
     if !ready.galera && ready.donor.is_none() {
         return Ok(None);
     }

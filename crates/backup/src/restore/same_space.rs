@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tablespace_must_be_in_every_backup_whatever_its_name() {
+    fn a_tablespace_must_be_in_every_backup_under_any_name() {
         let dir = tempfile::tempdir().unwrap();
         let full = dir.path().join("full");
         let increments = [1, 2].map(|n| full.join(format!(".xb-incremental/{n}")));

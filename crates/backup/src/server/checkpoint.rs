@@ -22,9 +22,9 @@ use crate::server::session::{Session, SessionError};
 /// of the server.
 const MAX_DIRTY: u64 = 512 << 20;
 /// Longest wait for the server. It completes its checkpoint anyway.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 const DIRTY: &str = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_bytes_dirty'";
-const NOW: &str = "SET GLOBAL innodb_log_checkpoint_now = ON";
+const CHECKPOINT_NOW: &str = "SET GLOBAL innodb_log_checkpoint_now = ON";
 /// Errors of the server: the privilege is missing; it has no such variable.
 const DENIED: u16 = 1227;
 const UNKNOWN: u16 = 1193;
@@ -85,11 +85,11 @@ async fn write(session: &mut Session, cancel: &CancelToken) -> Result<Checkpoint
         )));
     }
     let begin = Instant::now();
-    match session.run_within(NOW, PATIENCE, cancel).await? {
+    match session.run_within(CHECKPOINT_NOW, MAX_WAIT, cancel).await? {
         true => Ok(Checkpoint::Done { dirty, took: begin.elapsed() }),
         false => Ok(Checkpoint::Skipped(format!(
             "the server had not written it after {} s",
-            PATIENCE.as_secs()
+            MAX_WAIT.as_secs()
         ))),
     }
 }

@@ -23,7 +23,7 @@ pub(crate) const CLONE: &str = "xbcloud-clone";
 /// encrypted.
 const PRINT_DEFAULTS: &str = "my_print_defaults";
 /// Time limit of each step of a login.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOGIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// A known backup program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(crate) async fn log_in(
     }
     // The command line wins.
     take_words(&mut options, given);
-    Ok(Session::open(&options.access()?, PATIENCE, cancel).await?)
+    Ok(Session::open(&options.access()?, LOGIN_LIMIT, cancel).await?)
 }
 
 /// Where the server of a client without options is, and as whom it logs in, unless `change` says

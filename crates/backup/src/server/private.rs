@@ -14,13 +14,13 @@ use crate::error::BackupError;
 use crate::server::session::{Session, SessionError};
 
 /// Time limit for a server to answer. A prepared backup needs no recovery, but a cold disk is slow.
-const PATIENCE: Duration = Duration::from_secs(600);
+const START_LIMIT: Duration = Duration::from_secs(600);
 /// The same for one that recovers: a limit of what is sensible, and no measure.
 const RECOVERY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time limit of each step of a login.
 const LOGIN: Duration = Duration::from_secs(60);
 /// Time for a server that has closed a connection to end.
-const LAST_BREATH: Duration = Duration::from_secs(60);
+const END_WAIT: Duration = Duration::from_secs(60);
 /// Pause between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Names and paths of the server, the preferred one first.
@@ -165,7 +165,7 @@ impl Server {
             writable: options.writable.clone(),
         });
         let server = server.map_err(failed)?;
-        let patience = if options.recovers { RECOVERY } else { PATIENCE };
+        let patience = if options.recovers { RECOVERY } else { START_LIMIT };
         let mut this = Self { server, session: None, version: String::new(), patience };
         this.wait(cancel).await?;
         Ok(this)
@@ -225,7 +225,7 @@ impl Server {
             }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+                signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
             }
         }
     }
@@ -245,7 +245,7 @@ impl Server {
         let rows = outcome.and_then(|rows| {
             Ok(rows.iter().map(Row::texts).collect::<Result<_, xb_mysql::Error>>()?)
         });
-        self.settle(rows, cancel).await
+        self.await_end(rows, cancel).await
     }
 
     /// Like [`rows`](Self::rows), but drops the rows.
@@ -258,7 +258,7 @@ impl Server {
             Ok(session) => session.run(statements, cancel).await,
             Err(error) => Err(error),
         };
-        self.settle(outcome, cancel).await
+        self.await_end(outcome, cancel).await
     }
 
     /// Like [`run`](Self::run), but in a session of its own, where what statements before have set does not
@@ -274,7 +274,7 @@ impl Server {
             Ok(session) => session.first_rows(statements, limit, cancel).await,
             Err(error) => Err(error),
         };
-        self.settle(outcome, cancel).await
+        self.await_end(outcome, cancel).await
     }
 
     async fn session(&mut self, cancel: &CancelToken) -> Result<&mut Session, SessionError> {
@@ -287,7 +287,7 @@ impl Server {
 
     /// After an error of the connection, gives the server time to end, because that is the usual
     /// reason.
-    async fn settle<T>(
+    async fn await_end<T>(
         &mut self,
         outcome: Result<T, SessionError>,
         cancel: &CancelToken,
@@ -300,7 +300,7 @@ impl Server {
         if !matches!(error, xb_mysql::Error::Server(_) | xb_mysql::Error::Unexpected) {
             self.session = None;
             let begin = Instant::now();
-            while !self.has_ended() && begin.elapsed() < LAST_BREATH {
+            while !self.has_ended() && begin.elapsed() < END_WAIT {
                 match self.session(cancel).await {
                     Ok(_) => break,
                     Err(SessionError::Own(error)) => return Err(error),
@@ -317,7 +317,7 @@ impl Server {
     /// Why it did not cancel cleanly.
     pub(crate) fn end(self, cancel: &CancelToken) -> Result<(), String> {
         drop(self.session);
-        let stopped = self.server.stop(|| cancel.signal().is_some());
+        let stopped = self.server.stop(|| cancel.reason().is_some());
         stopped.map_err(|error| error.to_string())
     }
 }

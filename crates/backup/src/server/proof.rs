@@ -7,7 +7,7 @@ use xb_mysql::{Access, Fingerprint, Target, Trust};
 use crate::error::BackupError;
 
 /// Time limit of each step of asking a server for its certificate.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STEP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A server over TCP whose certificate nothing vouches for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Unproven {
     /// # Errors
     /// [`BackupError::Clone`].
     pub fn fingerprint(&self) -> Result<String, BackupError> {
-        let found = xb_mysql::fingerprint(&self.host, self.port, PATIENCE);
+        let found = xb_mysql::fingerprint(&self.host, self.port, STEP_LIMIT);
         Ok(found.map_err(xb_clone::Error::from)?.to_string())
     }
 }

@@ -44,7 +44,7 @@ impl Session {
         // Its time limit ends a connect that is left behind.
         tokio::select! {
             done = tokio::task::spawn_blocking(connect) => done.map_err(|_| panicked())?,
-            signal = cancel.asked() => Err(BackupError::Interrupted(signal).into()),
+            signal = cancel.cancelled() => Err(BackupError::Interrupted(signal).into()),
         }
     }
 
@@ -124,7 +124,7 @@ impl Session {
                 self.client = Some(client);
                 Ok(outcome?)
             }
-            signal = cancel.asked() => {
+            signal = cancel.cancelled() => {
                 self.hang_up.now();
                 let _ = task.await;
                 Err(BackupError::Interrupted(signal).into())

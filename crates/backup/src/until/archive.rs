@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xb_encryptor::DataKey;
 use xb_repo::archive::listing::{Part, Problem, streams};
-use xb_repo::archive::plan::{Stop, Stream};
+use xb_repo::archive::plan::{RestoreStop, Stream};
 
 use crate::binlog::open::{Opened, open};
 use crate::binlog::tail::{Tail, tail};
@@ -74,7 +74,7 @@ impl Archive {
         if this.streams.is_empty() {
             return Err(UntilError::NoArchive { server: this.server }.into());
         }
-        if request.stop == Stop::Latest && !request.accept_lost_end {
+        if request.stop == RestoreStop::Latest && !request.accept_lost_end {
             let known = (&this.streams[..], &empty[..]);
             let state = request.state.as_deref();
             match tail(&session.root, &this.server, known, state).await? {

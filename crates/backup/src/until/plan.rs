@@ -6,18 +6,19 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, LogPosition, RelayPlan};
 use xb_repo::archive::base::{Base, Noted};
-use xb_repo::archive::plan::{Plan, PlanError, Stop, locate, plan};
+use xb_repo::archive::plan::{Plan, PlanError, RestoreStop, locate, plan};
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
-use crate::binlog::choose_archive::which_server;
+use crate::binlog::choose_archive::choose_archive;
 use crate::binlog::pieces::{Needed, fetch};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::prepare::PrepareTool;
-use crate::restore::restore_and_prepare::{Ready, Wanted, links};
+use crate::restore::restore_and_prepare::{AfterRestore, Wanted, links};
 use crate::session::Session;
 use crate::until::archive::Archive;
 use crate::until::beginning::displaced;
@@ -123,7 +124,7 @@ pub async fn plan_until(
     let needed = needed(&planned, &archive);
     let mut relay = RelayPlan {
         start: gtids.clone(),
-        stop: xb_binlog::Stop::End,
+        stop: xb_binlog::ReplayStop::End,
         leave_out: request.leave_out.clone(),
         may_leave_out_ddl: request.may_leave_out_ddl,
     };
@@ -143,7 +144,7 @@ pub async fn plan_until(
     let scanned = scan(session, (&archive.server, &name), &needed, span).await?;
     past_backup(&base, &scanned, request)
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
-    relay.stop = xb_binlog::Stop::At(scanned.stop.clone());
+    relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
     let (settings, mut versions, mut remarks) = origin(&archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
@@ -197,7 +198,7 @@ async fn archive(
     of_backup: Option<&str>,
     get: &GetRequest,
 ) -> Result<Archive, BackupError> {
-    let server = which_server(session, request.server.as_deref(), of_backup).await?;
+    let server = choose_archive(session, request.server.as_deref(), of_backup).await?;
     Archive::read(session, server, request, get).await
 }
 
@@ -209,7 +210,7 @@ async fn listed(session: &Session) -> Result<ListedRoot, BackupError> {
 fn newest_fitting(
     listed: &ListedRoot,
     archive: &Archive,
-    stop: &Stop,
+    stop: &RestoreStop,
 ) -> Result<BackupName, UntilError> {
     let can_be_restored = |line: &&Listing| line.state == State::Complete && line.restorable;
     // Of the same data, a consolidated backup that a trial restore has proven, then the server's own, then one that is
@@ -271,7 +272,7 @@ struct TakenFrom {
 
 /// The position of the backup, from a manifest that the keys have authenticated.
 async fn proven(session: &Session, get: &GetRequest) -> Result<(Noted, TakenFrom), BackupError> {
-    let ready = Ready { prepare: true, ..Ready::default() };
+    let ready = AfterRestore { prepare: true, ..AfterRestore::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
     let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
     if tool == Some(PrepareTool::XtraBackup) {
@@ -307,8 +308,8 @@ fn past_backup(base: &Base, scanned: &Scanned, request: &UntilRequest) -> Result
 }
 
 /// Where the reading ends at the latest.
-fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &Stop) -> LogPosition {
-    if let Stop::Position(at) = stop {
+fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &RestoreStop) -> LogPosition {
+    if let RestoreStop::Position(at) = stop {
         return at.clone();
     }
     let last = plan.pieces.last().and_then(|piece| piece.segment.content.last.as_ref());

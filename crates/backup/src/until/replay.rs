@@ -15,7 +15,7 @@ use crate::restore::RestoreOptions;
 use crate::restore::clone::start::find_server;
 use crate::restore::finished::Finished;
 use crate::restore::owner::Owner;
-use crate::restore::restore_and_prepare::{Ready, ReadyReport, restore_locked};
+use crate::restore::restore_and_prepare::{AfterRestore, RestoreChainReport, restore_locked};
 use crate::restore::target_lock::TargetLock;
 use crate::server::private::ServerOptions;
 use crate::session::Session;
@@ -24,7 +24,7 @@ use crate::until::result::{Ended, write_result};
 use crate::until_error::UntilError;
 
 /// How long the private server may do nothing at all.
-const PATIENCE: Duration = Duration::from_secs(900);
+const IDLE_LIMIT: Duration = Duration::from_secs(900);
 
 /// How the logs are replayed.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +46,7 @@ pub struct ReplayOptions {
 #[non_exhaustive]
 pub struct UntilReport {
     /// The restored backup; `None` if an earlier run of the same command has done everything.
-    pub restored: Option<ReadyReport>,
+    pub restored: Option<RestoreChainReport>,
     /// What was replayed; `None` as above.
     pub replayed: Option<ReplayReport>,
     /// Remarks for the user.
@@ -96,23 +96,23 @@ pub(crate) fn series(version: &str) -> Option<(u32, u32)> {
 /// only after an interrupted replay the target has to be removed first.
 ///
 /// # Errors
-/// Those of [`restore_ready`](crate::restore_ready); [`UntilError::Replay`], whose text tells whether the target is of any use.
+/// Those of [`restore_chain`](crate::restore_chain); [`UntilError::Replay`], whose text tells whether the target is of any use.
 pub async fn restore_until(
     session: &Session,
     plan: &UntilPlan,
     get: GetRequest,
     (target, how): (&Path, RestoreOptions),
-    ready: &Ready,
+    ready: &AfterRestore,
     options: &ReplayOptions,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<UntilReport, BackupError> {
     let owner = ready.owner.or_else(|| Owner::to_keep(target));
-    let ready = Ready { owner, ..ready.clone() };
+    let ready = AfterRestore { owner, ..ready.clone() };
     // To the end: the preparing and the replay change in place what lies there.
     let lock = TargetLock::take(target)?;
     let done = finished(plan);
     if done.as_ref().and_then(|done| done.found(target)).is_some() {
-        xb_replay::settle(target).map_err(UntilError::from)?;
+        xb_replay::remove_note(target).map_err(UntilError::from)?;
         let remarks = vec!["an earlier run of this command has finished everything".to_owned()];
         return Ok(UntilReport { restored: None, replayed: None, remarks });
     }
@@ -125,9 +125,9 @@ pub async fn restore_until(
         if let Some(done) = &done {
             done.mark(target);
         }
-        Ok(xb_replay::settle(target).map_err(UntilError::from)?)
+        Ok(xb_replay::remove_note(target).map_err(UntilError::from)?)
     };
-    if let Some(note) = xb_replay::unsettled(target).map_err(UntilError::from)? {
+    if let Some(note) = xb_replay::noted_end(target).map_err(UntilError::from)? {
         let other = |at| UntilError::OtherReplay { target: target.to_owned(), at };
         let ended: Ended = serde_json::from_slice(&note).map_err(|_| other(String::new()))?;
         if Some(&ended.what) != what(plan).as_ref() {
@@ -143,7 +143,7 @@ pub async fn restore_until(
     xb_replay::check_untouched(target).map_err(UntilError::from)?;
     // The relay logs lie beside the data until they are applied.
     let how = RestoreOptions { room_beside: how.room_beside + plan.log_bytes, ..how };
-    let restored = restore_locked(session, get, target, how, &ready, talk, Some(&lock)).await?;
+    let restored = restore_locked(session, get, target, how, &ready, on_line, Some(&lock)).await?;
     session.observer.begin_phase("replay");
     let replayed = replay_onto(session, plan, target, (&program, options)).await?;
     let ended = ended(&what(plan).unwrap_or_default(), &replayed);
@@ -247,7 +247,7 @@ pub(crate) async fn replay_onto(
         plan: work.relay.clone(),
         memory: options.memory.unwrap_or_else(|| xb_server::working_memory(&data)),
         threads: u32::try_from(session.resources.threads).unwrap_or(1),
-        patience: PATIENCE,
+        patience: IDLE_LIMIT,
     };
     let mut fetched = fetch(session, &plan.server, &work.needed);
     let (observer, cancel) = (session.observer.clone(), session.cancel.clone());
@@ -262,7 +262,7 @@ pub(crate) async fn replay_onto(
             }
         };
         observer.expect_bytes(total);
-        let is_cancelled = || cancel.signal().is_some();
+        let is_cancelled = || cancel.reason().is_some();
         let note = |replayed: &ReplayReport| {
             serde_json::to_vec(&ended(&what, replayed)).unwrap_or_default()
         };
@@ -277,7 +277,7 @@ pub(crate) async fn replay_onto(
         replay(&request, pieces, &mut watch)
     });
     let replayed = replaying.await.map_err(|_| BackupError::Bug("the replay panicked"))?;
-    replayed.map_err(|error| match (&error, session.cancel.signal()) {
+    replayed.map_err(|error| match (&error, session.cancel.reason()) {
         (xb_replay::ReplayError::Cancelled, Some(signal)) => BackupError::Interrupted(signal),
         _ => UntilError::from(error).into(),
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use xb_binlog::AnyGtid;
-use xb_repo::archive::plan::Stop;
+use xb_repo::archive::plan::RestoreStop;
 use xb_repo::names::BackupName;
 
 /// Where to stop, and what to leave out.
@@ -15,7 +15,7 @@ pub struct UntilRequest {
     /// Server whose archive and backups are meant; if not given, that of the backup, or the only one.
     pub server: Option<String>,
     /// Where to stop.
-    pub stop: Stop,
+    pub stop: RestoreStop,
     /// Transactions to leave out. Each must be on the way.
     pub leave_out: BTreeSet<AnyGtid>,
     /// Whether one of them may change the definition of something.

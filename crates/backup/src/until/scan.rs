@@ -7,7 +7,7 @@ use xb_binlog::{
     AnyGtid, Entry, Error, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd, RelayError,
     RelayPlan, RelayWriter, TransactionSummary,
 };
-use xb_repo::archive::plan::{Cutter, Stop};
+use xb_repo::archive::plan::{Cutter, RestoreStop};
 
 use crate::until_error::UntilError;
 
@@ -46,7 +46,7 @@ pub(super) struct Span {
     /// The position that the data has, with its transactions.
     pub(super) start: LogPosition,
     pub(super) gtids: GtidState,
-    pub(super) stop: Stop,
+    pub(super) stop: RestoreStop,
     /// End of the last whole transaction of the archive: behind it, one may be unfinished.
     pub(super) end: LogPosition,
     /// The stop must be found before that end.
@@ -168,7 +168,7 @@ impl Scanner {
         self.writer.begin_log(name, description, offset)?;
         if self.log.is_some() && self.history.next_log(name).is_some() {
             // Another transaction may get the number of the one that the server has not finished.
-            if let Stop::Gtid(_) = self.span.stop {
+            if let RestoreStop::Gtid(_) = self.span.stop {
                 self.cutter = Cutter::new(&self.span.stop);
             }
         }
@@ -182,7 +182,7 @@ impl Scanner {
         let at = LogPosition::new(name, offset);
         let at = at.ok_or_else(|| RelayError::Name(name.to_owned()))?;
         // The data may be at the stop already.
-        if at == self.span.end || self.span.stop == Stop::Position(at.clone()) {
+        if at == self.span.end || self.span.stop == RestoreStop::Position(at.clone()) {
             self.stopped = Some(at);
         }
         Ok(())
@@ -268,11 +268,11 @@ impl Scanner {
         if step.ended.is_some() {
             let seen = self.last.get_or_insert_default();
             std::mem::swap(seen, &mut self.open);
-            if let (Stop::Position(stop), Some(gtid)) = (&self.span.stop, seen.gtid.clone())
+            if let (RestoreStop::Position(stop), Some(gtid)) = (&self.span.stop, seen.gtid.clone())
                 && stop.log() == name
                 && (seen.begin + 1..entry.end).contains(&stop.offset())
             {
-                let (stop, begin) = (xb_binlog::Stop::At(stop.clone()), at(seen.begin)?);
+                let (stop, begin) = (xb_binlog::ReplayStop::At(stop.clone()), at(seen.begin)?);
                 return Err(RelayError::Inside { stop, gtid, begin });
             }
             let is_last = self.cutter.has_stopped();
@@ -280,7 +280,7 @@ impl Scanner {
                 self.stopped = Some(end.clone());
             }
         }
-        if self.history.open().is_none() && self.span.stop == Stop::Position(end.clone()) {
+        if self.history.open().is_none() && self.span.stop == RestoreStop::Position(end.clone()) {
             self.stopped = Some(end);
         }
         Ok(())
@@ -299,10 +299,10 @@ impl Scanner {
             (None, None) => return Err(RelayError::NoLog.into()),
         };
         let is_found = match &self.span.stop {
-            Stop::Latest => true,
-            Stop::Time(_) => !self.span.must_be_found || self.cutter.has_stopped(),
-            Stop::Gtid(_) | Stop::BeforeGtid(_) => self.cutter.has_stopped(),
-            Stop::Position(at) => *at == stop,
+            RestoreStop::Latest => true,
+            RestoreStop::Time(_) => !self.span.must_be_found || self.cutter.has_stopped(),
+            RestoreStop::Gtid(_) | RestoreStop::BeforeGtid(_) => self.cutter.has_stopped(),
+            RestoreStop::Position(at) => *at == stop,
         };
         if !is_found {
             return Err(UntilError::NotFound { stop: self.span.stop.to_string(), end: stop });
@@ -375,14 +375,14 @@ mod tests {
     fn scan(
         log: &[u8],
         (start, gtids): (u64, &GtidState),
-        stop: &Stop,
+        stop: &RestoreStop,
         end: u64,
         cuts: &[usize],
         clock: i64,
     ) -> Result<Scanned, UntilError> {
         let plan = RelayPlan {
             start: gtids.clone(),
-            stop: xb_binlog::Stop::End,
+            stop: xb_binlog::ReplayStop::End,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
         };
@@ -430,16 +430,16 @@ mod tests {
             let wanted = &all[to];
             // Pieces end where a transaction has begun, or between two.
             let (stop, expected) = match kind {
-                0 => (Stop::Latest, end),
-                1 => (Stop::Gtid(wanted.gtid.clone()), wanted.end),
-                2 => (Stop::BeforeGtid(wanted.gtid.clone()), wanted.begin),
+                0 => (RestoreStop::Latest, end),
+                1 => (RestoreStop::Gtid(wanted.gtid.clone()), wanted.end),
+                2 => (RestoreStop::BeforeGtid(wanted.gtid.clone()), wanted.begin),
                 3 => {
                     let time = i64::try_from(wanted.micros).unwrap();
                     let time = Timestamp::from_microsecond(time).unwrap();
                     let later = all[from..].iter().find(|known| known.micros > wanted.micros);
-                    (Stop::Time(time), later.map_or(end, |known| known.begin))
+                    (RestoreStop::Time(time), later.map_or(end, |known| known.begin))
                 }
-                _ => (Stop::Position(position(wanted.end)), wanted.end),
+                _ => (RestoreStop::Position(position(wanted.end)), wanted.end),
             };
             let limit = if kind == 4 { wanted.end } else { end };
             let found = scan(&log, (start, &gtids), &stop, limit, &cuts, CLOCK);
@@ -470,7 +470,7 @@ mod tests {
             }
             // A position within a transaction is none.
             let inside = wanted.begin + 1 + shift % (wanted.end - wanted.begin - 1);
-            let stop = Stop::Position(position(inside));
+            let stop = RestoreStop::Position(position(inside));
             let refused = scan(&log, (start, &gtids), &stop, inside, &cuts, CLOCK);
             prop_assert!(refused.is_err(), "{:?}", refused.map(|found| found.stop));
         }
@@ -481,7 +481,7 @@ mod tests {
         let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
         let (all, gtids) = transactions(&log);
         let (start, end) = (all[0].begin, all.last().unwrap().end);
-        let stop = Stop::Time(Timestamp::from_second(1).unwrap());
+        let stop = RestoreStop::Time(Timestamp::from_second(1).unwrap());
         let found = scan(&log, (start, &gtids), &stop, end, &[4096], 0).unwrap();
         assert_eq!((found.stop, found.ahead), (position(end), all.len() as u64));
         let found = scan(&log, (start, &gtids), &stop, end, &[4096], CLOCK).unwrap();

@@ -10,7 +10,7 @@ use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 use super::contradicted::refuse_contradicted;
 use super::results::not_damage;
 use super::run::Run;
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 /// Numbers of the objects that are there with the right size.
 #[derive(Debug, Clone)]
-pub(super) enum Sound {
+pub(super) enum IntactObjects {
     All(Range<u64>),
     Some(BTreeSet<u64>),
 }
 
-impl Sound {
+impl IntactObjects {
     pub(super) fn is_all(&self) -> bool {
         matches!(self, Self::All(_))
     }

@@ -28,7 +28,7 @@ use xb_repo::verification::{Level, PageReport, Problem, VerifiedLink, VerifyRepo
 pub use request::VerifyRequest;
 pub use trial::{Trial, verify_by_restore};
 
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::session::Session;
 use crate::verify::run::Run;

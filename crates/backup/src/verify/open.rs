@@ -8,7 +8,7 @@ use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{CATALOG, KEYS};
 use xb_repo::verification::{Authenticity, Level};
 
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::checksums::Known;
 use crate::objects::classic_checksums::list_with_sums;

@@ -13,17 +13,17 @@ use xb_uploader::{StoreError, StoreErrorKind};
 
 use super::contradicted::refuse_contradicted;
 use super::files::{Hit, files_in};
-use super::intact_objects::Sound;
+use super::intact_objects::IntactObjects;
 use super::passes::Content;
 use super::results::{counted, not_damage};
 use super::run::{Packed, Run};
 use super::sum_check::SumCheck;
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::read::fetch::{is_of_content, object_of};
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::ranges::pump;
+use crate::read::ranges::fetch_into;
 use crate::read::streams::{PackedStream, Pumped};
 
 /// Outcome of reading the whole stream.
@@ -131,7 +131,7 @@ impl Run<'_> {
     /// Compares the backup with a listing; returns the objects that are there with the right size.
     ///
     /// The work depends on the listing, not on the number of objects that a manifest states.
-    async fn list(&mut self, packed: &Packed) -> Result<Sound, BackupError> {
+    async fn list(&mut self, packed: &Packed) -> Result<IntactObjects, BackupError> {
         let keys = self.root.run_keys(&self.request.name, packed.run);
         let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
         let mut found = self.listed(packed).await?;
@@ -152,8 +152,8 @@ impl Run<'_> {
         self.report.more_problems += absent - named.len() as u64;
         self.report.close(Level::List, format!("objects: {objects}, bytes: {bytes}"));
         Ok(match found.sound.len() as u64 == objects {
-            true => Sound::All(0..objects),
-            false => Sound::Some(found.sound),
+            true => IntactObjects::All(0..objects),
+            false => IntactObjects::Some(found.sound),
         })
     }
 
@@ -203,7 +203,7 @@ impl Run<'_> {
         &mut self,
         packed: &Packed,
         known: Option<&[u64]>,
-        sound: &Sound,
+        sound: &IntactObjects,
         cancel: &CancelToken,
     ) -> Result<String, BackupError> {
         let (plan, _) = self.plan()?;
@@ -211,7 +211,7 @@ impl Run<'_> {
         let mut check = SumCheck::new(known, sound);
         let observer = self.observer.clone();
         let stream = packed.stream(self, known);
-        let (fetched, (), _) = pump(
+        let (fetched, (), _) = fetch_into(
             self.root.store(),
             &plan,
             stream.ranges(sound.clone().into_numbers(), plan.range),
@@ -501,8 +501,8 @@ impl Packed {
     }
 
     /// The numbers of all objects.
-    pub(super) fn all(&self) -> Sound {
-        Sound::All(0..self.manifest.objects)
+    pub(super) fn all(&self) -> IntactObjects {
+        IntactObjects::All(0..self.manifest.objects)
     }
 
     fn about(

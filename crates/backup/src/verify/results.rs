@@ -16,7 +16,7 @@ pub(super) fn counted(number: u64, noun: &str) -> String {
 
 /// The reason why a stream could not be inspected, unless it is damage.
 pub(super) fn not_damage(error: &InspectError) -> Option<BackupError> {
-    let InspectError::Undo { path, source, .. } = error else { return None };
+    let InspectError::FileDecoding { path, source, .. } = error else { return None };
     match source.as_ref() {
         // The CRC of the xbcrypt chunk matches, so its bytes are not damaged.
         FileDecodeError::NoKey | FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }) => {

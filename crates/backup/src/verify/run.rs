@@ -13,8 +13,8 @@ use xb_repo::verification::{Level, Problem, VerifyReport};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::read::decoding::{file_cipher, plan_beside};
 use crate::read::streams::Fetching;
-use crate::read::undo::{file_cipher, plan_beside};
 use crate::session::Resources;
 use crate::verify::request::VerifyRequest;
 
@@ -103,9 +103,9 @@ impl Run<'_> {
         memory: u64,
     ) -> Result<InspectOptions, BackupError> {
         let cipher = file_cipher(self.request.keys.key.as_ref())?;
-        let undo = self.wants(Level::Decrypt);
+        let decoding = self.wants(Level::Decrypt);
         let pages = self.wants(Level::Pages);
-        Ok(InspectOptions { rule: end_rule(end), undo, cipher, pages, memory })
+        Ok(InspectOptions { rule: end_rule(end), decoding, cipher, pages, memory })
     }
 }
 

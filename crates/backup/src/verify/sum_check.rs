@@ -2,7 +2,7 @@
 
 use xb_pipeline::RootDigest;
 
-use super::intact_objects::Sound;
+use super::intact_objects::IntactObjects;
 use crate::objects::checksums::Summing;
 use crate::objects::range::Range;
 
@@ -16,7 +16,7 @@ pub(super) struct SumCheck {
 }
 
 impl SumCheck {
-    pub(super) fn new(known: Option<&[u64]>, sound: &Sound) -> Self {
+    pub(super) fn new(known: Option<&[u64]>, sound: &IntactObjects) -> Self {
         let known = (0..).zip(known.unwrap_or_default().iter().copied());
         let mut expected: Vec<(u64, u64)> =
             known.filter(|(number, _)| sound.contains(*number)).collect();

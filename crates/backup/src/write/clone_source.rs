@@ -4,15 +4,16 @@ use std::io::PipeReader;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use xb_clone::{CloneCancel, Error, Settings, receive};
+use xb_clone::{Error, Settings, receive};
 use xb_mysql::Access;
 
+use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
 /// Requested size of the pipe to the pipeline in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
 /// How long to wait for the end of another clone of the server.
-const PATIENCE: Duration = Duration::from_secs(600);
+const BUSY_LIMIT: Duration = Duration::from_secs(600);
 /// Time between two tries to begin.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Time between two messages about that.
@@ -45,7 +46,7 @@ impl CloneRequest {
             allow_empty_tables: false,
             max_donor_redo: u64::MAX,
             is_sealed,
-            patience: PATIENCE,
+            patience: BUSY_LIMIT,
         }
     }
 }
@@ -53,7 +54,7 @@ impl CloneRequest {
 /// A clone that arrives. Dropping it ends the clone.
 #[derive(Debug)]
 pub struct CloneSource {
-    cancel: CloneCancel,
+    cancel: CancelToken<()>,
     /// Receives the outcome once; `None` after that.
     outcome: Option<oneshot::Receiver<Result<(), Error>>>,
 }
@@ -109,7 +110,7 @@ impl CloneSource {
 
     /// Ends the clone, wherever it is.
     pub(crate) fn end(&self) {
-        self.cancel.cancel();
+        self.cancel.cancel(());
     }
 }
 
@@ -139,7 +140,7 @@ fn once_free<T>(
             ));
             told = Some(Instant::now());
         }
-        if settings.cancel.wait(PAUSE) {
+        if settings.cancel.wait(PAUSE).is_some() {
             return Err(Error::Stopped);
         }
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_be_is_said() {
+    fn an_undetected_input_is_described() {
         let native = StreamHeader::new(StreamId([1; 16])).encode().to_vec();
         for (bytes, expected) in [
             (&b"\x1f\x8bgzip..."[..], "starts with `\\x1f\\x8bgzip..`"),

@@ -37,6 +37,7 @@ pub use self::run_manifest::refuse_without_base;
 
 use self::lost_objects::is_vacant;
 use self::run_folder::RunFolder;
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 use crate::write::detect_input::{Input, Kind, recognise};
@@ -48,7 +49,7 @@ const GENERATED_NAMES: u32 = 5;
 /// Time limit of the cleanup after a failure, which may itself be caused by the store.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 /// Time that a claim on its way has to arrive after a request to cancel.
-const GRACE: Duration = Duration::from_secs(5);
+const CLAIM_ARRIVAL: Duration = Duration::from_secs(5);
 
 /// Stores the stream from `source`. The backup exists if and only if this returns `Ok`.
 ///
@@ -102,7 +103,7 @@ pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
         // From here on the producer may hold locks.
         let input = tokio::select! {
             input = recognise_for(request, output) => input?,
-            signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
             lost = folder.claim.lost() => return Err(lost.into()),
             stalled = producer.stalled() => return Err(stalled),
         };
@@ -149,11 +150,11 @@ async fn claim_unless_cancelled(
     let mut claiming = Box::pin(claim(&session.root, request, taken));
     let signal = tokio::select! {
         claimed = &mut claiming => return claimed,
-        signal = session.cancel.asked() => signal,
+        signal = session.cancel.cancelled() => signal,
     };
     let interrupted = BackupError::Interrupted(signal);
     // Dropped, the request may arrive after the run, and leave its claim.
-    if let Ok(Ok(folder)) = tokio::time::timeout(GRACE, claiming).await {
+    if let Ok(Ok(folder)) = tokio::time::timeout(CLAIM_ARRIVAL, claiming).await {
         give_up(&folder, request, &interrupted).await;
     }
     Err(interrupted)

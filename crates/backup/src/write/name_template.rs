@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_or_no_name_is_refused() {
+    fn a_wrong_field_or_name_is_refused() {
         for bad in ["{day}", "{", "}", "{host", "x{}", "a/{host}", "", "{host}{"] {
             assert!(filled(bad, "h").is_err(), "{bad}");
         }

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_named_without_its_arguments() {
+    fn a_missing_program_is_named_without_its_arguments() {
         let error = start(&["/no/such/mariadb-backup", "--password=topsecret"])
             .map(drop)
             .unwrap_err()

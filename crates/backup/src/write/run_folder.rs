@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use xb_repo::claim::commit::confirm_commit;
-use xb_repo::claim::{Claim, Left, belongs_to_run, refuse_earlier};
+use xb_repo::claim::{Claim, LeftObjects, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::keys::RunKeys;
@@ -104,11 +104,11 @@ impl RunFolder {
         let mut listed = self.root.list_below(self.keys.folder()).await?;
         listed.retain(|object| of_classic(&object.key));
         ledger.agrees_with(&self.root, &self.keys, self.name.as_str(), &listed).await?;
-        Ok(self.claim.end_leaving(Left::of(&listed)).await?)
+        Ok(self.claim.end_leaving(LeftObjects::of(&listed)).await?)
     }
 
     /// Ends a run whose manifest is written.
-    pub(super) async fn settle(&self) -> Result<(), BackupError> {
+    pub(super) async fn confirm_commit(&self) -> Result<(), BackupError> {
         let run = self.run.to_string();
         Ok(confirm_commit(&self.root, &self.name, &self.claim, &run).await?)
     }

@@ -24,7 +24,7 @@ use super::plan::classic_layout;
 use super::request::{PutLayout, PutReport, PutRequest};
 use super::run_folder::{Beside, RunFolder};
 use super::run_manifest::find_its_base;
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::objects::ledger::Ledger;
@@ -61,7 +61,7 @@ impl RunFolder {
             tokio::select! {
                 // A request that arrives late must not replace the key slots of a rewrap.
                 put = self.root.store().create(&key, bytes.into()) => put?,
-                signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+                signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 stalled = stalled(producer.as_deref_mut()) => return Err(stalled),
             }
         }
@@ -69,9 +69,9 @@ impl RunFolder {
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
         let Packing { handle, mac, auto } =
             self.start_packing(request, plan, input, seal, observer, sink)?;
-        let mut books = Books::new(request);
+        let mut records = SentRecords::new(request);
         let mut sender = PartSender::new(self.root.store().clone(), plan.parallel);
-        if books.ledger.is_some() {
+        if records.ledger.is_some() {
             sender = sender.shared();
         }
         if observer.watcher().is_some() {
@@ -79,7 +79,7 @@ impl RunFolder {
         }
         observer.expect_phases(2);
         observer.begin_phase("upload");
-        let sending = self.send_all(arriving, &mut sender, &mut books, handle, observer, cancel);
+        let sending = self.send_all(arriving, &mut sender, &mut records, handle, observer, cancel);
         let sent = tokio::select! {
             sent = sending => sent,
             lost = self.claim.lost() => Err(lost.into()),
@@ -105,7 +105,7 @@ impl RunFolder {
             }
         };
         observer.begin_phase("commit");
-        let sent = Sent { plan, put, uploaded, books, keys_object, mac, auto, started };
+        let sent = UploadOutcome { plan, put, uploaded, records, keys_object, mac, auto, started };
         self.conclude(request, sent, producer, cancel).await
     }
 
@@ -143,17 +143,17 @@ impl RunFolder {
     async fn conclude(
         &self,
         request: &PutRequest,
-        sent: Sent,
+        sent: UploadOutcome,
         producer: Option<&mut Writer>,
         cancel: &CancelToken,
     ) -> Result<PutReport, BackupError> {
-        let (root, put, books) = (&self.root, sent.put, sent.books);
-        let sums = cancel.or(self.put_lists(&put.output, books.md5)).await?;
+        let (root, put, records) = (&self.root, sent.put, sent.records);
+        let sums = cancel.or(self.put_lists(&put.output, records.md5)).await?;
         let keys =
             sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
         let beside = Beside { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
-            if let Some(ledger) = &books.ledger {
+            if let Some(ledger) = &records.ledger {
                 // If this fails, the objects count as what a failed run left.
                 cancel
                     .or(async {
@@ -171,7 +171,7 @@ impl RunFolder {
                 // The producer's output has ended; only its exit status is missing.
                 tokio::select! {
                     ended = producer.ended() => ended?,
-                    signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+                    signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 }
                 producer.facts()
             }
@@ -190,7 +190,7 @@ impl RunFolder {
         cancel
             .or(async {
                 find_its_base(root, request, &mut manifest).await?;
-                self.prove(&mut manifest, &beside, books.ledger.as_ref()).await
+                self.prove(&mut manifest, &beside, records.ledger.as_ref()).await
             })
             .await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
@@ -199,7 +199,7 @@ impl RunFolder {
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
-        self.settle().await?;
+        self.confirm_commit().await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
@@ -272,7 +272,7 @@ impl RunFolder {
         &self,
         mut arriving: mpsc::Receiver<Part>,
         sender: &mut PartSender,
-        books: &mut Books,
+        records: &mut SentRecords,
         putting: PackHandle,
         observer: &Observer,
         cancel: &CancelToken,
@@ -280,7 +280,7 @@ impl RunFolder {
         let mut counted = Uploaded::default();
         let upload = async {
             while let Some(part) = arriving.recv().await {
-                books.part(&part);
+                records.part(&part);
                 let key = self.keys.at(&part.object).into();
                 // Blocks while as many parts as allowed are on their way.
                 let full = observer.wait(Wait::Sink);
@@ -288,7 +288,7 @@ impl RunFolder {
                     .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
                     .await?;
                 drop(full);
-                books.stored(&self.keys, sender);
+                records.stored(&self.keys, sender);
                 counted = observe(observer, sender, counted);
             }
             // The packing side has ended; its result tells whether it succeeded.
@@ -299,13 +299,13 @@ impl RunFolder {
             let rest = observer.wait(Wait::Sink);
             let uploaded = sender.finish().await?;
             drop(rest);
-            books.stored(&self.keys, sender);
+            records.stored(&self.keys, sender);
             observe(observer, sender, counted);
             Ok::<_, BackupError>((put, uploaded))
         };
         let (put, uploaded) = tokio::select! {
             done = upload => done?,
-            signal = cancel.asked() => return Err(BackupError::Interrupted(signal)),
+            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
         };
         let (objects, bytes) = match &put.output {
             PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } => {
@@ -342,11 +342,11 @@ struct Packing {
 }
 
 /// Everything that is known once all objects are stored.
-struct Sent {
+struct UploadOutcome {
     plan: PackPlan,
     put: PackResult,
     uploaded: Uploaded,
-    books: Books,
+    records: SentRecords,
     keys_object: Option<KeysObject>,
     mac: Option<MacKey>,
     auto: Option<AutoCodec>,
@@ -354,13 +354,13 @@ struct Sent {
 }
 
 /// Data recorded about the objects as they are sent.
-struct Books {
+struct SentRecords {
     md5: Option<Md5List>,
     /// Classic only: other runs may write the same keys.
     ledger: Option<Ledger>,
 }
 
-impl Books {
+impl SentRecords {
     fn new(request: &PutRequest) -> Self {
         match request.layout {
             PutLayout::Packed { .. } => Self { md5: None, ledger: None },

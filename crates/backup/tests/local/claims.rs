@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{BackupError, Canceller, PutReport, Session, VerifyRequest, cancellation};
+use xb_backup::{BackupError, CancelToken, PutReport, Session, VerifyRequest};
 use xb_reader::ChunkWriter;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
@@ -31,7 +31,7 @@ fn stream_of(byte: u8) -> Vec<u8> {
 
 /// Cancels the run right before it creates its claim.
 #[derive(Debug)]
-struct CancelAtClaim(Canceller);
+struct CancelAtClaim(CancelToken);
 
 impl xb_uploader::Faults for CancelAtClaim {
     fn next(&self, operation: xb_uploader::Operation) -> Option<xb_uploader::Fault> {
@@ -47,7 +47,8 @@ impl xb_uploader::Faults for CancelAtClaim {
 fn a_run_that_is_cancelled_while_it_claims_its_name_leaves_nothing() {
     for layout in [Layout::Packed, Layout::Classic] {
         let store = Store::new();
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let root = store.root.failing(Arc::new(CancelAtClaim(canceller)));
         let session = Session { cancel, ..session(&root) };
         let request = put_request("n", layout, 500);
@@ -285,7 +286,7 @@ fn a_claim_is_taken_over_by_word_and_named() {
 
 /// The remaining claim shows that nothing of our own is left: the objects belong to another tool.
 #[test]
-fn what_lies_beside_an_ended_claim_is_a_stock_backup() {
+fn objects_beside_an_ended_claim_are_a_stock_backup() {
     let store = Store::new();
     block_on(put_classic(store.root.clone(), "n".into(), stream_reader())).unwrap();
     let stock = object(&store, "n", "shop/orders.ibd.00000000000000000000");

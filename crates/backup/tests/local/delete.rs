@@ -121,7 +121,7 @@ fn a_folder_of_stock_backups_is_not_read_as_one_either() {
 }
 
 #[test]
-fn what_lies_inside_a_backup_is_none() {
+fn objects_inside_a_backup_are_no_backup() {
     let store = Store::new();
     let run = store.put("packed", Layout::Packed, 500, stream_reader()).unwrap().manifest.run;
     store.put("classic", Layout::Classic, 500, stream_reader()).unwrap();
@@ -261,7 +261,7 @@ fn a_packed_backup_leaves_the_file_beside_it() {
 }
 
 #[test]
-fn only_what_was_shown_is_removed() {
+fn only_shown_objects_are_removed() {
     for layout in LAYOUTS {
         let store = Store::new();
         store.put("n", layout, 500, stream_reader()).unwrap();
@@ -329,7 +329,7 @@ fn age_all(store: &Store) {
 
 /// A dead classic run has left objects and a claim.
 #[test]
-fn gc_takes_what_the_dead_run_has_left_and_nothing_beside() {
+fn gc_removes_the_objects_of_the_dead_run_only() {
     for beside in ["notes.txt", "work/invoice#7", &format!("tue/xtrabackup_info.{N}")] {
         let store = Store::new();
         make_stock(&store, "n");

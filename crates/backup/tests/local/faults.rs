@@ -360,7 +360,7 @@ fn gc(root: &Root) -> Result<usize, BackupError> {
 }
 
 #[test]
-fn gc_removes_only_what_is_dead() {
+fn gc_removes_only_dead_objects() {
     // Without its manifest, an ended classic run looks like a stock backup, which stays.
     let shape = SMALL[0];
     let content = shape.2();

@@ -218,7 +218,7 @@ fn files_that_were_never_finished_go_unless_their_run_lives() {
 
 /// A run of ours died right after its claim; later another tool stored a backup of that name.
 #[test]
-fn what_came_long_after_a_dead_claim_is_somebody_elses() {
+fn objects_long_after_a_dead_claim_are_foreign() {
     let store = Store::new();
     store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
     std::fs::remove_file(below(&store, ".xb-catalog/n")).unwrap();

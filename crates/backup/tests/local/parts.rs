@@ -77,7 +77,7 @@ fn one_table_costs_little_more_than_its_bytes() {
 }
 
 #[test]
-fn damage_in_what_is_read_is_found() {
+fn damage_in_the_parts_read_is_found() {
     let store = Store::new();
     let (stream, _) = backup_stream();
     store.put("n", Layout::Packed, 4 * MIB as u64, Cursor::new(stream)).unwrap();

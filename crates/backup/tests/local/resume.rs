@@ -39,7 +39,7 @@ fn put(request: &PutRequest, stream: &[u8]) -> (Store, Vec<PathBuf>) {
 }
 
 #[test]
-fn what_is_proven_is_not_fetched_again() {
+fn proven_files_are_not_fetched_again() {
     let (stream, files) = backup_stream();
     let sealed = KeySlots::default().with_key(KeyBytes::new(&[7; 32]).unwrap());
     let cases = [
@@ -214,7 +214,7 @@ fn zero(path: &Path) {
 }
 
 #[test]
-fn what_is_no_longer_what_was_written_is_made_again() {
+fn changed_files_are_fetched_again() {
     type Harm = fn(&Path, &[PathBuf]);
     let cases: [(&str, u64, Harm); 4] = [
         ("a whole file is zeros", 1, |target, _| zero(&target.join("shop/t1.ibd"))),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_backup::{BackupError, PutLayout, PutRequest, RestoreOptions, Session, cancellation};
+use xb_backup::{BackupError, CancelToken, PutLayout, PutRequest, RestoreOptions, Session};
 use xb_pipeline::Durability;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
@@ -235,7 +235,7 @@ fn an_object_that_is_longer_than_it_should_be_is_named() {
 }
 
 #[test]
-fn a_cut_stream_leaves_nothing_and_blocks_nobody() {
+fn a_cut_stream_leaves_nothing_and_blocks_no_run() {
     for layout in LAYOUTS {
         let store = Store::new();
         let whole = stream();
@@ -301,7 +301,7 @@ fn dead_claim() -> String {
 }
 
 #[test]
-fn what_a_killed_classic_run_left_is_cleared_away_by_the_next() {
+fn the_next_run_removes_the_objects_of_a_killed_classic_run() {
     let store = Store::new();
     store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
     let root = store.folder.path().join("root");
@@ -368,7 +368,8 @@ fn a_classic_run_that_is_alive_is_not_disturbed() {
 #[test]
 fn asked_to_stop_it_cleans_up() {
     let store = Store::new();
-    let (canceller, cancel) = cancellation();
+    let cancel = CancelToken::new();
+    let canceller = cancel.clone();
     let (reader, writer) = std::io::pipe().unwrap();
     let request = put_request("n", Layout::Packed, 500);
     canceller.cancel(15);
@@ -398,10 +399,11 @@ fn root_leaves_the_files_to_the_owner_of_the_folder() {
         return;
     }
     let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
-    let ready = xb_backup::Ready::default();
-    let talk: xb_backup::OnLine = std::sync::Arc::new(|_| {});
+    let ready = xb_backup::AfterRestore::default();
+    let on_line: xb_backup::OnLine = std::sync::Arc::new(|_| {});
     let in_session = session(&store.root);
-    let restored = xb_backup::restore_ready(&in_session, request("n"), &target, how, &ready, &talk);
+    let restored =
+        xb_backup::restore_chain(&in_session, request("n"), &target, how, &ready, &on_line);
     block_on(restored).unwrap();
     let mut folders = vec![target];
     while let Some(folder) = folders.pop() {

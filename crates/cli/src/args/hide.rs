@@ -27,7 +27,7 @@ const NAME: &str = "xb-args";
 const SHOWN: &[u8] = b"***";
 /// Maximum size of the arguments in the memory file, in bytes: more than any system passes to a
 /// program.
-const MOST: u64 = 8 << 20;
+const MAX_ARGUMENTS: u64 = 8 << 20;
 
 /// Returns the original arguments of this process, and whether they are already hidden.
 pub(crate) fn given() -> (Vec<OsString>, bool) {
@@ -87,7 +87,7 @@ fn take(number: &OsStr) -> io::Result<Vec<OsString>> {
     let mut file = File::options().read(true).write(true).open(path)?;
     file.rewind()?;
     let mut bytes = Vec::new();
-    (&mut file).take(MOST).read_to_end(&mut bytes)?;
+    (&mut file).take(MAX_ARGUMENTS).read_to_end(&mut bytes)?;
     file.set_len(0)?;
     Ok(bytes.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect())
 }

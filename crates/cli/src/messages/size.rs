@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back(bytes: u64, shift in 0u32..44) {
+        fn shown_values_read_back(bytes: u64, shift in 0u32..44) {
             let size = Size(bytes >> shift << shift);
             prop_assert_eq!(size.to_string().parse(), Ok(size));
         }

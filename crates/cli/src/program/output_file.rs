@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_found_before_any_work() {
+    fn an_unwritable_output_is_found_before_any_work() {
         let folder = tempfile::tempdir().unwrap();
         assert!(check_writable(&folder.path().join("missing/x")).is_err());
         assert!(check_writable(folder.path()).is_err());

@@ -13,7 +13,7 @@ use crate::program::signals::interrupted;
 const PIPE: usize = 1 << 20;
 
 /// Maximum wait for input before a check for signals.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const SIGNAL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Standard input or a file, without the standard library's buffer.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Input {
     /// # Errors
     /// The error of the system.
     pub fn wait(&self) -> io::Result<bool> {
-        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&PATIENCE)) {
+        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&SIGNAL_CHECK)) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_shrink_is_not_given_up() {
+    fn shrinking_data_is_not_given_up() {
         let random = noise(6, 1 << 20);
         assert!(!is_random(&pages(1, 1 << 20)));
         // All values equally frequent, but in order.

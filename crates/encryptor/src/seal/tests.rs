@@ -286,7 +286,7 @@ fn a_key_seals_only_under_its_own_commitment() {
 }
 
 #[test]
-fn what_is_not_a_sealed_body_is_named() {
+fn a_body_without_a_seal_is_named() {
     let key = key();
     for (bytes, want) in [
         (&b"\x29"[..], "the sealed body starts with 0x29 instead of its header length, 40"),

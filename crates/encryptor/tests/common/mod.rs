@@ -48,8 +48,8 @@ pub(crate) fn run(program: &PathBuf, arguments: &[&str], input: &[u8]) -> (bool,
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
-    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.success(), output.stdout, talk)
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), output.stdout, stderr)
 }
 
 /// Path of a Python that has `tink`.
@@ -57,10 +57,10 @@ pub(crate) fn python() -> PathBuf {
     let own = env::var_os("XB_TOOLS_PYTHON").map(PathBuf::from);
     let python =
         own.unwrap_or_else(|| xb_testkit::tools::workspace().join("target/tools/bin/python"));
-    let (ok, _, talk) = run(&python, &["-c", "import tink.streaming_aead"], b"");
+    let (ok, _, stderr) = run(&python, &["-c", "import tink.streaming_aead"], b"");
     assert!(
         ok,
-        "{} has no tink: run scripts/test, it installs what the tests need\n{talk}",
+        "{} has no tink: run scripts/test, it installs what the tests need\n{stderr}",
         python.display()
     );
     python

@@ -32,11 +32,11 @@ impl Session<'_> {
     /// Everything that the bytes mean, and the error at their end.
     fn outcome(mut self) -> (Vec<String>, String) {
         let mut said = Vec::new();
-        let end = self.talk(&mut said).map_err(|error| error.to_string());
+        let end = self.exchange(&mut said).map_err(|error| error.to_string());
         (said, end.err().unwrap_or_default())
     }
 
-    fn talk(&mut self, said: &mut Vec<String>) -> Result<(), Error> {
+    fn exchange(&mut self, said: &mut Vec<String>) -> Result<(), Error> {
         let account = Account {
             user: b"root".to_vec(),
             password: b"secret".to_vec().into(),

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 
 use xb_wire::Announcement;
 use xb_wire::parsers::{
-    Ack, DataHead, Disposition, Hello, Inbound, Item, Message, Pool, Stop, StopCode, Welcome,
-    check_certificate, is_certificate, parse_banner,
+    Ack, DataHead, Disposition, Hello, Inbound, Item, Message, Pool, StopCode, StopMessage,
+    Welcome, check_certificate, is_certificate, parse_banner,
 };
 
 /// Any bytes as the certificate of an authority and that of a peer: no panic; one that is not an
@@ -117,7 +117,7 @@ pub(crate) fn inbound_seeds() -> Vec<Vec<u8>> {
         proof: [8; 32],
         offer: b"an offer".to_vec(),
     };
-    let stop = Stop { code: StopCode::Refused, reason: "no room".into() };
+    let stop = StopMessage { code: StopCode::Refused, reason: "no room".into() };
     let welcome =
         Welcome { version: 1, connections: 4, capabilities: 0, proof: [1; 32], have: ack.clone() };
     let messages = [

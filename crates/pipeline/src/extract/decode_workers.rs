@@ -11,8 +11,8 @@ use xb_encryptor::xbcrypt::Cipher;
 use xb_reader::{PieceCheck, RelPath, TargetDir, TargetError};
 
 use crate::extract::decode::{
-    CodecChain, Decrypt, FileDecodeError, Flow, Item, Member, SpilledFile, Undo, Want, Work,
-    may_have_holes, write_with_holes,
+    CodecChain, Decrypt, FileDecodeError, FileDecoding, Flow, Item, Member, SpilledFile, Want,
+    Work, may_have_holes, write_with_holes,
 };
 use crate::extract::open_file::OpenFile;
 use crate::extract::report::{ExtractCause, ExtractLog, OnFailure};
@@ -67,16 +67,16 @@ pub(crate) struct Done {
 impl DecodeWorkers {
     /// Starts the threads. If the system cannot start a thread, the pool runs without it.
     pub(crate) fn new(
-        undo: &Undo,
+        decoding: &FileDecoding,
         target: Arc<TargetDir>,
         durable: bool,
         observer: Observer,
         on_failure: OnFailure,
     ) -> Self {
-        let shares = undo.shares();
+        let shares = decoding.shares();
         let shared = Arc::new(Shared {
             target,
-            cipher: match &undo.decrypt {
+            cipher: match &decoding.decrypt {
                 Decrypt::With(cipher) => Some(Arc::clone(cipher)),
                 Decrypt::Leave | Decrypt::Refuse => None,
             },
@@ -92,7 +92,7 @@ impl DecodeWorkers {
             on_failure,
         });
         let (jobs, queue) = unbounded::<Arc<OpenFile>>();
-        let threads = (0..undo.threads.max(1))
+        let threads = (0..decoding.threads.max(1))
             .filter_map(|number| {
                 let (shared, queue) = (Arc::clone(&shared), queue.clone());
                 std::thread::Builder::new()
@@ -235,13 +235,13 @@ struct Job<'a> {
 
 /// An error inside a job, before file and position are added.
 enum Fault {
-    Undo(FileDecodeError),
+    FileDecoding(FileDecodeError),
     Target(TargetError),
 }
 
 impl From<FileDecodeError> for Fault {
     fn from(error: FileDecodeError) -> Self {
-        Self::Undo(error)
+        Self::FileDecoding(error)
     }
 }
 
@@ -278,8 +278,8 @@ impl Job<'_> {
             }
         };
         result.map_err(|fault| match fault {
-            Fault::Undo(source) => {
-                ExtractCause::Undo { path: self.member.stored.clone(), position, source }
+            Fault::FileDecoding(source) => {
+                ExtractCause::FileDecoding { path: self.member.stored.clone(), position, source }
             }
             Fault::Target(source) => ExtractCause::Target { position, source },
         })

@@ -21,7 +21,7 @@ use super::open_file::OpenFile;
 use super::piece::{Content, Piece, Stored};
 use super::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
-    PartialFileState, Stopped, Truncated, cannot_undo,
+    PartialFileState, Stopped, Truncated, cannot_decode,
 };
 use super::work::{Outcome, Step, WorkOptions, Worker};
 use crate::extract::decode::{FileDecodeError, Member, Names, Plan, may_have_holes};
@@ -102,12 +102,12 @@ impl Extractor {
         for file in begun {
             let PartialFileState { path, number, upto, crc } = file;
             let resumed = extractor.plan(&path, 0).and_then(|plan| {
-                let failed = cannot_undo(&path, 0);
+                let failed = cannot_decode(&path, 0);
                 if !plan.layers.is_empty() {
                     return Err(failed(FileDecodeError::OutOfOrder));
                 }
-                let holes = extractor.options.undo.is_active() && may_have_holes(&plan.name);
-                if extractor.options.undo.is_active() {
+                let holes = extractor.options.decoding.is_active() && may_have_holes(&plan.name);
+                if extractor.options.decoding.is_active() {
                     extractor.names.claim(&plan).map_err(failed)?;
                 }
                 let partial = extractor.target.go_on(&plan.name, number);
@@ -146,10 +146,10 @@ impl Extractor {
         let (submit, results) = ordered_by("extract", threads, 2 * threads + 1, work);
         let finalizer = {
             let (observer, on_failure) = (options.observer.clone(), options.on_failure.clone());
-            let crew = options.undo.is_active().then(|| {
+            let crew = options.decoding.is_active().then(|| {
                 let (target, observer) = (Arc::clone(&target), observer.clone());
                 let on_failure = on_failure.clone();
-                DecodeWorkers::new(&options.undo, target, durable, observer, on_failure)
+                DecodeWorkers::new(&options.decoding, target, durable, observer, on_failure)
                     .logging(log.clone())
             });
             let finalizer =
@@ -173,7 +173,7 @@ impl Extractor {
             logged,
             on_file: None,
             names: Names::default(),
-            flight: Budget::new(options.undo.flight()),
+            flight: Budget::new(options.decoding.flight()),
             slab: None,
             options,
             target,
@@ -212,7 +212,7 @@ impl Extractor {
     /// sent later.
     pub(super) fn push(&mut self, bytes: &Bytes) {
         self.options.observer.add_bytes(bytes.len() as u64);
-        if self.options.undo.is_active() {
+        if self.options.decoding.is_active() {
             // The lease is for the whole slab, because every piece of it keeps all of it alive.
             let lease = || self.flight.lease(SLAB as u64);
             self.slab = Some(Arc::new(self.options.observer.waiting(Wait::Workers, lease)));
@@ -226,7 +226,7 @@ impl Extractor {
     pub(super) fn storable(&self) -> u64 {
         let serial = self.current.as_ref().is_some_and(|current| current.file.is_serial());
         // Layers are decoded in order, and a log needs the checksums of all parts.
-        let in_order = serial || self.logged || self.options.undo.is_active();
+        let in_order = serial || self.logged || self.options.decoding.is_active();
         if in_order { 0 } else { self.decoder.payload_left() }
     }
 
@@ -282,13 +282,13 @@ impl Extractor {
     pub fn read_failed(mut self, source: io::Error) -> ExtractError {
         let position = self.decoder.position();
         self.failure.get_or_insert(ExtractCause::Read { position, source });
-        let (report, failure) = self.settle();
+        let (report, failure) = self.join_all();
         let cause = failure.unwrap_or(ExtractCause::Worker(WorkerDied));
         ExtractError { cause, report }
     }
 
     fn conclude(&mut self) -> Result<ExtractReport, ExtractError> {
-        let (mut report, failure) = self.settle();
+        let (mut report, failure) = self.join_all();
         match failure {
             Some(cause) if self.options.allow_truncated && cause.is_cut() => {
                 let dropped = self.files.open_files();
@@ -307,19 +307,19 @@ impl Extractor {
 
     /// Waits until everything so far is settled, and removes unfinished files. Returns the first
     /// failure.
-    fn settle(&mut self) -> (ExtractReport, Option<ExtractCause>) {
+    fn join_all(&mut self) -> (ExtractReport, Option<ExtractCause>) {
         // Stopped means that the finalizer has a failure, which is earlier than any here.
         let _ = self.send_batch();
-        let settled = self.join();
+        let joined = self.join();
         self.current = None;
         self.open.clear();
         let report = ExtractReport {
-            files: settled.files,
-            decrypted: settled.decrypted,
+            files: joined.files,
+            decrypted: joined.decrypted,
             bytes: self.decoder.position(),
             truncated: None,
         };
-        (report, settled.failure.or_else(|| self.failure.take()))
+        (report, joined.failure.or_else(|| self.failure.take()))
     }
 
     /// Ends the threads and waits for them. Batches already sent are still settled, unless
@@ -399,7 +399,7 @@ impl Extractor {
     /// better than [`Extractor::send_batch`] where the next bytes are sure to come soon.
     pub(super) fn send_ended(&mut self) -> Result<(), Stopped> {
         // Pieces that wait to be decoded hold memory that the next ones need.
-        if self.ended == 0 || self.options.undo.is_active() {
+        if self.ended == 0 || self.options.decoding.is_active() {
             return self.send_batch();
         }
         let rest = self.batch.split_off(self.ended);
@@ -504,8 +504,8 @@ impl Extractor {
         }
         let plan = self.plan(&path, position)?;
         let mut holes = false;
-        if self.options.undo.is_active() {
-            self.names.claim(&plan).map_err(cannot_undo(&path, position))?;
+        if self.options.decoding.is_active() {
+            self.names.claim(&plan).map_err(cannot_decode(&path, position))?;
             holes = may_have_holes(&plan.name);
         }
         let member = (!plan.layers.is_empty()).then(|| Member::new(path, &plan));
@@ -526,7 +526,7 @@ impl Extractor {
 
     /// Plans the restore of the file of this name.
     fn plan(&self, path: &RelPath, position: u64) -> Result<Plan, ExtractCause> {
-        Plan::new(path, &self.options.undo).map_err(cannot_undo(path, position))
+        Plan::new(path, &self.options.decoding).map_err(cannot_decode(path, position))
     }
 
     /// Returns the names, without suffixes, of a file that is renamed.
@@ -537,11 +537,11 @@ impl Extractor {
         position: u64,
     ) -> Result<(RelPath, RelPath), ExtractCause> {
         let (old, new) = (self.plan(path, position)?, self.plan(to, position)?);
-        let failed = cannot_undo(path, position);
+        let failed = cannot_decode(path, position);
         if old.layers != new.layers {
             return Err(failed(FileDecodeError::Renamed { to: to.clone() }));
         }
-        if self.options.undo.is_active() {
+        if self.options.decoding.is_active() {
             self.names.release(&old);
             self.names.claim(&new).map_err(failed)?;
         }
@@ -551,7 +551,7 @@ impl Extractor {
     /// Handles a chunk with content for `file`, or a seek in it.
     fn go_on(&mut self, file: Arc<OpenFile>, head: ChunkHead) -> Result<(), ExtractCause> {
         if file.member.is_some() && !matches!(head.kind, ChunkKind::Payload { .. }) {
-            return Err(cannot_undo(&head.path, head.position)(FileDecodeError::OutOfOrder));
+            return Err(cannot_decode(&head.path, head.position)(FileDecodeError::OutOfOrder));
         }
         if matches!(head.kind, ChunkKind::Seek { .. }) {
             file.make_serial();

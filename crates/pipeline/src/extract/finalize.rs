@@ -67,7 +67,7 @@ impl Finalizer {
                 continue;
             }
             let settled = match batch {
-                Ok(outcomes) => outcomes.into_iter().try_for_each(|outcome| self.settle(outcome)),
+                Ok(outcomes) => outcomes.into_iter().try_for_each(|outcome| self.record(outcome)),
                 Err(died) => Err(died.into()),
             };
             if let Err(cause) = settled {
@@ -96,7 +96,7 @@ impl Finalizer {
         Finalized { files: self.files.saturating_sub(self.removed), decrypted, failure }
     }
 
-    fn settle(&mut self, outcome: Outcome) -> Result<(), ExtractCause> {
+    fn record(&mut self, outcome: Outcome) -> Result<(), ExtractCause> {
         match outcome {
             Outcome::Written(sum, extents) => {
                 self.add(&sum);

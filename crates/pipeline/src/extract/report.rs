@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use xb_reader::{DecodeError, Dialect, Limits, OrderError, RelPath, TargetError, Unfinished};
 
-use crate::extract::decode::{FileDecodeError, Undo};
+use crate::extract::decode::{FileDecodeError, FileDecoding};
 use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::WorkerDied;
 
@@ -40,7 +40,7 @@ pub struct ExtractOptions {
     pub durability: Durability,
     /// Layers to decompress and decrypt on the way. If any are decoded, blocks of zeros in `.ibd`
     /// files become holes.
-    pub undo: Undo,
+    pub decoding: FileDecoding,
     /// Counts bytes of the stream, and files that have their final names.
     pub observer: Observer,
     /// Callback for a failure, called when it is found, possibly long before more input arrives.
@@ -55,7 +55,7 @@ impl Default for ExtractOptions {
             limits: Limits::default(),
             allow_truncated: false,
             durability: Durability::default(),
-            undo: Undo::default(),
+            decoding: FileDecoding::default(),
             observer: Observer::default(),
             on_failure: OnFailure::default(),
         }
@@ -79,8 +79,8 @@ impl ExtractOptions {
 
     /// Sets the layers to decompress and decrypt.
     #[must_use]
-    pub fn with_undo(mut self, undo: Undo) -> Self {
-        self.undo = undo;
+    pub fn with_decoding(mut self, decoding: FileDecoding) -> Self {
+        self.decoding = decoding;
         self
     }
 }
@@ -232,7 +232,7 @@ pub enum ExtractCause {
     },
     /// A file could not be decrypted or decompressed.
     #[error("{path}: {source} (stream offset {position})")]
-    Undo {
+    FileDecoding {
         /// Name in the stream.
         path: RelPath,
         /// Stream offset of the chunk.
@@ -264,12 +264,12 @@ impl ExtractCause {
 }
 
 /// Adds the file and the chunk's position to an error of decoding.
-pub(super) fn cannot_undo(
+pub(super) fn cannot_decode(
     path: &RelPath,
     position: u64,
 ) -> impl Fn(FileDecodeError) -> ExtractCause {
     let path = path.clone();
-    move |source| ExtractCause::Undo { path: path.clone(), position, source }
+    move |source| ExtractCause::FileDecoding { path: path.clone(), position, source }
 }
 
 /// The extractor stopped because of an error. [`Extractor::finish`](crate::Extractor::finish)

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_needed_is_given_back() {
+    fn unused_memory_is_returned() {
         let budget = Budget::new(4 * PAGE);
         let mut permit = budget.lease(4 * PAGE);
         permit.shrink_to(PAGE + 1);

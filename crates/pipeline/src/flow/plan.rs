@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_numbers() {
+    fn an_impossible_plan_is_refused_with_numbers() {
         let error = pack(8 * MIB, 64 * MIB, 2, 4, S3).unwrap_err();
         let PlanError::Memory { needed, .. } = error else { panic!("{error:?}") };
         assert!(pack(needed, 64 * MIB, 2, 4, S3).is_ok(), "the number given must do");

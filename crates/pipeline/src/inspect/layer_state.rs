@@ -6,7 +6,9 @@ use xb_reader::RelPath;
 use super::options::InspectOptions;
 use super::redo::{RedoFile, RedoFound};
 use super::tables::Found;
-use crate::extract::decode::{CodecChain, Decrypt, FileDecodeError, Flow, Layer, Plan, Undo, Want};
+use crate::extract::decode::{
+    CodecChain, Decrypt, FileDecodeError, FileDecoding, Flow, Layer, Plan, Want,
+};
 use crate::flow::budget::{Budget, Permit};
 use crate::scan::producer_files::{is_redo_log, logical_name};
 
@@ -21,7 +23,7 @@ const DELTA: &[u8] = b".delta";
 
 /// An open file.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct FileState {
     chain: Option<Layers>,
     pages: Pages,
     /// Whether the file is encrypted and there is no key.
@@ -86,12 +88,17 @@ pub(super) enum Content {
     Table(Found),
 }
 
-impl Look {
+impl FileState {
     pub(super) fn new(path: &RelPath, options: &InspectOptions) -> Result<Self, FileDecodeError> {
         let decrypt = options.cipher.clone().map_or(Decrypt::Leave, Decrypt::With);
-        let undo = Undo { decompress: options.undo, decrypt, ..Undo::default() };
-        let undo = if options.undo { undo } else { Undo { decrypt: Decrypt::Leave, ..undo } };
-        let plan = Plan::new(path, &undo)?;
+        let decoding =
+            FileDecoding { decompress: options.decoding, decrypt, ..FileDecoding::default() };
+        let decoding = if options.decoding {
+            decoding
+        } else {
+            FileDecoding { decrypt: Decrypt::Leave, ..decoding }
+        };
+        let plan = Plan::new(path, &decoding)?;
         let chain = match plan.layers.is_empty() {
             true => None,
             false => Some(Layers {
@@ -103,7 +110,7 @@ impl Look {
         let bare = plan.layers == all.layers;
         let name = logical_name(path.as_bytes());
         let pages = if options.pages { Pages::of_name(name, bare) } else { Pages::None };
-        let unopened = options.undo && !bare && all.layers.contains(&Layer::Xbcrypt);
+        let unopened = options.decoding && !bare && all.layers.contains(&Layer::Xbcrypt);
         Ok(Self { chain, pages, unopened, ..Self::default() })
     }
 

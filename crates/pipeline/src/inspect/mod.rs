@@ -25,7 +25,7 @@ use evidence::Evidence;
 pub use evidence::{MAX_BAD_PAGES, PagesFound};
 use index_check::Records;
 pub use index_check::{Disagreement, IndexProof, IndexWatch};
-use layer_state::{Desk, Look};
+use layer_state::{Desk, FileState};
 pub use options::InspectOptions;
 pub use redo::{BadRedo, RedoFault};
 pub use tables::{BadTable, TableFault};
@@ -67,7 +67,7 @@ pub enum InspectError {
     Stream(#[from] StreamError),
     /// A file cannot be decrypted or decompressed.
     #[error("{path}: {source} (stream offset {position})")]
-    Undo {
+    FileDecoding {
         /// Name in the stream.
         path: RelPath,
         /// Stream offset of the chunk.
@@ -86,7 +86,7 @@ impl InspectError {
             Self::Stream(StreamError::Order(error)) => (Some(error.position()), Some(error.path())),
             Self::Stream(StreamError::Name { path, position, .. }) => (Some(*position), Some(path)),
             Self::Stream(_) => (None, None),
-            Self::Undo { path, position, .. } => (Some(*position), Some(path)),
+            Self::FileDecoding { path, position, .. } => (Some(*position), Some(path)),
         }
     }
 
@@ -113,7 +113,7 @@ pub struct Inspector {
     scanner: Scanner,
     check: ChunkCheck,
     records: Records,
-    open: HashMap<RelPath, Look>,
+    open: HashMap<RelPath, FileState>,
     current: Option<Current>,
     /// Bytes that page checkers of open files hold.
     held: u64,
@@ -277,11 +277,11 @@ impl Inspector {
     }
 
     /// Returns the state of the file of this name, and creates it if the file is new.
-    fn look(&mut self, path: &RelPath, position: u64) -> Result<&mut Look, InspectError> {
+    fn look(&mut self, path: &RelPath, position: u64) -> Result<&mut FileState, InspectError> {
         if !self.open.contains_key(path) {
             let look = match &self.only {
-                Some(only) if !only.contains(path) => Look::default(),
-                _ => Look::new(path, &self.options).map_err(cannot_undo(path, position))?,
+                Some(only) if !only.contains(path) => FileState::default(),
+                _ => FileState::new(path, &self.options).map_err(cannot_decode(path, position))?,
             };
             if self.options.pages && self.patches.is_none() {
                 self.patches = ClonePatches::of_first(path);
@@ -315,7 +315,7 @@ impl Inspector {
                 Err(FileDecodeError::Memory { needed, allowed }) if needed <= allowed => {
                     look.postpone();
                 }
-                done => done.map_err(cannot_undo(&current.path, current.position))?,
+                done => done.map_err(cannot_decode(&current.path, current.position))?,
             }
             bytes = later;
         }
@@ -336,7 +336,7 @@ impl Inspector {
         }
     }
 
-    fn end(&mut self, path: &RelPath, look: Look, position: u64) -> Result<(), InspectError> {
+    fn end(&mut self, path: &RelPath, look: FileState, position: u64) -> Result<(), InspectError> {
         self.held -= look.held();
         if look.is_postponed() {
             self.postponed.insert(path.clone());
@@ -346,7 +346,7 @@ impl Inspector {
         let is_undone = look.is_undone();
         self.undone += u64::from(is_undone);
         let done = look.finish(&mut self.desk, &mut self.evidence.of_file(path));
-        let (content, unpacked) = done.map_err(cannot_undo(path, position))?;
+        let (content, unpacked) = done.map_err(cannot_decode(path, position))?;
         let name = logical_name(path.as_bytes());
         if is_undone && unpacked == 0 && has_content(name) {
             self.blank.push(String::from_utf8_lossy(name).into_owned());
@@ -360,7 +360,11 @@ impl Inspector {
     }
 }
 
-fn cannot_undo(path: &RelPath, position: u64) -> impl Fn(FileDecodeError) -> InspectError {
+fn cannot_decode(path: &RelPath, position: u64) -> impl Fn(FileDecodeError) -> InspectError {
     let path = path.clone();
-    move |source| InspectError::Undo { path: path.clone(), position, source: Arc::new(source) }
+    move |source| InspectError::FileDecoding {
+        path: path.clone(),
+        position,
+        source: Arc::new(source),
+    }
 }

@@ -12,7 +12,7 @@ pub struct InspectOptions {
     /// Rule by which the stream counts as complete.
     pub rule: EndRule,
     /// Decompress and decrypt single files, as indicated by the suffixes of their names.
-    pub undo: bool,
+    pub decoding: bool,
     /// Cipher for encrypted files. Without it they are left alone and counted.
     pub cipher: Option<Arc<Cipher>>,
     /// Check the pages of tablespaces.

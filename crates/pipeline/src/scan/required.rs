@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_requires_nothing() {
+    fn an_unreadable_file_requires_nothing() {
         assert_eq!(lacking("a", Texts::default()), "");
         let kind = kind("full-backuped");
         let full = Texts { checkpoints: Some(&kind), ..Texts::default() };

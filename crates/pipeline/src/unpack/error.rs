@@ -53,7 +53,7 @@ impl<E> UnpackError<E> {
 
 /// Reason why no more frames were found.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum NoMoreFrames {
     /// The next stage stopped.
     Closed,
     /// The source of the ranges stopped.
@@ -64,8 +64,8 @@ pub(crate) enum Stop {
 }
 
 /// Error for an unsealed stream if a key was given: its bytes are not authenticated.
-pub(crate) fn not_sealed() -> Stop {
-    Stop::Frame(FrameError::Mismatch {
+pub(crate) fn not_sealed() -> NoMoreFrames {
+    NoMoreFrames::Frame(FrameError::Mismatch {
         place: ErrorLocation { part: Part::StreamHeader, position: 0 },
         field: "seal",
         expected: 1,
@@ -73,25 +73,25 @@ pub(crate) fn not_sealed() -> Stop {
     })
 }
 
-impl From<Closed> for Stop {
+impl From<Closed> for NoMoreFrames {
     fn from(_: Closed) -> Self {
         Self::Closed
     }
 }
 
-impl From<FrameError> for Stop {
+impl From<FrameError> for NoMoreFrames {
     fn from(error: FrameError) -> Self {
         Self::Frame(error)
     }
 }
 
-impl<E> From<Stop> for UnpackError<E> {
-    fn from(stop: Stop) -> Self {
+impl<E> From<NoMoreFrames> for UnpackError<E> {
+    fn from(stop: NoMoreFrames) -> Self {
         match stop {
-            Stop::Closed | Stop::Source => Self::Stopped,
-            Stop::Frame(error) => Self::Frame(error),
-            Stop::Seal(error) => Self::Seal(error),
-            Stop::Worker(died) => Self::Worker(died),
+            NoMoreFrames::Closed | NoMoreFrames::Source => Self::Stopped,
+            NoMoreFrames::Frame(error) => Self::Frame(error),
+            NoMoreFrames::Seal(error) => Self::Seal(error),
+            NoMoreFrames::Worker(died) => Self::Worker(died),
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::received::Received;
 use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
-use crate::unpack::error::{Stop, UnpackError, not_sealed};
+use crate::unpack::error::{NoMoreFrames, UnpackError, not_sealed};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 use crate::unpack::unseal::Unsealed;
 
@@ -87,14 +87,14 @@ where
         ranges.map(|range| range.map(Into::into)).inspect(move |range: &Option<Received>| {
             counting.add_stored(range.as_ref().map_or(0, |r| r.len() as u64))
         });
-    let body: Box<dyn Iterator<Item = Result<Received, Stop>> + Send> = match key {
+    let body: Box<dyn Iterator<Item = Result<Received, NoMoreFrames>> + Send> = match key {
         Some(key) => {
             let sealed = counted.map(|range| range.map(Bytes::from));
             let opened =
                 Unsealed::start(sealed, key, plan, observer).map_err(UnpackError::Thread)?;
             Box::new(opened.map(|piece| piece.map(Received::from)))
         }
-        None => Box::new(counted.map(|range| range.ok_or(Stop::Source))),
+        None => Box::new(counted.map(|range| range.ok_or(NoMoreFrames::Source))),
     };
 
     // Decode: workers check and decode the frames that were not checked where they were found. The
@@ -111,7 +111,7 @@ where
 
     // Find: locate the frames of the body, and check those that are stored as they are.
     let observing = observer.clone();
-    let finder: JoinHandle<Result<Summary, Stop>> = std::thread::Builder::new()
+    let finder: JoinHandle<Result<Summary, NoMoreFrames>> = std::thread::Builder::new()
         .name("frames".into())
         .spawn(move || find(body, sealed, &to_decode, &observing, watch))
         .map_err(UnpackError::Thread)?;
@@ -134,16 +134,16 @@ where
     // Ends the finder if it still runs, because its frames are no longer needed.
     drop(decoded);
     outcome?;
-    Ok(finder.join().unwrap_or(Err(Stop::Worker(WorkerDied)))?)
+    Ok(finder.join().unwrap_or(Err(NoMoreFrames::Worker(WorkerDied)))?)
 }
 
 fn find(
-    mut pieces: impl Iterator<Item = Result<Received, Stop>>,
+    mut pieces: impl Iterator<Item = Result<Received, NoMoreFrames>>,
     sealed: bool,
     submit: &Submit<Frame, Result<Vec<Bytes>, Undecoded>>,
     observer: &Observer,
     mut watch: impl FnMut(&FrameHeader, &[Bytes]),
-) -> Result<Summary, Stop> {
+) -> Result<Summary, NoMoreFrames> {
     // Frames larger than ours would not fit the slabs.
     let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
     let mut reader =

@@ -23,7 +23,7 @@ use crate::flow::ordered_pool::{Submit, WorkerDied, ordered, ordered_by};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
-use crate::unpack::error::{Stop, UnpackError};
+use crate::unpack::error::{NoMoreFrames, UnpackError};
 use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
 use crate::unpack::unseal::open_segment;
 
@@ -300,21 +300,21 @@ where
     let (to_open, mut opened) = ordered("open", plan.threads, plan.depth, open);
     let spans = body.spans(&runs);
     let splitting = body.clone();
-    let splitter: JoinHandle<Result<(), Stop>> = std::thread::Builder::new()
+    let splitter: JoinHandle<Result<(), NoMoreFrames>> = std::thread::Builder::new()
         .name("segments".into())
         .spawn(move || split(counted, &splitting, &spans, &to_open))
         .map_err(UnpackError::Thread)?;
     let (header, observing) = (body.header.clone(), observer.clone());
-    let finder: JoinHandle<Result<(), Stop>> = std::thread::Builder::new()
+    let finder: JoinHandle<Result<(), NoMoreFrames>> = std::thread::Builder::new()
         .name("frames".into())
         .spawn(move || {
             let pieces = std::iter::from_fn(|| opened.recv());
             let found = find(pieces, &header, &runs, &submit, &observing);
             drop(opened);
             // If the splitter stopped, too few bytes arrived, and the splitter has the cause.
-            let split = splitter.join().unwrap_or(Err(Stop::Worker(WorkerDied)));
+            let split = splitter.join().unwrap_or(Err(NoMoreFrames::Worker(WorkerDied)));
             match (found, split) {
-                (Err(Stop::Source), Err(cause)) => Err(cause),
+                (Err(NoMoreFrames::Source), Err(cause)) => Err(cause),
                 (found, _) => found,
             }
         })
@@ -338,7 +338,7 @@ where
     }
     drop(results);
     outcome?;
-    Ok(finder.join().unwrap_or(Err(Stop::Worker(WorkerDied)))?)
+    Ok(finder.join().unwrap_or(Err(NoMoreFrames::Worker(WorkerDied)))?)
 }
 
 /// Cuts the fetched bytes into segments for the workers.
@@ -347,12 +347,12 @@ fn split(
     body: &Body,
     spans: &[Span],
     submit: &Submit<Job, Result<Positioned, SealError>>,
-) -> Result<(), Stop> {
+) -> Result<(), NoMoreFrames> {
     let mut held = Bytes::new();
     // Returns at most `most` of the next bytes.
-    let mut take = |most: usize| -> Result<Bytes, Stop> {
+    let mut take = |most: usize| -> Result<Bytes, NoMoreFrames> {
         while held.is_empty() {
-            held = ranges.next().flatten().ok_or(Stop::Source)?;
+            held = ranges.next().flatten().ok_or(NoMoreFrames::Source)?;
         }
         Ok(held.split_to(most.min(held.len())))
     };
@@ -393,10 +393,10 @@ fn find(
     runs: &[Range<u64>],
     submit: &Submit<Frame, (u64, Result<Vec<Bytes>, Undecoded>)>,
     observer: &Observer,
-) -> Result<(), Stop> {
+) -> Result<(), NoMoreFrames> {
     // The current piece and its position; bytes before a run are skipped.
     let mut held: Positioned = (0, Bytes::new());
-    let mut take = |position: u64, most: usize| -> Result<Bytes, Stop> {
+    let mut take = |position: u64, most: usize| -> Result<Bytes, NoMoreFrames> {
         loop {
             let end = held.0 + held.1.len() as u64;
             if held.0 <= position && position < end {
@@ -408,15 +408,15 @@ fn find(
             }
             held = match observer.waiting(Wait::Source, || pieces.next()) {
                 Some(Ok(Ok(piece))) => piece,
-                Some(Ok(Err(error))) => return Err(Stop::Seal(error)),
-                Some(Err(died)) => return Err(Stop::Worker(died)),
-                None => return Err(Stop::Source),
+                Some(Ok(Err(error))) => return Err(NoMoreFrames::Seal(error)),
+                Some(Err(died)) => return Err(NoMoreFrames::Worker(died)),
+                None => return Err(NoMoreFrames::Source),
             };
         }
     };
     let most = u32::try_from(SLAB).unwrap_or(u32::MAX);
     if stream.max_plain() > most {
-        return Err(Stop::Frame(FrameError::Range {
+        return Err(NoMoreFrames::Frame(FrameError::Range {
             place: at(Part::StreamHeader, 0),
             field: "largest plain length of a frame",
             min: 1,
@@ -437,7 +437,7 @@ fn find(
             let header = FrameHeader::parse(&head, stream, position)?;
             let end = position + header.frame_len();
             if end > run.end {
-                return Err(Stop::Frame(FrameError::Truncated { place: header.place() }));
+                return Err(NoMoreFrames::Frame(FrameError::Truncated { place: header.place() }));
             }
             position += FRAME_HEADER_LEN as u64;
             let mut payload = Vec::new();

@@ -11,7 +11,7 @@ use crate::flow::ordered_pool::{Results, Submit, ordered};
 use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
-use crate::unpack::error::{Stop, not_sealed};
+use crate::unpack::error::{NoMoreFrames, not_sealed};
 
 /// A piece of the stream for a worker.
 enum Job {
@@ -38,7 +38,7 @@ impl Job {
 /// The unsealed stream.
 pub(crate) struct Unsealed {
     results: Results<Result<Bytes, SealError>>,
-    feeder: Option<std::thread::JoinHandle<Result<(), Stop>>>,
+    feeder: Option<std::thread::JoinHandle<Result<(), NoMoreFrames>>>,
 }
 
 impl Unsealed {
@@ -64,17 +64,17 @@ impl Unsealed {
 }
 
 impl Iterator for Unsealed {
-    type Item = Result<Bytes, Stop>;
+    type Item = Result<Bytes, NoMoreFrames>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.results.recv() {
             Some(Ok(Ok(bytes))) => Some(Ok(bytes)),
-            Some(Ok(Err(error))) => Some(Err(Stop::Seal(error))),
-            Some(Err(died)) => Some(Err(Stop::Worker(died))),
+            Some(Ok(Err(error))) => Some(Err(NoMoreFrames::Seal(error))),
+            Some(Err(died)) => Some(Err(NoMoreFrames::Worker(died))),
             None => match self.feeder.take()?.join() {
                 Ok(Ok(())) => None,
                 Ok(Err(stop)) => Some(Err(stop)),
-                Err(_) => Some(Err(Stop::Worker(crate::flow::ordered_pool::WorkerDied))),
+                Err(_) => Some(Err(NoMoreFrames::Worker(crate::flow::ordered_pool::WorkerDied))),
             },
         }
     }
@@ -152,9 +152,9 @@ impl Splitter {
         mut self,
         ranges: impl Iterator<Item = Option<Bytes>>,
         submit: &Submit<Job, Result<Bytes, SealError>>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), NoMoreFrames> {
         for range in ranges {
-            let Some(mut input) = range else { return Err(Stop::Source) };
+            let Some(mut input) = range else { return Err(NoMoreFrames::Source) };
             while !input.is_empty() {
                 let room = self.wanted() - self.held_len;
                 let now = input.split_to(room.min(input.len()));
@@ -183,7 +183,7 @@ impl Splitter {
     }
 
     /// Handles a full buffer that is followed by more bytes.
-    fn full(&mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
+    fn full(&mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), NoMoreFrames> {
         if self.opener.is_none() {
             return self.begin(submit);
         }
@@ -191,20 +191,23 @@ impl Splitter {
         self.segment(len, false, submit)
     }
 
-    fn begin(&mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
+    fn begin(
+        &mut self,
+        submit: &Submit<Job, Result<Bytes, SealError>>,
+    ) -> Result<(), NoMoreFrames> {
         let truncated = || FrameError::Truncated {
             place: xb_frame::ErrorLocation { part: xb_frame::Part::StreamHeader, position: 0 },
         };
         let front = self.take_joined();
         let Some((header, head)) = front.split_at_checked(STREAM_HEADER_LEN) else {
-            return Err(Stop::Frame(truncated()));
+            return Err(NoMoreFrames::Frame(truncated()));
         };
         let stream = StreamHeader::parse(header)?;
         let Some(commitment) = stream.key_commitment() else { return Err(not_sealed()) };
-        let Ok(head) = head.try_into() else { return Err(Stop::Frame(truncated())) };
+        let Ok(head) = head.try_into() else { return Err(NoMoreFrames::Frame(truncated())) };
         let context = SealContext { stream_id: stream.id().0, commitment: *commitment, header };
-        let opener =
-            Opener::new(&self.key, &context, head, Backend::default()).map_err(Stop::Seal)?;
+        let opener = Opener::new(&self.key, &context, head, Backend::default())
+            .map_err(NoMoreFrames::Seal)?;
         submit.send(Job::Plain(front.slice_ref(header)))?;
         self.opener = Some(Arc::new(opener));
         Ok(())
@@ -215,7 +218,7 @@ impl Splitter {
         len: usize,
         last: bool,
         submit: &Submit<Job, Result<Bytes, SealError>>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), NoMoreFrames> {
         let Some(opener) = self.opener.clone() else { return Ok(()) };
         let pieces = self.take(len);
         submit.send(Job::Segment { opener, index: self.index, last, pieces })?;
@@ -224,7 +227,7 @@ impl Splitter {
     }
 
     /// Ends the input: the buffer holds the last segment and the trailer.
-    fn end(mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), Stop> {
+    fn end(mut self, submit: &Submit<Job, Result<Bytes, SealError>>) -> Result<(), NoMoreFrames> {
         if self.opener.is_none() {
             if self.held_len < STREAM_HEADER_LEN + SEAL_HEAD_LEN {
                 // The reader of frames reports how far the stream got.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Maximum number of descriptors, whatever the limit of the process.
-const MOST: u64 = 4096;
+const MAX_DESCRIPTORS: u64 = 4096;
 
 /// The descriptors of one target directory.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Descriptors {
     pub(crate) fn of_process() -> Self {
         let raised = Raised::now();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let most = usize::try_from((limit / 2).min(MOST)).unwrap_or(usize::MAX);
+        let most = usize::try_from((limit / 2).min(MAX_DESCRIPTORS)).unwrap_or(usize::MAX);
         Self { _raised: raised, ..Self::new(most) }
     }
 

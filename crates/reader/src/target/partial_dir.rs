@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_run_left_is_removed_and_what_lives_is_not() {
+    fn files_of_a_dead_run_are_removed_and_those_of_a_live_one_stay() {
         let dir = tempfile::tempdir().unwrap();
         let partial = dir.path().join(PARTIAL_DIR);
         let dead = partial.join("1-0");

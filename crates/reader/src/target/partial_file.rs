@@ -19,7 +19,7 @@ use crate::target::parents::{Missing, Parents};
 use crate::target::partial_dir::{PartialDir, reserved};
 
 /// Flags for reopening an unfinished file.
-const AGAIN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const REOPEN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A file that is not complete yet. Dropping it removes it.
 ///
@@ -76,7 +76,7 @@ impl PartialFile {
 
     /// Creates the file, which must not exist.
     pub(crate) fn create(&self) -> rustix::io::Result<()> {
-        self.opened(AGAIN | OFlags::CREATE | OFlags::EXCL).map(drop)
+        self.opened(REOPEN | OFlags::CREATE | OFlags::EXCL).map(drop)
     }
 
     /// Opens the file that an earlier run has left.
@@ -94,7 +94,7 @@ impl PartialFile {
     fn file(&self) -> io::Result<Arc<File>> {
         match &self.nameless {
             Some((file, _)) => Ok(Arc::clone(file)),
-            None => Ok(self.opened(AGAIN)?),
+            None => Ok(self.opened(REOPEN)?),
         }
     }
 

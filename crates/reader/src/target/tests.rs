@@ -227,7 +227,7 @@ fn linking_into_place_replaces_nothing() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_so() {
+fn a_file_that_cannot_be_opened_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let error = TargetDir::open(&missing).unwrap_err();

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_binlog::{
-    AnyGtid, Event, GtidState, History, LogPosition, Reader, RelayPlan, Stop, TransactionSummary,
+    AnyGtid, Event, GtidState, History, LogPosition, Reader, RelayPlan, ReplayStop,
+    TransactionSummary,
 };
 use xb_replay::{Piece, Progress, ReplayError, ReplayReport, ReplayRequest, Watch, origin_options};
 use xb_testkit::command::Cmd;
@@ -134,7 +135,7 @@ impl Backup {
     }
 
     /// A copy of the data, and a request to replay onto it.
-    pub(crate) fn request(&self, stop: Stop) -> (Scratch, ReplayRequest) {
+    pub(crate) fn request(&self, stop: ReplayStop) -> (Scratch, ReplayRequest) {
         let copy = Scratch::new();
         let from = self.dir.join("files/.");
         let _ = Cmd::new("cp").arg("-a").arg(&from).arg(copy.path()).run().expect(0);
@@ -158,7 +159,7 @@ pub(crate) fn request(
     data: &Path,
     position: LogPosition,
     start: GtidState,
-    stop: Stop,
+    stop: ReplayStop,
 ) -> ReplayRequest {
     ReplayRequest {
         data: data.to_owned(),
@@ -215,8 +216,8 @@ pub(crate) fn replay_pieces(
     let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled, note: &note };
     let report = xb_replay::replay(request, pieces, &mut watch)?;
     // Whoever is killed here finds what was done.
-    assert_eq!(xb_replay::unsettled(&request.data)?, Some(note(&report)));
-    xb_replay::settle(&request.data)?;
-    assert_eq!(xb_replay::unsettled(&request.data)?, None);
+    assert_eq!(xb_replay::noted_end(&request.data)?, Some(note(&report)));
+    xb_replay::remove_note(&request.data)?;
+    assert_eq!(xb_replay::noted_end(&request.data)?, None);
     Ok(report)
 }

@@ -52,7 +52,7 @@ impl Stream {
 
 /// Where a restore stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
+pub enum RestoreStop {
     /// At the end of the archive.
     Latest,
     /// Before the first transaction whose commit has a later time.
@@ -72,7 +72,7 @@ pub enum Stop {
 )]
 pub struct StopError(String);
 
-impl FromStr for Stop {
+impl FromStr for RestoreStop {
     type Err = StopError;
 
     fn from_str(text: &str) -> Result<Self, StopError> {
@@ -104,7 +104,7 @@ impl FromStr for Stop {
     }
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for RestoreStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Latest => f.write_str("latest"),
@@ -136,7 +136,7 @@ pub struct Plan<'a> {
     /// Barriers in the first and the last piece: whether they are on the way shows when these are read.
     pub doubtful: Vec<&'a BarrierAt>,
     /// How the last piece is cut.
-    pub stop: Stop,
+    pub stop: RestoreStop,
     /// The heads do not prove that the stop lies in the pieces: unless [`Cutter::has_stopped`] says so at their
     /// end, the archive does not reach it.
     pub must_be_found: bool,
@@ -231,7 +231,11 @@ pub enum PlanError {
 ///
 /// # Errors
 /// [`PlanError`].
-pub fn plan<'a>(streams: &'a [Stream], base: &Base, stop: &Stop) -> Result<Plan<'a>, PlanError> {
+pub fn plan<'a>(
+    streams: &'a [Stream],
+    base: &Base,
+    stop: &RestoreStop,
+) -> Result<Plan<'a>, PlanError> {
     let lines = streams.iter().map(|stream| Line::ending_with(streams, stream));
     match lines.max_by_key(Line::newest) {
         Some(line) => line.plan(base, stop),
@@ -461,7 +465,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn plan(&self, base: &Base, stop: &Stop) -> Result<Plan<'a>, PlanError> {
+    fn plan(&self, base: &Base, stop: &RestoreStop) -> Result<Plan<'a>, PlanError> {
         let (mut pieces, breaks) = self.pieces();
         let start = pieces.iter().rposition(|piece| piece.has(base));
         let start = start.ok_or_else(|| self.without_start(base))?;
@@ -486,22 +490,22 @@ impl<'a> Line<'a> {
             return Err(PlanError::NotReached { stop, end, known });
         }
         let last = match stop {
-            Stop::Latest => None,
+            RestoreStop::Latest => None,
             // A later transaction may lie before the backup, or where another stream takes over.
-            Stop::Time(time) => pieces.iter().enumerate().position(|(number, piece)| {
+            RestoreStop::Time(time) => pieces.iter().enumerate().position(|(number, piece)| {
                 let is_whole = piece.until == piece.segment.content.to.offset
                     && (number > 0 || piece.segment.content.begin() == Some(base.position.clone()));
                 is_whole && piece.is_beyond(time.as_second())
             }),
             // Of two, the first one ends where the other takes over.
-            Stop::Gtid(gtid) | Stop::BeforeGtid(gtid) => {
+            RestoreStop::Gtid(gtid) | RestoreStop::BeforeGtid(gtid) => {
                 pieces.iter().rposition(|piece| piece.has_gtid(gtid))
             }
-            Stop::Position(at) => pieces.iter().position(|piece| piece.has_position(at)),
+            RestoreStop::Position(at) => pieces.iter().position(|piece| piece.has_position(at)),
         };
         let covered = self.parts.last().and_then(|(stream, _)| stream.covered_until);
         let may_be_found = match stop {
-            Stop::Time(time) => pieces.iter().any(|piece| piece.is_beyond(time.as_second())),
+            RestoreStop::Time(time) => pieces.iter().any(|piece| piece.is_beyond(time.as_second())),
             _ => false,
         };
         let mut must_be_found = false;
@@ -513,9 +517,9 @@ impl<'a> Line<'a> {
                 pieces.len().saturating_sub(1)
             }
             (None, None) => match stop {
-                Stop::Latest => pieces.len().saturating_sub(1),
+                RestoreStop::Latest => pieces.len().saturating_sub(1),
                 // Nothing later was committed until then.
-                Stop::Time(_) if covers(covered, stop) => pieces.len().saturating_sub(1),
+                RestoreStop::Time(_) if covers(covered, stop) => pieces.len().saturating_sub(1),
                 _ => {
                     let end = pieces.last().map(Piece::end).unwrap_or_default();
                     let known = covered.map(|time| format!(", complete until {time}"));
@@ -531,7 +535,7 @@ impl<'a> Line<'a> {
             let is_inner = number > 0 && number < last;
             for barrier in head.barriers.iter().filter(|barrier| barrier.at.offset < piece.until) {
                 let is_after_start = number > 0 || barrier.at.offset >= base.position.offset();
-                match is_inner || (is_after_start && matches!(stop, Stop::Latest)) {
+                match is_inner || (is_after_start && matches!(stop, RestoreStop::Latest)) {
                     true => {
                         let (kind, at) = (barrier.kind.clone(), barrier.at.clone());
                         return Err(PlanError::Barrier { kind, at });
@@ -550,26 +554,28 @@ impl<'a> Line<'a> {
 }
 
 /// Whether everything up to the time of a stop is known.
-fn covers(covered: Option<Timestamp>, stop: &Stop) -> bool {
+fn covers(covered: Option<Timestamp>, stop: &RestoreStop) -> bool {
     match stop {
-        Stop::Time(time) => covered.is_some_and(|covered| covered >= *time),
+        RestoreStop::Time(time) => covered.is_some_and(|covered| covered >= *time),
         _ => false,
     }
 }
 
-fn before_backup(base: &Base, stop: &Stop) -> Result<(), PlanError> {
+fn before_backup(base: &Base, stop: &RestoreStop) -> Result<(), PlanError> {
     let backup = match stop {
-        Stop::Time(time) if *time < base.taken => base.taken.to_string(),
-        Stop::Position(at) if *at < base.position => base.position.to_string(),
-        Stop::Gtid(gtid) | Stop::BeforeGtid(gtid)
+        RestoreStop::Time(time) if *time < base.taken => base.taken.to_string(),
+        RestoreStop::Position(at) if *at < base.position => base.position.to_string(),
+        RestoreStop::Gtid(gtid) | RestoreStop::BeforeGtid(gtid)
             if base.at_most.as_ref().is_some_and(|at_most| at_most.contains(gtid)) =>
         {
             base.at_most.as_ref().map(ToString::to_string).unwrap_or_default()
         }
-        Stop::Gtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| beyond(gtids, gtid)) => {
+        RestoreStop::Gtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| beyond(gtids, gtid)) => {
             base.gtids.as_ref().map(ToString::to_string).unwrap_or_default()
         }
-        Stop::BeforeGtid(gtid) if base.gtids.as_ref().is_some_and(|gtids| gtids.contains(gtid)) => {
+        RestoreStop::BeforeGtid(gtid)
+            if base.gtids.as_ref().is_some_and(|gtids| gtids.contains(gtid)) =>
+        {
             base.gtids.as_ref().map(ToString::to_string).unwrap_or_default()
         }
         _ => return Ok(()),
@@ -695,14 +701,14 @@ impl Piece<'_> {
 /// Finds the stop among the transactions of a piece.
 #[derive(Debug, Clone)]
 pub struct Cutter {
-    stop: Stop,
+    stop: RestoreStop,
     is_after: bool,
 }
 
 impl Cutter {
     /// Returns a cutter at the beginning of a replay.
     #[must_use]
-    pub fn new(stop: &Stop) -> Self {
+    pub fn new(stop: &RestoreStop) -> Self {
         Self { stop: stop.clone(), is_after: false }
     }
 
@@ -721,11 +727,13 @@ impl Cutter {
         }
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
         let takes = match &self.stop {
-            Stop::Latest => true,
-            Stop::Time(time) => micros <= time.as_microsecond() || micros / 1_000_000 > clock,
-            Stop::Position(at) => begin.log() != at.log() || begin.offset() < at.offset(),
-            Stop::BeforeGtid(stop) => gtid != stop,
-            Stop::Gtid(stop) => {
+            RestoreStop::Latest => true,
+            RestoreStop::Time(time) => {
+                micros <= time.as_microsecond() || micros / 1_000_000 > clock
+            }
+            RestoreStop::Position(at) => begin.log() != at.log() || begin.offset() < at.offset(),
+            RestoreStop::BeforeGtid(stop) => gtid != stop,
+            RestoreStop::Gtid(stop) => {
                 self.is_after = gtid == stop;
                 return true;
             }

@@ -4,7 +4,7 @@
 use xb_uploader::{Listed, StoreError, StoreErrorKind};
 
 use crate::claim::alive;
-use crate::claim::left::Left;
+use crate::claim::left::LeftObjects;
 use crate::claim::note::{Note, Phase};
 use crate::error::RepoError;
 use crate::names::{BackupName, claims_folder, of_classic};
@@ -108,7 +108,7 @@ struct Ended {
     /// As [`Note::late`].
     late: bool,
     /// As [`Note::left`].
-    left: Option<Left>,
+    left: Option<LeftObjects>,
 }
 
 impl Standing {
@@ -120,7 +120,9 @@ impl Standing {
         match (&self.ended, self.seen) {
             (_, Some(seen)) => belongs_to_run(oldest, seen),
             (None, None) => false,
-            (Some(ended), None) if ended.left.as_ref().is_some_and(|l| *l == Left::of(classic)) => {
+            (Some(ended), None)
+                if ended.left.as_ref().is_some_and(|l| *l == LeftObjects::of(classic)) =>
+            {
                 false
             }
             // Beside the recorded objects, or after a run that may have had a living predecessor,
@@ -271,9 +273,9 @@ pub fn belongs_to_run(newest: i64, seen: i64) -> bool {
 
 /// A look at the classic objects of a name without a manifest, to be compared with a later one.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Look(Option<Left>);
+pub struct ClaimSnapshot(Option<LeftObjects>);
 
-impl Look {
+impl ClaimSnapshot {
     /// Whether the objects may be remains of runs of ours; see [`Standing::may_own`].
     pub fn is_unfinished(&self) -> bool {
         self.0.is_none()
@@ -285,7 +287,7 @@ impl Look {
     /// # Errors
     /// [`RepoError::Replaced`].
     pub async fn still_holds(&self, root: &Root, name: &BackupName) -> Result<(), RepoError> {
-        match look(root, name).await? == *self {
+        match snapshot_claim(root, name).await? == *self {
             true => Ok(()),
             false => Err(RepoError::Replaced { name: name.to_string() }),
         }
@@ -293,10 +295,10 @@ impl Look {
 }
 
 /// Looks at the classic objects of `name`, which has no manifest, and at the claims.
-pub async fn look(root: &Root, name: &BackupName) -> Result<Look, RepoError> {
+pub async fn snapshot_claim(root: &Root, name: &BackupName) -> Result<ClaimSnapshot, RepoError> {
     let mut classic = root.list_below(name.as_str()).await?;
     classic.retain(|listed| of_classic(&listed.key));
     // After the objects: a run claims the name before it writes or removes any.
     let standing = standing(root, &claims(root, name).await?).await?;
-    Ok(Look((!standing.may_own(&classic)).then(|| Left::of(&classic))))
+    Ok(ClaimSnapshot((!standing.may_own(&classic)).then(|| LeftObjects::of(&classic))))
 }

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use xb_uploader::{Change, Gate, Operation, StoreError, StoreErrorKind, There};
 
 use crate::claim::claim_state::claims;
-use crate::claim::left::Left;
+use crate::claim::left::LeftObjects;
 use crate::claim::note::{Note, Phase};
 use crate::error::RepoError;
 use crate::names::BackupName;
@@ -92,7 +92,7 @@ impl Lease {
     }
 
     /// Sets what the claim records from its next confirmation on: the objects left.
-    pub(crate) fn leave(&self, left: Left) {
+    pub(crate) fn leave(&self, left: LeftObjects) {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);
     }
 

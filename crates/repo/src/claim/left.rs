@@ -11,12 +11,12 @@ use crate::hex::hex;
 
 /// Number of objects, and a digest of their listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct LeftObjects {
     objects: u64,
     digest: String,
 }
 
-impl Left {
+impl LeftObjects {
     /// Describes the objects of a listing: their keys, their sizes, and their entity tags or, in a
     /// store without tags, the times of their last writes.
     pub fn of(listed: &[Listed]) -> Self {

@@ -33,13 +33,13 @@ use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
 pub use self::claim_state::{
-    DEAD, FORGOTTEN, Look, Numbered, Removing, belongs_to_run, claims, look, numbered,
-    refuse_living, standing,
+    ClaimSnapshot, DEAD, FORGOTTEN, Numbered, Removing, belongs_to_run, claims, numbered,
+    refuse_living, snapshot_claim, standing,
 };
 use self::claim_state::{outdated, refuse_unless_taken};
 pub use self::earlier::{is_of_dead_process, refuse_earlier};
 use self::lease::{Lease, Moment};
-pub use self::left::Left;
+pub use self::left::LeftObjects;
 use self::note::{Note, Phase};
 use crate::error::RepoError;
 use crate::names::{BackupName, RunId, claims_folder, of_classic};
@@ -306,7 +306,7 @@ impl Claim {
     ///
     /// # Errors
     /// If the claim cannot record them: then they count as what a failed run left.
-    pub async fn end_leaving(&self, left: Left) -> Result<(), RepoError> {
+    pub async fn end_leaving(&self, left: LeftObjects) -> Result<(), RepoError> {
         let Some(lease) = &self.lease else { return Ok(()) };
         self.refresher.abort();
         lease.leave(left);

@@ -168,7 +168,8 @@ async fn a_run_that_begins_to_hold_spares_the_newer_claim() {
 async fn objects_without_a_manifest_are_a_stock_backup_only_if_no_run_can_have_added_some() {
     let object = "n/xtrabackup_info.00000000000000000000";
     let fixture = Fixture::new();
-    let unfinished = async || look(&fixture.root, &fixture.name).await.unwrap().is_unfinished();
+    let unfinished =
+        async || snapshot_claim(&fixture.root, &fixture.name).await.unwrap().is_unfinished();
     let listed = async || {
         let mut listed = fixture.root.list_below("n").await.unwrap();
         listed.retain(|listed| of_classic(&listed.key));
@@ -183,8 +184,8 @@ async fn objects_without_a_manifest_are_a_stock_backup_only_if_no_run_can_have_a
     let (first, root) = fixture.run().await;
     put(&root, object).await.unwrap();
     assert!(unfinished().await, "the run holds the name");
-    first.end_leaving(Left::of(&listed().await)).await.unwrap();
-    let before = look(&fixture.root, &fixture.name).await.unwrap();
+    first.end_leaving(LeftObjects::of(&listed().await)).await.unwrap();
+    let before = snapshot_claim(&fixture.root, &fixture.name).await.unwrap();
     assert!(!before.is_unfinished());
     before.still_holds(&fixture.root, &fixture.name).await.unwrap();
     // A late request of another run adds one.

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_description_is_refused() {
+    fn a_malformed_description_is_refused() {
         for (bad, why) in [
             ("", "cannot be read"),
             ("[]", "cannot be read"),

@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_may_have_changed_is_no_base() {
+    fn a_backup_that_a_server_may_have_changed_is_no_base() {
         let of = |kind: Option<&str>, start, to| {
             let mut manifest = sample();
             manifest.source.backup_type = kind.map(str::to_owned);

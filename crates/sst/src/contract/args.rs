@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_worked_with_is_refused() {
+    fn unusable_arguments_are_refused() {
         for (line, expected) in [
             (&[][..], ArgsError::Missing("--role")),
             (&["--role", "joiner"], ArgsError::Missing("--address")),

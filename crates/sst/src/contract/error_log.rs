@@ -73,9 +73,9 @@ mod tests {
     fn a_line_stays_a_line() {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&lines);
-        let talk =
+        let error_log =
             ErrorLog::new(move |level, text| kept.lock().unwrap().push((level, text.to_owned())));
-        talk.warn("a\nWSREP: forged\u{1b}[2J");
+        error_log.warn("a\nWSREP: forged\u{1b}[2J");
         let expected = (Level::Warning, "a\\nWSREP: forged\\u{1b}[2J".to_owned());
         assert_eq!(*lines.lock().unwrap(), [expected]);
     }

@@ -123,7 +123,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_reads_back(seqno: i64, domain: Option<u32>) {
+        fn shown_values_read_back(seqno: i64, domain: Option<u32>) {
             let position = Position { state: format!("{UUID}:{seqno}").parse().unwrap(), domain };
             prop_assert_eq!(position.to_string().parse(), Ok(position));
         }

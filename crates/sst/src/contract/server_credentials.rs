@@ -31,7 +31,7 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// Time limits for reading the lines.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
+struct InputLimits {
     /// Until the login has arrived.
     login: Duration,
     /// From the login to the end of the input.
@@ -39,31 +39,31 @@ struct Patience {
 }
 
 /// The server writes right after it has started the program; a busy machine may take longer.
-const PATIENCE: Patience =
-    Patience { login: Duration::from_secs(10), rest: Duration::from_secs(2) };
+const LIMITS: InputLimits =
+    InputLimits { login: Duration::from_secs(10), rest: Duration::from_secs(2) };
 
 /// The login and the joiner's secret. `Debug` shows neither.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Handed {
+pub struct ServerCredentials {
     /// User and password for the backup.
     pub login: Option<Login>,
     /// `NAME:SECRET`, as put before the joiner's address.
     pub remote_auth: Option<String>,
 }
 
-impl std::fmt::Debug for Handed {
+impl std::fmt::Debug for ServerCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Handed").finish_non_exhaustive()
     }
 }
 
-impl Handed {
+impl ServerCredentials {
     /// Reads what the server has set in the environment, or else the lines that it writes to
     /// standard input. Waits for these lines for a few seconds at most.
     #[must_use]
-    pub fn take(talk: &ErrorLog, stop: &CancelToken) -> Self {
+    pub fn take(error_log: &ErrorLog, cancel: &CancelToken) -> Self {
         Self::from_variables(|name| std::env::var_os(name))
-            .unwrap_or_else(|| Self::from_lines(std::io::stdin(), PATIENCE, talk, stop))
+            .unwrap_or_else(|| Self::from_lines(std::io::stdin(), LIMITS, error_log, cancel))
     }
 
     /// Returns `None` if neither variable is set, not even to an empty text.
@@ -81,42 +81,47 @@ impl Handed {
 
     fn from_lines(
         input: impl AsFd,
-        patience: Patience,
-        talk: &ErrorLog,
-        stop: &CancelToken,
+        limits: InputLimits,
+        error_log: &ErrorLog,
+        cancel: &CancelToken,
     ) -> Self {
         let input = input.as_fd();
         if input.is_terminal() {
             return Self::default();
         }
         let mut lines = Lines::default();
-        if !read(input, &mut lines, patience, stop) && stop.why().is_none() {
-            talk.warn("the server passed no credentials, neither in the environment nor in time on standard input");
+        if !read(input, &mut lines, limits, cancel) && cancel.reason().is_none() {
+            error_log.warn("the server passed no credentials, neither in the environment nor in time on standard input");
         }
         if lines.unknown > 0 {
-            talk.warn(format_args!(
+            error_log.warn(format_args!(
                 "{} lines of the server on standard input have an unknown name and are ignored",
                 lines.unknown
             ));
         }
-        lines.handed()
+        lines.credentials()
     }
 }
 
 /// Parses all lines of an input that has ended.
-pub(crate) fn of_lines(input: &[u8]) -> Handed {
+pub(crate) fn of_lines(input: &[u8]) -> ServerCredentials {
     let mut lines = Lines::default();
     input.split(|byte| *byte == b'\n').for_each(|line| lines.add(line));
-    lines.handed()
+    lines.credentials()
 }
 
 /// Reads line by line, byte by byte: whatever follows the last line stays unread. Returns `false`
 /// if neither a login nor the end of the input arrived in time.
-fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &CancelToken) -> bool {
-    let mut end = Instant::now() + patience.login;
+fn read(
+    input: BorrowedFd<'_>,
+    lines: &mut Lines,
+    limits: InputLimits,
+    cancel: &CancelToken,
+) -> bool {
+    let mut end = Instant::now() + limits.login;
     let mut line = Vec::new();
     for _ in 0..MAX {
-        if !is_ready(input, end, stop) {
+        if !is_ready(input, end, cancel) {
             return lines.password.is_some();
         }
         let mut byte = [0];
@@ -133,7 +138,7 @@ fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &Can
                     return true;
                 }
                 if lines.password.is_some() {
-                    end = Instant::now() + patience.rest;
+                    end = Instant::now() + limits.rest;
                 }
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -145,13 +150,13 @@ fn read(input: BorrowedFd<'_>, lines: &mut Lines, patience: Patience, stop: &Can
 }
 
 /// Waits until there is data or the end of the input.
-fn is_ready(input: BorrowedFd<'_>, end: Instant, stop: &CancelToken) -> bool {
+fn is_ready(input: BorrowedFd<'_>, end: Instant, cancel: &CancelToken) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let slice = Timespec::try_from(left.min(SLICE)).ok();
         match poll(&mut [PollFd::new(&input, PollFlags::IN)], slice.as_ref()) {
             Ok(1..) => return true,
-            _ if left.is_zero() || stop.why().is_some() => return false,
+            _ if left.is_zero() || cancel.reason().is_some() => return false,
             _ => {}
         }
     }
@@ -197,7 +202,7 @@ impl Lines {
             && self.remote_password.is_some()
     }
 
-    fn handed(self) -> Handed {
+    fn credentials(self) -> ServerCredentials {
         let remote =
             (self.remote_user.unwrap_or_default(), self.remote_password.unwrap_or_default());
         let remote_auth = match remote {
@@ -205,7 +210,7 @@ impl Lines {
             (user, password) => Some(format!("{user}:{password}")),
         };
         let login = Login::new(self.user.unwrap_or_default(), self.password.unwrap_or_default());
-        Handed { login, remote_auth }
+        ServerCredentials { login, remote_auth }
     }
 }
 
@@ -218,18 +223,19 @@ mod tests {
     use super::*;
 
     /// Longer than any of these tests waits.
-    const LONG: Patience =
-        Patience { login: Duration::from_secs(600), rest: Duration::from_secs(600) };
-    const SHORT: Patience = Patience { login: Duration::ZERO, rest: Duration::ZERO };
+    const LONG: InputLimits =
+        InputLimits { login: Duration::from_secs(600), rest: Duration::from_secs(600) };
+    const SHORT: InputLimits = InputLimits { login: Duration::ZERO, rest: Duration::ZERO };
 
     /// Returns the values read and the contents of the log.
-    fn read(input: impl AsFd, patience: Patience) -> (Handed, String) {
+    fn read(input: impl AsFd, limits: InputLimits) -> (ServerCredentials, String) {
         let log = Arc::new(Mutex::new(String::new()));
         let writing = Arc::clone(&log);
-        let talk = ErrorLog::new(move |_, text| writing.lock().unwrap().push_str(text));
-        let handed = Handed::from_lines(input, patience, &talk, &CancelToken::new());
+        let error_log = ErrorLog::new(move |_, text| writing.lock().unwrap().push_str(text));
+        let credentials =
+            ServerCredentials::from_lines(input, limits, &error_log, &CancelToken::new());
         let log = log.lock().unwrap().clone();
-        (handed, log)
+        (credentials, log)
     }
 
     fn pipe_with(text: &str) -> (std::io::PipeReader, std::io::PipeWriter) {
@@ -238,8 +244,8 @@ mod tests {
         (reader, writer)
     }
 
-    fn login(handed: &Handed) -> (&str, &str) {
-        handed.login.as_ref().map(|login| (login.user.as_str(), login.password())).unwrap()
+    fn login(credentials: &ServerCredentials) -> (&str, &str) {
+        credentials.login.as_ref().map(|login| (login.user.as_str(), login.password())).unwrap()
     }
 
     #[test]
@@ -248,11 +254,11 @@ mod tests {
             "sst_user=u\nnews=1\nsst_password=x=y\n\nsst_remote_user=xbrs\nsst_remote_password=s:t";
         let (reader, writer) = pipe_with(text);
         drop(writer);
-        let (handed, log) = read(reader, LONG);
-        assert_eq!(login(&handed), ("u", "x=y"));
-        assert_eq!(handed.remote_auth.as_deref(), Some("xbrs:s:t"));
+        let (credentials, log) = read(reader, LONG);
+        assert_eq!(login(&credentials), ("u", "x=y"));
+        assert_eq!(credentials.remote_auth.as_deref(), Some("xbrs:s:t"));
         assert!(log.starts_with("1 lines"), "{log}");
-        assert!(!format!("{handed:?}{log}").contains("x=y"));
+        assert!(!format!("{credentials:?}{log}").contains("x=y"));
     }
 
     #[test]
@@ -260,8 +266,11 @@ mod tests {
         let text = "sst_user=u\nsst_password=\nsst_remote_user=r\nsst_remote_password=p\nlater";
         let (mut reader, writer) = pipe_with(text);
         // The other end is still open.
-        let (handed, _) = read(&reader, LONG);
-        assert_eq!((login(&handed), handed.remote_auth.as_deref()), (("u", ""), Some("r:p")));
+        let (credentials, _) = read(&reader, LONG);
+        assert_eq!(
+            (login(&credentials), credentials.remote_auth.as_deref()),
+            (("u", ""), Some("r:p"))
+        );
         drop(writer);
         let mut rest = String::new();
         reader.read_to_string(&mut rest).unwrap();
@@ -270,10 +279,10 @@ mod tests {
 
     #[test]
     fn an_input_without_an_end_does_not_hold_up_a_login() {
-        let patience = Patience { rest: Duration::ZERO, ..LONG };
+        let limits = InputLimits { rest: Duration::ZERO, ..LONG };
         let (reader, _writer) = pipe_with("sst_user=u\nsst_password=p\n");
-        let (handed, log) = read(reader, patience);
-        assert_eq!((login(&handed), handed.remote_auth.as_deref()), (("u", "p"), None));
+        let (credentials, log) = read(reader, limits);
+        assert_eq!((login(&credentials), credentials.remote_auth.as_deref()), (("u", "p"), None));
         assert_eq!(log, "");
     }
 
@@ -287,14 +296,14 @@ mod tests {
         let (silent, _writer) = pipe_with("");
         let null = File::open("/dev/null").unwrap();
         let unreadable = File::create(tempfile::tempdir().unwrap().path().join("x")).unwrap();
-        for (input, patience, expected) in [
+        for (input, limits, expected) in [
             (closed.as_fd(), LONG, ""),
             (null.as_fd(), LONG, ""),
             (unreadable.as_fd(), LONG, ""),
             (silent.as_fd(), SHORT, "in time on standard input"),
         ] {
-            let (handed, log) = read(input, patience);
-            assert_eq!(handed, Handed::default());
+            let (credentials, log) = read(input, limits);
+            assert_eq!(credentials, ServerCredentials::default());
             assert!(log.ends_with(expected) && log.is_empty() == expected.is_empty(), "{log}");
         }
     }
@@ -302,21 +311,27 @@ mod tests {
     #[test]
     fn a_wish_to_end_ends_the_wait() {
         let (silent, _writer) = pipe_with("sst_user=");
-        let stop = CancelToken::new();
-        stop.ask(crate::cancel::CancelReason::Signal(15));
-        let talk = ErrorLog::new(|_, _| ());
-        assert_eq!(Handed::from_lines(silent, LONG, &talk, &stop), Handed::default());
+        let cancel = CancelToken::new();
+        cancel.cancel(crate::cancel::CancelReason::Signal(15));
+        let error_log = ErrorLog::new(|_, _| ());
+        assert_eq!(
+            ServerCredentials::from_lines(silent, LONG, &error_log, &cancel),
+            ServerCredentials::default()
+        );
     }
 
     #[test]
     fn variables_count_when_they_are_set_at_all() {
         let set = |auth: Option<&'static str>, remote: Option<&'static str>| {
             let value = move |name: &str| if name == AUTH { auth } else { remote };
-            Handed::from_variables(move |name| value(name).map(Into::into))
+            ServerCredentials::from_variables(move |name| value(name).map(Into::into))
         };
         assert_eq!(set(None, None), None);
-        assert_eq!(set(Some(""), None), Some(Handed::default()));
-        let handed = set(Some("u:p"), Some("r:s")).unwrap();
-        assert_eq!((login(&handed), handed.remote_auth.as_deref()), (("u", "p"), Some("r:s")));
+        assert_eq!(set(Some(""), None), Some(ServerCredentials::default()));
+        let credentials = set(Some("u:p"), Some("r:s")).unwrap();
+        assert_eq!(
+            (login(&credentials), credentials.remote_auth.as_deref()),
+            (("u", "p"), Some("r:s"))
+        );
     }
 }

@@ -21,7 +21,7 @@ use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::context::Context;
 use crate::contract::args::Family;
 use crate::error::SstError;
-use crate::offer::{FORMAT, Offer, What, family_name};
+use crate::offer::{FORMAT, Offer, TransferKind, family_name};
 use crate::run::{ChildError, Run};
 use crate::server::backup_version;
 use crate::server::data_size::estimate;
@@ -54,16 +54,16 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
     let outcome = if context.args.bypass { bypass(context) } else { full(context) };
     outcome.map_err(|error| {
         // Whichever side failed, both know it by now.
-        let _ = context.stop().wait_outside(JOINER_LEAVES);
-        error.or_why(context.stop())
+        let _ = context.cancel().wait_for(JOINER_LEAVES, CancelReason::is_outside);
+        error.or_why(context.cancel())
     })
 }
 
 /// Tells the joiner that it gets write sets instead of a snapshot, and at which position.
 fn bypass(context: &Context) -> Result<(), SstError> {
     context.server.proceed().map_err(SstError::Server)?;
-    context.talk.info("IST: this node still has all write sets that the joiner lacks");
-    let (outgoing, _hooked) = connect(context, What::Ist)?;
+    context.error_log.info("IST: this node still has all write sets that the joiner lacks");
+    let (outgoing, _hooked) = connect(context, TransferKind::Ist)?;
     outgoing.finish()?;
     ReplicationGuard::restore(context);
     done(context)
@@ -74,7 +74,7 @@ fn done(context: &Context) -> Result<(), SstError> {
     context.server.done(state, context.args.gtid_domain).map_err(SstError::Server)
 }
 
-fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstError> {
+fn connect(context: &Context, what: TransferKind) -> Result<(Outgoing, CancelHook), SstError> {
     let args = &context.args;
     let offer = Offer {
         format: FORMAT,
@@ -89,15 +89,16 @@ fn connect(context: &Context, what: What) -> Result<(Outgoing, CancelHook), SstE
 }
 
 fn full(context: &Context) -> Result<(), SstError> {
-    let Context { settings, talk, .. } = context;
+    let Context { settings, error_log, .. } = context;
     let size = estimate(&context.layout);
-    talk.info(format_args!(
+    error_log.info(format_args!(
         "SST: full backup of about {} MiB to {}",
         size.bytes >> 20,
         context.args.peer()
     ));
     let compress = settings.compress.to_string();
-    let what = What::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
+    let what =
+        TransferKind::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
     let (outgoing, _hooked) = connect(context, what)?;
     context.server.total(size.bytes).map_err(SstError::Server)?;
 
@@ -165,7 +166,7 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
     let outcome = send_backup(context, &run, put, observer, sink);
     replicating.end();
     if settings.compress == Compression::Auto {
-        context.talk.info(format_args!("SST: compress=auto: {}", auto.report()));
+        context.error_log.info(format_args!("SST: compress=auto: {}", auto.report()));
     }
     outcome
 }
@@ -178,7 +179,7 @@ fn send_backup(
     observer: &Observer,
     sink: &Sink,
 ) -> Result<u64, SstError> {
-    let (backup, output) = run.stream(context.stop(), &context.settings.locks)?;
+    let (backup, output) = run.stream(context.cancel(), &context.settings.locks)?;
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
     let budget = Budget::new(put.plan.memory);
@@ -190,7 +191,7 @@ fn send_backup(
         // The backup was still running: a write error because its output was closed is not the
         // cause.
         Err(error) if !has_ended.load(Ordering::Acquire) && !is_stall(&error) => {
-            context.stop().check()?;
+            context.cancel().check()?;
             drop(backup);
             Err(SstError::Put(Box::new(error)))
         }
@@ -246,14 +247,14 @@ struct Sink {
     counters: Arc<Counters>,
     outgoing: Arc<Mutex<Option<Outgoing>>>,
     observer: Observer,
-    stop: CancelToken,
+    cancel: CancelToken,
 }
 
 impl Sink {
     fn new(outgoing: Outgoing, observer: &Observer, context: &Context) -> Self {
-        let (counters, stop) = (outgoing.counters(), context.stop().clone());
+        let (counters, cancel) = (outgoing.counters(), context.cancel().clone());
         let outgoing = Arc::new(Mutex::new(Some(outgoing)));
-        Self { counters, outgoing, observer: observer.clone(), stop }
+        Self { counters, outgoing, observer: observer.clone(), cancel }
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Option<Outgoing>> {
@@ -265,7 +266,7 @@ impl Sink {
         let sent = self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload));
         if !matches!(sent, Some(Ok(()))) {
             // Cancel, because the backup may be waiting for something else at this moment.
-            self.stop.ask(CancelReason::Elsewhere);
+            self.cancel.cancel(CancelReason::Elsewhere);
             return Err(Closed);
         }
         self.observer.add_stored(len as u64);

@@ -20,13 +20,13 @@ use super::datadir_lock::DatadirLock;
 use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
 use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
-use crate::swap::{self, NEW, OLD, OURS, SwapError};
+use crate::swap::{self, NEW, OLD, SwapError, WORK_DIR};
 
 /// The mark, in [`OLD`].
 const MARK: &str = ".unaccepted";
 
 fn mark(layout: &Layout) -> PathBuf {
-    layout.datadir.join(OURS).join(OLD).join(MARK)
+    layout.datadir.join(WORK_DIR).join(OLD).join(MARK)
 }
 
 /// Notes, before the swap, that no server has started on the data that is to be swapped in. The old data's directory is
@@ -42,7 +42,7 @@ pub(super) fn note_untried(layout: &Layout) -> Result<(), SstError> {
         file.write_all(&lines)?;
         file.sync_all()?;
         std::fs::rename(&new, &mark)?;
-        File::open(layout.datadir.join(OURS).join(OLD))?.sync_all()
+        File::open(layout.datadir.join(WORK_DIR).join(OLD))?.sync_all()
     });
     written.map_err(SstError::io("write", &mark))
 }
@@ -54,13 +54,13 @@ pub(super) fn forget_note(layout: &Layout) {
 
 /// A line for each file that a storage engine writes when it starts: length, time in nanoseconds, path once it is swapped.
 fn lines(layout: &Layout) -> io::Result<Vec<u8>> {
-    let at_home = layout.datadir.join(OURS).join(NEW);
+    let at_home = layout.datadir.join(WORK_DIR).join(NEW);
     let mut lines = Vec::new();
     for kind in [Kind::Redo, Kind::Data(Vec::new())] {
         let of_kind = |place: &&KindDir| discriminant(&place.kind) == discriminant(&kind);
         let outside = layout.outside.iter().filter(of_kind);
-        let outside =
-            outside.map(|place| (place.dir.join(OURS).join(NEW), place.dir.clone(), &place.kind));
+        let outside = outside
+            .map(|place| (place.dir.join(WORK_DIR).join(NEW), place.dir.clone(), &place.kind));
         let inside = layout.inside.iter().filter(of_kind);
         let inside = inside
             .map(|place| (at_home.join(&place.dir), layout.datadir.join(&place.dir), &place.kind));
@@ -133,20 +133,20 @@ pub(super) fn take_back_untried(
     layout: &Layout,
     lock: &DatadirLock,
     is_data: impl Fn(&OsStr, &Metadata) -> bool,
-    talk: &ErrorLog,
+    error_log: &ErrorLog,
 ) -> Result<(), SstError> {
     if !is_untried(layout)? {
         return Ok(());
     }
     match take_back(layout, lock, is_data) {
-        Ok(true) => talk.warn("no server has accepted the data of the last transfer: the data from before it is in place again"),
+        Ok(true) => error_log.warn("no server has accepted the data of the last transfer: the data from before it is in place again"),
         Ok(false) => {}
         // Somebody has removed it, or has copied the data directory. The present data is all there is.
         Err(SstError::Swap(
             error @ (SwapError::OldIsNotWhole { .. }
             | SwapError::Journal { .. }
             | SwapError::Elsewhere { .. }),
-        )) => talk.warn(format_args!("no server has accepted the data of the last transfer, but {error}")),
+        )) => error_log.warn(format_args!("no server has accepted the data of the last transfer, but {error}")),
         Err(error) => return Err(error),
     }
     Ok(())

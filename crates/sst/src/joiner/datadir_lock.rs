@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use crate::cancel::CancelToken;
 use crate::error::SstError;
-use crate::swap::{OURS, make_dir};
+use crate::swap::{WORK_DIR, make_dir};
 
 /// Time between two attempts to take a lock that another process holds.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Holds the lock. The system releases it with the process, however the process ends.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl DatadirLock {
     /// # Errors
     /// [`SstError::Busy`] if another process holds the lock.
     pub fn take(datadir: &Path) -> Result<Self, SstError> {
-        let path = datadir.join(OURS);
+        let path = datadir.join(WORK_DIR);
         // The previous holder may be removing the directory at this moment.
         loop {
             let lock = Self::try_take(datadir, &path)?;
@@ -44,16 +44,16 @@ impl DatadirLock {
     ///
     /// # Errors
     /// [`SstError::Busy`] if another process holds the lock for all of `limit`; or if cancelled.
-    pub fn wait(datadir: &Path, stop: &CancelToken, limit: Duration) -> Result<Self, SstError> {
+    pub fn wait(datadir: &Path, cancel: &CancelToken, limit: Duration) -> Result<Self, SstError> {
         let begin = Instant::now();
         loop {
-            stop.check()?;
+            cancel.check()?;
             match Self::take(datadir) {
                 Err(SstError::Busy { .. }) if begin.elapsed() < limit => {}
                 done => return done,
             }
             // Cancellation is checked above.
-            let _ = stop.wait(AGAIN);
+            let _ = cancel.wait(RETRY_INTERVAL);
         }
     }
 
@@ -82,19 +82,19 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_is_waited_for() {
+    fn a_lock_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let stop = CancelToken::new();
+        let cancel = CancelToken::new();
         let lock = DatadirLock::take(folder.path()).unwrap();
-        let busy = DatadirLock::wait(folder.path(), &stop, Duration::ZERO);
+        let busy = DatadirLock::wait(folder.path(), &cancel, Duration::ZERO);
         assert!(matches!(busy, Err(SstError::Busy { .. })));
         let long = Duration::from_secs(1000);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &cancel, long));
             drop(lock);
             let lock = waiting.join().unwrap().unwrap();
-            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &stop, long));
-            stop.ask(crate::cancel::CancelReason::ServerGone);
+            let waiting = scope.spawn(|| DatadirLock::wait(folder.path(), &cancel, long));
+            cancel.cancel(crate::cancel::CancelReason::ServerGone);
             assert!(matches!(waiting.join().unwrap(), Err(SstError::Stopped(_))));
             drop(lock);
         });

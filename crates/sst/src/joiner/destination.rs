@@ -13,7 +13,7 @@ use xb_reader::{RelPath, TargetDir, TargetError};
 use crate::contract::args::Family;
 use crate::contract::datadir::{Kind, KindDir, Layout};
 use crate::error::SstError;
-use crate::swap::{NEW, OURS};
+use crate::swap::{NEW, WORK_DIR};
 
 /// Suffixes of files that the backup program has compressed.
 const COMPRESSED: [&[u8]; 3] = [b".qp", b".lz4", b".zst"];
@@ -134,5 +134,5 @@ impl Destination {
 }
 
 fn staging(dir: &Path) -> PathBuf {
-    dir.join(OURS).join(NEW)
+    dir.join(WORK_DIR).join(NEW)
 }

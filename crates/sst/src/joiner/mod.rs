@@ -35,7 +35,7 @@ use crate::contract::args::Family;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::position::Position;
 use crate::error::SstError;
-use crate::offer::{Offer, What};
+use crate::offer::{Offer, TransferKind};
 use crate::server::backup_version;
 use crate::session::endpoint;
 use crate::session::progress::Progress;
@@ -46,7 +46,7 @@ use xb_wire::{Offered, Receipt};
 const MARK: &str = "sst_in_progress";
 
 /// Time to wait for the previous transfer to clean up: longer than it may take to end.
-const PATIENCE: Duration = Duration::from_secs(35);
+const LOCK_LIMIT: Duration = Duration::from_secs(35);
 
 /// Receives a transfer. When it returns, the position has been reported to the server, which then
 /// starts on the data: nothing else may touch the data any more.
@@ -56,8 +56,8 @@ const PATIENCE: Duration = Duration::from_secs(35);
 /// remaining work, which the next join or [`finish_interrupted`] does.
 pub fn join(context: &Context) -> Result<(), SstError> {
     let datadir = &context.layout.datadir;
-    let lock = DatadirLock::wait(datadir, context.stop(), PATIENCE)?;
-    finish_interrupted(datadir, &lock, &context.talk)?;
+    let lock = DatadirLock::wait(datadir, context.cancel(), LOCK_LIMIT)?;
+    finish_interrupted(datadir, &lock, &context.error_log)?;
     let data = PresentData::of(context, &lock);
     removal_rights::check(&context.layout, |name, metadata| data.is_swapped(name, metadata))?;
     drop_received(&context.layout, &lock)?;
@@ -69,14 +69,14 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     tidy(&context.layout, &lock);
     drop(lock);
     // From here on the data belongs to the server.
-    let position = outcome.map_err(|error| error.or_why(context.stop()))?;
+    let position = outcome.map_err(|error| error.or_why(context.cancel()))?;
     context.server.position(&position).map_err(SstError::Server)
 }
 
 /// Runs the join from listening to swapping the data. Returns the position of the data.
 fn receive_all(context: &Context, data: PresentData<'_>) -> Result<Position, SstError> {
     // Without the backup program this node could not use what it receives.
-    let program = backup_version::of_backup_program(&context.settings.program, context.stop())?;
+    let program = backup_version::of_backup_program(&context.settings.program, context.cancel())?;
     let server = context.args.server_version.as_deref().or(program.as_deref());
     let (listener, _hooked) = endpoint::listen(context)?;
     let _mark = Mark::set(&context.layout.datadir);
@@ -90,8 +90,8 @@ fn receive_all(context: &Context, data: PresentData<'_>) -> Result<Position, Sst
         }
     };
     match &offer.what {
-        What::Ist => incremental(offered, &offer, &context.talk),
-        What::Full { bytes, disk, places, .. } => {
+        TransferKind::Ist => incremental(offered, &offer, &context.error_log),
+        TransferKind::Full { bytes, disk, places, .. } => {
             let redo = context.settings.redo_log.bytes(context.args.family, server);
             let amount = Amount { bytes: *bytes, disk: *disk, places, redo };
             full(context, data, offered, &amount, offer.position())
@@ -100,12 +100,16 @@ fn receive_all(context: &Context, data: PresentData<'_>) -> Result<Position, Sst
 }
 
 /// Joins without a snapshot: the data is unchanged.
-fn incremental(offered: Offered, offer: &Offer, talk: &ErrorLog) -> Result<Position, SstError> {
+fn incremental(
+    offered: Offered,
+    offer: &Offer,
+    error_log: &ErrorLog,
+) -> Result<Position, SstError> {
     let position = offer.position().ok_or(crate::offer::OfferError::Damaged)?;
     let mut incoming = offered.accept(b"")?;
     while incoming.next_block()?.is_some() {}
     let _ = incoming.confirm()?;
-    talk.info(format_args!(
+    error_log.info(format_args!(
         "IST: the donor still has all write sets that this node lacks, up to {position}; the data is kept"
     ));
     Ok(position)
@@ -118,8 +122,9 @@ fn full(
     amount: &Amount<'_>,
     offered_at: Option<Position>,
 ) -> Result<Position, SstError> {
-    let Context { talk, layout, settings, .. } = context;
-    talk.info(format_args!("SST: full backup of about {} MiB from the donor", amount.bytes >> 20));
+    let Context { error_log, layout, settings, .. } = context;
+    error_log
+        .info(format_args!("SST: full backup of about {} MiB from the donor", amount.bytes >> 20));
     let destination = Destination::of(layout, context.args.family);
     let ready = second_start::find(context).and_then(|mysqld| {
         data.take_back_untried()?;
@@ -151,8 +156,8 @@ fn full(
             return Err(error);
         }
     };
-    if incoming.confirm()? == Receipt::Unheard {
-        talk.warn("the connection was lost after the last byte: the donor may not know that the transfer is complete");
+    if incoming.confirm()? == Receipt::Unknown {
+        error_log.warn("the connection was lost after the last byte: the donor may not know that the transfer is complete");
     }
     progress.finish(format_args!("received {files} files"));
     drop(watch);
@@ -178,17 +183,17 @@ fn full(
     // The dictionary of Percona's server has the files where that server found them.
     let is_fixed = is_accepted && context.args.family == Family::Percona;
     let is_searched = |path: &Path| !is_fixed || settings.second_start.is_searched(path);
-    let remote = relocate::relocate_remote(layout, new, is_searched, talk)?;
+    let remote = relocate::relocate_remote(layout, new, is_searched, error_log)?;
     sync(new)?;
     if let Some(deleting) = deleting {
         // What the thread could not delete is tried again.
         let _ = deleting.join();
     }
-    context.stop().check()?;
+    context.cancel().check()?;
     data.swap(&remote, is_accepted)?;
     clock.lap("exchanging");
     data.after_the_swap(settings.old);
-    talk.info(format_args!("the received data is in place, at position {position}"));
+    error_log.info(format_args!("the received data is in place, at position {position}"));
     Ok(position)
 }
 
@@ -225,7 +230,7 @@ struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     fn start(context: &'a Context) -> Self {
-        let log = context.settings.time.then_some(&context.talk);
+        let log = context.settings.time.then_some(&context.error_log);
         Self { begun: Instant::now(), log, report: context.report.as_ref() }
     }
 

@@ -19,7 +19,7 @@ use crate::contract::keep_patterns::Keep;
 use crate::contract::settings::{Old, Settings};
 use crate::error::SstError;
 use crate::server::data_size;
-use crate::swap::{self, NEW, OLD, OURS, make_folders, make_old};
+use crate::swap::{self, NEW, OLD, WORK_DIR, make_folders, make_old};
 
 /// Thread that deletes old data of an earlier swap while the new data arrives.
 pub(super) type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
@@ -30,13 +30,13 @@ pub(super) struct PresentData<'a> {
     layout: &'a Layout,
     keep: &'a Keep,
     lock: &'a DatadirLock,
-    talk: &'a ErrorLog,
+    error_log: &'a ErrorLog,
 }
 
 impl<'a> PresentData<'a> {
     pub(super) fn of(context: &'a Context, lock: &'a DatadirLock) -> Self {
-        let Context { layout, settings, talk, .. } = context;
-        Self { layout, keep: &settings.keep, lock, talk }
+        let Context { layout, settings, error_log, .. } = context;
+        Self { layout, keep: &settings.keep, lock, error_log }
     }
 
     /// Returns whether an entry of the data directory is swapped.
@@ -54,7 +54,7 @@ impl<'a> PresentData<'a> {
     /// [`SstError::Swap`]; or if it cannot be found out whether a server has.
     pub(super) fn take_back_untried(&self) -> Result<(), SstError> {
         let is_data = |name: &OsStr, metadata: &Metadata| self.is_swapped(name, metadata);
-        acceptance::take_back_untried(self.layout, self.lock, is_data, self.talk)
+        acceptance::take_back_untried(self.layout, self.lock, is_data, self.error_log)
     }
 
     /// Checks whether the donor's data can be received, and creates the directories for it.
@@ -97,7 +97,7 @@ impl<'a> PresentData<'a> {
     ) -> Result<Option<Deleting>, SstError> {
         let room = room::check(self.layout, destination, amount, old)?;
         if room == Room::WithoutOld {
-            self.talk.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
+            self.error_log.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
             self.make_folders()?;
             self.swap(&[], true)?;
         }
@@ -125,7 +125,7 @@ impl<'a> PresentData<'a> {
     /// # Errors
     /// [`SstError::Swap`]. The old data is then in place again, or the journal records the remaining work.
     pub(super) fn swap(&self, remote: &[PathBuf], is_accepted: bool) -> Result<(), SstError> {
-        let Self { layout, talk, .. } = self;
+        let Self { layout, error_log, .. } = self;
         let folders: Vec<_> = std::iter::once(layout.datadir.clone())
             .chain(layout.folders_outside())
             .chain(remote.iter().cloned())
@@ -142,7 +142,7 @@ impl<'a> PresentData<'a> {
                 let of_kind = |here: &PathBuf| {
                     layout.outside.iter().any(|place| place.dir == *here && place.kind.has(name))
                 };
-                let is_new = |here: &PathBuf| here.join(OURS).join(NEW).join(name).exists();
+                let is_new = |here: &PathBuf| here.join(WORK_DIR).join(NEW).join(name).exists();
                 match (outside.get(number), remote.get(number.wrapping_sub(outside.len()))) {
                     (Some(here), _) => of_kind(here),
                     (None, Some(here)) => is_new(here),
@@ -155,10 +155,10 @@ impl<'a> PresentData<'a> {
         }
         swap::begin(&layout.datadir, &journal)?;
         if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
-            talk.warn(format_args!("{error}; rolling the swap back"));
+            error_log.warn(format_args!("{error}; rolling the swap back"));
             if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
                 acceptance::forget_note(layout);
-                talk.info("the old data is in place again");
+                error_log.info("the old data is in place again");
             }
             return Err(error.into());
         }
@@ -171,19 +171,20 @@ impl<'a> PresentData<'a> {
             Old::Kept => self.report_old(),
             // The new data is in place even if this fails.
             Old::Removed => drop_old(self.layout, self.lock).unwrap_or_else(|error| {
-                self.talk.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
+                self.error_log
+                    .warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
             }),
         }
     }
 
     fn report_old(&self) {
-        let Self { layout, talk, .. } = self;
+        let Self { layout, error_log, .. } = self;
         if !has_old(&layout.datadir) {
             return;
         }
-        let old = layout.datadir.join(OURS).join(OLD);
+        let old = layout.datadir.join(WORK_DIR).join(OLD);
         let disk = Layout::of(&old).map_or(0, |old| data_size::estimate(&old).disk);
-        talk.info(format_args!(
+        error_log.info(format_args!(
             "the old data, about {} MiB, is in {}, where servers do not see it; it is removed by wsrep_sst_xbrs-rs clean-old {}, or by the next full transfer",
             disk >> 20,
             old.display(),
@@ -195,6 +196,6 @@ impl<'a> PresentData<'a> {
 /// Returns whether there is old data in `DATADIR/#sql-xb/.old`.
 #[must_use]
 pub fn has_old(datadir: &Path) -> bool {
-    let old = datadir.join(OURS).join(OLD);
+    let old = datadir.join(WORK_DIR).join(OLD);
     std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
 }

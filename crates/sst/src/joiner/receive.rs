@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytes::Bytes;
 use xb_pipeline::{
-    Durability, ExtractError, ExtractOptions, Extractor, Observer, OnFailure, Undo, UnpackError,
-    UnpackPlan, unpack,
+    Durability, ExtractError, ExtractOptions, Extractor, FileDecoding, Observer, OnFailure,
+    UnpackError, UnpackPlan, unpack,
 };
 use xb_reader::TargetDir;
 
@@ -103,11 +103,11 @@ impl Files {
             }
         });
         // Files that the backup program itself has compressed.
-        let undo = Undo { decompress: true, threads, ..Undo::default() };
+        let decoding = FileDecoding { decompress: true, threads, ..FileDecoding::default() };
         let mut options = ExtractOptions::default()
             .with_threads(threads)
             .with_durability(Durability::None)
-            .with_undo(undo);
+            .with_decoding(decoding);
         options.on_failure = on_failure;
         let extractor =
             Extractor::new(target, options).map_err(|source| extract(&destination, source))?;

@@ -6,7 +6,7 @@ use crate::contract::datadir::Layout;
 use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
 use crate::joiner::datadir_lock::DatadirLock;
-use crate::swap::{self, NEW, OLD, OURS, START, SwapError, remove_tree};
+use crate::swap::{self, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
 
 /// Finishes the swap that was interrupted in this data directory, if there was one. If that is
 /// impossible, the swap is rolled back.
@@ -16,20 +16,21 @@ use crate::swap::{self, NEW, OLD, OURS, START, SwapError, remove_tree};
 pub fn finish_interrupted(
     datadir: &Path,
     _lock: &DatadirLock,
-    talk: &ErrorLog,
+    error_log: &ErrorLog,
 ) -> Result<bool, SstError> {
     let Some(journal) = swap::interrupted(datadir)? else { return Ok(false) };
-    talk.warn(format_args!(
+    error_log.warn(format_args!(
         "an earlier transfer was interrupted while it swapped the data in {}; finishing the swap",
         datadir.display()
     ));
     if let Err(error) = swap::finish(datadir, &journal, || Ok(())) {
-        talk.warn(format_args!("{error}; rolling the swap back"));
+        error_log.warn(format_args!("{error}; rolling the swap back"));
         swap::roll_back(datadir, &journal, || Ok(()))?;
-        talk.info("the old data is in place again");
+        error_log.info("the old data is in place again");
         return Ok(true);
     }
-    talk.info("the swap is finished: the received data is in place, the old data in #sql-xb/.old");
+    error_log
+        .info("the swap is finished: the received data is in place, the old data in #sql-xb/.old");
     Ok(true)
 }
 
@@ -41,9 +42,9 @@ pub fn finish_interrupted(
 pub fn drop_received(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
     let remote = swap::remembered(&layout.datadir);
     for folder in remote.iter().chain(&folders(layout)) {
-        remove_tree(&folder.join(OURS).join(NEW))?;
+        remove_tree(&folder.join(WORK_DIR).join(NEW))?;
     }
-    remove_tree(&layout.datadir.join(OURS).join(START))?;
+    remove_tree(&layout.datadir.join(WORK_DIR).join(START))?;
     remote.iter().for_each(|folder| swap::tidy(folder));
     swap::forget(&layout.datadir);
     Ok(())
@@ -64,7 +65,7 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
     swap::mark_removal(&layout.datadir)?;
     // The data directory comes last: it holds the list of the other directories.
     for folder in all_folders(layout)?.iter().rev() {
-        remove_tree(&folder.join(OURS).join(OLD))?;
+        remove_tree(&folder.join(WORK_DIR).join(OLD))?;
         if !ours.contains(folder) {
             swap::tidy(folder);
         }
@@ -83,7 +84,7 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
     remote.iter().for_each(|folder| swap::tidy(folder));
     // What a swap that was taken back has left there is for the next transfer to remove.
-    if !remote.iter().any(|folder| folder.join(OURS).join(NEW).exists()) {
+    if !remote.iter().any(|folder| folder.join(WORK_DIR).join(NEW).exists()) {
         swap::forget(&layout.datadir);
     }
     all.iter().rev().for_each(|folder| swap::tidy(folder));

@@ -13,7 +13,7 @@ use crate::contract::error_log::ErrorLog;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
 use crate::joiner::binlog_state;
-use crate::swap::{NEW, OURS, make_folders, remember, remove_tree};
+use crate::swap::{NEW, WORK_DIR, make_folders, remember, remove_tree};
 
 /// Files of a backup that do not belong to the server's data.
 const NOT_DATA: [&str; 15] = [
@@ -44,7 +44,7 @@ pub(crate) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> 
         let entry = entry.map_err(SstError::io("list", new))?;
         let name = entry.file_name();
         let unwanted = NOT_DATA.iter().any(|known| name == *known)
-            || name == OURS
+            || name == WORK_DIR
             || name.as_bytes().starts_with(b".xb")
             || binlogs.iter().any(|binlog| binlog.has(&name));
         if unwanted {
@@ -76,7 +76,7 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 pub(crate) fn relocate_all(layout: &Layout, new: &Path) -> Result<(), SstError> {
     let inside = layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
     let outside = layout.outside.iter();
-    let outside = outside.map(|place| (&place.kind, place.dir.join(OURS).join(NEW)));
+    let outside = outside.map(|place| (&place.kind, place.dir.join(WORK_DIR).join(NEW)));
     for (kind, dir) in inside.chain(outside) {
         std::fs::create_dir_all(&dir).map_err(SstError::io("make", &dir))?;
         for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
@@ -130,7 +130,7 @@ pub(crate) fn relocate_remote(
     layout: &Layout,
     new: &Path,
     is_searched: impl Fn(&Path) -> bool,
-    talk: &ErrorLog,
+    error_log: &ErrorLog,
 ) -> Result<Vec<PathBuf>, SstError> {
     let mut folders = Vec::new();
     for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
@@ -150,7 +150,7 @@ pub(crate) fn relocate_remote(
             let moved = found.and_then(|()| to_remote(layout, new, &link, &file, &mut folders));
             if let Err(why) = moved {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
-                talk.warn(format_args!(
+                error_log.warn(format_args!(
                     "{name} stays in the data directory, because it cannot be placed as on the donor: {why}"
                 ));
                 let _ = std::fs::remove_file(&link);
@@ -197,7 +197,7 @@ fn to_remote(
             return Err(error.to_string());
         }
     }
-    transfer(file, &folder.join(OURS).join(NEW).join(name)).map_err(|error| error.to_string())
+    transfer(file, &folder.join(WORK_DIR).join(NEW).join(name)).map_err(|error| error.to_string())
 }
 
 const NO_PLACE: &str = "its link file names no path";

@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 use super::recover::all_folders;
 use crate::contract::datadir::Layout;
 use crate::error::SstError;
-use crate::swap::OURS;
+use crate::swap::WORK_DIR;
 
 /// Checks that this process can remove what earlier transfers have left, and rename the present
 /// data: the entries of the data directory for which `is_swapped` returns true.
@@ -21,7 +21,7 @@ pub(super) fn check(
     is_swapped: impl Fn(&OsStr, &Metadata) -> bool,
 ) -> Result<(), SstError> {
     for folder in all_folders(layout)? {
-        tree(&folder.join(OURS))?;
+        tree(&folder.join(WORK_DIR))?;
     }
     let datadir = &layout.datadir;
     for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {

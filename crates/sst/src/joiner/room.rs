@@ -12,7 +12,7 @@ use crate::contract::settings::Old;
 use crate::error::{RoomShort, SstError};
 use crate::offer::Places;
 use crate::server::data_size;
-use crate::swap::{OLD, OURS};
+use crate::swap::{OLD, WORK_DIR};
 
 /// Space for what is not in the estimate, in bytes: the server's temporary tablespace of 12 MiB, and
 /// files that grow while the backup runs.
@@ -149,7 +149,7 @@ fn volumes(
         volume_of(&dir, &|volume| volume.need.add(need))?;
     }
     for (dir, disk) in data_size::by_folder(layout) {
-        let earlier = Layout::of(&dir.join(OURS).join(OLD));
+        let earlier = Layout::of(&dir.join(WORK_DIR).join(OLD));
         let earlier = earlier.map_or(0, |earlier| data_size::estimate(&earlier).disk);
         volume_of(&dir, &|volume| {
             volume.present = volume.present.saturating_add(disk);

@@ -24,7 +24,7 @@ use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
 use crate::session::backup_program::option;
 use crate::session::temp_dir::WorkFolder;
-use crate::swap::{NEW, OURS, START, make_dir, remove_tree};
+use crate::swap::{NEW, START, WORK_DIR, make_dir, remove_tree};
 
 /// Record of the version that the data directory is for. It stays in the data directory, unless the
 /// second start writes another.
@@ -44,14 +44,14 @@ const MAX_VERSION: usize = 4096;
 /// # Errors
 /// [`SstError::NoServer`].
 pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
-    let Context { args, settings, talk, .. } = context;
+    let Context { args, settings, error_log, .. } = context;
     if !settings.second_start.applies(args) {
         return Ok(None);
     }
     if args.family == Family::MariaDb {
         let program = mariadb_start::program(args);
         if program.is_none() {
-            talk.info("the server will not be started on the data before the swap: its program cannot be found");
+            error_log.info("the server will not be started on the data before the swap: its program cannot be found");
         }
         return Ok(program);
     }
@@ -66,7 +66,7 @@ pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
             log: None,
             writable: Vec::new(),
         };
-        let text = match run.output(context.stop(), MAX_VERSION) {
+        let text = match run.output(context.cancel(), MAX_VERSION) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(ChildError::Stopped(why)) => return Err(why.into()),
             Err(_) => continue,
@@ -113,12 +113,12 @@ pub(super) fn run(
         && let Some(why) = mariadb_start::obstacle(&context.settings, destination)?
     {
         context
-            .talk
+            .error_log
             .info(format_args!("the server is not started on the data before the swap: {why}"));
         return Ok(false);
     }
     let new = &destination.new;
-    let start = context.layout.datadir.join(OURS).join(START);
+    let start = context.layout.datadir.join(WORK_DIR).join(START);
     let data = start.join("data");
     remove_tree(&start)?;
     make_dir(&start).map_err(SstError::io("make", &start))?;
@@ -135,7 +135,7 @@ fn on(
     destination: &Destination,
     data: &Path,
 ) -> Result<(), SstError> {
-    let Context { args, settings, layout, talk, .. } = context;
+    let Context { args, settings, layout, error_log, .. } = context;
     // Where nothing else can be written, beside the data.
     let beside = data.parent().unwrap_or(data);
     let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(beside));
@@ -146,7 +146,7 @@ fn on(
     lend(&layout.datadir, data)?;
     let log = layout.datadir.join("xbrs.mysqld.log");
     let _ = std::fs::remove_file(&log);
-    talk.info(format_args!(
+    error_log.info(format_args!(
         "starting {} once on the received data, without a cluster; its log is {}",
         program.display(),
         log.display()
@@ -179,7 +179,8 @@ fn on(
     let writable = match is_mariadb {
         true => {
             if let Err(why) = can_confine() {
-                talk.info(format_args!("the server is not confined to the received data: {why}"));
+                error_log
+                    .info(format_args!("the server is not confined to the received data: {why}"));
             }
             std::fs::File::create(&log).map_err(SstError::io("make", &log))?;
             let placed = destination.dirs_of(|_| true);
@@ -189,7 +190,7 @@ fn on(
         false => Vec::new(),
     };
     let run = Run { program, args: words, env: Vec::new(), log: None, writable };
-    run.to_end_unless(context.stop(), fault).map_err(|error| match error {
+    run.to_end_unless(context.cancel(), fault).map_err(|error| match error {
         ChildError::Failed { how, words, .. } => {
             // It writes to the log only once it has read its options.
             let text = end_of_log(&log);
@@ -201,7 +202,7 @@ fn on(
     match is_mariadb {
         true if sql.result.exists() => {}
         true => return Err(failed("ended before it had run its statements".to_owned())),
-        false => sql.check(talk).map_err(failed)?,
+        false => sql.check(error_log).map_err(failed)?,
     }
     take_back(&layout.datadir, &settings.keep, data, &before)
 }
@@ -305,7 +306,7 @@ impl Statements {
     }
 
     /// Checks what the server left.
-    fn check(&self, talk: &ErrorLog) -> Result<(), String> {
+    fn check(&self, error_log: &ErrorLog) -> Result<(), String> {
         let numbers = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()
@@ -318,9 +319,9 @@ impl Statements {
                 _ => return Err("ended before it had run its statements".to_owned()),
             };
         if left > 0 {
-            talk.warn(format_args!("the donor is a replica, and so is this node: reset-replica=no keeps {left} replica channels"));
+            error_log.warn(format_args!("the donor is a replica, and so is this node: reset-replica=no keeps {left} replica channels"));
         } else if before > 0 {
-            talk.info(format_args!("the donor is a replica: its {before} replica channels were removed from the received data"));
+            error_log.info(format_args!("the donor is a replica: its {before} replica channels were removed from the received data"));
         }
         Ok(())
     }
@@ -372,7 +373,7 @@ fn take_back(
 
 /// Returns whether the second start left another version of an entry that otherwise stays.
 pub(super) fn is_renewed(datadir: &Path, name: &OsStr) -> bool {
-    name == STATE && datadir.join(OURS).join(NEW).join(name).exists()
+    name == STATE && datadir.join(WORK_DIR).join(NEW).join(name).exists()
 }
 
 /// Names of the entries of a directory.

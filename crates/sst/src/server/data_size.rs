@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::contract::datadir::{Kind, Layout};
 use crate::contract::link_file::read_link;
 use crate::offer::Places;
-use crate::swap::OURS;
+use crate::swap::WORK_DIR;
 
 /// Approximate size of the data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ fn walk(folder: &Path, depth: u32, each: &mut impl FnMut(&Path, u32, &Metadata))
         let name = entry.file_name();
         if metadata.is_file() {
             each(&entry.path(), depth, &metadata);
-        } else if metadata.is_dir() && depth < 2 && name != OURS && name != "#innodb_redo" {
+        } else if metadata.is_dir() && depth < 2 && name != WORK_DIR && name != "#innodb_redo" {
             walk(&entry.path(), depth + 1, each);
         }
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_joiner_may_keep_elsewhere_is_stated() {
+    fn data_that_a_joiner_may_keep_elsewhere_is_stated() {
         let folder = tempfile::tempdir().unwrap();
         let [data, home, far] = ["data", "home", "far/shop"].map(|name| folder.path().join(name));
         put(&data.join("undo001"), 5000);

@@ -28,7 +28,7 @@ const QUESTION: &str = "SELECT @@GLOBAL.wsrep_sst_method, VARIABLE_VALUE FROM in
 #[derive(Debug)]
 pub(crate) struct ReplicationGuard {
     sql: Sql,
-    talk: ErrorLog,
+    error_log: ErrorLog,
     note: Note,
     /// The server's own method, if it was changed.
     method: Option<String>,
@@ -40,7 +40,7 @@ impl ReplicationGuard {
     pub(crate) fn set(context: &Context) -> Self {
         let mut this = Self {
             sql: Sql::new(context),
-            talk: context.talk.clone(),
+            error_log: context.error_log.clone(),
             note: Note::of(&context.layout.datadir),
             method: None,
             certain: false,
@@ -67,7 +67,7 @@ impl ReplicationGuard {
         }
         let answer = self.sql.ask_within(LIMIT, QUESTION);
         let Some((method, uptime)) = answer.as_deref().and_then(parse) else {
-            self.talk.info(format_args!(
+            self.error_log.info(format_args!(
                 "commits on this node may wait while the backup holds its locks: the server does not report its wsrep_sst_method"
             ));
             return;
@@ -87,14 +87,14 @@ impl ReplicationGuard {
             return;
         }
         if !self.note.write(&own) {
-            self.talk.info("commits on this node wait while the backup holds its locks: the data directory cannot be written to");
+            self.error_log.info("commits on this node wait while the backup holds its locks: the data directory cannot be written to");
             return;
         }
         // A server that does not answer in time may still execute the statement.
         self.method = Some(own);
         self.certain = self.sql.ask_within::<0>(LIMIT, &set_to(STOCK)).is_some();
         if !self.certain {
-            self.talk.info(format_args!(
+            self.error_log.info(format_args!(
                 "commits on this node wait while the backup holds its locks: its wsrep_sst_method was not set to {STOCK} for that time (does the login have SUPER?)"
             ));
         }
@@ -110,7 +110,7 @@ impl ReplicationGuard {
         if self.sql.ask_within::<0>(LIMIT, &set_to(&method)).is_some() {
             self.note.remove();
         } else if self.certain {
-            self.talk.info(format_args!(
+            self.error_log.info(format_args!(
                 "cannot reset this server's wsrep_sst_method, which stays {STOCK} until the next transfer from this node or a restart; run SET GLOBAL wsrep_sst_method = '{method}'"
             ));
         }

@@ -11,19 +11,19 @@ use crate::cancel::{CancelReason, CancelToken};
 use crate::context::Context;
 
 /// Time limit of each step of a login.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOGIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// This node's server, and the login of the backup.
 #[derive(Debug, Clone)]
 pub(crate) struct Sql {
-    stop: CancelToken,
+    cancel: CancelToken,
     /// `None` if the option files do not say how to log in.
     access: Option<Access>,
 }
 
 impl Sql {
     pub(crate) fn new(context: &Context) -> Self {
-        Self { stop: context.stop().clone(), access: access(context) }
+        Self { cancel: context.cancel().clone(), access: access(context) }
     }
 
     /// Returns the rows of the answer, of `N` columns without NULL; `None` without an answer or after
@@ -31,10 +31,10 @@ impl Sql {
     /// transfer is cancelled.
     pub(crate) fn ask<const N: usize>(&self, statement: &str) -> Option<Vec<[String; N]>> {
         let access = self.access.as_ref()?;
-        let timeouts = Timeouts { login: PATIENCE, reply: None };
+        let timeouts = Timeouts { login: LOGIN_LIMIT, reply: None };
         let mut client = Client::connect(&access.target, &access.account, timeouts).ok()?;
         let hang_up = client.hang_up().ok()?;
-        let _hook = self.stop.on_stop(move || hang_up.now());
+        let _hook = self.cancel.on_cancel(move || hang_up.now());
         let rows = client.rows(statement).ok()?;
         rows.iter().map(Row::texts).collect::<Result<_, _>>().ok()
     }
@@ -45,8 +45,8 @@ impl Sql {
         limit: Duration,
         statement: &str,
     ) -> Option<Vec<[String; N]>> {
-        let stop = CancelToken::new();
-        let sql = Self { stop: stop.clone(), access: self.access.clone() };
+        let cancel = CancelToken::new();
+        let sql = Self { cancel: cancel.clone(), access: self.access.clone() };
         let (tell, answer) = channel();
         let statement = statement.to_owned();
         let asking = move || {
@@ -55,7 +55,7 @@ impl Sql {
         // Not joined: only the connect can take longer, and then the hook keeps the statement back.
         std::thread::Builder::new().name("sql".into()).spawn(asking).ok()?;
         let answer = answer.recv_timeout(limit).ok().flatten();
-        stop.ask(CancelReason::Elsewhere);
+        cancel.cancel(CancelReason::Elsewhere);
         answer
     }
 }

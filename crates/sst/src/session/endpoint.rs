@@ -13,8 +13,8 @@ use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
 use crate::server::backup_version;
 use xb_wire::{
-    Announcement, BindError, Cancel, Certificates, Donor, Event, HostPort, Joiner, Limits,
-    Listener, Observer, Outgoing, Security, TlsMode, connect as connect_to,
+    Announcement, BindError, Certificates, Donor, Event, HostPort, Joiner, Limits, Listener,
+    Observer, Outgoing, Security, TlsMode, connect as connect_to,
 };
 
 /// Certificates that Percona's server creates in its data directory.
@@ -23,16 +23,15 @@ const PERCONAS: [&str; 3] = ["server-cert.pem", "server-key.pem", "ca.pem"];
 /// Time for which a donor retries while the joiner's port is closed.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// Returns a switch that follows the cancellation.
-fn cancel(stop: &CancelToken) -> (Cancel, CancelHook) {
-    let cancel = Cancel::new();
-    let (switch, asked) = (cancel.clone(), stop.clone());
-    let hooked = stop.on_stop(move || match asked.why() {
-        // The peer gets the reason, too.
-        Some(why) => switch.cancel_because(&why.to_string()),
-        None => switch.cancel(),
+/// Returns a token for the connection that is cancelled with the transfer, for the same reason: the peer gets it
+/// as text.
+fn for_wire(cancel: &CancelToken) -> (xb_process::CancelToken<String>, CancelHook) {
+    let for_wire = xb_process::CancelToken::new();
+    let (from, to) = (cancel.clone(), for_wire.clone());
+    let hook = cancel.on_cancel(move || {
+        to.cancel(from.reason().map_or_else(String::new, |reason| reason.to_string()));
     });
-    (cancel, hooked)
+    (for_wire, hook)
 }
 
 fn limits(settings: &Settings) -> Limits {
@@ -48,27 +47,27 @@ fn limits(settings: &Settings) -> Limits {
 
 /// Logs the transport's events. On the donor, a failure also ends the backup, which may produce no
 /// output at that moment.
-fn observer(role: Role, talk: ErrorLog, stop: CancelToken) -> Observer {
+fn observer(role: Role, error_log: ErrorLog, cancel: CancelToken) -> Observer {
     Observer::new(move |event| match event {
         Event::Failed { .. } => {
             if role == Role::Donor {
                 // In another thread: the one that reports the event holds locks that the cancel
                 // hooks need.
-                let stop = stop.clone();
-                std::thread::spawn(move || stop.ask(CancelReason::Elsewhere));
+                let cancel = cancel.clone();
+                std::thread::spawn(move || cancel.cancel(CancelReason::Elsewhere));
             }
         }
-        Event::Stranger { .. } | Event::Lost { .. } => talk.warn(event),
-        event => talk.info(event),
+        Event::Stranger { .. } | Event::Lost { .. } => error_log.warn(event),
+        event => error_log.info(event),
     })
 }
 
 /// Returns the protection of the connection, and logs one line about it.
 fn security(context: &Context) -> Result<Security, SstError> {
-    let Context { args, settings, talk, .. } = context;
+    let Context { args, settings, error_log, .. } = context;
     let tls = &settings.tls;
     if tls.plain {
-        talk.warn(
+        error_log.warn(
             "THE TRANSFER IS NEITHER ENCRYPTED NOR AUTHENTICATED (wire-security=plain): anyone who reaches the port can read it, or send another database",
         );
         return Ok(Security::Plain);
@@ -99,7 +98,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
             ));
         }
         demand_secret(args, settings)?;
-        talk.info(match args.role {
+        error_log.info(match args.role {
             Role::Joiner if !has_secret(args) => {
                 "security: TLS 1.3 with a one-time certificate; THE DONOR IS NOT AUTHENTICATED (wire-security=any-donor)"
             }
@@ -113,7 +112,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
     if certificates.mode == TlsMode::Required {
         demand_secret(args, settings)?;
     }
-    talk.info(format_args!(
+    error_log.info(format_args!(
         "security: TLS 1.3 with the certificate {}, {}",
         certificates.certificate.display(),
         match certificates.mode {
@@ -158,19 +157,19 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
         .address
         .parse()
         .map_err(|error| SstError::Address(format!("wsrep_sst_receive_address: {error}")))?;
-    let (cancel, hooked) = cancel(context.stop());
+    let (cancel, hooked) = for_wire(context.cancel());
     let joiner = Joiner {
         security: security(context)?,
         secret: has_secret(&context.args),
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.talk.clone(), context.stop().clone()),
+        observer: observer(context.args.role, context.error_log.clone(), context.cancel().clone()),
         ..Joiner::default()
     };
     match Listener::bind(&address, joiner.clone()) {
         Err(BindError::Listen { source, .. }) if source.kind() == ErrorKind::AddrNotAvailable => {
             // Behind network address translation, as in containers.
-            context.talk.warn(format_args!(
+            context.error_log.warn(format_args!(
                 "{} is not an address of this machine; announcing it, but listening on all addresses",
                 address.host()
             ));
@@ -189,12 +188,12 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
 pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, CancelHook), SstError> {
     let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
         .map_err(SstError::Request)?;
-    let (cancel, hooked) = cancel(context.stop());
+    let (cancel, hooked) = for_wire(context.cancel());
     let donor = Donor {
         security: security(context)?,
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.talk.clone(), context.stop().clone()),
+        observer: observer(context.args.role, context.error_log.clone(), context.cancel().clone()),
     };
     Ok((connect_to(&announcement, offer, donor)?, hooked))
 }

@@ -25,7 +25,7 @@ pub(crate) struct Progress {
     thread: Option<JoinHandle<()>>,
     observer: Observer,
     begin: Instant,
-    talk: ErrorLog,
+    error_log: ErrorLog,
 }
 
 impl Progress {
@@ -37,13 +37,13 @@ impl Progress {
             observer: observer.clone(),
             total,
             server: context.server.clone(),
-            talk: context.talk.clone(),
+            error_log: context.error_log.clone(),
             notifier: Notifier::new(context.notify_socket.as_deref()),
             every: context.settings.progress_every,
             idle_limit: context.settings.idle_timeout,
             moved: (0, Instant::now()),
             gcache: (context.args.role == Role::Donor).then(|| Gcache::new(context)),
-            stop_all: context.stop().clone(),
+            cancel: context.cancel().clone(),
             told: 0,
             next: context.settings.progress_every,
             begin: Instant::now(),
@@ -61,7 +61,7 @@ impl Progress {
             thread,
             observer: observer.clone(),
             begin: Instant::now(),
-            talk: context.talk.clone(),
+            error_log: context.error_log.clone(),
         }
     }
 
@@ -70,7 +70,7 @@ impl Progress {
         self.join();
         let now = self.observer.snapshot();
         let seconds = self.begin.elapsed().as_secs_f64().max(0.001);
-        self.talk.info(format_args!(
+        self.error_log.info(format_args!(
             "{what}, {} MiB, {} MiB on the wire ({}), in {seconds:.1} s, {:.0} MiB/s",
             now.bytes >> 20,
             now.stored >> 20,
@@ -101,11 +101,11 @@ struct ProgressReporter {
     idle_limit: Duration,
     /// Bytes transferred at the last change, and the time of that change.
     moved: (u64, Instant),
-    stop_all: CancelToken,
+    cancel: CancelToken,
     /// Queried on the donor, if progress lines are logged.
     gcache: Option<Gcache>,
     server: Server,
-    talk: ErrorLog,
+    error_log: ErrorLog,
     notifier: Notifier,
     every: Duration,
     /// Bytes that were reported to the server.
@@ -123,12 +123,12 @@ impl ProgressReporter {
         self.notifier.alive(&format!("State transfer: {text}"));
         if elapsed >= self.next {
             self.next = elapsed + self.every;
-            self.talk.info(format_args!("{}: {text}", self.role.word()));
+            self.error_log.info(format_args!("{}: {text}", self.role.word()));
             self.ask();
         }
         let left = self.left(elapsed);
         if let Some(warning) = self.gcache.as_mut().and_then(|gcache| gcache.warning(left)) {
-            self.talk.warn(warning);
+            self.error_log.warn(warning);
         }
     }
 
@@ -145,7 +145,7 @@ impl ProgressReporter {
         if bytes != self.moved.0 {
             self.moved = (bytes, Instant::now());
         } else if !self.idle_limit.is_zero() && self.moved.1.elapsed() >= self.idle_limit {
-            self.stop_all.ask(CancelReason::Idle { seconds: self.idle_limit.as_secs() });
+            self.cancel.cancel(CancelReason::Idle { seconds: self.idle_limit.as_secs() });
         }
     }
 

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_dead_donors_have_left_goes_and_what_lives_stays() {
+    fn directories_of_dead_donors_are_removed_and_live_ones_stay() {
         let scratch = tempfile::tempdir().unwrap();
         let dead = scratch.path().join("xbrs-donor-dead");
         std::fs::create_dir(&dead).unwrap();

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use super::error::SwapError;
-use super::folders::{NEW, OLD, OURS, exists, list};
+use super::folders::{NEW, OLD, WORK_DIR, exists, list};
 use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
@@ -33,7 +33,7 @@ pub(super) struct EntryPaths {
 impl EntryPaths {
     pub(super) fn of(journal: &Journal, entry: &Entry) -> Self {
         let folder = journal.folder(entry);
-        let ours = folder.join(OURS);
+        let ours = folder.join(WORK_DIR);
         Self {
             here: folder.join(&entry.name),
             old: ours.join(OLD).join(&entry.name),

@@ -12,13 +12,13 @@ use super::error::{SwapError, failed};
 /// This program's directory in a data directory. MariaDB lists every directory there as a schema,
 /// unless its name begins with `#sql`; MySQL scans every directory for tablespaces, unless its name
 /// begins with a dot. So this name begins with the one, and those below with the other.
-pub const OURS: &str = "#sql-xb";
-/// In [`OURS`]: the future data.
+pub const WORK_DIR: &str = "#sql-xb";
+/// In [`WORK_DIR`]: the future data.
 pub const NEW: &str = ".new";
-/// In [`OURS`]: holds the directory `data` while a server runs on the future data. MySQL finds no
+/// In [`WORK_DIR`]: holds the directory `data` while a server runs on the future data. MySQL finds no
 /// undo tablespaces in a data directory whose own name begins with a dot, so [`NEW`] cannot be one.
 pub const START: &str = ".start";
-/// In [`OURS`]: the old data.
+/// In [`WORK_DIR`]: the old data.
 pub const OLD: &str = ".old";
 
 /// In [`OLD`]: files of a server that was started in the middle of a swap.
@@ -29,7 +29,7 @@ pub(super) const STRAY: &str = ".stray";
 /// # Errors
 /// [`SwapError::Io`].
 pub fn make_folders(folder: &Path) -> Result<(), SwapError> {
-    let new = folder.join(OURS).join(NEW);
+    let new = folder.join(WORK_DIR).join(NEW);
     // Data of an earlier transfer must not be swapped in with this one.
     remove_tree(&new)?;
     make_dir(&new).map_err(failed("make", &new))
@@ -40,7 +40,7 @@ pub fn make_folders(folder: &Path) -> Result<(), SwapError> {
 /// # Errors
 /// [`SwapError::Io`].
 pub fn make_old(folder: &Path) -> Result<(), SwapError> {
-    let old = folder.join(OURS).join(OLD);
+    let old = folder.join(WORK_DIR).join(OLD);
     remove_tree(&old)?;
     make_dir(&old).map_err(failed("make", &old))
 }

@@ -4,19 +4,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, OURS, STRAY, inherit_owner, sync_dir};
+use super::folders::{NEW, OLD, STRAY, WORK_DIR, inherit_owner, sync_dir};
 use super::journal::Journal;
 
 /// The journal's path.
 #[must_use]
 pub fn journal_path(datadir: &Path) -> PathBuf {
-    datadir.join(OURS).join("journal")
+    datadir.join(WORK_DIR).join("journal")
 }
 
 /// Path to which a finished journal is moved: it records which directories hold old data.
 #[must_use]
 pub fn kept_journal_path(datadir: &Path) -> PathBuf {
-    datadir.join(OURS).join(OLD).join(".journal")
+    datadir.join(WORK_DIR).join(OLD).join(".journal")
 }
 
 /// Writes the journal, after which the swap can only go forward. What the journal names must be
@@ -44,7 +44,7 @@ fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError
         std::fs::rename(&growing, path)
     };
     write().map_err(failed("write", path))?;
-    sync_dir(&datadir.join(OURS))
+    sync_dir(&datadir.join(WORK_DIR))
 }
 
 /// Returns the journal of an interrupted swap, if there is one.
@@ -87,7 +87,7 @@ fn read(datadir: &Path, path: &Path) -> Result<Option<Journal>, SwapError> {
 }
 
 fn remembered_path(datadir: &Path) -> PathBuf {
-    datadir.join(OURS).join("folders")
+    datadir.join(WORK_DIR).join("folders")
 }
 
 /// Records durably in which further directories, outside the layout, a transfer is about to write.
@@ -111,7 +111,7 @@ pub(crate) fn forget(datadir: &Path) {
 }
 
 fn removal_path(datadir: &Path) -> PathBuf {
-    datadir.join(OURS).join("removing")
+    datadir.join(WORK_DIR).join("removing")
 }
 
 /// Records durably that old data is being removed, if there is any.
@@ -119,13 +119,13 @@ fn removal_path(datadir: &Path) -> PathBuf {
 /// # Errors
 /// [`SwapError::Io`].
 pub(crate) fn mark_removal(datadir: &Path) -> Result<(), SwapError> {
-    if !datadir.join(OURS).join(OLD).exists() {
+    if !datadir.join(WORK_DIR).join(OLD).exists() {
         return Ok(());
     }
     let path = removal_path(datadir);
     std::fs::File::create(&path).map_err(failed("make", &path))?;
     inherit_owner(&path).map_err(failed("make", &path))?;
-    sync_dir(&datadir.join(OURS))
+    sync_dir(&datadir.join(WORK_DIR))
 }
 
 /// Whether old data was being removed, and may not be whole.
@@ -140,12 +140,12 @@ pub(crate) fn end_removal(datadir: &Path) {
 
 /// Removes the empty parts of `FOLDER/#sql-xb`.
 pub fn tidy(folder: &Path) {
-    let ours = folder.join(OURS);
+    let ours = folder.join(WORK_DIR);
     for growing in [journal_path(folder), remembered_path(folder)] {
         let _ = std::fs::remove_file(growing.with_extension("tmp"));
     }
     let nothing_old = |journal: Journal| {
-        let stray = |folder: &PathBuf| folder.join(OURS).join(OLD).join(STRAY).exists();
+        let stray = |folder: &PathBuf| folder.join(WORK_DIR).join(OLD).join(STRAY).exists();
         journal.old.is_empty() && !journal.folders.iter().any(stray)
     };
     if last(folder).is_ok_and(|last| last.is_some_and(nothing_old)) {

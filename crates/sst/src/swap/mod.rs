@@ -25,7 +25,7 @@ mod tests;
 
 pub use error::SwapError;
 pub(crate) use folders::make_dir;
-pub use folders::{NEW, OLD, OURS, START, make_folders, make_old, remove_tree};
+pub use folders::{NEW, OLD, START, WORK_DIR, make_folders, make_old, remove_tree};
 pub use journal::{Entry, Journal, JournalError};
 pub use journal_file::{begin, interrupted, journal_path, kept_journal_path, last, tidy};
 pub(crate) use journal_file::{end_removal, forget, mark_removal, remember, remembered};

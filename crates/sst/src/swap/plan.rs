@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::entry_state::of_engine;
 use super::error::SwapError;
-use super::folders::{NEW, OURS, list};
+use super::folders::{NEW, WORK_DIR, list};
 use super::journal::{Entry, Journal};
 use crate::contract::datadir::Kind;
 
@@ -26,17 +26,17 @@ pub fn plan(
         for (name, metadata) in list(folder)? {
             let is_of_engine = of_engine(&name, &metadata);
             let entry = Entry { folder: number, name };
-            if entry.name != OURS && goes(number, &entry.name, &metadata) {
+            if entry.name != WORK_DIR && goes(number, &entry.name, &metadata) {
                 journal.old.push(entry);
             } else {
                 // Of the data directory everything: what is not listed has been created since.
-                if (is_of_engine || number == 0) && entry.name != OURS {
+                if (is_of_engine || number == 0) && entry.name != WORK_DIR {
                     journal.stay.push(entry.clone());
                 }
                 stays.insert(entry.name);
             }
         }
-        for (name, _) in list(&folder.join(OURS).join(NEW))? {
+        for (name, _) in list(&folder.join(WORK_DIR).join(NEW))? {
             if stays.contains(&name) {
                 let name = name.to_string_lossy().into_owned();
                 return Err(SwapError::Kept { folder: folder.clone(), name });

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::entry_state::{EntryPaths, EntryState, Listed, is_fleeting};
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, OURS, STRAY, exists, make_dir, sync_dir};
+use super::folders::{NEW, OLD, STRAY, WORK_DIR, exists, make_dir, sync_dir};
 use super::journal::{Entry, Journal};
 use super::journal_file::{begin, journal_path, kept_journal_path};
 
@@ -49,7 +49,7 @@ pub fn finish(
     sync_all(&journal)?;
     let path = journal_path(datadir);
     std::fs::rename(&path, kept_journal_path(datadir)).map_err(failed("rename", &path))?;
-    sync_dir(&datadir.join(OURS))
+    sync_dir(&datadir.join(WORK_DIR))
 }
 
 /// Undoes the finished work of the journal, and then removes the journal.
@@ -86,7 +86,7 @@ pub fn roll_back(
     sync_all(journal)?;
     let path = journal_path(datadir);
     std::fs::remove_file(&path).map_err(failed("remove", &path))?;
-    sync_dir(&datadir.join(OURS))
+    sync_dir(&datadir.join(WORK_DIR))
 }
 
 fn stepping(
@@ -119,10 +119,10 @@ fn set_aside(
     before: &mut impl FnMut() -> io::Result<()>,
 ) -> Result<(), SwapError> {
     for folder in &journal.folders {
-        let ours = folder.join(OURS);
+        let ours = folder.join(WORK_DIR);
         if !exists(&ours)? {
             // Its file system may not be mounted.
-            return Err(SwapError::Lost { folder: folder.clone(), name: OURS.to_owned() });
+            return Err(SwapError::Lost { folder: folder.clone(), name: WORK_DIR.to_owned() });
         }
         for path in [ours.join(OLD), ours.join(NEW)] {
             make_dir(&path).map_err(failed("make", &path))?;
@@ -131,7 +131,7 @@ fn set_aside(
     let mut step = stepping(before);
     for entry in Listed::of(journal).foreign()? {
         let place = EntryPaths::of(journal, &entry);
-        let stray = journal.folder(&entry).join(OURS).join(OLD).join(STRAY);
+        let stray = journal.folder(&entry).join(WORK_DIR).join(OLD).join(STRAY);
         make_dir(&stray).map_err(failed("make", &stray))?;
         let mut to = stray.join(&entry.name);
         for number in 2.. {
@@ -166,7 +166,7 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 fn sync_all(journal: &Journal) -> Result<(), SwapError> {
     for folder in &journal.folders {
-        let ours = folder.join(OURS);
+        let ours = folder.join(WORK_DIR);
         for dir in [folder.clone(), ours.join(OLD), ours.join(NEW)] {
             sync_dir(&dir)?;
         }

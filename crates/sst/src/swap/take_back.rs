@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::entry_state::{EntryPaths, is_fleeting};
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, OURS, exists, list, make_dir, remove_tree};
+use super::folders::{NEW, OLD, WORK_DIR, exists, list, make_dir, remove_tree};
 use super::journal::{Entry, Journal};
 use super::journal_file::{begin, is_being_removed, kept_journal_path, last, remember};
 use super::renames::roll_back;
@@ -34,7 +34,7 @@ pub fn take_back(
     // Checked before anything is written: a journal that cannot be followed would keep the server from starting.
     whole(&journal)?;
     for folder in &journal.folders {
-        let [old, new] = [OLD, NEW].map(|name| folder.join(OURS).join(name));
+        let [old, new] = [OLD, NEW].map(|name| folder.join(WORK_DIR).join(name));
         // What an interrupted transfer has received is not the present data. A directory without old data was tidied up.
         remove_tree(&new)?;
         for path in [old, new] {
@@ -51,7 +51,7 @@ pub fn take_back(
     for (name, metadata) in list(datadir)? {
         let entry = Entry { folder: 0, name };
         let is_known = new.contains(&entry) || journal.stay.contains(&entry);
-        if !is_known && entry.name != OURS && is_data(&entry.name, &metadata) {
+        if !is_known && entry.name != WORK_DIR && is_data(&entry.name, &metadata) {
             new.push(entry);
         }
     }
@@ -77,7 +77,7 @@ fn whole(journal: &Journal) -> Result<(), SwapError> {
     }
     for folder in &journal.folders {
         if !folder.is_dir() {
-            return Err(missing(folder, OsStr::new(OURS)));
+            return Err(missing(folder, OsStr::new(WORK_DIR)));
         }
     }
     for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {

@@ -13,7 +13,7 @@ fn content(folder: &Path) -> BTreeMap<String, String> {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if name != OURS && name != ".journal" {
+        if name != WORK_DIR && name != ".journal" {
             let file =
                 if entry.path().is_dir() { entry.path().join("t.ibd") } else { entry.path() };
             content.insert(name, std::fs::read_to_string(file).unwrap());
@@ -211,7 +211,7 @@ fn files_that_are_to_stay_are_not_taken_for_strays() {
 }
 
 #[test]
-fn what_somebody_has_put_there_meanwhile_is_put_aside() {
+fn foreign_files_are_put_aside() {
     let (_scratch, data, redo, journal) = scene();
     assert!(finish(&data, &journal, crash_after(OLD_NAMES.len() + REDO.len() + 3)).is_err());
     // A server was forced to start on this data.
@@ -277,7 +277,7 @@ fn a_page_of_the_gcache_may_go_by_itself() {
 }
 
 #[test]
-fn what_stays_cannot_come() {
+fn a_kept_name_cannot_be_received() {
     let scratch = tempfile::tempdir().unwrap();
     let data = scratch.path().join("data");
     put(&data, &["mysql", "my_keyring"], "old");
@@ -389,7 +389,7 @@ fn is_back(data: &Path, redo: &Path) -> bool {
 }
 
 #[test]
-fn a_finished_swap_is_taken_back_whatever_a_server_has_created() {
+fn a_finished_swap_is_rolled_back_after_a_server_created_files() {
     let (_scratch, data, redo) = swapped_and_used();
     assert!(take_back(&data, is_schema, || Ok(())).unwrap());
     assert!(is_back(&data, &redo));

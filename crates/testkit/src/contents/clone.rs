@@ -93,7 +93,7 @@ impl MadeClone {
             "patches": this.patches.len(), "empty_tables": ["shop.gone (MyISAM)"],
             "gtids_from": "", "gtids_to": "", "has_binlog": true,
         });
-        this.settle();
+        this.finish_changes();
         this
     }
 
@@ -122,7 +122,7 @@ impl MadeClone {
         self.info["allows_ddl"] = json!(true);
         self.info["patches"] = json!(self.patches.len());
         self.result.clear();
-        self.settle();
+        self.finish_changes();
         self
     }
 
@@ -183,7 +183,7 @@ impl MadeClone {
     }
 
     /// What all of it becomes, by the rules of docs/spec/clone.md.
-    fn settle(&mut self) {
+    fn finish_changes(&mut self) {
         let list = self.info["files"].as_array().unwrap();
         for (index, file) in list.iter().enumerate() {
             if file["is_removed"] == true {

@@ -13,7 +13,7 @@ use crate::servers::scripted::{Rows, Scripted, done, framed, receive};
 use crate::vectors;
 
 /// Time for a recipient that waits for what a changed donor does not send: only then does it pass.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 const EXIT: u8 = 6;
 const COMPLETE: u8 = 99;
 const DATA: u8 = 3;
@@ -232,8 +232,8 @@ struct Aside {
 
 /// Plays one connection: the first of a clone has its data, the second is the auxiliary one.
 fn play(stream: &UnixStream, state: &Mutex<State>) {
-    let _ = stream.set_read_timeout(Some(PATIENCE));
-    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = stream.set_read_timeout(Some(SILENCE_LIMIT));
+    let _ = stream.set_write_timeout(Some(SILENCE_LIMIT));
     let welcome = || {
         let mut output = stream;
         output.write_all(&framed(&[done()], 1)).is_ok()
@@ -271,7 +271,7 @@ fn play_data(
             Side::Donor => output.write_all(&framed(&[message.content.bytes()], 0)).ok()?,
             Side::DonorAside => answer.send(message.content.bytes()).ok()?,
             Side::RecipientAside => {
-                arrivals.recv_timeout(PATIENCE).ok()?;
+                arrivals.recv_timeout(SILENCE_LIMIT).ok()?;
                 // Without an answer, it is gone.
                 messages.get(at + 1).filter(|next| next.from == Side::DonorAside)?;
             }

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore as _, PutMultipartOptions, PutPayload};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, JoinSet};
+use xb_process::CancelToken;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::unfinished::Unfinished;
@@ -19,7 +20,7 @@ use crate::store::gate::Change;
 use crate::store::{Multiparts, Store, path_of};
 
 /// Time that requests in flight have to end after a failure.
-const GRACE: Duration = Duration::from_secs(5);
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Time limit of the cleanup after a failure, so that an unresponsive store does not delay the
 /// error report.
@@ -89,7 +90,7 @@ pub struct PartSender {
     running: JoinSet<Result<Done, StoreError>>,
     open: HashMap<Arc<str>, OpenObject>,
     uploaded: Uploaded,
-    give_up: watch::Sender<bool>,
+    give_up: CancelToken<()>,
     /// Object whose upload is being started. The upload may exist although its ID is not known yet.
     beginning: Option<Beginning>,
     /// Whether other runs may write the same keys. If so, `stored` records the stored objects.
@@ -159,9 +160,9 @@ impl PartSender {
     /// Creates a sender to `store` with at most `parallel` requests at a time.
     #[must_use]
     pub fn new(store: Store, parallel: usize) -> Self {
-        let (give_up, giving_up) = watch::channel(false);
+        let give_up = CancelToken::new();
         Self {
-            store: store.until(giving_up),
+            store: store.until(give_up.clone()),
             parallel: parallel.max(1),
             running: JoinSet::new(),
             open: HashMap::new(),
@@ -347,7 +348,7 @@ impl PartSender {
     /// Requests in flight get some time to finish: the store may still carry out an interrupted
     /// request after the caller has removed the objects it found.
     pub async fn abort(&mut self) {
-        self.give_up.send_replace(true);
+        self.give_up.cancel(());
         let mut beginning = self.beginning.take();
         let mut started = None;
         let drained = async {
@@ -356,12 +357,12 @@ impl PartSender {
             }
             while self.running.join_next().await.is_some() {}
         };
-        let _ = tokio::time::timeout(GRACE, drained).await;
+        let _ = tokio::time::timeout(DRAIN_LIMIT, drained).await;
         self.running.shutdown().await;
         if let Some(task) = beginning.as_mut().and_then(|beginning| beginning.task.take()) {
             task.abort();
         }
-        let store = self.store.hasty();
+        let store = self.store.for_cleanup();
         let mut begun: Vec<_> = beginning.into_iter().map(|beginning| beginning.key).collect();
         let clean_up = async {
             match started {
@@ -477,10 +478,10 @@ impl PartSender {
                     };
                     let clean_up = async {
                         if outcome.is_err() {
-                            abort_upload(&store.hasty(), &key, id).await;
+                            abort_upload(&store.for_cleanup(), &key, id).await;
                         }
                         if object.doubtful {
-                            abort_strays(&store.hasty(), &key).await;
+                            abort_strays(&store.for_cleanup(), &key).await;
                         }
                     };
                     let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;

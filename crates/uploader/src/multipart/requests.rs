@@ -9,10 +9,10 @@ use object_store::{PutMultipartOptions, PutPayload};
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::unfinished::Unfinished;
 use crate::operation::Operation;
-use crate::request::answer::{ANSWER, Answer};
+use crate::request::answer::{ATTEMPT, AttemptNotes};
 use crate::request::bounds::timely;
 use crate::request::encode::percent;
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::request::transport::curl;
 use crate::store::{Multiparts, Store, path_of};
 
@@ -24,9 +24,9 @@ impl Store {
         path: &Path,
     ) -> Result<String, StoreError> {
         let options = || {
-            let tags = PutMultipartOptions::from(self.nature.tags.clone());
-            match self.nature.attributes_of_parts {
-                true => PutMultipartOptions { attributes: self.nature.attributes.clone(), ..tags },
+            let tags = PutMultipartOptions::from(self.traits.tags.clone());
+            match self.traits.attributes_of_parts {
+                true => PutMultipartOptions { attributes: self.traits.attributes.clone(), ..tags },
                 false => tags,
             }
         };
@@ -67,9 +67,9 @@ impl Store {
     async fn unknown_upload(&self, key: &str, id: &str) -> Option<object_store::Error> {
         let path: Vec<String> = key.split('/').map(percent).collect();
         let what = format!("/{}?max-parts=1&uploadId={}", path.join("/"), percent(id));
-        let asked = self.nature.direct.call(Method::GET, &what, Bytes::new());
+        let asked = self.traits.raw_api.call(Method::GET, &what, Bytes::new());
         // The notes are about the part.
-        let answer = ANSWER.scope(Answer::default(), timely(asked)).await;
+        let answer = ATTEMPT.scope(AttemptNotes::default(), timely(asked)).await;
         let is_unknown = |error: &object_store::Error| {
             matches!(error, object_store::Error::NotFound { .. })
                 && root_message(error).contains("NoSuchUpload")
@@ -123,7 +123,7 @@ impl Store {
                 timely(async {
                     let (mut found, mut after) = (Vec::new(), None);
                     loop {
-                        let (page, next) = self.nature.direct.page(prefix, after.as_ref()).await?;
+                        let (page, next) = self.traits.raw_api.page(prefix, after.as_ref()).await?;
                         found.extend(page);
                         if next.is_none() {
                             return Ok(found);
@@ -149,8 +149,8 @@ impl Store {
     /// Any error, after all retries.
     pub async fn abort(&self, upload: &Unfinished) -> Result<(), StoreError> {
         let path = path_of(Operation::Abort, &upload.key)?;
-        let outcome = match (&self.multipart, &self.nature.direct) {
-            (_, Direct::Folder(root)) => {
+        let outcome = match (&self.multipart, &self.traits.raw_api) {
+            (_, RawApi::Folder(root)) => {
                 let file = root.join(format!("{}#{}", upload.key, upload.id));
                 match std::fs::remove_file(file) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -196,7 +196,7 @@ impl Store {
 /// upload that they do not know, instead of reading it.
 fn is_cut_off() -> bool {
     let ended = [curl::NOTHING, curl::SEND, curl::RECEIVE];
-    let broken = ANSWER.try_with(|answer| answer.broken.get());
+    let broken = ATTEMPT.try_with(|answer| answer.broken.get());
     broken.ok().flatten().is_some_and(|code| ended.contains(&code))
 }
 

@@ -11,7 +11,7 @@ use http::Method;
 use serde::Deserialize;
 
 use crate::request::encode::percent;
-use crate::request::raw_request::{Direct, failed};
+use crate::request::raw_request::{RawApi, failed};
 
 /// Multipart upload, or staging file of a local folder, that was started and never finished.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ struct Upload {
 /// Start of the next page: key and ID.
 pub(crate) type Marker = (String, String);
 
-impl Direct {
+impl RawApi {
     /// Reads one page of the uploads whose keys begin with `prefix`. Returns the page and the start
     /// of the next one.
     pub(crate) async fn page(

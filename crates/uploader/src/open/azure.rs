@@ -10,7 +10,7 @@ use crate::open::client::{
     NOTHING, Opening, Refused, TRANSPORT, no_retries, no_tags, storage_class,
 };
 use crate::open::endpoint::{is_plain, origin_of, with_scheme};
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::settings::AzureSettings;
 use crate::settings::checked::{self, CheckedKeys};
 use crate::settings::provider::StoreLimits;
@@ -79,13 +79,13 @@ pub(crate) fn open(
     }
     let keys = Arc::clone(builder.clone().build()?.credentials());
     let store = Arc::new(builder.with_credentials(Arc::new(CheckedKeys(keys))).build()?);
-    let direct = Direct::Azure {
+    let raw_api = RawApi::Azure {
         client: opening.connector.connect(&opening.options(plain))?,
         credentials: Arc::clone(store.credentials()),
         account: account.to_owned(),
         container: format!("{}/{container}", address.trim_end_matches('/')),
     };
-    let nature = StoreTraits {
+    let traits = StoreTraits {
         limits: StoreLimits::AZURE,
         protection: if plain { NOTHING } else { TRANSPORT },
         conditions: true,
@@ -95,13 +95,13 @@ pub(crate) fn open(
         // account's default tier.
         attributes_of_parts: false,
         tags: TagSet::default(),
-        direct,
+        raw_api,
         rate: None,
         // A copy in Azure may still be running when the response arrives.
         copies: false,
         empty_folders: false,
     };
-    Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
+    Ok(Store::new(store.clone(), Some(store), traits, opening.policy, opening.traffic))
 }
 
 /// Checks what the client puts into headers and URLs as it is.

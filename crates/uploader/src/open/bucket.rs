@@ -5,7 +5,7 @@ use http::Method;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::store::Store;
 
 /// Region for which S3 requires that none is named.
@@ -19,16 +19,16 @@ impl Store {
     /// # Errors
     /// Any error of the creation, after all retries.
     pub async fn create_missing_bucket(&self) -> Result<bool, StoreError> {
-        let direct = &self.nature.direct;
-        let Direct::S3 { region, .. } = direct else { return Ok(false) };
-        let head = || direct.call(Method::HEAD, "", Bytes::new());
+        let raw_api = &self.traits.raw_api;
+        let RawApi::S3 { region, .. } = raw_api else { return Ok(false) };
+        let head = || raw_api.call(Method::HEAD, "", Bytes::new());
         match self.retrying(Operation::Head, "bucket", head).await {
             Err(error) if error.kind == StoreErrorKind::NotFound => {}
             // Later requests show whether the bucket can be used.
             _ => return Ok(false),
         }
         let body = Bytes::from(configuration(region));
-        let put = || direct.call(Method::PUT, "", body.clone());
+        let put = || raw_api.call(Method::PUT, "", body.clone());
         match self.retrying(Operation::Create, "bucket", put).await {
             Ok(_) => Ok(true),
             // Created by another run in between.

@@ -9,7 +9,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 
 use crate::open::client::{CRC32C, Opening, Refused, no_retries, no_tags, storage_class};
 use crate::open::endpoint::{is_plain, origin_of, with_scheme};
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::settings::checked::{self, CheckedKeys};
 use crate::settings::provider::{Provider, StoreLimits};
 use crate::settings::{GoogleSettings, S3Settings};
@@ -54,12 +54,12 @@ pub(crate) fn open(
         .with_http_connector(opening.connector.clone());
     let keys = Arc::clone(builder.clone().build()?.credentials());
     let store = Arc::new(builder.with_credentials(Arc::new(CheckedKeys(keys))).build()?);
-    let direct = Direct::Google {
+    let raw_api = RawApi::Google {
         client: opening.connector.connect(&opening.options(plain))?,
         credentials: Arc::clone(store.credentials()),
         bucket: format!("{base}/{bucket}"),
     };
-    let nature = StoreTraits {
+    let traits = StoreTraits {
         limits: StoreLimits::S3,
         protection: CRC32C,
         conditions: true,
@@ -67,12 +67,12 @@ pub(crate) fn open(
         attributes: storage_class(google.storage_class.clone()),
         attributes_of_parts: true,
         tags: TagSet::default(),
-        direct,
+        raw_api,
         rate: None,
         copies: google.storage_class.is_none(),
         empty_folders: false,
     };
-    Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
+    Ok(Store::new(store.clone(), Some(store), traits, opening.policy, opening.traffic))
 }
 
 /// The file in which `gcloud auth application-default login` stores credentials.

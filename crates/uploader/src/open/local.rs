@@ -14,7 +14,7 @@ use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::service::NO_ACCESS;
 use crate::settings::StoreSettings;
 use crate::settings::location::Location;
@@ -50,7 +50,7 @@ pub(crate) fn open(
         .with_fsync(true)
         // Remote stores have no empty folders.
         .with_automatic_cleanup(true);
-    let nature = StoreTraits {
+    let traits = StoreTraits {
         limits: StoreLimits::S3,
         protection: "the file system; synced before a file gets its name",
         conditions: true,
@@ -58,13 +58,13 @@ pub(crate) fn open(
         attributes: Attributes::default(),
         attributes_of_parts: false,
         tags: TagSet::default(),
-        direct: Direct::Folder(folder.clone().into()),
+        raw_api: RawApi::Folder(folder.clone().into()),
         rate: settings.http.limit_rate.map(|rate| Arc::new(RateLimit::new(rate))),
         // A hard link is not a copy: both names would share one file.
         copies: false,
         empty_folders: false,
     };
-    let store = Store::new(Arc::new(store), None, nature, policy, Traffic::default());
+    let store = Store::new(Arc::new(store), None, traits, policy, Traffic::default());
     Ok((store, String::new()))
 }
 

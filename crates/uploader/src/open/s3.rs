@@ -12,7 +12,7 @@ use crate::open::client::{
     CRC64, Opening, Refused, SHA256, SIGNED, TRANSPORT, no_retries, no_tags, storage_class,
 };
 use crate::open::endpoint::{bucket_address, is_plain, origin_of, with_scheme};
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::settings::aws_profile::{self, ProfileKeys};
 use crate::settings::checked::{self, CheckedKeys};
 use crate::settings::credential_process::ProcessKeys;
@@ -57,7 +57,7 @@ pub(crate) fn open(
     builder = static_keys(body_options(builder, checksum, s3.encryption.as_ref())?, &s3);
     let keys = Arc::clone(builder.clone().build()?.credentials());
     let store = Arc::new(builder.with_credentials(Arc::new(CheckedKeys(keys))).build()?);
-    let direct = Direct::S3 {
+    let raw_api = RawApi::S3 {
         client: opening.connector.connect(&options)?,
         credentials: Arc::clone(store.credentials()),
         region: address.region,
@@ -71,7 +71,7 @@ pub(crate) fn open(
     if !opening.tags.is_empty() && provider == Provider::Google {
         return Err(no_tags("Google Cloud Storage"));
     }
-    let nature = StoreTraits {
+    let traits = StoreTraits {
         limits: provider.limits(),
         protection: match checksum {
             Checksum::Crc64Nvme => CRC64,
@@ -84,12 +84,12 @@ pub(crate) fn open(
         attributes: storage_class(s3.storage_class),
         attributes_of_parts: true,
         tags: opening.tags.set(),
-        direct,
+        raw_api,
         rate: None,
         copies,
         empty_folders: provider.may_list_empty_folders(),
     };
-    Ok(Store::new(store.clone(), Some(store), nature, opening.policy, opening.traffic))
+    Ok(Store::new(store.clone(), Some(store), traits, opening.policy, opening.traffic))
 }
 
 /// Checks what the client puts into headers and URLs as it is.

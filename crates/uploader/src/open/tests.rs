@@ -30,7 +30,7 @@ fn with_keys(endpoint: Option<&str>) -> StoreSettings {
 }
 
 #[tokio::test]
-async fn what_protects_a_body_is_said_for_each_store() {
+async fn the_protection_of_a_body_is_stated_for_each_store() {
     let protection = |settings: &StoreSettings| opened("s3://b/n", settings).unwrap().protection();
     assert_eq!(protection(&with_keys(None)), CRC64);
     assert_eq!(protection(&with_keys(Some("http://127.0.0.1:1"))), SIGNED);
@@ -46,7 +46,7 @@ async fn what_protects_a_body_is_said_for_each_store() {
 async fn the_provider_sets_the_limits() {
     let store = opened("s3://b/n", &with_keys(Some("https://s3.nl-ams.scw.cloud"))).unwrap();
     assert_eq!(store.limits().max_parts, 1000);
-    assert!(!store.nature.conditions);
+    assert!(!store.traits.conditions);
     let mut other = with_keys(Some("https://s3.nl-ams.scw.cloud"));
     other.s3.provider = Some(Provider::Minio);
     assert_eq!(opened("s3://b/n", &other).unwrap().limits(), StoreLimits::S3);

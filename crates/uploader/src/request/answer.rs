@@ -12,7 +12,7 @@ use crate::request::secrets::Secrets;
 
 /// Result of the last request within one try.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct AttemptNotes {
     /// Whether any request was sent.
     pub(crate) asked: Cell<bool>,
     pub(crate) status: Cell<Option<u16>>,
@@ -48,10 +48,10 @@ struct Pages {
 }
 
 tokio::task_local! {
-    pub(crate) static ANSWER: Answer;
+    pub(crate) static ATTEMPT: AttemptNotes;
 }
 
-impl Answer {
+impl AttemptNotes {
     /// For a try that reads at most `most` bytes of an object.
     pub(crate) fn reading(most: u64) -> Self {
         Self { content: Cell::new(Some(most)), ..Self::default() }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_listing_ends() {
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         let ask = |query: &str| {
             answer.request(&format!("http://h/b?{query}").parse().unwrap(), false, true)
         };
@@ -185,7 +185,7 @@ mod tests {
             assert_eq!(ask(&format!("restype=container&comp=list&marker={page}")), Ok(()));
         }
         assert_eq!(ask("comp=list&marker=more"), Err(Excess::Pages));
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.received.set(LISTING + 1);
         let page = "http://h/b?uploads=".parse().unwrap();
         assert_eq!(answer.request(&page, false, true), Err(Excess::Listing));

@@ -5,14 +5,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Last time that a store reported.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Heard {
+pub(crate) struct StoreClock {
     /// Seconds since 1970 by the store's clock.
     seconds: i64,
     /// Local time of that report.
     at: Instant,
 }
 
-impl Heard {
+impl StoreClock {
     /// Reads the `Date` header of a response that has just arrived (RFC 9110, 6.6.1).
     pub(crate) fn date(value: &str) -> Option<Self> {
         let seconds = jiff::fmt::rfc2822::parse(value).ok()?.timestamp().as_second();
@@ -43,9 +43,9 @@ mod tests {
 
     #[test]
     fn the_date_of_an_answer_counts() {
-        let heard = Heard::date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        assert_eq!(heard.seconds, 784_111_777);
-        assert!((784_111_777..784_111_800).contains(&heard.now()));
-        assert!(Heard::date("yesterday").is_none());
+        let store_clock = StoreClock::date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        assert_eq!(store_clock.seconds, 784_111_777);
+        assert!((784_111_777..784_111_800).contains(&store_clock.now()));
+        assert!(StoreClock::date("yesterday").is_none());
     }
 }

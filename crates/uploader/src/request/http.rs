@@ -15,9 +15,9 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 
-use crate::request::answer::{ANSWER, origin};
+use crate::request::answer::{ATTEMPT, origin};
 use crate::request::bounds::BodyBounds;
-use crate::request::clock::Heard;
+use crate::request::clock::StoreClock;
 use crate::request::listing::PageRequest;
 use crate::request::rate::RateLimit;
 use crate::request::secrets::Secrets;
@@ -37,11 +37,11 @@ struct Counters {
     /// Whether the store has ever accepted the credentials.
     authenticated: AtomicBool,
     /// Whether the store has ever responded other than with a failure of its own.
-    reached: AtomicBool,
+    has_responded: AtomicBool,
     /// Time reported in the store's last response.
-    heard: Mutex<Option<Heard>>,
+    store_clock: Mutex<Option<StoreClock>>,
     /// Time at which the store says to have written the last object that was created or changed under a condition here.
-    written: Mutex<Option<Heard>>,
+    written: Mutex<Option<StoreClock>>,
     /// Whether the store demands a checksum with each body that it stores.
     checked: AtomicBool,
 }
@@ -75,8 +75,8 @@ impl Traffic {
         self.0.authenticated.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn reached(&self) -> bool {
-        self.0.reached.load(Ordering::Relaxed)
+    pub(crate) fn has_responded(&self) -> bool {
+        self.0.has_responded.load(Ordering::Relaxed)
     }
 
     /// Sends the MD5 of each body from now on.
@@ -84,13 +84,13 @@ impl Traffic {
         self.0.checked.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn heard(&self) -> Option<Heard> {
-        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn store_clock(&self) -> Option<StoreClock> {
+        *self.0.store_clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records when the store says to have written an object, in seconds since 1970, whose write was sent at `sent`.
     pub(crate) fn wrote(&self, modified: i64, sent: Instant) {
-        if let Some(written) = Heard::written(modified, sent) {
+        if let Some(written) = StoreClock::written(modified, sent) {
             *self.0.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
         }
     }
@@ -100,27 +100,27 @@ impl Traffic {
     /// would look dead.
     pub(crate) fn now(&self) -> Option<i64> {
         let written = *self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
-        self.heard().into_iter().chain(written).map(Heard::now).min()
+        self.store_clock().into_iter().chain(written).map(StoreClock::now).min()
     }
 
     /// Records a response; `home` is set if it is the store's own.
     fn note<B>(&self, response: &http::Response<B>, home: bool) {
-        let _ = ANSWER.try_with(|answer| answer.response(response));
+        let _ = ATTEMPT.try_with(|answer| answer.response(response));
         let date = response.headers().get(http::header::DATE).and_then(|v| v.to_str().ok());
-        if let Some(heard) = date.and_then(Heard::date) {
-            self.hear(heard);
+        if let Some(store_clock) = date.and_then(StoreClock::date) {
+            self.set_store_clock(store_clock);
         }
         let status = response.status();
         if status.is_success() {
             self.0.authenticated.store(true, Ordering::Relaxed);
         }
         if home && !status.is_server_error() {
-            self.0.reached.store(true, Ordering::Relaxed);
+            self.0.has_responded.store(true, Ordering::Relaxed);
         }
     }
 
-    fn hear(&self, heard: Heard) {
-        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard);
+    fn set_store_clock(&self, store_clock: StoreClock) {
+        *self.0.store_clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(store_clock);
     }
 }
 
@@ -214,14 +214,14 @@ impl HttpService for Watched {
         let origin = origin(request.uri());
         let page = PageRequest::of(request.method(), request.uri()).filter(|_| !metadata);
         // Some requests have no try around them.
-        let noted = ANSWER
+        let noted = ATTEMPT
             .try_with(|answer| answer.request(request.uri(), metadata, page.is_some()))
             .unwrap_or(Ok(()));
         noted.map_err(|excess| HttpError::new(HttpErrorKind::Decode, excess))?;
-        let limits = how.limits.once(how.traffic.reached());
+        let limits = how.limits.once(how.traffic.has_responded());
         let request = self.prepared(request, origin == how.home)?;
         // Some requests have no try around them.
-        let _ = ANSWER.try_with(|answer| answer.secrets.replace(request.secrets(&how.headers)));
+        let _ = ATTEMPT.try_with(|answer| answer.secrets.replace(request.secrets(&how.headers)));
         let has_body = request.body().is_some();
         let asked = request.0.headers().get(http::header::RANGE).cloned();
         let (request, progress) = request.into_parts_watched(how);
@@ -240,7 +240,7 @@ impl HttpService for Watched {
         }
         let is_success = response.status().is_success();
         let bounds =
-            ANSWER.try_with(|answer| answer.bounds(is_success)).unwrap_or(BodyBounds::SHORT);
+            ATTEMPT.try_with(|answer| answer.bounds(is_success)).unwrap_or(BodyBounds::SHORT);
         let (mut parts, body) = response.into_parts();
         if asked.is_some_and(|asked| is_that_range(&asked, &parts)) {
             parts.status = http::StatusCode::PARTIAL_CONTENT;
@@ -385,7 +385,7 @@ mod tests {
             traffic.wrote(none, Instant::now());
             assert_eq!(traffic.now(), None, "{none}");
         }
-        traffic.hear(Heard::date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap());
+        traffic.set_store_clock(StoreClock::date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap());
         traffic.wrote(0, Instant::now());
         assert!(now(784_111_777), "{:?}", traffic.now());
         traffic.wrote(784_000_000, Instant::now());

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_refused() {
+    fn a_malformed_listing_is_refused() {
         let error = "<Error><Code>InternalError</Code><Message>x</Message></Error>";
         for uri in [S3, AZURE, UPLOADS] {
             refused(uri, "", "empty");

@@ -14,7 +14,7 @@ use crate::request::encode::base64;
 
 /// Target and credentials of a direct request.
 #[derive(Debug, Clone)]
-pub(crate) enum Direct {
+pub(crate) enum RawApi {
     S3 {
         client: HttpClient,
         credentials: AwsCredentialProvider,
@@ -57,7 +57,7 @@ struct Refused {
 #[error("the store does not support this request")]
 struct Unsupported;
 
-impl Direct {
+impl RawApi {
     /// Sends a request for `what` in the bucket: a path with its query, percent-encoded. Returns
     /// the body of the response.
     pub(crate) async fn call(
@@ -69,7 +69,7 @@ impl Direct {
         Ok(self.exchange(method, what, body, HeaderMap::new()).await?.1)
     }
 
-    /// As [`Direct::call`], with more headers, and with those of the response.
+    /// As [`RawApi::call`], with more headers, and with those of the response.
     pub(crate) async fn exchange(
         &self,
         method: Method,

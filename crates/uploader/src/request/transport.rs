@@ -4,7 +4,7 @@ use std::error::Error;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::request::answer::ANSWER;
+use crate::request::answer::ATTEMPT;
 
 /// Libcurl's numbers of the transport failures that are distinguished here (`libcurl-errors`).
 pub(crate) mod curl {
@@ -31,7 +31,7 @@ struct Broken {
 
 /// Records a transport failure for the retry loop.
 pub(crate) fn note_broken(code: u32) {
-    let _ = ANSWER.try_with(|answer| answer.broken.set(Some(code)));
+    let _ = ATTEMPT.try_with(|answer| answer.broken.set(Some(code)));
 }
 
 /// Classifies and records a failure of the client; `origin` is that of the request.

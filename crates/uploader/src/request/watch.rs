@@ -16,7 +16,7 @@ use object_store::client::{HttpError, HttpErrorKind, HttpRequestBody, HttpRespon
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::policy::Policy;
-use crate::request::answer::ANSWER;
+use crate::request::answer::ATTEMPT;
 use crate::request::bounds::{BodyBounds, Excess, SLOWEST};
 use crate::request::rate::{RateLimit, SLICE};
 
@@ -54,9 +54,9 @@ impl Limits {
         }
     }
 
-    /// The limits that hold once the store is `reached`, or before.
-    pub(crate) fn once(self, reached: bool) -> Self {
-        match self.reach.filter(|_| !reached && self.stall.is_some()) {
+    /// The limits that hold once the store has responded, or before.
+    pub(crate) fn once(self, has_responded: bool) -> Self {
+        match self.reach.filter(|_| !has_responded && self.stall.is_some()) {
             Some(reach) => Self {
                 stall: self.stall.map(|limit| limit.min(reach)),
                 answer: self.answer.map(|limit| limit.min(reach)),
@@ -211,7 +211,7 @@ impl WatchedBody {
     /// Takes a frame that has arrived, as far as it is within the bounds.
     fn arrived(&mut self, mut frame: Frame<Bytes>) -> Option<Result<Frame<Bytes>, HttpError>> {
         let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
-        let _ = ANSWER.try_with(|answer| answer.received.set(answer.received.get() + bytes));
+        let _ = ATTEMPT.try_with(|answer| answer.received.set(answer.received.get() + bytes));
         let used = self.waiting.take().map_or(Duration::ZERO, |(since, _)| since.elapsed());
         let earned = Duration::from_nanos(bytes.saturating_mul(1_000_000_000 / SLOWEST));
         let credit = self.credit.saturating_sub(used).saturating_add(earned);

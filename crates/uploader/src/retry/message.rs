@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use crate::request::answer::Answer;
+use crate::request::answer::AttemptNotes;
 use crate::request::listing::element;
 
 /// Maximum length of a quoted response, in characters.
-const MOST: usize = 200;
+const MAX_QUOTED: usize = 200;
 
 /// Describes a failed try. `raw` is the innermost error, which contains the body of an error
 /// response.
-pub(crate) fn describe(raw: &str, answer: &Answer) -> String {
+pub(crate) fn describe(raw: &str, answer: &AttemptNotes) -> String {
     let (origin, secrets) = (answer.origin.borrow(), answer.secrets.borrow());
     let raw = &*secrets.hide(raw);
     let text = match answer.status.get() {
@@ -30,7 +30,7 @@ pub(crate) fn describe(raw: &str, answer: &Answer) -> String {
 }
 
 /// Status, error code, message and request ID of an error response.
-fn refusal(raw: &str, status: u16, answer: &Answer) -> String {
+fn refusal(raw: &str, status: u16, answer: &AttemptNotes) -> String {
     let code = element(raw, "Code").or_else(|| answer.code.borrow().clone().map(Cow::Owned));
     let mut text = format!("status {status}");
     let named = http::StatusCode::from_u16(status).ok();
@@ -82,10 +82,10 @@ fn plain_body(raw: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(text))
 }
 
-/// One line of at most [`MOST`] characters.
+/// One line of at most [`MAX_QUOTED`] characters.
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MOST) {
+    match line.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }
@@ -95,8 +95,8 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn answer(status: u16) -> Answer {
-        let answer = Answer::default();
+    fn answer(status: u16) -> AttemptNotes {
+        let answer = AttemptNotes::default();
         answer.status.set(Some(status));
         *answer.origin.borrow_mut() = "https://h".into();
         answer
@@ -109,8 +109,8 @@ mod tests {
             describe(raw, &answer(403)),
             "https://h: status 403 AccessDenied: Access <Denied> (request 4442)"
         );
-        let direct = "status 403: <Error><Code>AccessDenied</Code></Error>";
-        assert_eq!(describe(direct, &answer(403)), "https://h: status 403 AccessDenied");
+        let raw_api = "status 403: <Error><Code>AccessDenied</Code></Error>";
+        assert_eq!(describe(raw_api, &answer(403)), "https://h: status 403 AccessDenied");
         // An error within a success.
         let late = "Server returned error response: <Error><Code>InternalError</Code><Message>x</Message></Error>";
         assert_eq!(describe(late, &answer(200)), "https://h: status 200 InternalError: x");
@@ -142,6 +142,6 @@ mod tests {
         refused.status.set(None);
         let text = "cannot connect to https://h: Connection refused";
         assert_eq!(describe(text, &refused), text);
-        assert_eq!(describe("x", &Answer::default()), "x");
+        assert_eq!(describe("x", &AttemptNotes::default()), "x");
     }
 }

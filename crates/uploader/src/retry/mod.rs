@@ -10,7 +10,7 @@ use object_store::Error;
 
 use crate::error::{StoreErrorKind, root_message};
 use crate::policy::Policy;
-use crate::request::answer::Answer;
+use crate::request::answer::AttemptNotes;
 use crate::request::bounds::is_excess;
 use crate::request::transport::curl;
 use crate::retry::denied::{denied, protected};
@@ -37,7 +37,7 @@ pub(crate) struct RetryContext {
     /// Whether the store has accepted the credentials before.
     pub(crate) authenticated: bool,
     /// Whether the store has responded before.
-    pub(crate) reached: bool,
+    pub(crate) has_responded: bool,
     /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
     pub(crate) clock_ahead: Option<i64>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct RetryContext {
 /// the connection.
 pub(crate) fn judge(
     error: &Error,
-    answer: &Answer,
+    answer: &AttemptNotes,
     policy: &Policy,
     about: RetryContext,
 ) -> RetryDecision {
@@ -61,7 +61,7 @@ pub(crate) fn judge(
     let (kind, hint): (StoreErrorKind, Option<Cow<'static, str>>) = match error {
         _ if is_excess(error) => (StoreErrorKind::Damaged, Some(EXCESS.into())),
         // A page about the scheme is a response, too.
-        _ if (!about.reached || status == Some(400)) && wrong_scheme(&message).is_some() => {
+        _ if (!about.has_responded || status == Some(400)) && wrong_scheme(&message).is_some() => {
             (StoreErrorKind::NotAStore, wrong_scheme(&message).map(Cow::Borrowed))
         }
         _ if is_full(status, &message) => (StoreErrorKind::Full, None),
@@ -178,7 +178,7 @@ pub(crate) fn judge_local(message: &str) -> (StoreErrorKind, Option<Cow<'static,
 }
 
 /// Hint for a store that redirects. Requests carry keys and content, so none follows.
-fn redirected(answer: &Answer) -> Option<Cow<'static, str>> {
+fn redirected(answer: &AttemptNotes) -> Option<Cow<'static, str>> {
     if let Some(region) = &*answer.region.borrow() {
         return Some(format!("the bucket is in another region; add --s3-region={region}").into());
     }
@@ -230,7 +230,7 @@ fn wrong_scheme(message: &str) -> Option<&'static str> {
 
 /// Hint for a store that has not responded in this run at all.
 fn unreached(broken: Option<u32>, about: RetryContext) -> Option<Cow<'static, str>> {
-    if about.reached {
+    if about.has_responded {
         return None;
     }
     let hint = match broken? {
@@ -310,12 +310,12 @@ mod tests {
         service: Service::S3,
         refreshable: false,
         authenticated: true,
-        reached: true,
+        has_responded: true,
         clock_ahead: None,
     };
 
     fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(status);
         answer.broken.set(broken);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_tried_again() {
+    fn temporary_errors_are_retried() {
         for status in [408, 429, 500, 502, 503, 504, 599, 200] {
             assert!(verdict(generic("x"), Some(status), None).again, "{status}");
         }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_pass_fails_at_once_with_advice() {
+    fn permanent_errors_fail_at_once_with_advice() {
         let denied =
             |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status, kind, advice) in [
@@ -419,7 +419,7 @@ mod tests {
                 Some("immutability"),
             ),
         ] {
-            let answer = Answer::default();
+            let answer = AttemptNotes::default();
             answer.asked.set(true);
             answer.status.set(status);
             answer.broken.set(broken);
@@ -433,7 +433,7 @@ mod tests {
             }
         }
         // A refusal without a body has its code in a header.
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(403));
         *answer.code.borrow_mut() = Some("AuthenticationFailed".into());
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_store_is_one_kind_whatever_it_answers() {
+    fn a_full_store_is_one_kind_of_error() {
         let denied =
             |text: &str| Error::PermissionDenied { path: String::new(), source: text.into() };
         for (error, status) in [
@@ -465,11 +465,11 @@ mod tests {
 
     #[test]
     fn a_wrong_address_fails_at_once_before_the_store_was_reached() {
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.broken.set(Some(curl::TLS));
         let tls = generic("received corrupt message of type InvalidContentType");
-        let at_first = RetryContext { reached: false, ..OLD };
+        let at_first = RetryContext { has_responded: false, ..OLD };
         let first = judge(&tls, &answer, &Policy::default(), at_first);
         assert!(!first.again && first.hint.unwrap().contains("http://"));
         assert!(judge(&tls, &answer, &Policy::default(), OLD).again);
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn one_late_request_is_no_wrong_clock() {
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(403));
         let source = "<Code>RequestTimeTooSkewed</Code>";
@@ -521,7 +521,7 @@ mod tests {
 
     #[test]
     fn a_wrong_clock_is_named_with_its_distance() {
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(403));
         let error = Error::PermissionDenied { path: String::new(), source: "x".into() };
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn a_redirect_is_not_followed_and_names_its_target() {
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(307));
         *answer.redirect.borrow_mut() = Some("http://elsewhere".into());
@@ -541,8 +541,8 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_a_bound_is_damaged() {
-        let answer = Answer::default();
+    fn a_response_over_its_bound_is_damaged() {
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(200));
         let error = crate::request::bounds::Excess::Bytes(7).into();
@@ -555,7 +555,7 @@ mod tests {
         let policy =
             Policy { also_statuses: vec![403], also_transport: vec![60], ..Policy::default() };
         let about = OLD;
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(403));
         let denied = Error::PermissionDenied { path: String::new(), source: "x".into() };
@@ -567,7 +567,7 @@ mod tests {
 
     #[test]
     fn fresh_credentials_are_waited_for_where_there_can_be_any() {
-        let answer = Answer::default();
+        let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(400));
         let error = generic("<Code>ExpiredToken</Code>");

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_is_said_without_the_output() {
+    async fn errors_omit_the_output() {
         for (command, expected) in [
             ("sh -c 'echo secret; exit 3'", "failed with exit status 3"),
             ("echo secret", "did not print a JSON object"),

@@ -3,7 +3,7 @@
 use object_store::TagSet;
 
 /// Maximum number of tags of an object ("Categorizing your objects using tags").
-const MOST: usize = 10;
+const MAX_TAGS: usize = 10;
 /// Maximum length of a key and of a value, in characters.
 const KEY: usize = 128;
 const VALUE: usize = 256;
@@ -51,7 +51,7 @@ pub enum TagError {
         key: String,
     },
     /// Too many tags.
-    #[error("{count} tags are too many: an object has at most {MOST}")]
+    #[error("{count} tags are too many: an object has at most {MAX_TAGS}")]
     TooMany {
         /// Number of tags.
         count: usize,
@@ -75,7 +75,7 @@ impl Tags {
             found.push((key.to_owned(), value.to_owned()));
         }
         match found.len() {
-            0..=MOST => Ok(Self(found)),
+            0..=MAX_TAGS => Ok(Self(found)),
             count => Err(TagError::TooMany { count }),
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_s3_would_refuse_is_refused() {
+    fn tags_that_s3_refuses_are_refused() {
         let parse = |tags: &[&str]| {
             Tags::parse(&tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>())
         };

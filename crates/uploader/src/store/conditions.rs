@@ -14,7 +14,7 @@ impl Store {
     /// known: by its profile, and by [`Store::refuses_existing`].
     #[must_use]
     pub fn has_conditions(&self) -> bool {
-        self.nature.conditions && self.obeys.get() != Some(&false)
+        self.traits.conditions && self.obeys.get() != Some(&false)
     }
 
     /// Finds out whether the store rejects a create-only write of `key`, which exists: some ignore
@@ -27,7 +27,7 @@ impl Store {
     /// # Errors
     /// Any error except that the object exists, after all retries.
     pub async fn refuses_existing(&self, key: &str, other: Bytes) -> Result<bool, StoreError> {
-        if !self.nature.conditions {
+        if !self.traits.conditions {
             return Ok(false);
         }
         if let Some(obeys) = self.obeys.get() {
@@ -35,7 +35,7 @@ impl Store {
         }
         let path = path_of(Operation::Create, key)?;
         let created = self.retrying(Operation::Create, key, || async {
-            let options = self.nature.put_options(PutMode::Create);
+            let options = self.traits.put_options(PutMode::Create);
             self.objects.put_opts(&path, other.clone().into(), options).await.map(drop)
         });
         let obeys = match created.await {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::encode::percent;
-use crate::request::raw_request::{Direct, failed};
+use crate::request::raw_request::{RawApi, failed};
 use crate::store::{Store, path_of};
 
 impl Store {
@@ -22,10 +22,10 @@ impl Store {
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = path_of(Operation::Delete, key)?;
         let once = || async {
-            match &self.nature.direct {
+            match &self.traits.raw_api {
                 // The client sends a batch even for one object, and takes nearly any answer to it for success.
-                direct @ Direct::Azure { .. } => {
-                    direct.call(Method::DELETE, &in_container(key), Bytes::new()).await.map(drop)
+                raw_api @ RawApi::Azure { .. } => {
+                    raw_api.call(Method::DELETE, &in_container(key), Bytes::new()).await.map(drop)
                 }
                 _ => self.objects.delete(&path).await,
             }
@@ -43,9 +43,9 @@ impl Store {
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
         // A gate is asked before each batch, on Azure before each object. So a batch is one request where the
         // store has bulk requests that can be relied on (S3), and small where each object is a request.
-        let at_once = match self.nature.direct {
-            Direct::Folder(_) | Direct::Google { .. } | Direct::Azure { .. } => 16,
-            Direct::S3 { .. } => 1000,
+        let at_once = match self.traits.raw_api {
+            RawApi::Folder(_) | RawApi::Google { .. } | RawApi::Azure { .. } => 16,
+            RawApi::S3 { .. } => 1000,
         };
         for keys in keys.chunks(at_once) {
             let paths = keys
@@ -54,11 +54,11 @@ impl Store {
                 .collect::<Result<Vec<_>, _>>()?;
             let Some(first) = keys.first() else { continue };
             keys.iter().try_for_each(|key| self.refuse_link(Operation::Delete, key))?;
-            if matches!(self.nature.direct, Direct::S3 { bulk: true, .. }) {
+            if matches!(self.traits.raw_api, RawApi::S3 { bulk: true, .. }) {
                 self.delete_in_one(first, keys).await?;
                 continue;
             }
-            if matches!(self.nature.direct, Direct::Azure { .. }) {
+            if matches!(self.traits.raw_api, RawApi::Azure { .. }) {
                 let deleting = futures::stream::iter(keys).map(|key| self.delete(key));
                 deleting.buffer_unordered(at_once).try_collect::<()>().await?;
                 continue;
@@ -82,9 +82,9 @@ impl Store {
     /// Sends S3's `DeleteObjects`. The `object_store` crate takes any answer in XML without errors
     /// for success, and all errors of single keys for those of the store.
     async fn delete_in_one(&self, first: &str, keys: &[String]) -> Result<(), StoreError> {
-        let direct = &self.nature.direct;
-        let headers = match direct {
-            Direct::S3 { headers, .. } => headers.clone(),
+        let raw_api = &self.traits.raw_api;
+        let headers = match raw_api {
+            RawApi::S3 { headers, .. } => headers.clone(),
             _ => http::HeaderMap::new(),
         };
         let objects: String = keys
@@ -97,7 +97,7 @@ impl Store {
         self.retrying(Operation::Delete, first, || async {
             let headers = headers.clone();
             let (_, answer) =
-                direct.exchange(Method::POST, "?delete=", body.clone(), headers).await?;
+                raw_api.exchange(Method::POST, "?delete=", body.clone(), headers).await?;
             check(&answer, keys)
         })
         .await

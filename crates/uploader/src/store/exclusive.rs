@@ -37,7 +37,7 @@ impl Store {
         }
         let mut conflicts = 0;
         loop {
-            let options = || self.nature.data_options(PutMode::Create);
+            let options = || self.traits.data_options(PutMode::Create);
             let refused = match self.put_with(key, payload.clone(), options).await {
                 Err(error) if error.kind == StoreErrorKind::AlreadyExists => error,
                 outcome => return outcome,

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::operation::Operation;
-use crate::request::answer::ANSWER;
+use crate::request::answer::ATTEMPT;
 
 /// Way in which an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ struct MadeToFail;
 
 fn failure() -> object_store::Error {
     // The retry loop treats it as the response of a failing server.
-    let _ = ANSWER.try_with(|answer| {
+    let _ = ATTEMPT.try_with(|answer| {
         answer.asked.set(true);
         answer.status.set(Some(503));
     });

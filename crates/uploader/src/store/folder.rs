@@ -14,7 +14,7 @@ use object_store::{ObjectMeta, ObjectStoreExt as _};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::service::NO_ACCESS;
 use crate::store::{Store, path_of};
 
@@ -28,7 +28,7 @@ impl Store {
     /// the store's folder; `None` without links, and for other stores.
     #[must_use]
     pub fn link_below(&self, key: &str) -> Option<String> {
-        let Direct::Folder(root) = &self.nature.direct else { return None };
+        let RawApi::Folder(root) = &self.traits.raw_api else { return None };
         self.link_in(key).or_else(|| {
             let mut todo = vec![root.join(key)];
             while let Some(folder) = todo.pop() {
@@ -46,7 +46,7 @@ impl Store {
 
     /// Adds the likely cause if a file cannot be created under its name.
     pub(crate) fn with_link_hint(&self, error: StoreError) -> StoreError {
-        let folder = matches!(self.nature.direct, Direct::Folder(_));
+        let folder = matches!(self.traits.raw_api, RawApi::Folder(_));
         let refused = ["Operation not permitted", "not supported", "Function not implemented"];
         let text = error.to_string();
         match folder && refused.iter().any(|refused| text.contains(refused)) {
@@ -58,7 +58,7 @@ impl Store {
     /// Returns the first symbolic link in the path of `key` below the store's folder.
     #[must_use]
     pub fn link_in(&self, key: &str) -> Option<String> {
-        let Direct::Folder(root) = &self.nature.direct else { return None };
+        let RawApi::Folder(root) = &self.traits.raw_api else { return None };
         let mut path = root.clone();
         for part in key.split('/').filter(|part| !part.is_empty()) {
             path.push(part);

@@ -152,7 +152,7 @@ impl Store {
             };
             late = true;
             tries += 1;
-            let left = self.policy.patience(tries, begun.elapsed(), self.traffic().reached());
+            let left = self.policy.patience(tries, begun.elapsed(), self.traffic().has_responded());
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(failed.with_attempts(tries));
             }

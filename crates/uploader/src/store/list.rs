@@ -5,7 +5,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::bounds::timely;
-use crate::request::raw_request::{Direct, failed};
+use crate::request::raw_request::{RawApi, failed};
 use crate::store::folder::{folders_in, has_file};
 use crate::store::{Store, path_of};
 
@@ -33,9 +33,9 @@ impl Store {
     /// entries of one key, is restarted.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let listing = self.list_objects(prefix, usize::MAX).await;
-        let mut found: Vec<Listed> = match (listing, &self.nature.direct) {
+        let mut found: Vec<Listed> = match (listing, &self.traits.raw_api) {
             // A directory itself is never unavailable.
-            (Err(error), Direct::Folder(root)) if error.kind != StoreErrorKind::Unavailable => {
+            (Err(error), RawApi::Folder(root)) if error.kind != StoreErrorKind::Unavailable => {
                 let unusable = |key| Listed { key, size: 0, modified: 0, tag: None };
                 let found = self.list_by_walking(root, prefix).await?.into_iter();
                 found.map(|(key, meta)| meta.map_or_else(|| unusable(key), listed)).collect()
@@ -99,7 +99,7 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        if let Direct::Folder(root) = &self.nature.direct {
+        if let RawApi::Folder(root) = &self.traits.raw_api {
             let folder = root.join(prefix);
             let list = || async { folders_in(&folder) };
             let mut found = self.retrying(Operation::List, prefix, list).await?;
@@ -125,7 +125,7 @@ impl Store {
     /// Whether [`Store::folders`] may return folders without objects.
     #[must_use]
     pub fn may_list_empty_folders(&self) -> bool {
-        self.nature.empty_folders
+        self.traits.empty_folders
     }
 
     /// Whether no object lies below the folder `prefix`. Reads one page of a listing.
@@ -133,7 +133,7 @@ impl Store {
     /// # Errors
     /// Any error, after all retries.
     pub async fn is_empty_folder(&self, prefix: &str) -> Result<bool, StoreError> {
-        if let Direct::Folder(root) = &self.nature.direct {
+        if let RawApi::Folder(root) = &self.traits.raw_api {
             return Ok(!has_file(&root.join(prefix)));
         }
         let path = path_of(Operation::List, prefix)?;

@@ -21,7 +21,7 @@ use std::time::SystemTime;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Attributes, ObjectStore, PutMode, PutOptions, TagSet};
-use tokio::sync::watch;
+use xb_process::CancelToken;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
@@ -29,7 +29,7 @@ use crate::policy::Policy;
 use crate::request::clock;
 use crate::request::http::Traffic;
 use crate::request::rate::RateLimit;
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::service::Service;
 use crate::settings::provider::StoreLimits;
 use crate::store::faults::Faults;
@@ -40,13 +40,13 @@ use crate::store::gate::Gate;
 pub struct Store {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) multipart: Option<Multiparts>,
-    pub(crate) nature: Arc<StoreTraits>,
+    pub(crate) traits: Arc<StoreTraits>,
     pub(crate) policy: Policy,
     traffic: Traffic,
     /// Whether the store obeys the condition of a create-only write, once that is known.
     obeys: Arc<OnceLock<bool>>,
-    /// Becomes true when further tries are useless.
-    giving_up: watch::Receiver<bool>,
+    /// Cancels further tries when they are useless.
+    give_up: CancelToken<()>,
     /// Gate that every request passes before it changes something.
     gate: Option<Arc<dyn Gate>>,
     /// Failures that a test has requested.
@@ -70,7 +70,7 @@ pub(crate) struct StoreTraits {
     pub(crate) attributes_of_parts: bool,
     /// Tags of every new object.
     pub(crate) tags: TagSet,
-    pub(crate) direct: Direct,
+    pub(crate) raw_api: RawApi,
     /// Rate limit, for stores whose bytes do not pass through the HTTP client.
     pub(crate) rate: Option<Arc<RateLimit>>,
     /// Whether the store can copy objects with everything that a put would set.
@@ -107,7 +107,7 @@ impl Store {
     /// that a file system gives a new file. Falls back to the local clock if the store reports no time.
     #[must_use]
     pub fn now(&self) -> i64 {
-        if let Direct::Folder(root) = &self.nature.direct {
+        if let RawApi::Folder(root) = &self.traits.raw_api {
             let dated = tempfile::tempfile_in(root).and_then(|file| file.metadata()?.modified());
             return clock::seconds(dated.unwrap_or_else(|_| SystemTime::now()));
         }
@@ -118,20 +118,19 @@ impl Store {
     pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,
         multipart: Option<Arc<dyn MultipartStore>>,
-        nature: StoreTraits,
+        traits: StoreTraits,
         policy: Policy,
         traffic: Traffic,
     ) -> Self {
-        let (_, never) = watch::channel(false);
         let multipart = multipart.map(Multiparts);
         Self {
             objects,
             multipart,
-            nature: Arc::new(nature),
+            traits: Arc::new(traits),
             policy,
             traffic,
             obeys: Arc::default(),
-            giving_up: never,
+            give_up: CancelToken::new(),
             gate: None,
             faults: None,
         }
@@ -165,24 +164,24 @@ impl Store {
     /// The kind of service that keeps the objects.
     #[must_use]
     pub fn service(&self) -> Service {
-        match &self.nature.direct {
-            Direct::S3 { .. } => Service::S3,
-            Direct::Google { .. } => Service::Google,
-            Direct::Azure { .. } => Service::Azure,
-            Direct::Folder(_) => Service::Folder,
+        match &self.traits.raw_api {
+            RawApi::S3 { .. } => Service::S3,
+            RawApi::Google { .. } => Service::Google,
+            RawApi::Azure { .. } => Service::Azure,
+            RawApi::Folder(_) => Service::Folder,
         }
     }
 
     /// Returns the store's limits for sizes and numbers of parts.
     #[must_use]
     pub fn limits(&self) -> StoreLimits {
-        self.nature.limits
+        self.traits.limits
     }
 
     /// Describes, for a report, what protects the bytes of an object on their way into the store.
     #[must_use]
     pub fn protection(&self) -> &'static str {
-        self.nature.protection
+        self.traits.protection
     }
 
     /// Returns the counters of all requests to this store.
@@ -193,7 +192,7 @@ impl Store {
 
     /// Waits until `bytes` may move, if the HTTP client does not apply the rate limit.
     pub(crate) async fn keep_to_rate(&self, bytes: usize) {
-        if let Some(rate) = &self.nature.rate {
+        if let Some(rate) = &self.traits.rate {
             tokio::time::sleep_until(rate.reserve(bytes)).await;
         }
     }

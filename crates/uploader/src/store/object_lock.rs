@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::encode::percent;
-use crate::request::raw_request::Direct;
+use crate::request::raw_request::RawApi;
 use crate::service::Service;
 use crate::store::Store;
 
@@ -126,10 +126,10 @@ impl Store {
             let error = StoreError::new(Operation::ObjectLock, "", StoreErrorKind::Rejected, what);
             return Err(error.with_hint(Some(OF_OTHERS.into())));
         }
-        let direct = &self.nature.direct;
+        let raw_api = &self.traits.raw_api;
         let asked = self
             .retrying(Operation::ObjectLock, "", || {
-                direct.call(Method::GET, "?object-lock=", Bytes::new())
+                raw_api.call(Method::GET, "?object-lock=", Bytes::new())
             })
             .await;
         match asked {
@@ -148,12 +148,12 @@ impl Store {
     /// # Errors
     /// [`StoreErrorKind::Denied`] if that is not permitted; other kinds after all retries.
     pub async fn lock_of(&self, key: &str) -> Result<Option<Lock>, StoreError> {
-        let direct = &self.nature.direct;
-        let Direct::S3 { .. } = direct else { return Ok(None) };
+        let raw_api = &self.traits.raw_api;
+        let RawApi::S3 { .. } = raw_api else { return Ok(None) };
         let path: Vec<String> = key.split('/').map(percent).collect();
         let what = format!("/{}?retention=", path.join("/"));
         let asked = self
-            .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+            .retrying(Operation::Get, key, || raw_api.call(Method::GET, &what, Bytes::new()))
             .await;
         match asked {
             Ok(answer) => Ok(stated(&answer)),
@@ -196,16 +196,16 @@ impl Store {
         let path: Vec<String> = key.split('/').map(percent).collect();
         let what = format!("/{}?retention=", path.join("/"));
         let body = Bytes::from(lock.xml());
-        let direct = &self.nature.direct;
+        let raw_api = &self.traits.raw_api;
         let outcome = self
-            .retrying(Operation::Lock, key, || direct.call(Method::PUT, &what, body.clone()))
+            .retrying(Operation::Lock, key, || raw_api.call(Method::PUT, &what, body.clone()))
             .await;
         if let Err(error) = outcome {
             if !matches!(error.kind, StoreErrorKind::Rejected | StoreErrorKind::Denied) {
                 return Err(error);
             }
             let asked = self
-                .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+                .retrying(Operation::Get, key, || raw_api.call(Method::GET, &what, Bytes::new()))
                 .await;
             return match asked.ok().and_then(|answer| stated(&answer)) {
                 Some(there) if there.covers(lock) => Ok(()),
@@ -219,7 +219,7 @@ impl Store {
         let mut last = None;
         for _ in 0..2 {
             let asked = self
-                .retrying(Operation::Get, key, || direct.call(Method::GET, &what, Bytes::new()))
+                .retrying(Operation::Get, key, || raw_api.call(Method::GET, &what, Bytes::new()))
                 .await;
             match asked {
                 Ok(answer) if stated(&answer).is_some_and(|there| there.covers(lock)) => {

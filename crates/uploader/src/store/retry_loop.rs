@@ -2,13 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
 use tokio::time::Instant;
+
+use xb_process::CancelToken;
 
 use crate::error::StoreError;
 use crate::operation::Operation;
 use crate::policy::Policy;
-use crate::request::answer::{ANSWER, Answer};
+use crate::request::answer::{ATTEMPT, AttemptNotes};
 use crate::request::clock;
 use crate::retry::{RetryContext, judge, notice};
 use crate::store::gate::Change;
@@ -32,22 +33,21 @@ impl Store {
         }
     }
 
-    /// Returns the same store with a signal to give up: once it is set, nothing is retried, and
+    /// Returns the same store with a token to give up: once it is cancelled, nothing is retried, and
     /// pauses between tries end. Requests in flight are not interrupted.
-    pub(crate) fn until(&self, giving_up: watch::Receiver<bool>) -> Self {
-        Self { giving_up, ..self.clone() }
+    pub(crate) fn until(&self, give_up: CancelToken<()>) -> Self {
+        Self { give_up, ..self.clone() }
     }
 
     /// Returns the same store for a cleanup after a failure: only a few quick tries.
-    pub(crate) fn hasty(&self) -> Self {
-        let (_, never) = watch::channel(false);
+    pub(crate) fn for_cleanup(&self) -> Self {
         let policy = Policy {
             max_retries: self.policy.max_retries.min(3),
             retry_timeout: Duration::ZERO,
             max_backoff: self.policy.max_backoff.min(Duration::from_secs(1)),
             ..self.policy.clone()
         };
-        Self { policy, giving_up: never, ..self.clone() }
+        Self { policy, give_up: CancelToken::new(), ..self.clone() }
     }
 
     /// Waits before a repeated request, as long as before try `retry` (from 1) of a failed one.
@@ -77,7 +77,7 @@ impl Store {
         F: Fn() -> Fut,
         Fut: Future<Output = object_store::Result<T>>,
     {
-        self.trying(operation, key, Answer::default, attempt).await
+        self.trying(operation, key, AttemptNotes::default, attempt).await
     }
 
     /// Like [`Store::retrying`], for a request whose response has at most `most` bytes of an
@@ -93,14 +93,14 @@ impl Store {
         F: Fn() -> Fut,
         Fut: Future<Output = object_store::Result<T>>,
     {
-        self.trying(operation, key, || Answer::reading(most), attempt).await
+        self.trying(operation, key, || AttemptNotes::reading(most), attempt).await
     }
 
     async fn trying<T, F, Fut>(
         &self,
         operation: Operation,
         key: &str,
-        answer: impl Fn() -> Answer,
+        answer: impl Fn() -> AttemptNotes,
         attempt: F,
     ) -> Result<T, StoreError>
     where
@@ -116,11 +116,11 @@ impl Store {
                 self.pass(change).await?;
             }
             tries += 1;
-            let (outcome, asked) = ANSWER
+            let (outcome, asked) = ATTEMPT
                 .scope(answer(), async {
                     let outcome = self.attempted(operation, attempt()).await;
                     let about = self.context();
-                    ANSWER.with(|answer| {
+                    ATTEMPT.with(|answer| {
                         let judged =
                             outcome.map_err(|error| judge(&error, answer, &self.policy, about));
                         (judged, answer.retry_after.get())
@@ -142,7 +142,7 @@ impl Store {
                 .with_attempts(tries)
                 .with_hint(verdict.hint);
             let since = failing_since.get_or_insert_with(Instant::now).elapsed();
-            let left = self.policy.patience(tries, since, self.traffic.reached());
+            let left = self.policy.patience(tries, since, self.traffic.has_responded());
             if !verdict.again || left.is_some_and(|left| left.is_zero()) {
                 return Err(failed);
             }
@@ -150,11 +150,9 @@ impl Store {
             // The last try starts when the time limit is reached, not after it.
             let pause = left.map_or(pause, |left| pause.min(left));
             notice::retry(&failed, pause);
-            let mut giving_up = self.giving_up.clone();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // A dropped sender can no longer give up.
-                Ok(_) = giving_up.wait_for(|up| *up) => return Err(failed),
+                () = self.give_up.cancelled() => return Err(failed),
             }
             self.traffic.count_retry();
         }
@@ -162,13 +160,13 @@ impl Store {
 
     fn context(&self) -> RetryContext {
         let local = clock::seconds(SystemTime::now());
-        let heard = self.traffic.heard();
+        let store_clock = self.traffic.store_clock();
         RetryContext {
             service: self.service(),
-            refreshable: self.nature.refreshable,
+            refreshable: self.traits.refreshable,
             authenticated: self.traffic.authenticated(),
-            reached: self.traffic.reached(),
-            clock_ahead: heard.map(|heard| local.saturating_sub(heard.now())),
+            has_responded: self.traffic.has_responded(),
+            clock_ahead: store_clock.map(|store_clock| local.saturating_sub(store_clock.now())),
         }
     }
 }

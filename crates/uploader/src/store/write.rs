@@ -36,7 +36,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] after all retries.
     pub async fn put(&self, key: &str, payload: PutPayload) -> Result<(), StoreError> {
-        self.put_with(key, payload, || self.nature.put_options(PutMode::Overwrite)).await.map(drop)
+        self.put_with(key, payload, || self.traits.put_options(PutMode::Overwrite)).await.map(drop)
     }
 
     /// Writes a data object as [`Store::put`] does, and returns the entity tag of its content.
@@ -45,7 +45,7 @@ impl Store {
         key: &str,
         payload: PutPayload,
     ) -> Result<Option<String>, StoreError> {
-        self.put_with(key, payload, || self.nature.data_options(PutMode::Overwrite)).await
+        self.put_with(key, payload, || self.traits.data_options(PutMode::Overwrite)).await
     }
 
     pub(crate) async fn put_with(
@@ -92,7 +92,7 @@ impl Store {
                     if mode == PutMode::Overwrite {
                         self.refuse_existing(&path).await?;
                     }
-                    let options = self.nature.put_options(mode);
+                    let options = self.traits.put_options(mode);
                     let sent = Instant::now();
                     let put = self.objects.put_opts(&path, content.clone().into(), options);
                     put.await.map(|_| sent)
@@ -204,7 +204,7 @@ impl Store {
     /// Whether the store itself can copy objects of at most [`Store::MAX_COPY`] bytes.
     #[must_use]
     pub fn copies(&self) -> bool {
-        self.nature.copies
+        self.traits.copies
     }
 
     /// Maximum size of an object that one request can copy, in bytes ("CopyObject": 5 GiB).

@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_written_alike(text in "[\\[\\]a-f0-9.:]{0,20}") {
+        fn a_parsed_address_is_written_alike(text in "[\\[\\]a-f0-9.:]{0,20}") {
             if let Ok(address) = text.parse::<HostPort>() {
                 prop_assert_eq!(address.to_string().parse::<HostPort>().unwrap(), address);
             }

@@ -5,15 +5,15 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::state::{Shared, State};
-use crate::cancel::Wakes;
 use crate::counters::add_time;
 use crate::error::TransferError;
 use crate::event::Event;
-use crate::protocol::message::{Stop, StopCode};
+use crate::protocol::message::{StopCode, StopMessage};
 use crate::transfer_end::Over;
 
-impl Wakes for Shared {
-    fn wake_all(&self) {
+impl Shared {
+    /// Wakes every waiting thread, so that it checks for cancellation.
+    pub(super) fn wake_all(&self) {
         let state = self.monitor.lock();
         self.monitor.notify();
         state.workers.iter().for_each(|worker| worker.wake.wake());
@@ -75,7 +75,7 @@ impl Shared {
     }
 
     pub(super) fn abort(&self, reason: &str) {
-        let stop = Stop { code: StopCode::Aborted, reason: reason.to_owned() };
+        let stop = StopMessage { code: StopCode::Aborted, reason: reason.to_owned() };
         let mut state = self.monitor.lock();
         if state.over.is_none() {
             self.end(&mut state, Over::cancelled(stop));

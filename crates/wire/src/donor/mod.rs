@@ -13,12 +13,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use xb_process::{CancelHook, CancelToken};
 
 use self::block_builder::Pending;
 use self::rate_limit::Rate;
 use self::state::{Shared, State, Worker};
 use crate::announce::Announcement;
-use crate::cancel::Cancel;
 use crate::counters::Counters;
 use crate::error::{SecurityError, TransferError};
 use crate::event::{Event, Observer};
@@ -39,7 +39,7 @@ pub struct Donor {
     /// Time limits and sizes.
     pub limits: Limits,
     /// Cancels the transfer.
-    pub cancel: Cancel,
+    pub cancel: CancelToken<String>,
     /// Receives the events.
     pub observer: Observer,
 }
@@ -104,7 +104,12 @@ pub fn connect(
         observer,
     });
     let weak: Weak<Shared> = Arc::downgrade(&shared);
-    shared.cancel.register(weak);
+    let wake_all = move || {
+        if let Some(shared) = weak.upgrade() {
+            shared.wake_all();
+        }
+    };
+    let hook = shared.cancel.on_cancel(wake_all);
     let block = shared.limits.block_size();
     let mut outgoing = Outgoing {
         shared,
@@ -112,6 +117,7 @@ pub fn connect(
         answer: Vec::new(),
         pending: Pending::default(),
         block,
+        _hook: hook,
     };
     // From here on, dropping it ends the threads.
     outgoing.spawn(0)?;
@@ -128,6 +134,7 @@ pub struct Outgoing {
     answer: Vec<u8>,
     pending: Pending,
     block: usize,
+    _hook: CancelHook<String>,
 }
 
 impl Outgoing {

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 /// Maximum that a thread that wakes late may catch up; longer idle time is not credited.
-const GRACE: Duration = Duration::from_millis(60);
+const MAX_CATCH_UP: Duration = Duration::from_millis(60);
 
 /// Schedules the times at which blocks may be sent.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Rate {
     pub(crate) fn reserve(&mut self, bytes: usize, now: Instant) -> Instant {
         let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.bytes_a_second.get());
         let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let earliest = now.checked_sub(GRACE).unwrap_or(now);
+        let earliest = now.checked_sub(MAX_CATCH_UP).unwrap_or(now);
         let start = self.free_from.map_or(now, |at| at.max(earliest));
         self.free_from = Some(start.checked_add(takes).unwrap_or(start));
         start
@@ -42,7 +42,7 @@ mod tests {
         assert_eq!(rate.reserve(1 << 19, start), start + Duration::from_secs(1));
         assert_eq!(rate.reserve(1, start), start + Duration::from_millis(1500));
         let later = start + Duration::from_secs(60);
-        assert_eq!(rate.reserve(1 << 20, later), later - GRACE);
-        assert_eq!(rate.reserve(1, later), later - GRACE + Duration::from_secs(1));
+        assert_eq!(rate.reserve(1 << 20, later), later - MAX_CATCH_UP);
+        assert_eq!(rate.reserve(1, later), later - MAX_CATCH_UP + Duration::from_secs(1));
     }
 }

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use xb_process::CancelToken;
+
 use super::rate_limit::Rate;
 use crate::announce::address::HostPort;
 use crate::announce::secret::Secret;
-use crate::cancel::Cancel;
 use crate::counters::Counters;
 use crate::event::Observer;
 use crate::ledger::send::SendLedger;
@@ -64,7 +65,7 @@ pub(super) struct Shared {
     pub(super) targets: Vec<SocketAddr>,
     pub(super) tls: Option<DonorTls>,
     pub(super) limits: Limits,
-    pub(super) cancel: Cancel,
+    pub(super) cancel: CancelToken<String>,
     pub(super) observer: Observer,
 }
 

@@ -15,7 +15,7 @@ use crate::printable::printable;
 use crate::protocol::banner::{self, Banner, BannerError};
 use crate::protocol::buffer_pool::Pool;
 use crate::protocol::error::ProtocolError;
-use crate::protocol::message::{Message, Stop, StopCode, VERSION};
+use crate::protocol::message::{Message, StopCode, StopMessage, VERSION};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
 
 /// Protocol versions that this program supports.
@@ -58,7 +58,7 @@ pub(crate) struct Waiting<'a> {
 }
 
 /// Returns the error for a stop message received from the peer.
-pub(crate) fn stopped(stop: Stop, who: &'static str, peer: SocketAddr) -> TransferError {
+pub(crate) fn stopped(stop: StopMessage, who: &'static str, peer: SocketAddr) -> TransferError {
     let reason = printable(&stop.reason, MAX_REASON);
     match stop.code {
         StopCode::Refused | StopCode::Busy | StopCode::Unknown | StopCode::Version

@@ -16,7 +16,7 @@ use crate::handshake::{Opened, Waiting};
 use crate::limits::{MAX_CONNECTIONS, MAX_PEER_THREADS};
 use crate::link::Link;
 use crate::link::wake::{self, Wake, Want};
-use crate::protocol::message::{Message, Stop, StopCode, Welcome};
+use crate::protocol::message::{Message, StopCode, StopMessage, Welcome};
 use crate::security::proof::{Side, Transfer};
 use crate::transfer_end::Over;
 
@@ -157,7 +157,7 @@ impl Shared {
         link: &Link,
         peer: SocketAddr,
         wake: &Arc<Wake>,
-    ) -> Result<(u64, Welcome, bool), Option<Stop>> {
+    ) -> Result<(u64, Welcome, bool), Option<StopMessage>> {
         let Introduced { hello, version, at } = introduced;
         let (secret, connection) = (self.secret.as_ref(), hello.connection);
         if connection >= MAX_CONNECTIONS.into() {
@@ -193,7 +193,7 @@ impl Shared {
         state: &mut State,
         introduced: &Introduced,
         peer: SocketAddr,
-    ) -> Result<(), Option<Stop>> {
+    ) -> Result<(), Option<StopMessage>> {
         let Introduced { hello, at, .. } = introduced;
         let (secret, connection) = (self.secret.as_ref(), hello.connection);
         let holds =
@@ -249,7 +249,7 @@ impl Shared {
         &'a self,
         mut state: MutexGuard<'a, State>,
         connection: u16,
-    ) -> Result<MutexGuard<'a, State>, Option<Stop>> {
+    ) -> Result<MutexGuard<'a, State>, Option<StopMessage>> {
         let until = Instant::now() + self.limits.handshake;
         loop {
             let mut before = false;
@@ -297,8 +297,8 @@ impl Shared {
 }
 
 /// Returns a refusal with its reason for the peer.
-fn no<T>(code: StopCode, reason: &str) -> Result<T, Option<Stop>> {
-    Err(Some(Stop { code, reason: reason.to_owned() }))
+fn no<T>(code: StopCode, reason: &str) -> Result<T, Option<StopMessage>> {
+    Err(Some(StopMessage { code, reason: reason.to_owned() }))
 }
 
 /// An accepted connection's share in the counts; given back when dropped.

@@ -7,11 +7,10 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::state::{Shared, State};
-use crate::cancel::Wakes;
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::protocol::error::ProtocolError;
-use crate::protocol::message::{Stop, StopCode};
+use crate::protocol::message::{StopCode, StopMessage};
 use crate::transfer_end::Over;
 
 /// Whether the donor has received the confirmation.
@@ -19,14 +18,15 @@ use crate::transfer_end::Over;
 #[non_exhaustive]
 pub enum Receipt {
     /// The donor has acknowledged the confirmation.
-    Heard,
+    Acknowledged,
     /// The connection was lost while the confirmation was sent, and was not restored. The donor may
     /// have received it.
-    Unheard,
+    Unknown,
 }
 
-impl Wakes for Shared {
-    fn wake_all(&self) {
+impl Shared {
+    /// Wakes every waiting thread, so that it checks for cancellation.
+    pub(super) fn wake_all(&self) {
         let state = self.monitor.lock();
         self.monitor.notify();
         state.wake_everybody();
@@ -67,7 +67,7 @@ impl Shared {
     }
 
     pub(super) fn refuse(&self, reason: &str) {
-        let stop = Stop { code: StopCode::Refused, reason: reason.to_owned() };
+        let stop = StopMessage { code: StopCode::Refused, reason: reason.to_owned() };
         self.end(&mut self.monitor.lock(), Over::cancelled(stop));
     }
 
@@ -138,7 +138,7 @@ impl Shared {
         state.wake_links();
         loop {
             if matches!(state.over, Some(Over::Done)) {
-                return Ok(Receipt::Heard);
+                return Ok(Receipt::Acknowledged);
             }
             self.check(&mut state)?;
             let mut left = None;
@@ -147,7 +147,7 @@ impl Shared {
                 let time = limit.saturating_duration_since(Instant::now());
                 if time.is_zero() {
                     self.set_over(&mut state, Over::Done);
-                    return Ok(Receipt::Unheard);
+                    return Ok(Receipt::Unknown);
                 }
                 left = Some(time);
             }

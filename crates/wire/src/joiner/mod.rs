@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
+use xb_process::{CancelHook, CancelToken};
 
 use self::api::Fuse;
 pub use self::api::Receipt;
@@ -22,7 +23,6 @@ use self::state::{Shared, State};
 use crate::announce::address::HostPort;
 use crate::announce::secret::{Fingerprint, Secret};
 use crate::announce::{Announcement, Protection};
-use crate::cancel::Cancel;
 use crate::counters::Counters;
 use crate::error::{BindError, SecurityError, TransferError};
 use crate::event::Observer;
@@ -32,7 +32,7 @@ use crate::limits::{MAX_CONNECTIONS, bounded};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
 use crate::protocol::buffer_pool::Pool;
-use crate::protocol::message::{Stop, StopCode};
+use crate::protocol::message::{StopCode, StopMessage};
 use crate::security::Security;
 use crate::security::tls::JoinerTls;
 use crate::transfer_end::Over;
@@ -51,7 +51,7 @@ pub struct Joiner {
     /// Time limits and sizes.
     pub limits: Limits,
     /// Cancels the transfer.
-    pub cancel: Cancel,
+    pub cancel: CancelToken<String>,
     /// Receives the events.
     pub observer: Observer,
 }
@@ -63,7 +63,7 @@ impl Default for Joiner {
             secret: true,
             announce_as: None,
             limits: Limits::default(),
-            cancel: Cancel::default(),
+            cancel: CancelToken::new(),
             observer: Observer::default(),
         }
     }
@@ -138,7 +138,12 @@ impl Listener {
             observer,
         });
         let weak: Weak<Shared> = Arc::downgrade(&shared);
-        shared.cancel.register(weak);
+        let wake_all = move || {
+            if let Some(shared) = weak.upgrade() {
+                shared.wake_all();
+            }
+        };
+        let hook = shared.cancel.on_cancel(wake_all);
         let acceptor = {
             let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("wire-accept".to_owned());
@@ -148,7 +153,7 @@ impl Listener {
                 drop(fuse);
             })?
         };
-        let core = Core { shared, acceptor: Some(acceptor) };
+        let core = Core { shared, acceptor: Some(acceptor), _hook: hook };
         Ok(Self { core, announcement, local })
     }
 
@@ -333,6 +338,7 @@ impl Read for Incoming {
 struct Core {
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
+    _hook: CancelHook<String>,
 }
 
 impl Drop for Core {
@@ -341,7 +347,7 @@ impl Drop for Core {
             let mut state = self.shared.monitor.lock();
             if state.over.is_none() {
                 let reason = "the joiner ended the transfer".to_owned();
-                let stop = Stop { code: StopCode::Aborted, reason };
+                let stop = StopMessage { code: StopCode::Aborted, reason };
                 self.shared.end(&mut state, Over::cancelled(stop));
             }
         }

@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use xb_process::CancelToken;
+
 use super::pending_peers::PendingPeers;
 use crate::announce::secret::Secret;
-use crate::cancel::Cancel;
 use crate::counters::Counters;
 use crate::event::Observer;
 use crate::ledger::receive::ReceiveLedger;
@@ -78,7 +79,7 @@ pub(super) struct Shared {
     pub(super) tls: Option<JoinerTls>,
     pub(super) secret: Option<Secret>,
     pub(super) limits: Limits,
-    pub(super) cancel: Cancel,
+    pub(super) cancel: CancelToken<String>,
     pub(super) observer: Observer,
 }
 

@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(min in 0_u16..100, more in 0_u16..100, tls: bool, nonce: [u8; 16], after: Vec<u8>) {
+        fn written_messages_are_read(min in 0_u16..100, more in 0_u16..100, tls: bool, nonce: [u8; 16], after: Vec<u8>) {
             let banner = Banner { min_version: min, max_version: min + more, kind: BannerKind::Go { tls, nonce } };
             let line = banner.write();
             prop_assert!(line.len() <= MAX_LINE);
@@ -177,7 +177,7 @@ mod tests {
         }
 
         #[test]
-        fn a_no_fits_whatever_it_says(text: String) {
+        fn a_refusal_fits_with_any_text(text: String) {
             let banner = Banner { min_version: 1, max_version: 1, kind: BannerKind::No(text) };
             let line = banner.write();
             prop_assert!(line.len() <= MAX_LINE);

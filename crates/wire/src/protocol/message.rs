@@ -102,7 +102,7 @@ pub enum StopCode {
 
 /// Final message of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stop {
+pub struct StopMessage {
     /// Kind of the end.
     pub code: StopCode,
     /// Reason as text. If it comes from a peer, it is not yet safe for a log.
@@ -132,7 +132,7 @@ pub enum Message {
     /// Donor: has received the confirmation.
     Bye,
     /// Either side: ends the transfer.
-    Stop(Stop),
+    Stop(StopMessage),
     /// Either side: asks for a sign of life.
     Ping(u64),
     /// Either side: answers a ping.
@@ -157,7 +157,7 @@ impl Message {
             FIN => Self::Fin { blocks: fields.u64()?, bytes: fields.u64()? },
             CONFIRM => Self::Confirm,
             BYE => Self::Bye,
-            STOP => Self::Stop(Stop {
+            STOP => Self::Stop(StopMessage {
                 code: StopCode::from_number(fields.u16()?),
                 reason: String::from_utf8_lossy(fields.rest()).into_owned(),
             }),

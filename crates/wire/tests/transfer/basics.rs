@@ -17,13 +17,13 @@ fn streams_arrive_whole_by_any_number_of_connections() {
             donor.limits.connections = NonZeroU8::new(connections);
             let (received, sent) = transfer(joiner(security.clone()), donor, &stream, piece);
             sent.unwrap();
-            assert_eq!(received.unwrap(), Receipt::Heard);
+            assert_eq!(received.unwrap(), Receipt::Acknowledged);
         }
     }
 }
 
 #[test]
-fn what_comes_can_be_read_like_a_file() {
+fn a_received_stream_reads_like_a_file() {
     let stream = noise(3 << 20);
     let (mut incoming, outgoing) = pair(joiner(Security::OneTime), donor(Security::OneTime));
     std::thread::scope(|scope| {

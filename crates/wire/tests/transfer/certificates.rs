@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
+use xb_process::CancelToken;
 
 use super::support::{LONG, Told, donor, joiner, noise, receive, send};
 use xb_wire::{
-    Cancel, Certificates, HostPort, Joiner, Listener, Security, TlsMode, TransferError, connect,
+    Certificates, HostPort, Joiner, Listener, Security, TlsMode, TransferError, connect,
 };
 
 /// A directory for keys and certificates, filled by `openssl`.
@@ -66,7 +67,7 @@ impl Keys {
 /// Runs a short transfer; the joiner's host is `host`. Returns the donor's result and the joiner's
 /// log.
 fn run(host: &str, of_joiner: Security, of_donor: Security) -> (Result<(), TransferError>, String) {
-    let (told, cancel) = (Told::default(), Cancel::new());
+    let (told, cancel) = (Told::default(), CancelToken::new());
     let observer = told.observer();
     let joiner = Joiner { observer, cancel: cancel.clone(), ..joiner(of_joiner) };
     let address: HostPort = format!("{host}:0").parse().unwrap();
@@ -84,7 +85,7 @@ fn run(host: &str, of_joiner: Security, of_donor: Security) -> (Result<(), Trans
         if sent.is_err() {
             // No other donor connects; wait for the joiner's reason first.
             told.wait_for("refused a connection", 1);
-            cancel.cancel();
+            cancel.cancel("the test".to_owned());
         }
         sent
     });

@@ -4,7 +4,8 @@ use std::num::{NonZeroU8, NonZeroU64};
 use std::time::Instant;
 
 use super::support::{LONG, Told, donor, joiner, listen, noise, pair, receive, send};
-use xb_wire::{Announcement, Cancel, Security, TransferError, connect};
+use xb_process::CancelToken;
+use xb_wire::{Announcement, Security, TransferError, connect};
 
 /// Sends until there is an error.
 fn send_for_ever(outgoing: &mut xb_wire::Outgoing) -> TransferError {
@@ -81,18 +82,18 @@ fn dropping_either_side_ends_the_other() {
 #[test]
 fn a_cancel_ends_every_wait() {
     // No donor connects.
-    let joiner_cancel = Cancel::new();
+    let joiner_cancel = CancelToken::new();
     let mut waiting = joiner(Security::OneTime);
     waiting.cancel = joiner_cancel.clone();
     let (listener, _) = listen(waiting);
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| listener.accept(LONG).map(drop));
-        joiner_cancel.cancel();
+        joiner_cancel.cancel("the test".to_owned());
         assert!(matches!(accepted.join().unwrap(), Err(TransferError::Cancelled)));
     });
     // The joiner's reader and the donor's sender are waiting.
     for of_donor in [true, false] {
-        let (joiner_cancel, donor_cancel) = (Cancel::new(), Cancel::new());
+        let (joiner_cancel, donor_cancel) = (CancelToken::new(), CancelToken::new());
         let mut joiner = joiner(Security::OneTime);
         let mut donor = donor(Security::OneTime);
         joiner.cancel = joiner_cancel.clone();
@@ -102,11 +103,11 @@ fn a_cancel_ends_every_wait() {
             if of_donor {
                 let sent = scope.spawn(move || send_for_ever(&mut outgoing));
                 incoming.next_block().unwrap();
-                donor_cancel.cancel();
+                donor_cancel.cancel("the test".to_owned());
                 assert!(matches!(sent.join().unwrap(), TransferError::Cancelled));
             } else {
                 let received = scope.spawn(move || incoming.next_block().map(drop));
-                joiner_cancel.cancel();
+                joiner_cancel.cancel("the test".to_owned());
                 let error = received.join().unwrap().unwrap_err();
                 assert!(matches!(error, TransferError::Cancelled), "{error}");
                 let error = send_for_ever(&mut outgoing);
@@ -115,7 +116,7 @@ fn a_cancel_ends_every_wait() {
         });
     }
     // A donor in the middle of its first contact.
-    let cancel = Cancel::new();
+    let cancel = CancelToken::new();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let announcement = format!("{}/xbrs/plain/1", silent.local_addr().unwrap());
     let announcement = Announcement::parse(&announcement, None).unwrap();
@@ -125,7 +126,7 @@ fn a_cancel_ends_every_wait() {
     std::thread::scope(|scope| {
         let connected = scope.spawn(|| connect(&announcement, b"", donor).map(drop));
         let _socket = silent.accept().unwrap();
-        cancel.cancel();
+        cancel.cancel("the test".to_owned());
         assert!(matches!(connected.join().unwrap(), Err(TransferError::Cancelled)));
     });
 }

@@ -136,7 +136,7 @@ fn a_closed_port_is_named_with_the_way_to_open_it() {
 }
 
 #[test]
-fn nobody_keeps_the_donor_out_by_silence() {
+fn silent_peers_do_not_block_the_donor() {
     let told = Told::default();
     let mut joiner = joiner(Security::OneTime);
     joiner.observer = told.observer();

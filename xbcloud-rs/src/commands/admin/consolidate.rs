@@ -1,8 +1,8 @@
 //! `consolidate`: makes a full backup out of a chain, and proves it.
 
 use xb_backup::{
-    ConsolidateRequest, Consolidated, KeySlots, PutLayout, PutReport, PutRequest, Resources,
-    Session, Trial,
+    ConsolidateRequest, Consolidated, KeySlots, OrInterrupted as _, PutLayout, PutReport,
+    PutRequest, Resources, Session, Trial,
 };
 use xb_cli::{Failure, ProgressEnd};
 use xb_compressor::{AlgorithmError, Compression};
@@ -49,7 +49,7 @@ impl Context {
         let name = name.unwrap_or("latest").to_owned();
         crate::location::refuse_untrusted(&args.common.store.signing)?;
         let source = Source { name, server: args.server.clone() };
-        let (root, name) = self.which(&source, &args.common)?;
+        let (root, name) = self.resolve(&source, &args.common)?;
         let new_name = args.new_name.as_deref().map(BackupName::new).transpose();
         let opening = &args.opening;
         let asked = Consolidation {

@@ -12,7 +12,7 @@ use crate::report;
 
 impl Context {
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
-        let (from, name) = self.which(&args.source, &args.common)?;
+        let (from, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let stores = (&args.common.store, &args.destination);
         let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;

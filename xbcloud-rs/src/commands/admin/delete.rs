@@ -1,6 +1,6 @@
 //! `delete`: shows what would be removed, asks, and removes exactly that.
 
-use xb_backup::{CancelToken, DeletionPlan, Session};
+use xb_backup::{CancelToken, DeletionPlan, OrInterrupted as _, Session};
 use xb_cli::Failure;
 
 use crate::args::DeleteArgs;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use xb_backup::OrInterrupted as _;
 use xb_cli::Failure;
 
 use crate::args::GcArgs;

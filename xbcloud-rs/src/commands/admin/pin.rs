@@ -1,5 +1,6 @@
 //! `pin`, `unpin` and `accept`.
 
+use xb_backup::OrInterrupted as _;
 use xb_cli::Failure;
 
 use crate::args::catalogue::{AcceptArgs, PinArgs, UnpinArgs};

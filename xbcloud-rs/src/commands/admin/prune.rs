@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use xb_backup::{
-    Candidate, Keep, LogVerdict, PruneStep, Session, Verdict, kept_backups, plan_log_prune,
-    plan_prune, prune_logs,
+    Candidate, Keep, LogVerdict, OrInterrupted as _, PruneStep, Session, Verdict, kept_backups,
+    plan_log_prune, plan_prune, prune_logs,
 };
 use xb_cli::{Failure, Log, format_count, format_size};
 use xb_repo::list::{Listing, State};

@@ -1,6 +1,6 @@
 //! `rewrap`: replaces the key slots of a sealed backup.
 
-use xb_backup::RewrapRequest;
+use xb_backup::{OrInterrupted as _, RewrapRequest};
 use xb_cli::Failure;
 
 use crate::args::RewrapArgs;
@@ -8,7 +8,7 @@ use crate::commands::context::{Context, memory};
 
 impl Context {
     pub(crate) fn rewrap(&self, args: &RewrapArgs) -> Result<(), Failure> {
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         let add = args.new.key_slots(&self.log)?;
         if add.is_empty() && args.remove.is_empty() {
             return Err(Failure::usage("no new key slot is given").hint(

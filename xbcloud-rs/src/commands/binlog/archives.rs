@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use serde_json::json;
 use xb_backup::{
-    ArchiveFacts, ArchiveReport, BackupError, Keys, Session, list_archive, verify_archive,
+    ArchiveFacts, ArchiveReport, BackupError, Keys, OrInterrupted as _, Session, list_archive,
+    verify_archive,
 };
 use xb_cli::{Exit, Failure, format_count};
 use xb_repo::archive::listing::servers;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 use xb_backup::{
-    ArchiveSearch, Break, FoundTransaction, Keys, SearchLine, search_archive, which_server,
+    ArchiveSearch, Break, FoundTransaction, Keys, SearchLine, choose_archive, search_archive,
 };
 use xb_cli::{Exit, Failure, format_size, printable};
 
@@ -32,7 +32,7 @@ impl Context {
         let (json, limit) = (run.json, args.limit);
         let named = args.server.as_deref();
         let work = |session: xb_backup::Session| async move {
-            let server = which_server(&session, named, None).await?;
+            let server = choose_archive(&session, named, None).await?;
             let mut shown = Shown::new(json, limit);
             let searching =
                 search_archive(&session, &server, &search, &keys, |line| shown.line(line));

@@ -1,5 +1,6 @@
 //! `list`: lists the backups of a ROOT and their state.
 
+use xb_backup::OrInterrupted as _;
 use xb_cli::{Failure, Log};
 use xb_repo::list::Listing;
 

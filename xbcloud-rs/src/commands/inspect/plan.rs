@@ -1,6 +1,6 @@
 //! `plan`: estimates objects, requests, memory and cost before the first run.
 
-use xb_backup::{CancelToken, PutSizing, Resources};
+use xb_backup::{CancelToken, OrInterrupted as _, PutSizing, Resources};
 use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 use xb_repo::manifest::{Layout, Manifest};

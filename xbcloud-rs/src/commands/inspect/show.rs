@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{ShowRequest, Shown};
+use xb_backup::{OrInterrupted as _, ShowRequest, Shown};
 use xb_cli::{Failure, format_size, printable};
 
 use crate::args::catalogue::ShowArgs;
@@ -14,7 +14,7 @@ impl Context {
     pub(crate) fn show(&self, args: &ShowArgs) -> Result<(), Failure> {
         report::can_print()?;
         let cache = cache::of_backup(&args.source.name, &args.common)?;
-        let (root, name) = self.which_with(&args.source, &args.common, cache.as_ref())?;
+        let (root, name) = self.resolve_cached(&args.source, &args.common, cache.as_ref())?;
         let request = ShowRequest {
             name,
             keys: crate::keys::opening(false, &args.opening, &self.log)?,

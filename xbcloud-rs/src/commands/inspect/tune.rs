@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_parallel_requests_are_only_for_those_who_ask() {
+    fn few_parallel_requests_must_be_requested() {
         assert_eq!(enough(vec![1, 2, 4, 8]), [4, 8]);
         assert_eq!(enough(vec![1, 2, 3]), [3]);
         assert_eq!(enough(vec![1]), [1]);

@@ -46,7 +46,7 @@ impl Context {
         facts: &mut Facts,
         told: &mut Told,
     ) -> Result<(), Failure> {
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         told.name = Some(name.to_string());
         let request = VerifyRequest {
             name,

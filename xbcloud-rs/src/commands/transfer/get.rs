@@ -1,6 +1,8 @@
 //! `get`: writes a backup to standard output.
 
-use xb_backup::{Accept, BackupError, GetReport, GetRequest, Keys, Output, Selection};
+use xb_backup::{
+    Accept, BackupError, GetReport, GetRequest, Keys, OrInterrupted as _, Output, Selection,
+};
 use xb_cli::{Failure, OrFail as _, ProgressEnd};
 use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
 use xb_reader::Dialect;
@@ -25,7 +27,7 @@ impl Context {
             }
             Some(_) => {}
         }
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         self.reporting.name(&name);
         let (keyed, shown) = (!keys.is_empty(), name.to_string());

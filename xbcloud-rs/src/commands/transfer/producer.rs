@@ -77,7 +77,10 @@ fn of_signal(failure: Failure) -> Failure {
 }
 
 /// Receiver of the producer's messages: writes them to their file, or shows them.
-pub(crate) fn talk(log: &Log, messages: Option<ProducerLog>) -> impl FnMut(&[u8]) + Send + 'static {
+pub(crate) fn log_messages(
+    log: &Log,
+    messages: Option<ProducerLog>,
+) -> impl FnMut(&[u8]) + Send + 'static {
     let log = log.clone();
     let passes_on = messages.is_none() || log.level() == Level::Verbose;
     move |line: &[u8]| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use xb_backup::{
     BackupError, CancelToken, Checkpoint, CloneSource, Coverage, IncrementalBase, Keys,
-    LocalRunLog, LockGuard, Producer, PutLayout, PutReport, PutRequest, Resources, ServerWatch,
-    Session, SinceRequest,
+    LocalRunLog, LockGuard, OrInterrupted as _, Producer, PutLayout, PutReport, PutRequest,
+    Resources, ServerWatch, Session, SinceRequest,
 };
 use xb_cli::{
     Failure, IdentityOptions, KeyOptions, Log, OrFail as _, format_duration, format_size,
@@ -32,7 +32,7 @@ use crate::args::{
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, clone_request, server_name};
-use crate::commands::transfer::producer::talk;
+use crate::commands::transfer::producer::log_messages;
 use crate::limits::default_threads;
 use crate::location::{NewPlace, new_backup_place};
 use crate::report;
@@ -202,9 +202,9 @@ impl Context {
                 Origin::Program(mut producer) => {
                     let asked = (since.as_ref(), own.as_ref());
                     self.before(&session, &mut request, &mut producer, args, asked).await?;
-                    let (guard, talk) =
-                        (lock_guard(&args.producer_options), talk(&self.log, heard));
-                    let start = || Producer::start(&producer, fifos, &guard, talk);
+                    let (guard, log_messages) =
+                        (lock_guard(&args.producer_options), log_messages(&self.log, heard));
+                    let start = || Producer::start(&producer, fifos, &guard, log_messages);
                     xb_backup::backup(&session, &request, start).await?
                 }
             };

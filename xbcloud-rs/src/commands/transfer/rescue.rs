@@ -34,7 +34,7 @@ impl Context {
                 (root, name, server)
             }
             None => {
-                let (root, name) = self.which(&args.source, &args.common)?;
+                let (root, name) = self.resolve(&args.source, &args.common)?;
                 (root, Some(name), None)
             }
         };

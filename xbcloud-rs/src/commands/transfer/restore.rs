@@ -19,7 +19,7 @@ impl Context {
             return self.restore_plan(args);
         }
         let target = target(args)?;
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         self.reporting.name(&name);
@@ -36,10 +36,10 @@ impl Context {
             "restore",
             request.name.as_str(),
         );
-        let (talk, how, run) = (output.on_line(), args.how, &args.common.run);
+        let (on_line, how, run) = (output.on_line(), args.how, &args.common.run);
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
-                xb_backup::restore_ready(&session, request, target, how, &ready, &talk).await
+                xb_backup::restore_chain(&session, request, target, how, &ready, &on_line).await
             });
         let (report, end) =
             outcome.map_err(|failure| output.explain(resumable(failure, target)))?;

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use xb_backup::OrInterrupted as _;
 use xb_cli::{Failure, format_count, format_size, printable};
 use xb_repo::chain::Link;
 
@@ -12,7 +13,7 @@ use crate::report;
 impl Context {
     pub(super) fn restore_plan(&self, args: &RestoreArgs) -> Result<(), Failure> {
         report::can_print()?;
-        let (root, name) = self.which(&args.source, &args.common)?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
         let run = &args.common.run;
         let (chain, _) = self.with_progress("plan", run, None, |_, cancel| async move {
             cancel.or(xb_repo::chain::chain(&root, &name)).await

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xb_backup::{Owner, Ready};
+use xb_backup::{AfterRestore, Owner};
 use xb_cli::Failure;
 
 use crate::args::RestoreArgs;
@@ -21,7 +21,7 @@ pub(super) fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
 }
 
 /// Steps after the files are restored.
-pub(super) fn ready(args: &RestoreArgs, target: &Path) -> Ready {
+pub(super) fn ready(args: &RestoreArgs, target: &Path) -> AfterRestore {
     let mut ready = args.ready.clone();
     ready.prepare |= args.until.until.is_some();
     ready.server = args.until.replay.server.clone();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use xb_backup::{ReplayOptions, UntilPlan, UntilReport, UntilRequest};
 use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
-use xb_repo::archive::plan::Stop;
+use xb_repo::archive::plan::RestoreStop;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::Wanted;
 use xb_repo::root::Root;
@@ -28,14 +28,18 @@ impl Context {
             Wanted::Latest => (root, None),
             Wanted::Name(name) => (root, Some(name)),
             Wanted::By(_) => {
-                let (root, name) = self.which(&source, common)?;
+                let (root, name) = self.resolve(&source, common)?;
                 (root, Some(name))
             }
         };
         Ok(Origins { root, name, server: source.server })
     }
 
-    pub(super) fn restore_until(&self, args: &RestoreArgs, stop: &Stop) -> Result<(), Failure> {
+    pub(super) fn restore_until(
+        &self,
+        args: &RestoreArgs,
+        stop: &RestoreStop,
+    ) -> Result<(), Failure> {
         let options = &args.until;
         let Origins { root, name, server } = self.from(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
@@ -60,7 +64,7 @@ impl Context {
         };
         let output =
             ProgramOutput::new(&self.log, options.state_dir.as_deref(), "restore", "until");
-        let (talk, run, log) = (output.on_line(), &args.common.run, &self.log);
+        let (on_line, run, log) = (output.on_line(), &args.common.run, &self.log);
         let place = into.as_ref().map(|(target, ready)| (*target, ready));
         let outcome =
             self.with_session("restore", run, (root, resources(run)), |session| async move {
@@ -71,7 +75,7 @@ impl Context {
                 told(log, &plan);
                 let into = (target, args.how);
                 let done =
-                    xb_backup::restore_until(&session, &plan, get, into, ready, &replay, &talk)
+                    xb_backup::restore_until(&session, &plan, get, into, ready, &replay, &on_line)
                         .await?;
                 Ok((plan, Some(done)))
             });

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use xb_backup::{
-    Access, CancelToken, CheckLine, CheckState, Unproven, check_binlog, check_clone, check_keys,
-    check_producer, check_store, source_access,
+    Access, CancelToken, CheckLine, CheckState, OrInterrupted as _, Unproven, check_binlog,
+    check_clone, check_keys, check_producer, check_store, source_access,
 };
 use xb_cli::{Exit, Failure, format_size};
 

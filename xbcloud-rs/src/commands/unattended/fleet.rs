@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
-use xb_backup::BackupError;
+use xb_backup::{BackupError, OrInterrupted as _};
 use xb_cli::{Exit, Failure, host_name, output_columns};
 use xb_repo::list::{BackupKind, ListedRoot, Listing, list_found};
 use xb_repo::list_cache::ListCache;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use xb_backup::{BackupError, CancelToken};
+use xb_backup::{BackupError, CancelToken, OrInterrupted as _};
 use xb_cli::Failure;
 use xb_uploader::{AbortRule, Location, Place, Store};
 

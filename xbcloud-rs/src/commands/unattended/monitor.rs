@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use xb_backup::OrInterrupted as _;
 use xb_cli::Failure;
 
 use crate::args::run::{LimitOptions, MonitorArgs};

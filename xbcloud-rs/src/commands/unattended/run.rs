@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_hook};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use xb_backup::{BackupError, CopyOptions, CopyRequest, Coverage, Keep, VerifyRequest};
+use xb_backup::{
+    BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, VerifyRequest,
+};
 use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals, check_writable, host_name};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
@@ -31,7 +33,7 @@ use crate::location::{
 };
 
 /// How long the store may take to list its backups after a failure.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LISTING_LIMIT: Duration = Duration::from_secs(10);
 
 /// A run in progress.
 struct Job<'a> {
@@ -349,7 +351,7 @@ impl Job<'_> {
         let listed =
             self.context.with_progress("list", &common.run, None, |_, cancel| async move {
                 let listed = cancel.or(xb_repo::list::list_with(&root, None));
-                Ok(tokio::time::timeout(PATIENCE, listed).await.ok())
+                Ok(tokio::time::timeout(LISTING_LIMIT, listed).await.ok())
             });
         let listings = listed.ok()?.0?.ok()?;
         let own =

@@ -30,7 +30,7 @@ use crate::admin::copy::copying::{BothKeys, Copying};
 use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
 use crate::admin::key_slots::KeySlotsClaim;
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
@@ -299,7 +299,7 @@ impl Copying<'_> {
             false => cancel.or(bases(to, &source.copied, false)).await?,
         };
         cancel.or(settled(to, name, run)).await?;
-        if let Some(signal) = cancel.signal() {
+        if let Some(signal) = cancel.reason() {
             return Err(BackupError::Interrupted(signal));
         }
         // Not cancellable: otherwise it would be unknown whether the manifest exists.

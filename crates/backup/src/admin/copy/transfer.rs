@@ -11,7 +11,7 @@ use xb_uploader::{Operation, PartData, PartSender, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object, Sums};
 use crate::admin::copy::copying::{BothKeys, Copying};
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::ranges::{Fetched, fetch_all, ranges};
@@ -107,7 +107,7 @@ impl Copying<'_> {
                 (Err(error), _) => Err(not_found_as_damage(error, &self.request.name)),
                 (Ok(()), sent) => sent,
             },
-            signal = cancel.asked() => Err(BackupError::Interrupted(signal)),
+            signal = cancel.cancelled() => Err(BackupError::Interrupted(signal)),
         };
         if let Err(error) = outcome {
             sending.sender.abort().await;

@@ -20,7 +20,8 @@ pub use self::plan::{DeletionPlan, DoomedObject};
 pub use self::removal::Deleted;
 
 use self::plan::plan;
-use self::removal::{Removal, settle};
+use self::removal::{Removal, remove_manifests};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -105,11 +106,11 @@ async fn remove(
         let gone = cancel.or(begun.remove_manifest()).await?;
         return cancel.or(gone.remove_objects()).await;
     };
-    let mut settled = settle(root, vec![begun], &mut known).await;
-    if let Some(error) = settled.failed {
+    let mut removed = remove_manifests(root, vec![begun], &mut known).await;
+    if let Some(error) = removed.failed {
         return Err(error);
     }
-    match (settled.kept.pop(), settled.gone.pop()) {
+    match (removed.kept.pop(), removed.gone.pop()) {
         (Some((_, why)), _) => Err(why),
         (None, Some(gone)) => cancel.or(gone.remove_objects()).await,
         (None, None) => Err(RepoError::Changed { name }.into()),

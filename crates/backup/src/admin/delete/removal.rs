@@ -245,7 +245,7 @@ async fn still_there(
 
 /// Removals whose manifests are gone, and what became of the others.
 #[derive(Default)]
-pub(crate) struct Settled {
+pub(crate) struct RemovedManifests {
     /// Their objects can be removed.
     pub(crate) gone: Vec<WithoutManifest>,
     /// The backups that stay, and why.
@@ -261,15 +261,19 @@ pub(crate) struct Settled {
 ///
 /// With many backups, listing the catalogue costs more than a removal, so it is done once per batch,
 /// after all marks are set.
-pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) -> Settled {
-    let mut settled = Settled::default();
+pub(crate) async fn remove_manifests(
+    root: &Root,
+    begun: Vec<Removal>,
+    known: &mut Known,
+) -> RemovedManifests {
+    let mut removed = RemovedManifests::default();
     begun.iter().for_each(|removal| known.expect(&removal.name));
-    settled.failed = known.refresh(root).await.err().map(BackupError::from);
+    removed.failed = known.refresh(root).await.err().map(BackupError::from);
     let seen = known.seen_in(root);
     let pinned = join_all(begun.iter().map(|removal| removal.refuse_pinned(&seen))).await;
     let mut staying = Vec::new();
     for (removal, pinned) in begun.into_iter().zip(pinned) {
-        if settled.failed.is_some() {
+        if removed.failed.is_some() {
             staying.push(removal);
             continue;
         }
@@ -280,12 +284,12 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
         match may_go {
             Ok(()) => {}
             Err(error @ BackupError::Repo(RepoError::Store(_))) => {
-                settled.failed = Some(error);
+                removed.failed = Some(error);
                 staying.push(removal);
                 continue;
             }
             Err(why) => {
-                settled.kept.push((removal.name.clone(), why));
+                removed.kept.push((removal.name.clone(), why));
                 staying.push(removal);
                 continue;
             }
@@ -294,15 +298,15 @@ pub(crate) async fn settle(root: &Root, begun: Vec<Removal>, known: &mut Known) 
         match removal.remove_manifest().await {
             Ok(gone) => {
                 known.forget(&name);
-                settled.gone.push(gone);
+                removed.gone.push(gone);
             }
             Err(BackupError::Repo(RepoError::Changed { .. })) => {}
-            Err(error) => settled.failed = Some(error),
+            Err(error) => removed.failed = Some(error),
         }
     }
     let freeing = join_all(staying.into_iter().map(Removal::give_up));
     let _ = tokio::time::timeout(GIVE_UP, freeing).await;
-    settled
+    removed
 }
 
 #[cfg(test)]
@@ -350,11 +354,11 @@ mod tests {
     async fn the_planned_manifest_goes() {
         let (folder, root, removal, mut known) = begun().await;
         assert_eq!(marks(&folder), 1);
-        let settled = settle(&root, vec![removal], &mut known).await;
-        assert_eq!((settled.gone.len(), settled.kept.len()), (1, 0));
-        assert!(settled.failed.is_none() && !is_there(&root, &sample().run).await);
+        let removed = remove_manifests(&root, vec![removal], &mut known).await;
+        assert_eq!((removed.gone.len(), removed.kept.len()), (1, 0));
+        assert!(removed.failed.is_none() && !is_there(&root, &sample().run).await);
         assert_eq!(marks(&folder), 1, "its objects are still there");
-        for removed in settled.gone {
+        for removed in removed.gone {
             let _ = removed.remove_objects().await.unwrap();
         }
         assert_eq!(marks(&folder), 0, "the name is free");
@@ -369,9 +373,9 @@ mod tests {
             if replaced {
                 commit(&root, "old", |manifest| manifest.run.clone_from(&run)).await;
             }
-            let settled = settle(&root, vec![removal], &mut known).await;
-            assert_eq!((settled.gone.len(), settled.kept.len()), (0, 0));
-            assert!(settled.failed.is_none());
+            let removed = remove_manifests(&root, vec![removal], &mut known).await;
+            assert_eq!((removed.gone.len(), removed.kept.len()), (0, 0));
+            assert!(removed.failed.is_none());
             assert_eq!(is_there(&root, &run).await, replaced);
         }
     }
@@ -384,10 +388,10 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let inode = || std::fs::metadata(folder.path().join(".xb-catalog/old")).unwrap().ino();
         let before = inode();
-        let mut settled = settle(&root, vec![removal], &mut known).await;
-        assert!(settled.gone.is_empty() && settled.failed.is_none());
+        let mut removed = remove_manifests(&root, vec![removal], &mut known).await;
+        assert!(removed.gone.is_empty() && removed.failed.is_none());
         assert_eq!((inode(), marks(&folder)), (before, 0));
-        settled.kept.pop().unwrap().1
+        removed.kept.pop().unwrap().1
     }
 
     /// Makes the manifest that of an increment of `old`.
@@ -433,7 +437,7 @@ mod tests {
 
     /// In one batch, an increment that turns out to be pinned keeps its base.
     #[tokio::test]
-    async fn what_stays_keeps_its_base() {
+    async fn a_kept_backup_keeps_its_base() {
         let (_folder, root, of_base, _) = begun().await;
         commit(&root, "late", |late| {
             late.run = "f".repeat(32);
@@ -446,9 +450,9 @@ mod tests {
         [name("old"), name("late")].iter().for_each(|name| known.leave_out(name));
         let manifest = root.stored_manifest(&name("late")).await.unwrap().unwrap().digest();
         records::write_pin(&root, &name("late"), manifest, None).await.unwrap();
-        let settled = settle(&root, vec![of_late, of_base], &mut known).await;
-        assert!(settled.gone.is_empty() && settled.failed.is_none());
-        let why: Vec<&BackupError> = settled.kept.iter().map(|(_, why)| why).collect();
+        let removed = remove_manifests(&root, vec![of_late, of_base], &mut known).await;
+        assert!(removed.gone.is_empty() && removed.failed.is_none());
+        let why: Vec<&BackupError> = removed.kept.iter().map(|(_, why)| why).collect();
         assert!(matches!(
             why[..],
             [BackupError::Pinned { .. }, BackupError::Repo(RepoError::Needed { .. })]

@@ -16,8 +16,9 @@ use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
 use crate::admin::delete;
-use crate::admin::delete::removal::{Removal, WithoutManifest, settle};
+use crate::admin::delete::removal::{Removal, WithoutManifest, remove_manifests};
 use crate::admin::prune::verdict::Verdict;
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -83,17 +84,17 @@ pub async fn prune_known(
             let _ = tokio::time::timeout(GIVE_UP, all).await;
             return began.map(|()| gone);
         }
-        let settled = settle(root, begun, &mut known).await;
-        for (name, why) in settled.kept.iter().filter(|(_, why)| keeps(why)) {
+        let removed = remove_manifests(root, begun, &mut known).await;
+        for (name, why) in removed.kept.iter().filter(|(_, why)| keeps(why)) {
             done(name.as_str(), Step::Kept(why));
         }
-        let mut failed = began.err().or(settled.failed);
+        let mut failed = began.err().or(removed.failed);
         let (mut ended, mut left) = (false, Vec::new());
-        for removed in settled.gone {
+        for removed in removed.gone {
             // Without its manifest, it is no backup any more, even if objects are left.
             let name = removed.name().to_string();
             gone.push(name.clone());
-            let cleared = match (ended, cancel.signal()) {
+            let cleared = match (ended, cancel.reason()) {
                 (false, None) => cancel.or(removed.remove_objects()).await.map(|_| true),
                 (ended, signal) => {
                     left.push(removed);

@@ -66,7 +66,7 @@ impl Iterator for Arriving {
 
 /// Time limit for a consumer to clean up after a cancellation. A consumer blocked on a stalled
 /// output would never end.
-const GRACE: Duration = Duration::from_secs(10);
+const CLEANUP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Fetches all ranges and lets `consume` take them in its own thread. Returns the results of both
 /// sides, and the last ranges; the caller decides which of the two is the cause.
@@ -74,7 +74,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// # Errors
 /// [`BackupError::Interrupted`] on cancellation. The consumer has then seen the end of the ranges
 /// and has had time to clean up.
-pub(crate) async fn pump<T: Send + 'static>(
+pub(crate) async fn fetch_into<T: Send + 'static>(
     store: &Store,
     plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
@@ -95,8 +95,8 @@ pub(crate) async fn pump<T: Send + 'static>(
     };
     let (fetched, consumed) = tokio::select! {
         both = both => both,
-        signal = cancel.asked() => {
-            let _ = tokio::time::timeout(GRACE, consumer).await;
+        signal = cancel.cancelled() => {
+            let _ = tokio::time::timeout(CLEANUP_LIMIT, consumer).await;
             return Err(BackupError::Interrupted(signal));
         }
     };

@@ -15,7 +15,7 @@ const FAST: u64 = 512 << 20;
 
 /// Time by which ranges may arrive later than over fast connections, all of them together. Ranges
 /// that arrive earlier make up for it. The system may stop a process for so long.
-const PATIENCE: Duration = Duration::from_millis(60);
+const MAX_LATENESS: Duration = Duration::from_millis(60);
 
 /// Number of requests in flight: few at first, and all that the plan allows as soon as ranges arrive
 /// late. Short ranges mostly wait for the store, so they need many requests, and get them, as they
@@ -61,7 +61,7 @@ impl Window {
     /// Counts a range that has arrived, and widens the window if ranges are late altogether.
     pub(super) fn arrived(&mut self, Arrived { took, fast }: Arrived) {
         self.behind = (self.behind + took).saturating_sub(fast);
-        if self.behind > PATIENCE {
+        if self.behind > MAX_LATENESS {
             self.size = self.all;
         }
     }
@@ -88,7 +88,7 @@ impl Arrival {
         let Self { fast, late } = self;
         let begun = Instant::now();
         let mut fetching = std::pin::pin!(fetching);
-        let result = match tokio::time::timeout(fast + PATIENCE, &mut fetching).await {
+        let result = match tokio::time::timeout(fast + MAX_LATENESS, &mut fetching).await {
             Ok(result) => result,
             Err(_) => {
                 late.notify_one();

@@ -4,12 +4,13 @@ use bytes::Bytes;
 use xb_clone::{CloneInfo, INFO};
 use xb_reader::{ChunkReader, Dialect, Item, Limits};
 
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
+use crate::read::decoding::plan_beside;
 use crate::read::find::find;
 use crate::read::get::transfer;
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
-use crate::read::undo::plan_beside;
 use crate::selection::Selection;
 use crate::session::Session;
 

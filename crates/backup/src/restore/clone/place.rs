@@ -50,7 +50,7 @@ pub(crate) async fn put_together(
             target: target.display().to_string(),
             what: what.to_string(),
         };
-        let of_clone = |error: xb_clone::Error| match (&error, cancel.signal()) {
+        let of_clone = |error: xb_clone::Error| match (&error, cancel.reason()) {
             (xb_clone::Error::Cancelled, Some(signal)) => BackupError::Interrupted(signal),
             (xb_clone::Error::Damaged(_) | xb_clone::Error::Refused(_), _) => {
                 BackupError::Damaged { name: name.clone(), what: error.to_string() }
@@ -72,7 +72,7 @@ pub(crate) async fn put_together(
             }
         };
         if !state.is_assembled {
-            let is_cancelled = || cancel.signal().is_some();
+            let is_cancelled = || cancel.reason().is_some();
             assemble(&folder, durable, &is_cancelled).map_err(of_clone)?;
             state.is_assembled = true;
             state.write(&folder).map_err(|error| failed(&error))?;

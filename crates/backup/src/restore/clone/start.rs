@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_clone_says_cannot_end_a_statement() {
+    fn text_of_a_clone_cannot_end_a_statement() {
         assert!(set("3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5:11-18,aa:tag_1:3").is_ok());
         for bad in ["'", "a'; DROP", "\\", "\n"] {
             assert!(set(bad).is_err(), "{bad:?}");

@@ -5,15 +5,15 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use xb_reader::TargetDir;
 
+use crate::cancel::CancelToken;
 use crate::restore::journal::head::{About, Head, JOURNAL, boot_id, mount_id};
 use crate::restore::journal::line::Line;
-use crate::restore::journal::resume_state::{Begun, Left, Whole, as_path};
+use crate::restore::journal::resume_state::{Begun, ResumeState, Whole, as_path};
 use crate::restore::journal::trust;
 use crate::restore::lost_and_found::is_lost_and_found;
 
@@ -29,8 +29,8 @@ pub(crate) fn load(
     folder: &TargetDir,
     target: &Path,
     about: &About,
-    cancelled: &AtomicBool,
-) -> Result<Option<Left>, String> {
+    cancel: &CancelToken<()>,
+) -> Result<Option<ResumeState>, String> {
     let failed = |error: std::io::Error| {
         format!("cannot read the journal of an unfinished restore: {error}")
     };
@@ -74,13 +74,13 @@ pub(crate) fn load(
     drop(text);
     reconcile(target, &mut read, still_held)?;
     check_foreign(target, &read)?;
-    trust::compare(folder, target, &mut read, cancelled)?;
+    trust::compare(folder, target, &mut read, cancel)?;
     Ok(Some(read))
 }
 
 /// Parses the lines. Data that was not synced before a reboot or remount is doubtful.
-pub(super) fn parse(text: &[u8], start: u64, still_held: bool) -> Left {
-    let mut left = Left::default();
+pub(super) fn parse(text: &[u8], start: u64, still_held: bool) -> ResumeState {
+    let mut left = ResumeState::default();
     let trusted = if still_held { u64::MAX } else { synced(text) };
     let mut at = start;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -114,7 +114,7 @@ fn synced(text: &[u8]) -> u64 {
 }
 
 /// Checks which complete files have their final names: a line is written before the rename.
-fn reconcile(target: &Path, left: &mut Left, still_held: bool) -> Result<(), String> {
+fn reconcile(target: &Path, left: &mut ResumeState, still_held: bool) -> Result<(), String> {
     if left.rolled_back {
         return Err("it holds an unfinished restore of a stream that renames files, which cannot be resumed; empty the directory".into());
     }
@@ -145,7 +145,7 @@ fn reconcile(target: &Path, left: &mut Left, still_held: bool) -> Result<(), Str
 }
 
 /// Refuses files that do not belong to the restore.
-fn check_foreign(target: &Path, left: &Left) -> Result<(), String> {
+fn check_foreign(target: &Path, left: &ResumeState) -> Result<(), String> {
     let ours: HashSet<&[u8]> = left
         .whole
         .values()

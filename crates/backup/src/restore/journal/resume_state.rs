@@ -31,7 +31,7 @@ pub(super) struct Begun {
 
 /// Remains of an unfinished restore.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct ResumeState {
     /// Complete files by their names in the stream.
     pub(super) whole: HashMap<Vec<u8>, Whole>,
     /// Incomplete files by their numbers.
@@ -44,7 +44,7 @@ pub(crate) struct Left {
     pub(crate) distrusted: u64,
 }
 
-impl Left {
+impl ResumeState {
     /// Files and parts that need not be fetched again.
     pub(crate) fn proven(&self) -> Checkpoint {
         Checkpoint {

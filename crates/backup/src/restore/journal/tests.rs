@@ -1,5 +1,3 @@
-use std::sync::atomic::AtomicBool;
-
 use proptest::prelude::*;
 use xb_reader::{RelPath, TargetDir};
 
@@ -7,6 +5,7 @@ use super::head::{About, FORMAT, JOURNAL, NEW_JOURNAL, path};
 use super::line::Line;
 use super::load::{load, parse};
 use super::write::{Journal, STEP};
+use crate::cancel::CancelToken;
 use crate::restore::forget;
 
 fn lines() -> Vec<Line> {
@@ -52,7 +51,7 @@ fn about() -> About {
 }
 
 #[test]
-fn a_journal_goes_into_a_file_of_its_own_whatever_lies_under_its_name() {
+fn a_journal_replaces_a_link_under_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("data");
     let precious = dir.path().join("precious");
@@ -63,7 +62,7 @@ fn a_journal_goes_into_a_file_of_its_own_whatever_lies_under_its_name() {
         std::os::unix::fs::symlink(&precious, kept.join(name)).unwrap();
     }
     let folder = TargetDir::open_kept(&target).unwrap();
-    let loaded = load(&folder, &target, &about(), &AtomicBool::new(false));
+    let loaded = load(&folder, &target, &about(), &CancelToken::new());
     assert!(loaded.is_err(), "a link was followed");
     let journal = Journal::begin(&folder, &about(), None, false).unwrap();
     journal.log().rolled_back();
@@ -76,7 +75,7 @@ fn a_journal_goes_into_a_file_of_its_own_whatever_lies_under_its_name() {
 }
 
 #[test]
-fn what_was_killed_while_it_removed_its_last_folder_leaves_none() {
+fn a_run_killed_while_it_removed_its_last_folder_leaves_none() {
     let dir = tempfile::tempdir().unwrap();
     let kept = TargetDir::kept_folder(dir.path());
     let holder = kept.parent().unwrap();
@@ -90,7 +89,7 @@ fn what_was_killed_while_it_removed_its_last_folder_leaves_none() {
 }
 
 #[test]
-fn a_journal_that_cannot_take_back_what_it_said_says_nothing() {
+fn a_journal_that_cannot_be_corrected_is_empty() {
     let dir = tempfile::tempdir().unwrap();
     let folder = TargetDir::open_kept(dir.path()).unwrap();
     let journal = Journal::begin(&folder, &about(), None, false).unwrap();

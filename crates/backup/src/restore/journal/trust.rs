@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat, syncfs};
 use xb_reader::{ContentSum, TargetDir, sum_of};
 
-use super::resume_state::{Left, as_path};
+use super::resume_state::{ResumeState, as_path};
+use crate::cancel::CancelToken;
 
 /// Reads back all files that the journal describes, and distrusts those that differ from it.
 ///
@@ -18,10 +18,10 @@ use super::resume_state::{Left, as_path};
 pub(super) fn compare(
     folder: &TargetDir,
     target: &Path,
-    left: &mut Left,
-    cancelled: &AtomicBool,
+    left: &mut ResumeState,
+    cancel: &CancelToken<()>,
 ) -> Result<(), String> {
-    let go_on = || match cancelled.load(Ordering::Acquire) {
+    let go_on = || match cancel.is_cancelled() {
         true => Err(io::ErrorKind::Interrupted.into()),
         false => Ok(()),
     };

@@ -15,7 +15,7 @@ use xb_reader::{RelPath, TargetDir};
 
 use crate::restore::journal::head::{About, Head, JOURNAL, NEW_JOURNAL, boot_id, mount_id};
 use crate::restore::journal::line::Line;
-use crate::restore::journal::resume_state::{Begun, Left, Whole};
+use crate::restore::journal::resume_state::{Begun, ResumeState, Whole};
 
 /// Minimum progress of a file, in bytes, between two of its lines in the journal.
 pub(super) const STEP: u64 = 1 << 20;
@@ -63,7 +63,7 @@ impl Journal {
     pub(crate) fn begin(
         folder: &TargetDir,
         about: &About,
-        left: Option<&Left>,
+        left: Option<&ResumeState>,
         sync: bool,
     ) -> std::io::Result<Self> {
         let folder = folder.unfinished();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_damage_has_a_reason_of_its_own() {
+    fn a_table_without_damage_has_a_reason_of_its_own() {
         use Kind::{Table, View};
         let cannot = "note\tThe storage engine for the table doesn't support check";
         assert_eq!(verdict(Table, &[cannot]), Verdict::Opened);

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_dictionary_has_is_lost_unless_the_backup_is_partial() {
+    fn a_table_only_in_the_dictionary_is_lost_unless_the_backup_is_partial() {
         let dictionary = |holdings: &mut Holdings| {
             holdings.in_dictionary("SYS_FOREIGN", false);
             holdings.in_dictionary("x/a", true);

@@ -14,7 +14,7 @@ use held::Holdings;
 use outcome::Outcome;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
-use xb_repo::archive::plan::Stop;
+use xb_repo::archive::plan::RestoreStop;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
@@ -26,14 +26,14 @@ use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
     record_failed_try, up_to_pages,
 };
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
 use crate::restore::RestoreOptions;
-use crate::restore::restore_and_prepare::{Ready, restore_ready};
+use crate::restore::restore_and_prepare::{AfterRestore, restore_chain};
 use crate::restore::room::{all_unpacked, check_room, unpacked};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
@@ -58,7 +58,7 @@ pub struct Trial {
     pub statements: Vec<String>,
     /// At level `restore`: replay the archived binary log first, up to a stop as in `restore --until`
     #[cfg_attr(feature = "clap", arg(long, value_name = "STOP", help_heading = "Private server"))]
-    pub until: Option<Stop>,
+    pub until: Option<RestoreStop>,
     /// With --until=latest: replay what is left of an archive that may have lost its end
     #[cfg_attr(feature = "clap", arg(long, requires = "until", help_heading = "Private server"))]
     pub accept_lost_end: bool,
@@ -73,7 +73,7 @@ pub struct Trial {
 ///
 /// The scratch directory and the server are removed before this function returns, also on failure, and
 /// when the process is killed.
-/// The output of the programs goes to `talk`.
+/// The output of the programs goes to `on_line`.
 ///
 /// # Errors
 /// The errors of [`verify`](super::verify); also if a program is not installed or fails, or the
@@ -82,7 +82,7 @@ pub async fn verify_by_restore(
     session: &Session,
     mut request: VerifyRequest,
     trial: &Trial,
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<VerifyReport, BackupError> {
     let Session { root, observer, cancel, .. } = session;
     request.level = Level::Pages;
@@ -112,14 +112,14 @@ pub async fn verify_by_restore(
         let outcome = match room {
             Ok(()) => {
                 let place = (scratch.path(), replay.as_ref());
-                try_out(session, get, trial, place, talk).await
+                try_out(session, get, trial, place, on_line).await
             }
             Err(what) => Err(no_room(scratch.path(), what)),
         };
         let outcome = outcome.and_then(|found| note_restored(&mut report, found));
         // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
-        if let Err(error) = settle(&mut report, outcome) {
+        if let Err(error) = record_outcome(&mut report, outcome) {
             keep_passed(root, &request, &mut report, mac.as_ref(), &error).await;
             if can_be_recorded(&error) {
                 let why = error.to_string();
@@ -290,14 +290,14 @@ fn no_room(scratch: &Path, what: String) -> BackupError {
     BackupError::Restore { target: scratch.display().to_string(), what }
 }
 
-fn settle(
+fn record_outcome(
     report: &mut VerifyReport,
     outcome: Result<Outcome, BackupError>,
 ) -> Result<(), BackupError> {
     let problem =
         |what| Problem { level: Level::Restore, object: None, file: None, offset: None, what };
     match outcome {
-        Ok(found) => found.settle(report),
+        Ok(found) => found.write_into(report),
         // These errors are about the backup. All others may be about this host: a program may fail
         // for lack of space, a keyring or the right version as well as for damage, and its output
         // says which.
@@ -315,7 +315,7 @@ async fn try_out(
     request: GetRequest,
     trial: &Trial,
     (scratch, replay): (&Path, Option<&Replay>),
-    talk: &OnLine,
+    on_line: &OnLine,
 ) -> Result<Outcome, BackupError> {
     let Session { observer, cancel, .. } = session;
     let data = scratch.join("data");
@@ -324,10 +324,10 @@ async fn try_out(
         room_beside: replay.map_or(0, |replay| replay.plan.log_bytes),
         ..RestoreOptions::default()
     };
-    let mut ready = Ready::prepared(trial.private.preparing_in(scratch));
+    let mut ready = AfterRestore::prepared(trial.private.preparing_in(scratch));
     // The scratch directory is removed, whatever its keys are protected by.
     (ready.server, ready.allow_exposed_keys) = (trial.private.server.clone(), true);
-    let restored = restore_ready(session, request, &data, how, &ready, talk).await;
+    let restored = restore_chain(session, request, &data, how, &ready, on_line).await;
     let key_plugin = xb_server::key_plugin(&data);
     let restored = restored.map_err(|error| with_keys(error, key_plugin))?;
     let done = restored.restored.iter().map(|(_, done)| &done.get);
@@ -451,14 +451,14 @@ mod tests {
 
     /// A missing keyring or a full disk is not damage of a backup.
     #[test]
-    fn what_fails_on_this_host_is_not_written_down_as_damage() {
+    fn a_failure_of_this_host_is_not_recorded_as_damage() {
         let mut report = VerifyReport::new("n".into(), Level::Restore);
         let (program, what) = ("mariadb-backup".to_owned(), "failed".to_owned());
         let outcome = Err(BackupError::Program { program, what });
-        assert!(matches!(settle(&mut report, outcome), Err(BackupError::Program { .. })));
+        assert!(matches!(record_outcome(&mut report, outcome), Err(BackupError::Program { .. })));
         assert!(report.problems.is_empty());
         let (name, what) = ("n".to_owned(), "x".to_owned());
-        settle(&mut report, Err(BackupError::Damaged { name, what })).unwrap();
+        record_outcome(&mut report, Err(BackupError::Damaged { name, what })).unwrap();
         assert_eq!(report.problems.len(), 1);
     }
 }

@@ -141,7 +141,7 @@ impl Outcome {
     }
 
     /// Writes the results into the report.
-    pub(super) fn settle(mut self, report: &mut VerifyReport) {
+    pub(super) fn write_into(mut self, report: &mut VerifyReport) {
         let undeciphered = std::mem::take(&mut self.undeciphered).into_iter();
         match self.deciphered {
             true => self

@@ -43,7 +43,7 @@ fn results_are_listed_until_the_name_is_that_of_another_backup() {
 }
 
 #[test]
-fn results_of_who_had_the_key_are_authenticated() {
+fn results_of_a_host_with_the_key_are_authenticated() {
     let store = Store::new();
     put_sealed(&store, "n", &KEY).unwrap();
     assert!(verify(&store, "n", Level::Checksum, None).is_ok());

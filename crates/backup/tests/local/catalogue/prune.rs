@@ -1,7 +1,7 @@
 //! Retention, and what others depend on.
 
 use jiff::Timestamp;
-use xb_backup::{BackupError, Candidate, Keep, Keys, Session, cancellation, plan_prune};
+use xb_backup::{BackupError, CancelToken, Candidate, Keep, Keys, Session, plan_prune};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::{Base, Layout};
@@ -13,7 +13,7 @@ use super::support::{before, every, line, manifest_of, name, once_marked, plan, 
 use crate::common::{Store, block_on, session, stream_reader};
 
 #[test]
-fn prune_removes_what_goes_and_nothing_else() {
+fn prune_removes_the_chosen_backups_only() {
     let store = Store::new();
     for (n, layout) in
         [Layout::Packed, Layout::Classic, Layout::Packed, Layout::Packed].into_iter().enumerate()
@@ -54,7 +54,7 @@ fn prune_removes_what_goes_and_nothing_else() {
 }
 
 #[test]
-fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
+fn a_possible_base_of_a_newer_version_stays() {
     let store = Store::new();
     for of in ["base", "new"] {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
@@ -87,7 +87,7 @@ fn what_a_backup_of_a_newer_version_may_depend_on_stays() {
 }
 
 #[test]
-fn what_an_unreadable_incremental_backup_may_depend_on_stays() {
+fn a_possible_base_of_an_unreadable_increment_stays() {
     let store = Store::new();
     let increment = || {
         let mut writer = xb_reader::ChunkWriter::new(Vec::new());
@@ -113,7 +113,7 @@ fn what_an_unreadable_incremental_backup_may_depend_on_stays() {
 }
 
 #[test]
-fn who_prunes_is_told_at_once_what_went_and_what_stays() {
+fn prune_reports_each_backup_at_once() {
     let store = Store::new();
     for of in ["b0", "b1", "b2"] {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
@@ -179,7 +179,7 @@ fn doomed_chain(layout: Layout) -> (Store, Hidden, Vec<xb_backup::Verdict>) {
 /// Prune lists the catalogue only once for several backups, but still notices backups that arrive
 /// while it removes.
 #[test]
-fn prune_sees_what_comes_while_it_removes() {
+fn prune_sees_backups_that_arrive_while_it_removes() {
     let store = Store::new();
     let names: Vec<String> = (0..35).map(|n| format!("b{n:02}")).collect();
     for of in names.iter().map(String::as_str).chain(["late"]) {
@@ -246,10 +246,11 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
 
 /// What is needed stays, even if the command is cancelled meanwhile.
 #[test]
-fn a_cancelled_prune_leaves_what_is_needed() {
+fn a_cancelled_prune_leaves_needed_backups() {
     for layout in [Layout::Packed, Layout::Classic] {
         let (store, late, verdicts) = doomed_chain(layout);
-        let (canceller, cancel) = cancellation();
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
         let came = once_marked(&store, &["full", "middle", "other"], move || {
             late.show();
             canceller.cancel(15);
@@ -285,7 +286,8 @@ fn a_cancelled_prune_says_whose_objects_are_left() {
         store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
     }
     let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
-    let (canceller, cancel) = cancellation();
+    let cancel = CancelToken::new();
+    let canceller = cancel.clone();
     let mut told = Vec::new();
     let session = Session { cancel, ..session(&store.root) };
     let outcome = block_on(xb_backup::prune(&session, &verdicts, |name, step| {

@@ -15,8 +15,8 @@ use super::*;
 use crate::testing::tree;
 use crate::{
     Budget, ClassicLayout, ClassicObjects, Decrypt, Durability, EndRule, ExtractOptions,
-    ObjectLayout, ObjectSize, Observer, PackResult, PackSettings, PackSizing, Part, PartLimits,
-    Undo, XbstreamInput, extract_from, start_pack,
+    FileDecoding, ObjectLayout, ObjectSize, Observer, PackResult, PackSettings, PackSizing, Part,
+    PartLimits, XbstreamInput, extract_from, start_pack,
 };
 
 /// One object per chunk.
@@ -107,8 +107,12 @@ fn joined(objects: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
 
 fn restore(stream: &[u8]) -> Files {
     let dir = tempfile::tempdir().unwrap();
-    let undo = Undo { decompress: true, decrypt: Decrypt::With(cipher()), ..Undo::default() };
-    let options = ExtractOptions { undo, durability: Durability::None, ..Default::default() };
+    let decoding = FileDecoding {
+        decompress: true,
+        decrypt: Decrypt::With(cipher()),
+        ..FileDecoding::default()
+    };
+    let options = ExtractOptions { decoding, durability: Durability::None, ..Default::default() };
     extract_from(stream, TargetDir::open(dir.path()).unwrap(), options).unwrap();
     tree(dir.path())
 }
@@ -238,7 +242,7 @@ fn holes_go_through_as_zeros() {
 }
 
 #[test]
-fn what_does_not_go_is_refused() {
+fn an_impossible_transform_is_refused() {
     let run = |write: &dyn Fn(&mut ChunkWriter<Vec<u8>>)| {
         let mut writer = ChunkWriter::new(Vec::new());
         write(&mut writer);
@@ -294,7 +298,7 @@ proptest! {
     /// For any files and any cut of the stream, the unpacked content is the original, chunks keep
     /// to their limit, and the stored bytes do not depend on the cut unless memory is short.
     #[test]
-    fn what_goes_up_comes_down(
+    fn transformed_files_come_back(
         lens in prop::collection::vec(prop_oneof![0_usize..200, 0_usize..100_000, (4_usize << 20) - 2..(4 << 20) + 3], 1..6),
         chunk in prop_oneof![500_usize..5_000, 50_000_usize..3_000_000],
         codec in prop_oneof![Just(None), Just(Some(FileCodec::Lz4)), Just(zstd())],

@@ -9,7 +9,7 @@
 //!
 //! # Memory, and why there is no deadlock
 //!
-//! [`Undo::memory`] is divided into three parts.
+//! [`FileDecoding::memory`] is divided into three parts.
 //!
 //! - *Flight*: bytes between the feeder and the workers. They can always be consumed without
 //!   further input, so the feeder, which waits for this part, only waits for work to be done.
@@ -47,7 +47,7 @@ use crate::flow::plan::SLAB;
 
 /// Layers of files that are decoded during extraction.
 #[derive(Debug, Clone)]
-pub struct Undo {
+pub struct FileDecoding {
     /// Decompress `.qp`, `.lz4` and `.zst` files.
     pub decompress: bool,
     /// Treatment of `.xbcrypt` files.
@@ -56,7 +56,7 @@ pub struct Undo {
     /// time.
     pub threads: usize,
     /// Limit in bytes for data in flight, chunks, blocks and windows; raised to
-    /// [`Undo::MIN_MEMORY`] if lower. A file that needs more than five eighths of it is an error.
+    /// [`FileDecoding::MIN_MEMORY`] if lower. A file that needs more than five eighths of it is an error.
     pub memory: u64,
 }
 
@@ -73,7 +73,7 @@ pub enum Decrypt {
     With(Arc<Cipher>),
 }
 
-impl Undo {
+impl FileDecoding {
     /// Minimum memory: a few pieces in flight, and space for ordinary files.
     pub const MIN_MEMORY: u64 = 16 << 20;
 
@@ -97,7 +97,7 @@ impl Undo {
     }
 }
 
-impl Default for Undo {
+impl Default for FileDecoding {
     /// Decodes nothing.
     fn default() -> Self {
         Self { decompress: false, decrypt: Decrypt::Leave, threads: 1, memory: 256 << 20 }

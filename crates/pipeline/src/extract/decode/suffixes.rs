@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use xb_compressor::Member;
 use xb_reader::{RelPath, reserved};
 
-use super::{Decrypt, FileDecodeError, Undo};
+use super::{Decrypt, FileDecodeError, FileDecoding};
 
 /// Maximum number of layers of one file. Producers create two.
 const MAX_LAYERS: usize = 4;
@@ -56,13 +56,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Plans what `undo` requires for the file `path`.
+    /// Plans what `decoding` requires for the file `path`.
     ///
     /// Suffixes are removed from the outermost on, up to the first one whose layer stays: without a
     /// key `x.lz4.xbcrypt` stays, as with the stock tool.
-    pub(crate) fn new(path: &RelPath, undo: &Undo) -> Result<Self, FileDecodeError> {
-        Self::strip(path, |layer| match (layer, &undo.decrypt) {
-            (Layer::Codec(_), _) => Ok(undo.decompress),
+    pub(crate) fn new(path: &RelPath, decoding: &FileDecoding) -> Result<Self, FileDecodeError> {
+        Self::strip(path, |layer| match (layer, &decoding.decrypt) {
+            (Layer::Codec(_), _) => Ok(decoding.decompress),
             (Layer::Xbcrypt, Decrypt::Leave) => Ok(false),
             (Layer::Xbcrypt, Decrypt::Refuse) => Err(FileDecodeError::NoKey),
             (Layer::Xbcrypt, Decrypt::With(_)) => Ok(true),
@@ -190,10 +190,10 @@ mod tests {
         RelPath::new(name.as_bytes()).unwrap()
     }
 
-    fn undo(decompress: bool, decrypt: bool) -> Undo {
+    fn decoding(decompress: bool, decrypt: bool) -> FileDecoding {
         let cipher = Cipher::new(Algorithm::None, None, Backend::default()).unwrap();
         let decrypt = if decrypt { Decrypt::With(Arc::new(cipher)) } else { Decrypt::Leave };
-        Undo { decompress, decrypt, ..Undo::default() }
+        FileDecoding { decompress, decrypt, ..FileDecoding::default() }
     }
 
     #[test]
@@ -209,13 +209,13 @@ mod tests {
             ("x.LZ4", "x.LZ4", "x.LZ4", "x.LZ4"),
         ];
         for (name, both, decrypted, decompressed) in table {
-            let of = |undo| Plan::new(&path(name), &undo).unwrap().name;
-            assert_eq!(of(undo(true, true)), path(both));
-            assert_eq!(of(undo(false, true)), path(decrypted));
-            assert_eq!(of(undo(true, false)), path(decompressed));
-            assert_eq!(of(undo(false, false)), path(name));
+            let of = |decoding| Plan::new(&path(name), &decoding).unwrap().name;
+            assert_eq!(of(decoding(true, true)), path(both));
+            assert_eq!(of(decoding(false, true)), path(decrypted));
+            assert_eq!(of(decoding(true, false)), path(decompressed));
+            assert_eq!(of(decoding(false, false)), path(name));
         }
-        let refuse = Undo { decrypt: Decrypt::Refuse, ..undo(true, false) };
+        let refuse = FileDecoding { decrypt: Decrypt::Refuse, ..decoding(true, false) };
         assert!(matches!(Plan::new(&path("x.qp.xbcrypt"), &refuse), Err(FileDecodeError::NoKey)));
         assert!(matches!(
             Plan::new(&path("x.qp.qp.qp.qp.qp"), &refuse),
@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn no_name_is_a_file_and_a_folder_or_is_reserved() {
-        let undo = undo(true, true);
+        let decoding = decoding(true, true);
         let claim = |names: &[&str]| {
             let mut known = Names::default();
-            let plan = |name: &&str| Plan::new(&path(name), &undo).unwrap();
+            let plan = |name: &&str| Plan::new(&path(name), &decoding).unwrap();
             names.iter().try_for_each(|name| known.claim(&plan(name))).map_err(|e| e.to_string())
         };
         claim(&["d/e/a", "d/e/b", "d/c", "d.x", "x/d"]).unwrap();
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn two_files_of_one_name_are_both_named() {
-        let undo = undo(true, true);
-        let plan = |name: &str| Plan::new(&path(name), &undo).unwrap();
+        let decoding = decoding(true, true);
+        let plan = |name: &str| Plan::new(&path(name), &decoding).unwrap();
         let names = ["x", "x.qp", "x.lz4.xbcrypt", "x.zst.qp.xbcrypt.lz4"];
         for first in names {
             for second in names {

@@ -87,7 +87,7 @@ fn options(threads: usize, memory: u64) -> ExtractOptions {
     ExtractOptions {
         threads,
         durability: Durability::None,
-        undo: Undo { decompress: true, decrypt, threads, memory },
+        decoding: FileDecoding { decompress: true, decrypt, threads, memory },
         ..ExtractOptions::default()
     }
 }
@@ -148,7 +148,10 @@ fn cut_layers_are_errors_though_the_stream_is_whole() {
             let file = vec![(name.clone(), stored[..cut].to_vec(), String::new(), Vec::new())];
             let dir = tempfile::tempdir().unwrap();
             let error = extract(dir.path(), &stream(&file, 1000), 999, options(2, 0)).unwrap_err();
-            assert!(matches!(error.cause, ExtractCause::Undo { .. }), "{name} {cut}: {error}");
+            assert!(
+                matches!(error.cause, ExtractCause::FileDecoding { .. }),
+                "{name} {cut}: {error}"
+            );
             assert!(error.to_string().starts_with(&name), "{error}");
             assert_eq!(tree(dir.path()).len(), 0);
         }
@@ -195,7 +198,7 @@ fn large_encrypted_chunks_want_their_memory() {
     let error = extract(dir.path(), &bytes, 1 << 20, options(1, 100 << 20)).unwrap_err();
     let source = FileDecodeError::Memory { needed: 0, allowed: 0 };
     assert!(
-        matches!(&error.cause, ExtractCause::Undo { source: found, .. }
+        matches!(&error.cause, ExtractCause::FileDecoding { source: found, .. }
             if std::mem::discriminant(found) == std::mem::discriminant(&source)),
         "{error}"
     );
@@ -252,7 +255,7 @@ fn renames_and_removals_reach_files_that_are_undone() {
 }
 
 #[test]
-fn what_is_given_up_leaves_nothing() {
+fn an_abandoned_extraction_leaves_nothing() {
     let files = samples(300_000);
     let bytes = stream(&files, 10_000);
     let dir = tempfile::tempdir().unwrap();

@@ -338,7 +338,7 @@ fn a_cut_stream_is_salvaged_only_where_that_is_allowed() {
 }
 
 #[test]
-fn what_is_given_up_leaves_whole_files_only() {
+fn an_abandoned_extraction_leaves_whole_files_only() {
     let (bytes, files) = mixed();
     let dir = tempfile::tempdir().unwrap();
     let mut extractor = Extractor::new(TargetDir::open(dir.path()).unwrap(), options(2)).unwrap();

@@ -181,8 +181,8 @@ fn layers_seeks_and_ignored_chunks_are_treated_the_same() {
     }));
     for threads in [1, 4] {
         same(&bytes, &options(threads));
-        let undo = crate::Undo { decompress: true, ..crate::Undo::default() };
-        same(&bytes, &ExtractOptions { undo, ..options(threads) });
+        let decoding = crate::FileDecoding { decompress: true, ..crate::FileDecoding::default() };
+        same(&bytes, &ExtractOptions { decoding, ..options(threads) });
     }
 }
 

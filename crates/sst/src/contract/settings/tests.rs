@@ -71,7 +71,7 @@ fn stock_options_are_mapped() {
 }
 
 #[test]
-fn what_has_no_effect_or_no_meaning_is_named() {
+fn settings_without_effect_or_meaning_are_named() {
     let settings = read(&[
         ("sockopt", ",x"),
         ("compres", "lz4"),
@@ -155,7 +155,7 @@ fn no_known_option_is_ignored_without_a_word() {
 }
 
 #[test]
-fn what_would_not_be_done_is_refused() {
+fn settings_that_would_be_ignored_are_refused() {
     for (option, given) in [
         ("encrypt", "1"),
         ("encrypt", "5"),

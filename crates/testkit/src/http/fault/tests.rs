@@ -51,7 +51,7 @@ impl Client {
 }
 
 #[test]
-fn passes_on_what_no_rule_fits() {
+fn requests_without_a_rule_pass() {
     let (upstream, _reports) = echo_server();
     let proxy = Proxy::start(&upstream, vec![Rule::new("DELETE", "", Action::answer(500))]);
     let mut client = Client::new(&proxy);

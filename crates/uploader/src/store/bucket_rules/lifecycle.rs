@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn an_unknown_rule_is_refused() {
         let other =
             |text: &str| assert_eq!(Rules::read(text).unwrap_err(), Unread::Other, "{text}");
         for text in ["", "<html/>", "<Error><Code>InternalError</Code></Error>", "rules", "<Rule/>"]

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
-use crate::request::raw_request::{Direct, failed};
+use crate::request::raw_request::{RawApi, failed};
 use crate::store::Store;
 use crate::store::bucket_rules::lifecycle::{Rules, Unread};
 
@@ -76,9 +76,9 @@ impl Store {
     /// [`StoreErrorKind::Altered`] if two answers differ; [`StoreErrorKind::Damaged`] if the store
     /// has lost other rules; other kinds after all retries.
     pub async fn add_abort_rule(&self, rule: &AbortRule<'_>) -> Result<bool, StoreError> {
-        let direct = &self.nature.direct;
+        let raw_api = &self.traits.raw_api;
         let no = |_| unsupported(Operation::LifecycleRule, NO_RULES, NO_RULES_HINT);
-        if !matches!(direct, Direct::S3 { .. }) {
+        if !matches!(raw_api, RawApi::S3 { .. }) {
             return Err(no(()));
         }
         let before = self.lifecycle(rule).await?;
@@ -93,7 +93,7 @@ impl Store {
         let body = Bytes::from(before.rules.with(rule.id, &rule.xml()));
         let with = before.least_size.clone().map(|value| (LEAST_SIZE, value));
         let with: HeaderMap = with.into_iter().collect();
-        let put = || direct.exchange(Method::PUT, LIFECYCLE, body.clone(), with.clone());
+        let put = || raw_api.exchange(Method::PUT, LIFECYCLE, body.clone(), with.clone());
         match self.retrying(Operation::LifecycleRule, "", put).await {
             Err(error) if error.kind == StoreErrorKind::Rejected => {
                 return Err(error.with_hint(Some(NO_RULES_HINT.into())));
@@ -118,18 +118,19 @@ impl Store {
 
     /// Reads the lifecycle configuration of the bucket once; `rule` is for the hint.
     async fn lifecycle(&self, rule: &AbortRule<'_>) -> Result<Configuration, StoreError> {
-        let direct = &self.nature.direct;
+        let raw_api = &self.traits.raw_api;
         let get = || async move {
-            let (headers, body) =
-                match direct.exchange(Method::GET, LIFECYCLE, Bytes::new(), HeaderMap::new()).await
+            let (headers, body) = match raw_api
+                .exchange(Method::GET, LIFECYCLE, Bytes::new(), HeaderMap::new())
+                .await
+            {
+                Err(object_store::Error::NotFound { source, .. })
+                    if source.to_string().contains(NONE_YET) =>
                 {
-                    Err(object_store::Error::NotFound { source, .. })
-                        if source.to_string().contains(NONE_YET) =>
-                    {
-                        return Ok(Ok(Configuration::default()));
-                    }
-                    answer => answer?,
-                };
+                    return Ok(Ok(Configuration::default()));
+                }
+                answer => answer?,
+            };
             let text = std::str::from_utf8(&body).map_err(|_| failed(Unread::Other))?;
             match Rules::read(text) {
                 Err(Unread::Other) => Err(failed(Unread::Other)),
@@ -161,14 +162,14 @@ impl Store {
     /// # Errors
     /// As [`Store::can_lock`] if objects cannot be locked afterwards.
     pub async fn enable_object_lock(&self) -> Result<(), StoreError> {
-        let direct = &self.nature.direct;
-        if !matches!(direct, Direct::S3 { .. }) {
+        let raw_api = &self.traits.raw_api;
+        if !matches!(raw_api, RawApi::S3 { .. }) {
             return self.can_lock().await;
         }
         let body = Bytes::from_static(
             br#"<ObjectLockConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>"#,
         );
-        let put = || direct.call(Method::PUT, OBJECT_LOCK, body.clone());
+        let put = || raw_api.call(Method::PUT, OBJECT_LOCK, body.clone());
         match self.retrying(Operation::ObjectLock, "", put).await {
             Ok(_) => self.can_lock().await,
             Err(error) if error.kind == StoreErrorKind::Rejected => Err(error.with_hint(Some(

@@ -68,7 +68,7 @@ fn message() -> impl Strategy<Value = Message> {
         any::<(u64, u64)>().prop_map(|(blocks, bytes)| Message::Fin { blocks, bytes }),
         Just(Message::Confirm),
         Just(Message::Bye),
-        (code, "\\PC{0,40}").prop_map(|(code, reason)| Message::Stop(Stop { code, reason })),
+        (code, "\\PC{0,40}").prop_map(|(code, reason)| Message::Stop(StopMessage { code, reason })),
         any::<u64>().prop_map(Message::Ping),
         any::<u64>().prop_map(Message::Pong),
     ]
@@ -76,7 +76,7 @@ fn message() -> impl Strategy<Value = Message> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(message in message()) {
+    fn written_messages_are_read(message in message()) {
         prop_assert_eq!(read(&message.write()), Ok(message));
     }
 

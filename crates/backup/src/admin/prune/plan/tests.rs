@@ -81,7 +81,7 @@ fn each_rule_keeps_on_its_own() {
 }
 
 #[test]
-fn what_must_stay_stays() {
+fn required_backups_stay() {
     let keep = Keep { last: Some(1), ..Keep::default() };
     let mut all: Vec<Candidate> = (0..6).map(|n| candidate(&format!("f{n}"), n * DAY)).collect();
     all[1].pinned = true;
@@ -116,7 +116,7 @@ fn the_one_that_is_proven_furthest_stays_beside_newer_ones_that_are_proven_less(
 }
 
 #[test]
-fn one_whose_clock_was_ahead_takes_nobodys_place() {
+fn a_backup_with_a_clock_ahead_replaces_no_other() {
     let all = [
         candidate("tonight", 1000 * DAY),
         candidate("last-night", 999 * DAY),
@@ -165,7 +165,7 @@ fn chains_are_kept_whole() {
 }
 
 #[test]
-fn what_cannot_be_restored_counts_for_no_rule_and_stays() {
+fn an_unrestorable_backup_counts_for_no_rule_and_stays() {
     let keep = Keep { last: Some(1), ..Keep::default() };
     let mut all = vec![
         candidate("good", 0),
@@ -314,7 +314,7 @@ fn nothing_of_a_server_goes_while_its_newest_backup_is_in_doubt() {
 }
 
 #[test]
-fn what_was_not_inspected_counts_only_among_its_own_kind() {
+fn an_uninspected_backup_counts_only_among_its_own_kind() {
     let mut all: Vec<Candidate> = (1..4).map(|n| candidate(&format!("b{n}"), n * DAY)).collect();
     let raw = |n: i64| Candidate {
         raw: true,

@@ -24,7 +24,7 @@ const IGNORABLE: u16 = 0x80;
 /// That the server still writes the log does not hold for the part. That the server had started ends temporary tables,
 /// so only a part that begins with the log (`is_first`) may say so.
 #[must_use]
-pub fn made_up_description(format: &[u8], is_first: bool) -> Option<Vec<u8>> {
+pub fn artificial_description(format: &[u8], is_first: bool) -> Option<Vec<u8>> {
     let mut description = format.get(..format.len().checked_sub(SUM)?)?.to_vec();
     description.get_mut(END)?.fill(0);
     clear_in_use(&mut description);
@@ -45,22 +45,22 @@ pub fn clear_in_use(header: &mut [u8]) {
 /// A rotation to `offset` of the log `name`, by the server of this format description; with a checksum, if events have
 /// them so far. `None` if the name is too long, or the description too short.
 #[must_use]
-pub fn made_up_rotation(
+pub fn artificial_rotation(
     name: &str,
     offset: u64,
     format: &[u8],
     checksums: ChecksumKind,
 ) -> Option<Vec<u8>> {
     let body = [&offset.to_le_bytes()[..], name.as_bytes()].concat();
-    made_up(EventType::ROTATE, ARTIFICIAL, &body, (format, checksums))
+    artificial(EventType::ROTATE, ARTIFICIAL, &body, (format, checksums))
 }
 
 /// An empty list of previous GTIDs, as it stands in a relay log of MySQL: without one, the server refuses the log.
-pub(crate) fn made_up_previous_gtids(format: &[u8], checksums: ChecksumKind) -> Option<Vec<u8>> {
-    made_up(EventType::PREVIOUS_GTIDS, OF_RELAY_LOG | IGNORABLE, &[0; 8], (format, checksums))
+pub(crate) fn artificial_previous_gtids(format: &[u8], checksums: ChecksumKind) -> Option<Vec<u8>> {
+    artificial(EventType::PREVIOUS_GTIDS, OF_RELAY_LOG | IGNORABLE, &[0; 8], (format, checksums))
 }
 
-fn made_up(
+fn artificial(
     event_type: EventType,
     flags: u16,
     body: &[u8],

@@ -17,7 +17,7 @@ use xb_testkit::{tools, vectors};
 
 const KEY: &str = "fedcba9876543210FEDCBA9876543210";
 
-fn undo(cage: &Cage, key: Option<&str>, more: &[&str], stream: &[u8]) -> Ran {
+fn decoding(cage: &Cage, key: Option<&str>, more: &[&str], stream: &[u8]) -> Ran {
     let mut cmd = xbstream().args(["-x", "--decompress", "-C"]).arg(&cage.inner).args(more);
     if let Some(key) = key {
         let file = cage.outer.path().join("../key-of-").with_extension(
@@ -74,7 +74,7 @@ fn every_chain_is_undone_by_one_command() {
     for vector in chains() {
         for more in [&["--parallel=1"][..], &["--parallel=4", "--decompress-threads=3"]] {
             let cage = Cage::new();
-            let ran = undo(&cage, vector.key.as_deref(), more, &vector.bytes);
+            let ran = decoding(&cage, vector.key.as_deref(), more, &vector.bytes);
             assert_eq!(ran.code(), 0, "{}: {ran:?}", vector.name);
             assert_eq!(cage.files(), vector.plain, "{}", vector.name);
         }
@@ -94,7 +94,7 @@ fn every_chain_is_undone_by_one_command() {
 fn the_smallest_memory_is_enough_and_large_windows_wait_on_disk() {
     for vector in chains() {
         let cage = Cage::new();
-        let ran = undo(&cage, vector.key.as_deref(), &["--memory=1"], &vector.bytes);
+        let ran = decoding(&cage, vector.key.as_deref(), &["--memory=1"], &vector.bytes);
         assert_eq!(ran.code(), 0, "{}: {ran:?}", vector.name);
         assert_eq!(cage.files(), vector.plain, "{}", vector.name);
     }
@@ -108,7 +108,7 @@ fn members_of_all_makers_are_undone_or_refused() {
         stream.file(&stored, &bytes, 7001).file("other", b"here", 10);
         let stream = stream.finish();
         let cage = Cage::new();
-        let ran = undo(&cage, None, &[], &stream).expect(0);
+        let ran = decoding(&cage, None, &[], &stream).expect(0);
         let plain = Path::new(&stored).with_extension("");
         let files = cage.files();
         assert_eq!(files.len(), 2, "{name}: {ran:?}");
@@ -128,7 +128,7 @@ fn members_of_all_makers_are_undone_or_refused() {
         let mut stream = StreamWriter::new(Vec::new());
         stream.file("other", b"here", 10).file(file, &vector.bytes(), 7001);
         let cage = Cage::new();
-        let ran = undo(&cage, None, &[], &stream.finish()).expect(1);
+        let ran = decoding(&cage, None, &[], &stream.finish()).expect(1);
         assert!(ran.stderr_text().contains(file), "{ran:?}");
         assert_eq!(cage.files().into_keys().collect::<Vec<_>>(), ["other"]);
     }
@@ -138,7 +138,7 @@ fn members_of_all_makers_are_undone_or_refused() {
 fn a_wrong_key_is_one_clear_error_and_no_encrypted_file_has_a_name() {
     for vector in chains().into_iter().filter(|vector| vector.key.is_some()) {
         let cage = Cage::new();
-        let ran = undo(&cage, Some("0123456789abcdef0123456789abcdef"), &[], &vector.bytes);
+        let ran = decoding(&cage, Some("0123456789abcdef0123456789abcdef"), &[], &vector.bytes);
         let said = ran.expect(1).stderr_text();
         assert_eq!(said.matches("wrong key").count(), 1, "{}: {said}", vector.name);
         assert!(said.contains("hint: give the key"), "{said}");
@@ -150,10 +150,10 @@ fn a_wrong_key_is_one_clear_error_and_no_encrypted_file_has_a_name() {
 }
 
 #[test]
-fn what_is_not_to_be_decrypted_stays_with_a_warning() {
+fn undecrypted_files_stay_with_a_warning() {
     let bytes = vectors::read("pipeline/pxb-8.0-retyped-lz4-aes256.xbs");
     let cage = Cage::new();
-    let ran = undo(&cage, None, &[], &bytes).expect(0);
+    let ran = decoding(&cage, None, &[], &bytes).expect(0);
     assert!(
         ran.stderr_text()
             .contains("encrypted files (.xbcrypt) neither decrypted nor decompressed: 6"),
@@ -173,7 +173,7 @@ fn two_names_that_become_one_are_both_named() {
         let mut stream = StreamWriter::new(Vec::new());
         stream.file(one, b"", 1).file(two, b"", 1);
         let cage = Cage::new();
-        let ran = undo(&cage, None, &[], &stream.finish()).expect(1);
+        let ran = decoding(&cage, None, &[], &stream.finish()).expect(1);
         let want = format!("{two}: without suffixes it is named x, as is {one}");
         assert!(ran.stderr_text().contains(&want), "{ran:?}");
     }
@@ -185,7 +185,7 @@ fn through(program: &str, args: &[&str], bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
+fn interleaved_lz4_and_zstd_files_are_decoded_also_without_room() {
     let plain: Vec<Vec<u8>> =
         (0..24_u32).map(|n| mixed(n.into(), 300_000 + 77_777 * n as usize)).collect();
     let flags: [(&str, &[&str]); 6] = [
@@ -221,7 +221,7 @@ fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
     // MiB needs that much of the budget at once.
     for memory in ["--memory=1G", "--memory=220M"] {
         let cage = Cage::new();
-        let ran = undo(&cage, None, &[memory, "--decompress-threads=4"], &stream).expect(0);
+        let ran = decoding(&cage, None, &[memory, "--decompress-threads=4"], &stream).expect(0);
         for (n, bytes) in plain.iter().enumerate() {
             let got = fs::read(cage.inner.join(format!("db/{n}"))).unwrap();
             assert!(got == *bytes, "{n}: {ran:?}");
@@ -229,7 +229,7 @@ fn what_lz4_and_zstd_make_of_interleaved_files_is_undone_also_without_room() {
     }
     // A file that needs more than the whole limit is refused, with the number.
     let cage = Cage::new();
-    let ran = undo(&cage, None, &["--memory=100M"], &stream).expect(1);
+    let ran = decoding(&cage, None, &["--memory=100M"], &stream).expect(1);
     assert!(ran.stderr_text().contains("bytes of memory, the limit is"), "{ran:?}");
 }
 
@@ -249,7 +249,7 @@ fn page_compressed_tables_have_their_holes_again() {
         let mut stream = StreamWriter::new(Vec::new());
         stream.file(name, bytes, 100_001);
         let cage = Cage::new();
-        let _ = undo(&cage, None, &[], &stream.finish()).expect(0);
+        let _ = decoding(&cage, None, &[], &stream.finish()).expect(0);
         let file = cage.inner.join("db/t.ibd");
         assert!(fs::read(&file).unwrap() == table);
         let blocks = fs::metadata(&file).unwrap().blocks() * 512;
@@ -261,7 +261,7 @@ fn page_compressed_tables_have_their_holes_again() {
         vector.name.ends_with("ccs16384.xbs.gz") || vector.name.ends_with("sparse-crafted.xbs.gz")
     }) {
         let cage = Cage::new();
-        let _ = undo(&cage, None, &[], &vector.bytes).expect(0);
+        let _ = decoding(&cage, None, &[], &vector.bytes).expect(0);
         let found = fs::metadata(cage.inner.join("golf/packed.ibd")).unwrap();
         assert!(found.blocks() * 512 < found.len() / 2, "{}: {found:?}", vector.name);
     }
@@ -269,6 +269,6 @@ fn page_compressed_tables_have_their_holes_again() {
     let mut stream = StreamWriter::new(Vec::new());
     stream.file("ib_logfile0", &vec![0; 1 << 20], 1 << 20);
     let cage = Cage::new();
-    let _ = undo(&cage, None, &[], &stream.finish()).expect(0);
+    let _ = decoding(&cage, None, &[], &stream.finish()).expect(0);
     assert!(fs::metadata(cage.inner.join("ib_logfile0")).unwrap().blocks() * 512 >= 1 << 20);
 }
