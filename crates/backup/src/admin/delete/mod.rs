@@ -105,7 +105,7 @@ async fn remove(
         let gone = cancel.or(begun.remove_manifest()).await?;
         return cancel.or(gone.remove_objects()).await;
     };
-    let mut settled = settle(root, vec![begun], &mut known).await;
+    let mut settled = settle(root, vec![begun], &mut known, &[]).await;
     if let Some(error) = settled.failed {
         return Err(error);
     }
