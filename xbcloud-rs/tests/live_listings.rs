@@ -312,6 +312,17 @@ fn a_proxy_with_a_wrong_clock_makes_no_living_run_look_dead() {
     let refused = put(wrong(7200), &classic, "/n1").expect_failure().stderr_text();
     assert!(refused.contains("in progress"), "{refused}");
     let _ = put(vec![later()], &classic, "/n1").expect(0);
+
+    // Nor does it forget that requests of a run before the last one may still arrive.
+    let ended =
+        theirs.replace("\"holding\"", "\"ended\"").replace("\"late\":false", "\"late\":true");
+    assert!(ended.contains("ended") && ended.contains("\"late\":true"), "{ended}");
+    let claims = "shop/.xb-catalog/@claims/n2/";
+    shop.bucket.put(&format!("{claims}000001"), ended.as_bytes());
+    let _ = put(wrong(7200), &classic, "/n2").expect(0);
+    let (newest, _) = shop.bucket.list(claims).pop().unwrap();
+    let newest = String::from_utf8(shop.bucket.get(&newest).unwrap()).unwrap();
+    assert!(newest.contains("\"late\":true"), "{newest}");
 }
 
 /// A new backup takes the name of one whose objects are gone, and only of such a one.

@@ -58,3 +58,20 @@ fn a_removal_that_is_refused_for_certain_blocks_no_run() {
     let _ = shop.backup("i1", (100, 200), Some("n0")).run().expect(0);
     assert_eq!(manifests(&shop), ["i1", "n0"]);
 }
+
+/// What the rules keep may be an increment whose run has not yet noticed that its base goes.
+#[test]
+fn a_prune_does_not_count_on_an_increment_whose_base_may_go() {
+    let shop = shop();
+    let _ = shop.backup("n1", (0, 150), None).run().expect(0);
+    refuse(&shop, (503, "SlowDown"), 3);
+    let _ = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();
+    shop.proxy.set_rules(Vec::new());
+    let mut running = shop.backup("i2", (100, 200), Some("n0")).spawn();
+    running.until("the increment is written", || manifests(&shop).contains(&"i2".to_owned()));
+    let pruned = shop.xbcloud(&["prune", "--yes", "--keep-last=1"], "").run().expect(0);
+    assert_eq!(manifests(&shop), ["i2", "n0", "n1"], "{pruned:?}");
+    assert!(pruned.stderr_text().contains("kept n1: n0, which was to be kept"), "{pruned:?}");
+    running.kill_9();
+    let _ = running.wait();
+}

@@ -495,6 +495,17 @@ fn one_altered_answer_spoils_no_copy_and_no_look_into_a_backup() {
                 assert!(ran.code() == 0 || command == "get" && said, "{part} {n}: {ran:?}");
             }
         }
+        // Nor does one answer that there is no such object, which is legal of a checksum list.
+        let beside: &[&str] = if name == "sealed" { &["keys", "sums"] } else { &[] };
+        for (part, n) in beside.iter().flat_map(|part| (0..2).map(move |n| (*part, n))) {
+            let target = scratch.dir(&format!("without-{part}-{n}"));
+            let missing = Rule::new("GET", &format!("/{part}"), Action::answer(404));
+            proxy.set_rules(vec![missing.skip(n).times(1)]);
+            let copy = through_named(&proxy, &bucket, "copy", name, &["--unverified"]);
+            let _ = copy.arg(&format!("file://{}/{name}", target.display())).run().expect(0);
+            let mut runs = std::fs::read_dir(target.join(name)).unwrap();
+            assert!(runs.any(|run| run.unwrap().path().join(part).exists()), "{part} {n}");
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use xb_uploader::Listed;
 
-use crate::names::BackupName;
+use crate::names::{BackupName, CATALOG, claims_folder};
 
 /// Time of the last write, in seconds since 1970, and size of an object.
 pub type Written = (i64, u64);
@@ -29,6 +29,15 @@ impl Catalogue {
     /// Whether the listing shows this object.
     pub fn shows(&self, key: &str) -> bool {
         self.0.contains_key(key)
+    }
+
+    /// Whether the listing shows a claim of `name` that was written at `since` or later, in seconds since 1970.
+    pub fn is_claimed_since(&self, name: &BackupName, since: i64) -> bool {
+        let folder = format!("{}/", claims_folder(name));
+        let folder = folder.trim_start_matches(CATALOG).trim_start_matches('/');
+        let mut claims =
+            self.0.range(folder.to_owned()..).take_while(|(key, _)| key.starts_with(folder));
+        claims.any(|(_, (modified, _))| *modified >= since)
     }
 
     /// The names that have a manifest.

@@ -146,6 +146,16 @@ pub enum RepoError {
         /// Names of its dependants.
         by: String,
     },
+    /// A backup that was to stay in place of this one is gone, or another command is about to remove it.
+    #[error(
+        "{by}, which was to be kept in its place, is gone or is about to be removed by another command"
+    )]
+    Overtaken {
+        /// Name of this backup.
+        name: String,
+        /// Name of the other one.
+        by: String,
+    },
     /// It is unknown whether the manifest was written.
     #[error("{name}: data stored; manifest status unknown: {source}")]
     InDoubt {
@@ -208,9 +218,10 @@ impl RepoError {
             Self::Unrecognised { .. } => Some(
                 "check the URL: it may point inside a backup, or above several; remove single objects with the store's own tools",
             ),
-            Self::Changed { .. } | Self::Replaced { .. } | Self::Concurrent { .. } => {
-                Some("run the command again")
-            }
+            Self::Changed { .. }
+            | Self::Overtaken { .. }
+            | Self::Replaced { .. }
+            | Self::Concurrent { .. } => Some("run the command again"),
             Self::NotThere { .. } => Some("run `list` to see the backups"),
             Self::Chain { .. } => Some(
                 "check the chain with `list`; without its base an incremental backup is useless, so take a full one",

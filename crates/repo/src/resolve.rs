@@ -6,8 +6,11 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
+use xb_uploader::Listed;
 
 use crate::catalogue::{Catalogue, Written};
+use crate::claim::DEAD;
+use crate::claim::mark::removing;
 use crate::error::RepoError;
 use crate::list::fault_of;
 use crate::list_cache::{Cached, ListCache};
@@ -310,22 +313,15 @@ async fn manifests_with(
     cache: Option<&ListCache>,
 ) -> Result<(Manifests, Root), RepoError> {
     let mut all = Manifests::default();
-    let listed = root.list_below(CATALOG).await?;
-    let there = Catalogue::of(&listed);
-    let names: BTreeMap<_, _> =
-        there.names().map(|(name, written)| (name, Some(written))).collect();
-    // A listing alone shows no manifest to be missing: those of names that have a folder are read by key.
-    let folders = root.folders_below("").await?;
-    let folders = folders.iter().filter_map(|folder| BackupName::new(folder).ok());
-    let unlisted =
-        folders.filter(|name| !names.contains_key(name)).map(|name| (name, None)).collect();
-    let known = root.knowing(&there);
-    let found = read(&known, unlisted).await?;
+    let Shown { listed, catalogue, names } = Shown::of(root).await?;
+    let known = root.knowing(&catalogue);
     let cached = match cache {
         Some(cache) => known.with_cache(Cached::new(cache, &listed)),
         None => known.clone(),
     };
-    for (name, found) in found.into_iter().chain(read(&cached, names).await?) {
+    let (there, unlisted) = names.into_iter().partition(|(_, written)| written.is_some());
+    let found = read(&known, unlisted).await?;
+    for (name, found) in found.into_iter().chain(read(&cached, there).await?) {
         match found {
             Found::Sound(stored) => drop(all.sound.insert(name, *stored)),
             Found::Unread(unread) => all.unread.push(unread),
@@ -333,6 +329,28 @@ async fn manifests_with(
         }
     }
     Ok((all, known))
+}
+
+/// What two listings of a ROOT show.
+struct Shown {
+    /// The objects of the catalogue.
+    listed: Vec<Listed>,
+    catalogue: Catalogue,
+    /// The names that may have a manifest: those that have one by the listing of the catalogue, and those that have a
+    /// folder. A listing alone shows no manifest to be missing.
+    names: BTreeMap<BackupName, Option<Written>>,
+}
+
+impl Shown {
+    async fn of(root: &Root) -> Result<Self, RepoError> {
+        let listed = root.list_below(CATALOG).await?;
+        let catalogue = Catalogue::of(&listed);
+        let folders = root.folders_below("").await?;
+        let folders = folders.iter().filter_map(|folder| BackupName::new(folder).ok());
+        let mut names: BTreeMap<_, _> = folders.map(|name| (name, None)).collect();
+        names.extend(catalogue.names().map(|(name, written)| (name, Some(written))));
+        Ok(Self { listed, catalogue, names })
+    }
 }
 
 /// Result of reading the key of a manifest.
@@ -428,6 +446,27 @@ impl Known {
         }
     }
 
+    /// Whether the backup of `run` is there, and no command is about to remove it.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn stands(
+        &self,
+        root: &Root,
+        name: &BackupName,
+        run: &str,
+    ) -> Result<bool, RepoError> {
+        if self.manifest(name).is_none_or(|manifest| manifest.run != run) {
+            return Ok(false);
+        }
+        // A mark that is older is that of a dead process.
+        let since = root.store().now().saturating_sub(DEAD);
+        if !self.catalogue.is_claimed_since(name, since) {
+            return Ok(true);
+        }
+        Ok(removing(root, name, run).await?.is_none())
+    }
+
     /// Reads new and changed manifests, and forgets deleted ones.
     ///
     /// A listing alone shows no manifest to be missing: those of known names, of names that have a folder, and of
@@ -436,12 +475,11 @@ impl Known {
     /// # Errors
     /// [`RepoError::Store`].
     pub async fn refresh(&mut self, root: &Root) -> Result<(), RepoError> {
-        self.catalogue = root.catalogue().await?;
-        let folders = root.folders_below("").await?;
-        let folders = folders.iter().filter_map(|folder| BackupName::new(folder).ok());
-        let unlisted = folders.chain(self.manifests.keys().cloned()).map(|name| (name, None));
-        let mut names: BTreeMap<_, _> = unlisted.collect();
-        names.extend(self.catalogue.names().map(|(name, written)| (name, Some(written))));
+        let Shown { catalogue, mut names, .. } = Shown::of(root).await?;
+        self.catalogue = catalogue;
+        for name in self.manifests.keys() {
+            names.entry(name.clone()).or_insert(None);
+        }
         self.manifests
             .retain(|name, (written, _)| written.is_some() && names.get(name) == Some(written));
         names.retain(|name, _| !self.manifests.contains_key(name));

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use xb_binlog::{GtidState, History, LogPosition, SentReader};
@@ -17,7 +16,7 @@ use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::Begins;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
-use xb_repo::names::{BackupName, CATALOG};
+use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 
 use crate::binlog::open::{Readable, open};
@@ -583,27 +582,10 @@ fn last_commit(head: &SegmentHead) -> Option<Timestamp> {
 
 /// The sound manifests of a server's backups.
 async fn manifests(root: &Root, server: &str) -> Result<Vec<(BackupName, Manifest)>, RepoError> {
-    let listed = root.list_below(CATALOG).await?;
-    let names = listed.iter().filter(|listed| !listed.key.contains('/'));
-    let names: Vec<BackupName> = names.filter_map(|l| BackupName::new(&l.key).ok()).collect();
-    let reading = names.into_iter().map(|name| async move {
-        let manifest = root.manifest(&name).await;
-        (name, manifest)
-    });
-    let reading: Vec<_> = reading.collect();
-    let mut read = futures::stream::iter(reading).buffered(16);
-    let mut found = Vec::new();
-    while let Some((name, manifest)) = read.next().await {
-        match manifest {
-            Ok(Some(manifest)) if manifest.server.as_deref().is_none_or(|of| of == server) => {
-                found.push((name, manifest));
-            }
-            Ok(_) => {}
-            Err(error) if error.is_of_one_object() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
+    let all = xb_repo::resolve::manifests(root).await?.sound;
+    let all = all.into_iter().map(|(name, stored)| (name, stored.manifest));
+    let is_of_it = |manifest: &Manifest| manifest.server.as_deref().is_none_or(|of| of == server);
+    Ok(all.filter(|(_, manifest)| is_of_it(manifest)).collect())
 }
 
 fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {

@@ -30,6 +30,7 @@ impl Readers {
 /// # Errors
 /// Those of the file system. Then the old file, if there was one, is unchanged.
 pub fn write_whole(path: &Path, text: &str, readers: Readers) -> io::Result<()> {
+    refuse_others_than_files(path)?;
     prepared(path, text.as_bytes(), readers)?.persist(path).map_err(|error| error.error)?;
     Ok(())
 }
@@ -57,10 +58,19 @@ fn prepared(path: &Path, content: &[u8], readers: Readers) -> io::Result<NamedTe
 /// # Errors
 /// Those of the file system.
 pub fn check_writable(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
+    refuse_others_than_files(path)?;
     tempfile::Builder::new().prefix(".xb-").tempfile_in(folder(path)).map(drop)
+}
+
+/// A device such as `/dev/null`, and what a link to one leads to, must not become a file.
+fn refuse_others_than_files(path: &Path) -> io::Result<()> {
+    match path.metadata() {
+        Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(there) if !there.is_file() => {
+            Err(io::Error::other("it is a device, a pipe or a socket, which no file replaces"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn folder(path: &Path) -> PathBuf {
@@ -97,5 +107,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(check_writable(&folder.path().join("missing/x")).is_err());
         assert!(check_writable(folder.path()).is_err());
+    }
+
+    #[test]
+    fn only_a_file_is_replaced() {
+        use std::os::unix::fs::FileTypeExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, link) = (folder.path().join("socket"), folder.path().join("link"));
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        for path in [&socket, &link] {
+            assert!(check_writable(path).is_err());
+            assert!(write_whole(path, "text", Readers::Owner).is_err());
+            assert!(path.metadata().unwrap().file_type().is_socket());
+        }
     }
 }

@@ -8,6 +8,8 @@ pub(crate) const SETTINGS: &str = "backup-my.cnf";
 /// Files in which the producer states the kind and the positions of the backup. It never encrypts
 /// or compresses them.
 pub(crate) const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+/// Control file of Aria.
+pub(crate) const ARIA_CONTROL: &str = "aria_log_control";
 /// Beginnings of the names of redo logs: in a backup, and in a data directory.
 const REDO: [&[u8]; 4] =
     [b"xtrabackup_logfile", b"mariadb_backup_logfile", b"ib_logfile", b"#innodb_redo/#ib_redo"];
@@ -46,7 +48,7 @@ pub(crate) fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     })
 }
 
-/// The texts in which the producer describes the backup, as far as they can be read.
+/// The files that describe the backup, as far as they can be read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Texts<'t> {
     /// `xtrabackup_info`: program and versions.
@@ -55,6 +57,8 @@ pub(crate) struct Texts<'t> {
     pub(crate) checkpoints: Option<&'t str>,
     /// `backup-my.cnf`: settings of the server.
     pub(crate) settings: Option<&'t str>,
+    /// `aria_log_control`: where the log of Aria begins.
+    pub(crate) aria: Option<&'t [u8]>,
 }
 
 /// The version of xtrabackup in an info file: its first number, and all of it.

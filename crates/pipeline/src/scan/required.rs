@@ -3,13 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crc_fast::{CrcAlgorithm, checksum};
+
 use super::producer_files::{
-    CHECKPOINTS, DICTIONARY, INFO, SETTINGS, Texts, field, version_of_mariadb,
-    version_of_xtrabackup,
+    ARIA_CONTROL, CHECKPOINTS, DICTIONARY, INFO, SETTINGS, Texts, field, is_unprepared,
+    version_of_mariadb, version_of_xtrabackup,
 };
 
 /// Control file of Aria, and the beginning of the names of its log.
-const ARIA: [&str; 2] = ["aria_log_control", "aria_log."];
+const ARIA: [&str; 2] = [ARIA_CONTROL, "aria_log."];
+/// How a control file of Aria begins: what it is, and its version. Observed with MariaDB 10.11 and 11.8.
+const ARIA_BEGIN: [u8; 4] = [0xfe, 0xfe, 0x0c, 1];
+/// Length of such a file, in bytes.
+const ARIA_CONTROL_LEN: usize = 52;
 /// Shortest Aria log that has a page of records behind its head, in bytes. With a shorter one, mariadb-backup
 /// 10.11 prepares without end.
 const ARIA_LOG: u64 = 2 * 8192;
@@ -89,7 +95,8 @@ impl Required {
         lacking
     }
 
-    /// Files that are there, but too short, or without the words that every producer writes into them.
+    /// Files that are there, but too short, or without the words that every producer writes into them, or with
+    /// others than their checksum or another file states.
     fn useless(&self, texts: Texts<'_>) -> Vec<String> {
         let number = |text: &str, key: &str| {
             field(text, key).is_some_and(|value| value.parse::<u64>().is_ok())
@@ -97,8 +104,11 @@ impl Required {
         let said = [
             (
                 self.of_version(CHECKPOINTS),
-                texts.checkpoints.is_none_or(|text| number(text, "to_lsn")),
+                texts
+                    .checkpoints
+                    .is_none_or(|text| number(text, "to_lsn") && is_repeated(text, texts)),
             ),
+            (ARIA_CONTROL, texts.aria.is_none_or(is_aria_control)),
             (
                 self.of_version(INFO),
                 texts.info.is_none_or(|text| field(text, "tool_name").is_some()),
@@ -174,6 +184,34 @@ fn least(name: &[u8]) -> u64 {
     }
 }
 
+/// Whether the info file states the same end as the checkpoints file, if it states any. mariadb-backup writes both before
+/// it prepares; the end is where the next increment begins.
+fn is_repeated(checkpoints: &str, texts: Texts<'_>) -> bool {
+    let Some(info) = texts.info.filter(|info| version_of_mariadb(info).is_some()) else {
+        return true;
+    };
+    let end = |text, key| field(text, key).and_then(|end| end.parse::<u64>().ok());
+    let stated = end(info, "innodb_to_lsn").filter(|_| is_unprepared(checkpoints));
+    stated.is_none_or(|stated| end(checkpoints, "to_lsn") == Some(stated))
+}
+
+/// Whether a control file of Aria can be read, or is of another version. It has two parts, each with its checksum: what
+/// never changes, and where the log begins.
+fn is_aria_control(bytes: &[u8]) -> bool {
+    let version = ARIA_BEGIN[3];
+    let is_known = bytes.starts_with(&ARIA_BEGIN)
+        || bytes.len() == ARIA_CONTROL_LEN && bytes.get(3) == Some(&version);
+    if !is_known {
+        return true;
+    }
+    let sound = |at: usize, part: Option<&[u8]>| {
+        let stated = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+        let crc = part.map(|part| checksum(CrcAlgorithm::Crc32IsoHdlc, part));
+        stated.zip(crc).is_some_and(|(stated, crc)| u64::from(u32::from_le_bytes(*stated)) == crc)
+    };
+    sound(26, bytes.get(..26)) && sound(30, bytes.get(34..ARIA_CONTROL_LEN))
+}
+
 /// The files of the system tablespace by the server's settings, `NAME:SIZE...;NAME:SIZE...`. They are
 /// in a backup without their directories.
 fn system_tablespace(settings: &str) -> Vec<String> {
@@ -207,7 +245,7 @@ mod tests {
     }
 
     fn texts<'t>(kind: &'t str, info: &'t str, settings: &'t str) -> Texts<'t> {
-        Texts { checkpoints: Some(kind), info: Some(info), settings: Some(settings) }
+        Texts { checkpoints: Some(kind), info: Some(info), settings: Some(settings), aria: None }
     }
 
     /// Leaves out each of the names once: exactly that one is found.
@@ -304,6 +342,45 @@ mod tests {
         ] {
             assert_eq!(lacking(names, texts), name);
         }
+    }
+
+    #[test]
+    fn the_end_that_mariadb_backup_states_is_in_both_files() {
+        let names = "backup-my.cnf xtrabackup_info xtrabackup_checkpoints aria_log_control aria_log.00000001 ibdata1 ibdata1.delta ibdata1.meta";
+        let of = |kind: &str, info: &str| lacking(names, texts(kind, info, "[mysqld]"));
+        let info = |to: &str| format!("{MARIADB}innodb_from_lsn = 3\ninnodb_to_lsn = {to}\n");
+        for unprepared in ["full-backuped", "incremental"] {
+            let kind = kind(unprepared);
+            assert_eq!(of(&kind, &info("5")), "");
+            assert_eq!(of(&kind, &info("50")), "xtrabackup_checkpoints");
+            // Nothing is known of other programs, and of words that are no numbers.
+            assert_eq!(of(&kind, &info("")), "");
+            let other = info("50").replace("mariadb-backup", "xtrabackup").replace("10.11", "8.0");
+            assert!(!of(&kind, &other).contains("checkpoints"));
+        }
+        assert_eq!(of(&kind("full-prepared"), &info("50")), "");
+    }
+
+    #[test]
+    fn a_control_file_of_aria_has_two_sound_parts() {
+        // Of MariaDB 11.8.
+        let sound: Vec<u8> = b"\xfe\xfe\x0c\x01\x56\x1e\xb1\x5e\xea\x04\x11\xf1\xa9\x48\x02\xfc\0\0\0\x01\x1e\0\x16\0\0\x20\x99\x81\x35\x70\x76\x3a\xc1\x9d\x01\0\0\x02\x48\x06\0\x01\0\0\0\x1b\x01\0\0\0\0\0".to_vec();
+        assert!(is_aria_control(&sound));
+        for len in 4..sound.len() {
+            assert!(!is_aria_control(&sound[..len]), "{len}");
+        }
+        for bit in 0..sound.len() * 8 {
+            let mut damaged = sound.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            // It may be of another version.
+            assert_eq!(is_aria_control(&damaged), bit / 8 == 3, "bit {bit}");
+        }
+        let kind = kind("full-backuped");
+        let names = "backup-my.cnf xtrabackup_info aria_log_control aria_log.00000001 ibdata1";
+        let whole = texts(&kind, MARIADB, "[mysqld]");
+        assert_eq!(lacking(names, Texts { aria: Some(&sound), ..whole }), "");
+        assert_eq!(lacking(names, Texts { aria: Some(&sound[1..]), ..whole }), "");
+        assert_eq!(lacking(names, Texts { aria: Some(&sound[..51]), ..whole }), "aria_log_control");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use xb_reader::{
 use crate::extract::decode::{CodecChain, FileDecodeError, Flow, Names, Plan};
 use crate::scan::definitions::{Definitions, WithoutTablespace};
 use crate::scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, NotWhole};
-use crate::scan::producer_files::{CHECKPOINTS, INFO, SETTINGS, Texts, logical_name};
+use crate::scan::producer_files::{ARIA_CONTROL, CHECKPOINTS, INFO, SETTINGS, Texts, logical_name};
 
 /// A stream from outside is damaged or incomplete.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -141,7 +141,8 @@ fn describes(path: &RelPath) -> Option<String> {
         return Some(name.to_owned());
     }
     let rest = bare.strip_prefix("xtrabackup_").or_else(|| bare.strip_prefix("mariadb_backup_"));
-    let describes = bare == SETTINGS || rest.is_some_and(|rest| DESCRIBING.contains(&rest));
+    let describes = [SETTINGS, ARIA_CONTROL].contains(&bare)
+        || rest.is_some_and(|rest| DESCRIBING.contains(&rest));
     describes.then(|| name.to_owned())
 }
 
@@ -261,6 +262,7 @@ impl Scanner {
             info: text(&INFO),
             checkpoints: text(&CHECKPOINTS),
             settings: text(&[SETTINGS]),
+            aria: described.get(ARIA_CONTROL).map(Vec::as_slice),
         };
         let proof = self.watch.verdict(texts)?;
         let scanned = Scanned {

@@ -91,6 +91,11 @@ impl Lease {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).phase = phase;
     }
 
+    /// Sets what the claim states from its next confirmation on: requests of an earlier run may still arrive.
+    pub(crate) fn expect_late(&self) {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).late = true;
+    }
+
     /// Sets what the claim records from its next confirmation on: the objects left.
     pub(crate) fn leave(&self, left: LeftObjects) {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);

@@ -203,6 +203,11 @@ impl Claim {
                     return Err(alive);
                 }
             }
+            if let Some(lease) = &claim.lease
+                && standing.has_late(root.store().now())
+            {
+                lease.expect_late();
+            }
         }
         if taken && let (Some(take_over), Some(holder)) = (root.take_over(), &standing.holder) {
             take_over.tell(holder);

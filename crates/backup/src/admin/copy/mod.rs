@@ -190,11 +190,18 @@ async fn base_is_there(
 }
 
 /// Reads a small object whose content no checksum proves here, until two answers in a row are equal:
-/// one may be altered in transit.
+/// one may be altered in transit, or say that there is no such object.
 async fn read_alike(from: &Root, key: &str) -> Result<Bytes, StoreError> {
-    let mut last = from.store().get(key).await?;
+    let get = async || match from.store().get(key).await {
+        Err(error) if error.kind == StoreErrorKind::NotFound && !from.store().is_folder() => {
+            from.store().pause(1).await;
+            from.store().get(key).await
+        }
+        got => got,
+    };
+    let mut last = get().await?;
     for _ in 0..3 {
-        let again = from.store().get(key).await?;
+        let again = get().await?;
         if again == last {
             return Ok(last);
         }

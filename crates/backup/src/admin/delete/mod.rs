@@ -106,7 +106,7 @@ async fn remove(
         let gone = cancel.or(begun.remove_manifest()).await?;
         return cancel.or(gone.remove_objects()).await;
     };
-    let mut removed = remove_manifests(root, vec![begun], &mut known).await;
+    let mut removed = remove_manifests(root, vec![begun], &mut known, &[]).await;
     if let Some(error) = removed.failed {
         return Err(error);
     }

@@ -255,9 +255,13 @@ pub(crate) struct RemovedManifests {
     pub(crate) failed: Option<BackupError>,
 }
 
+/// A backup that stays, and that is the reason why others may go: its name and run.
+pub(crate) type Kept = (BackupName, String);
+
 /// Removes the manifests, but for those of backups that were pinned since, or on which others depend.
 /// A backup that was replaced or removed since is left out. In `begun`, a backup must come before its
-/// base.
+/// base. If one of `instead` is gone by now, or another command may remove it, nothing is removed: that can also be
+/// an increment whose run has not yet noticed that its base goes.
 ///
 /// With many backups, listing the catalogue costs more than a removal, so it is done once per batch,
 /// after all marks are set.
@@ -265,11 +269,19 @@ pub(crate) async fn remove_manifests(
     root: &Root,
     begun: Vec<Removal>,
     known: &mut Known,
+    instead: &[Kept],
 ) -> RemovedManifests {
     let mut removed = RemovedManifests::default();
     begun.iter().for_each(|removal| known.expect(&removal.name));
     removed.failed = known.refresh(root).await.err().map(BackupError::from);
     let seen = known.seen_in(root);
+    let mut overtaken = None;
+    if removed.failed.is_none() {
+        match leaving(&seen, known, instead).await {
+            Ok(by) => overtaken = by,
+            Err(error) => removed.failed = Some(error.into()),
+        }
+    }
     let pinned = join_all(begun.iter().map(|removal| removal.refuse_pinned(&seen))).await;
     let mut staying = Vec::new();
     for (removal, pinned) in begun.into_iter().zip(pinned) {
@@ -277,9 +289,13 @@ pub(crate) async fn remove_manifests(
             staying.push(removal);
             continue;
         }
-        let may_go = match pinned {
-            Ok(()) => removal.refuse_dependents(known).await,
-            pinned => pinned,
+        let may_go = match (pinned, overtaken) {
+            (Ok(()), None) => removal.refuse_dependents(known).await,
+            (Ok(()), Some(by)) => {
+                let (name, by) = (removal.name.to_string(), by.to_string());
+                Err(RepoError::Overtaken { name, by }.into())
+            }
+            (pinned, _) => pinned,
         };
         match may_go {
             Ok(()) => {}
@@ -307,6 +323,20 @@ pub(crate) async fn remove_manifests(
     let freeing = join_all(staying.into_iter().map(Removal::give_up));
     let _ = tokio::time::timeout(GIVE_UP, freeing).await;
     removed
+}
+
+/// The first of these backups that is gone, or that another command may remove.
+async fn leaving<'k>(
+    root: &Root,
+    known: &Known,
+    kept: &'k [Kept],
+) -> Result<Option<&'k BackupName>, RepoError> {
+    for (name, run) in kept {
+        if !known.stands(root, name, run).await? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -354,7 +384,7 @@ mod tests {
     async fn the_planned_manifest_goes() {
         let (folder, root, removal, mut known) = begun().await;
         assert_eq!(marks(&folder), 1);
-        let removed = remove_manifests(&root, vec![removal], &mut known).await;
+        let removed = remove_manifests(&root, vec![removal], &mut known, &[]).await;
         assert_eq!((removed.gone.len(), removed.kept.len()), (1, 0));
         assert!(removed.failed.is_none() && !is_there(&root, &sample().run).await);
         assert_eq!(marks(&folder), 1, "its objects are still there");
@@ -373,7 +403,7 @@ mod tests {
             if replaced {
                 commit(&root, "old", |manifest| manifest.run.clone_from(&run)).await;
             }
-            let removed = remove_manifests(&root, vec![removal], &mut known).await;
+            let removed = remove_manifests(&root, vec![removal], &mut known, &[]).await;
             assert_eq!((removed.gone.len(), removed.kept.len()), (0, 0));
             assert!(removed.failed.is_none());
             assert_eq!(is_there(&root, &run).await, replaced);
@@ -388,7 +418,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let inode = || std::fs::metadata(folder.path().join(".xb-catalog/old")).unwrap().ino();
         let before = inode();
-        let mut removed = remove_manifests(&root, vec![removal], &mut known).await;
+        let mut removed = remove_manifests(&root, vec![removal], &mut known, &[]).await;
         assert!(removed.gone.is_empty() && removed.failed.is_none());
         assert_eq!((inode(), marks(&folder)), (before, 0));
         removed.kept.pop().unwrap().1
@@ -450,7 +480,7 @@ mod tests {
         [name("old"), name("late")].iter().for_each(|name| known.leave_out(name));
         let manifest = root.stored_manifest(&name("late")).await.unwrap().unwrap().digest();
         records::write_pin(&root, &name("late"), manifest, None).await.unwrap();
-        let removed = remove_manifests(&root, vec![of_late, of_base], &mut known).await;
+        let removed = remove_manifests(&root, vec![of_late, of_base], &mut known, &[]).await;
         assert!(removed.gone.is_empty() && removed.failed.is_none());
         let why: Vec<&BackupError> = removed.kept.iter().map(|(_, why)| why).collect();
         assert!(matches!(

@@ -16,8 +16,8 @@ use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
 use crate::admin::delete;
-use crate::admin::delete::removal::{Removal, WithoutManifest, remove_manifests};
-use crate::admin::prune::verdict::Verdict;
+use crate::admin::delete::removal::{Kept, Removal, WithoutManifest, remove_manifests};
+use crate::admin::prune::verdict::{Verdict, Why};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -42,7 +42,8 @@ pub enum Step<'a> {
 }
 
 /// Removes the backups to be removed, in order, and returns their names. Each is checked again
-/// first: one that was pinned, replaced or removed since, or is needed now, is skipped.
+/// first: one that was pinned, replaced or removed since, or is needed now, is skipped. None goes once a backup
+/// that the rules keep is gone, or is about to be removed by another command.
 ///
 /// `done` is called with the name of each backup as soon as that is settled. So the caller knows what is
 /// gone even if a later removal fails.
@@ -71,6 +72,7 @@ pub async fn prune_known(
 ) -> Result<Vec<String>, BackupError> {
     let Session { root, cancel, .. } = session;
     let mut gone = Vec::new();
+    let instead: Vec<Kept> = plan.iter().filter_map(kept_in_place_of_others).collect();
     let mut going = plan.iter().filter(|verdict| verdict.goes()).peekable();
     if going.peek().is_some() {
         cancel.or(known.refresh(root)).await?;
@@ -84,7 +86,7 @@ pub async fn prune_known(
             let _ = tokio::time::timeout(GIVE_UP, all).await;
             return began.map(|()| gone);
         }
-        let removed = remove_manifests(root, begun, &mut known).await;
+        let removed = remove_manifests(root, begun, &mut known, &instead).await;
         for (name, why) in removed.kept.iter().filter(|(_, why)| keeps(why)) {
             done(name.as_str(), Step::Kept(why));
         }
@@ -188,8 +190,15 @@ fn keeps(error: &BackupError) -> bool {
                 | RepoError::Folder { .. }
                 | RepoError::Unclear { .. }
                 | RepoError::MayBeNeeded { .. }
+                | RepoError::Overtaken { .. }
         )
     )
+}
+
+/// A backup that the rules keep, so that others go.
+fn kept_in_place_of_others(verdict: &Verdict) -> Option<Kept> {
+    verdict.kept.iter().any(Why::is_rule).then_some(())?;
+    Some((BackupName::new(&verdict.name).ok()?, verdict.run.clone()))
 }
 
 /// Whether an error makes further requests useless.

@@ -50,6 +50,33 @@ pub enum Why {
     BaseOf(String),
 }
 
+impl Why {
+    /// Whether a rule keeps the backup, so that others go, or another backup that a rule keeps needs it.
+    pub(super) fn is_rule(&self) -> bool {
+        match self {
+            Self::Newest
+            | Self::JustMade
+            | Self::Last
+            | Self::Daily
+            | Self::Weekly
+            | Self::Monthly
+            | Self::Within
+            | Self::NewestVerified
+            | Self::BestVerified
+            | Self::BaseOf(_) => true,
+            Self::MayBeContinued
+            | Self::UnprovenCopyOf(_)
+            | Self::Pinned
+            | Self::Damaged
+            | Self::Broken(_)
+            | Self::Doubt(_)
+            | Self::UnreadRecord
+            | Self::MayBeBaseOf(_)
+            | Self::ClockAhead => false,
+        }
+    }
+}
+
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use xb_backup::{BackupError, CancelToken, Candidate, Keep, Keys, Session, plan_prune};
+use xb_repo::claim::mark::Mark;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::{Base, Layout};
@@ -241,6 +242,44 @@ fn a_chain_stays_if_an_incremental_backup_comes_at_the_last_moment() {
         block_on(xb_backup::delete(&store.root, &name("late"))).unwrap();
         let gone = block_on(xb_backup::prune(&session(&store.root), &verdicts, |_, _| ())).unwrap();
         assert_eq!(gone, ["middle", "full"]);
+    }
+}
+
+/// An increment is in the catalogue before its run knows that its base stays, so a prune must not remove others in
+/// favour of it.
+#[test]
+fn nothing_goes_in_favour_of_what_another_command_removes() {
+    for is_gone in [false, true] {
+        let store = Store::new();
+        for of in ["full", "other", "late"] {
+            store.put(of, Layout::Packed, 300, stream_reader()).unwrap();
+        }
+        depends(&store, "late", "full");
+        let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
+        assert_eq!(going(&verdicts), ["other"]);
+        let full = line(&store, "full");
+        let marked =
+            block_on(Mark::set(&store.root, &name("full"), full.run.as_deref(), full.digest));
+        let mark = marked.unwrap();
+        let mark = if is_gone {
+            block_on(async { mark.remove_manifest().await.unwrap().free().await });
+            None
+        } else {
+            Some(mark)
+        };
+        let mut told = Vec::new();
+        let mut prune = || {
+            block_on(xb_backup::prune(&session(&store.root), &verdicts, |name, step| {
+                told.push(format!("{name}: {step:?}"));
+            }))
+        };
+        assert!(prune().unwrap().is_empty());
+        assert_eq!(store.state("other"), Some(State::Complete));
+        if let Some(mark) = mark {
+            block_on(mark.withdraw());
+            assert_eq!(prune().unwrap(), ["other"]);
+        }
+        assert!(told[0].starts_with("other: Kept(Repo(Overtaken"), "{told:?}");
     }
 }
 
