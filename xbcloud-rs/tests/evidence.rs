@@ -104,6 +104,15 @@ fn evidence_is_of_what_was_done_and_of_the_host_that_did_it() {
     let _ = check(&["--level=checksum", "--max-age=1h"]).expect(0);
     let ran = check(&["--level=restore"]).expect(7);
     assert!(ran.stderr_text().contains("only up to checksum, but restore is demanded"), "{ran:?}");
+    let root = format!("--root=file://{}", host.path("root").display());
+    let _ = check(&["--name=monday", &root]).expect(0);
+    for (wrong, told) in [
+        ("--name=tuesday", "it is of backup monday, but tuesday is demanded"),
+        ("--root=s3://other/root", "but s3://other/root is demanded"),
+    ] {
+        let ran = check(&[wrong]).expect(7);
+        assert!(ran.stderr_text().contains(told), "{ran:?}");
+    }
     let old = host.path("old.json");
     let text = std::fs::read_to_string(&file).unwrap();
     let time = evidence["finished"].as_str().unwrap();

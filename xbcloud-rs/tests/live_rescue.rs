@@ -5,7 +5,8 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use rustix::process::Signal;
+use rustix::fs::inotify;
+use rustix::process::{Pid, Signal};
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
@@ -145,6 +146,10 @@ fn a_dump_of_all_tables_makes_an_empty_server_equal() {
     let ran = shop.rescue("full", &["shop.*"]).stdout_file(&dump).run().expect(0).stderr_text();
     assert!(ran.contains("views are left out: shop.a_view"), "{ran}");
     assert!(ran.contains("shop.kinds is now kinds: 5 rows"), "{ran}");
+    // No row is written to a table without its triggers.
+    let text = std::fs::read(&dump).unwrap();
+    let place = |words: &[u8]| text.windows(words.len()).position(|part| part == words).unwrap();
+    assert!(place(b"TRIGGER orders_ai AFTER INSERT ON `xb_rescue_") < place(b"\nRENAME TABLE "));
     let load = |dump: &Path, schema: &str| {
         let copy = MariaDb::start();
         copy.sql(&format!("CREATE DATABASE `{schema}`"));
@@ -351,6 +356,56 @@ fn client(server: &MariaDb, sql: &str) -> Ran {
         .args(["--no-defaults", "--user=root", "--execute", sql])
         .arg(format!("--socket={}", server.socket().display()))
         .run()
+}
+
+/// A table whose files lie outside the data directory is rescued on the host of its server, which has them open: no
+/// process of the rescue opens one of them.
+#[test]
+fn the_files_of_a_live_table_elsewhere_are_not_opened() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    let elsewhere = shop.scratch.dir("elsewhere");
+    server.sql(&format!(
+        "USE shop; CREATE TABLE away (id INT PRIMARY KEY, v CHAR(32)) ENGINE=InnoDB DATA DIRECTORY='{}';
+         INSERT INTO away SELECT seq, MD5(seq) FROM seq_1_to_5000",
+        elsewhere.display()
+    ));
+    let _ = shop.back_up("full", &[]);
+    server.sql("UPDATE shop.away SET v = 'changed' WHERE id % 5 = 0");
+    let _ = shop.back_up("inc", &["--incremental-from=latest"]);
+    let expected = rows(server, ("shop", "away"), "away");
+    server.sql("UPDATE shop.away SET v = 'live'; SET GLOBAL innodb_log_checkpoint_now = ON");
+    let file = elsewhere.join("shop/away.ibd");
+    let before = std::fs::read(&file).unwrap();
+    // Whoever opens a file while the server is suspended is no thread of it.
+    let pid = server.sql("SELECT @@pid_file");
+    let pid = std::fs::read_to_string(pid.trim()).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    let opened = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    let all = inotify::WatchFlags::OPEN | inotify::WatchFlags::ACCESS | inotify::WatchFlags::MODIFY;
+    inotify::add_watch(&opened, &file, all).unwrap();
+    let seen = || {
+        let mut room = [std::mem::MaybeUninit::uninit(); 4096];
+        inotify::Reader::new(&opened, &mut room).next().is_ok()
+    };
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    let (full, chain) = (shop.scratch.join("full.sql"), shop.scratch.join("chain.sql"));
+    let ran = [("full", &full), ("inc", &chain)]
+        .map(|(name, dump)| shop.rescue(name, &["shop.away"]).stdout_file(dump).run());
+    let (is_seen, after) = (seen(), std::fs::read(&file).unwrap());
+    assert!(seen(), "the watch sees an open file");
+    rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    for ran in ran {
+        let _ = ran.expect(0);
+    }
+    assert!(!is_seen, "a live file was opened");
+    assert!(before == after);
+    assert_eq!(server.sql("SELECT COUNT(*) FROM shop.away WHERE v = 'live'"), "5000\n");
+    let copy = MariaDb::start();
+    copy.sql("CREATE DATABASE other");
+    let _ = load_into(&copy, "other", &chain).expect(0);
+    assert!(rows(&copy, ("other", "away"), "away") == expected);
+    shop.assert_tidy();
 }
 
 /// What a killed rescue leaves: no scratch directory, no server, and no table under its new name.

@@ -253,11 +253,13 @@ fn a_backup_is_restored_to_any_transaction() {
         ("2099-01-01T00:00:00Z".to_owned(), "does not reach"),
         ("0-3-9999".to_owned(), "does not reach"),
         (inside, "lies within transaction"),
-        (time(began - 3600), "before the end of the backup"),
+        (time(began - 3600), "the first moment that can be reached is the end of full, 20"),
     ] {
         let text = shop.refused("full", &stop, &[]);
         assert!(text.contains(part), "{stop}: {text}");
     }
+    let text = shop.refused("latest", &time(began - 3600), &[]);
+    assert!(text.contains("before all backups of shop") && text.contains("full, 20"), "{text}");
     let text = shop.refused("full", "latest", &["--exclude-gtid=0-3-9999"]);
     assert!(text.contains("is not in the log"), "{text}");
 }
@@ -870,4 +872,92 @@ fn of_the_same_data_the_proven_full_backup_is_taken_for_a_stop() {
     assert!(taken().starts_with("backup inc-full at"), "{}", taken());
     let (rows, _) = shop.restored("latest", "latest", &[]);
     assert_eq!(rows, shop.rows());
+}
+
+/// Rows of a table, with their history if it has one, in whatever order.
+fn sorted(server: &MariaDb, table: &str) -> Vec<String> {
+    let history = if table.starts_with("versioned") { " FOR SYSTEM_TIME ALL" } else { "" };
+    let text = server.sql(&format!("SELECT * FROM shop.`{table}`{history}"));
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// The rows that a rescue writes into a server are in its binary log like any others: the archive is replayed across
+/// that moment, to a stop right behind it and to the end.
+#[test]
+fn a_log_with_a_rescue_in_it_is_replayed() {
+    let shop = Shop::new();
+    let server = &shop.server;
+    server.sql(include_str!("live_support/tables.sql"));
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    server.sql("USE shop; INSERT INTO orders (customer, note) SELECT 7, seq FROM seq_1_to_300");
+    let lost = sorted(server, "orders");
+    server.sql("DROP TABLE shop.orders; DROP TABLE shop.versioned");
+    let dropped = server.sql("SELECT @@GLOBAL.gtid_binlog_pos");
+    let (domain, number) = dropped.trim().rsplit_once('-').unwrap();
+    let drop_of_orders = format!("{domain}-{}", number.parse::<u64>().unwrap() - 1);
+    shop.wait_for(&receiver);
+    let rescue = |name: &str, args: &[&str]| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "rescue", &shop.place(name)])
+            .env("STATE_DIRECTORY", shop.scratch.join("nothing"))
+            .args(shop.key())
+            .arg(format!("--into={}", server.socket().display()))
+            .args(args)
+            .run()
+            .expect(0)
+    };
+    // As of the moment before the mistake, as of the backup, and copies of tables of many kinds.
+    let stop = format!("--until=before:{drop_of_orders}");
+    let _ = rescue("full", &["shop.orders", "--as={table}", &stop]);
+    assert!(sorted(server, "orders") == lost);
+    let _ = rescue("full", &["shop.versioned", "--as={table}"]);
+    let _ = rescue("full", &["shop.*", "--as={table}_2"]);
+    let (behind, tables) = (
+        shop.gtid(),
+        server.sql("SHOW FULL TABLES FROM shop WHERE table_type NOT IN ('VIEW', 'SEQUENCE')"),
+    );
+    let tables: Vec<&str> = tables.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert!(tables.contains(&"versioned_2") && tables.contains(&"my_isam_2"), "{tables:?}");
+    // The client shows a newline in a name otherwise.
+    let tables: Vec<&str> = tables.into_iter().filter(|name| !name.contains('\\')).collect();
+    let rows =
+        |server: &MariaDb| tables.iter().map(|table| sorted(server, table)).collect::<Vec<_>>();
+    let rows_behind = rows(server);
+    server.sql(
+        "USE shop; INSERT INTO orders (customer, note) VALUES (1, 'after the rescue'); UPDATE versioned SET v = 'z' WHERE id = 3;
+         DELETE FROM parts_2 WHERE id < 9; UPDATE my_isam_2 SET t = 'x' WHERE id = 3; DROP TABLE latin_2",
+    );
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let check = |server: &MariaDb| {
+        let there = tables.iter().filter(|table| **table != "latin_2");
+        let names: Vec<String> = there.map(|table| format!("shop.`{table}`")).collect();
+        let told = server.sql(&format!("CHECK TABLE {} EXTENDED", names.join(", ")));
+        let is_good = |line: &&str| line.ends_with("status\tOK");
+        let bad: Vec<&str> = told.lines().filter(|line| !is_good(line)).collect();
+        assert!(bad.is_empty(), "{bad:?}");
+    };
+    let restored = |stop: &str| {
+        let target = tempfile::tempdir_in(shop.scratch.path()).unwrap();
+        let _ = shop.restore("full", stop, &[&into(target.path())]).run().expect(0);
+        (MariaDb::start_on_with(target.path(), &["--server-id=99"]), target)
+    };
+    let (copy, _target) = restored(&behind);
+    for (table, (found, expected)) in tables.iter().zip(rows(&copy).iter().zip(&rows_behind)) {
+        assert!(found == expected, "{table}: {} rows, {}", found.len(), expected.len());
+    }
+    check(&copy);
+    drop(copy);
+    let (copy, _target) = restored("latest");
+    for table in ["orders", "audit", "versioned", "versioned_2", "parts_2", "my_isam_2", "kinds_2"]
+    {
+        assert!(sorted(&copy, table) == sorted(server, table), "{table}");
+    }
+    assert_eq!(copy.sql("SHOW TABLES FROM shop LIKE 'latin_2'"), "");
+    let triggers = "SELECT trigger_name, event_object_table FROM information_schema.triggers WHERE trigger_schema = 'shop'";
+    assert_eq!(copy.sql(triggers), server.sql(triggers));
+    check(&copy);
 }

@@ -6,7 +6,7 @@ use xb_repo::history::NotContinued;
 use xb_repo::names::NameError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use crate::hints::{keys_hint, stream_hint};
+use crate::hints::{keys_hint, says_full, stream_hint};
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -217,6 +217,16 @@ pub enum BackupError {
         /// The failure, with file and offset.
         what: String,
     },
+    /// There is not enough room for the files, or a file system has run full.
+    #[error("not enough room in {dir}: {what}")]
+    FullDisk {
+        /// The directory.
+        dir: String,
+        /// What is needed, or could not be written.
+        what: String,
+        /// What to do next.
+        next: &'static str,
+    },
     /// Tables could not be rescued.
     #[error("cannot rescue {table}: {what}")]
     Rescue {
@@ -329,7 +339,7 @@ impl BackupError {
             | Self::LockStall { .. }
             | Self::SpoolDisk { .. } => "producer",
             Self::Output { .. } => "output",
-            Self::Restore { .. } => "restore",
+            Self::Restore { .. } | Self::FullDisk { .. } => "restore",
             Self::Rescue { .. } => "rescue",
             Self::Consolidate { .. } => "consolidate",
             Self::Program { .. } => "prepare",
@@ -393,6 +403,10 @@ impl BackupError {
             Self::Spool { .. } => Some("choose another --spool-dir, or --spool-dir=none"),
             Self::FileKey { .. } => Some(
                 "give the key that the files were encrypted with: --encrypt-key-file or --encrypt-key",
+            ),
+            Self::FullDisk { next, .. } => Some(next),
+            Self::Rescue { what, .. } if says_full(what) => Some(
+                "make room where the dump or the server writes, and run the same command again; a dump without `-- Complete` at its end is to be removed",
             ),
             Self::Consolidate { .. } => {
                 Some("take a full backup of the server instead; nothing was changed or removed")

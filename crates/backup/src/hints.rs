@@ -3,6 +3,15 @@
 use xb_pipeline::StreamError;
 use xb_reader::DecodeError;
 
+/// How the system, MariaDB and InnoDB say that a disk or a quota is full.
+const FULL: [&str; 5] =
+    ["No space left on device", "Disk quota exceeded", "error 28", "error number 28", "rcode: 28"];
+
+/// Whether a message says that a disk is full.
+pub(crate) fn says_full(text: &str) -> bool {
+    FULL.iter().any(|words| text.contains(words))
+}
+
 /// Returns advice about keys.
 pub(crate) fn keys_hint(what: &str) -> &'static str {
     if what.starts_with("key command") {
@@ -27,5 +36,24 @@ pub(crate) fn stream_hint(error: &StreamError) -> &'static str {
             "store the input unchecked with --raw if you need it; no backup was made, because it could not be restored"
         }
         _ => "take a new backup, because none was made",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_known_by_the_words_of_each_program() {
+        for text in [
+            "/x/t.ibd: No space left on device (os error 28)",
+            "Disk quota exceeded (os error 122)",
+            "InnoDB: preallocating 12582912 bytes for file ./ib_logfile0 failed with error 28",
+            "InnoDB: Operating system error number 28 in a file operation.",
+            "Error writing file './mysql/x' (Errcode: 28)",
+        ] {
+            assert!(says_full(text), "{text}");
+        }
+        assert!(!says_full("exit status 1"));
     }
 }

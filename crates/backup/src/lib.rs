@@ -16,6 +16,7 @@ mod check;
 mod child;
 mod consolidate;
 mod error;
+mod full_disk;
 mod hints;
 mod objects;
 mod private_server;

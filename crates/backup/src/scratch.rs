@@ -1,10 +1,12 @@
 //! Scratch directory of a private server.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use xb_process::Remover;
 
 use crate::error::BackupError;
+use crate::full_disk::ELSEWHERE;
 
 /// A directory that is removed when it is dropped, and when this process is killed.
 #[derive(Debug)]
@@ -20,6 +22,10 @@ impl Scratch {
     pub(crate) fn new(parent: Option<&Path>, prefix: &str) -> Result<Self, BackupError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         let failed = |error: std::io::Error| {
+            if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+                let (dir, what) = (parent.display().to_string(), error.to_string());
+                return BackupError::FullDisk { dir, what, next: ELSEWHERE };
+            }
             let text = error.to_string();
             // `tempfile` adds the path, which the error names already.
             let cause = text.split(" at path ").next().unwrap_or(&text);

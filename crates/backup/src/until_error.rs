@@ -26,6 +26,20 @@ pub enum UntilError {
         /// What is in the way of each, newest first; may be empty.
         why: String,
     },
+    /// No backup was taken before the stop.
+    #[error(
+        "the stop {stop} is before all backups of {server} that can be restored: the first moment that can be reached is the end of {backup}, {first}"
+    )]
+    TooEarly {
+        /// The stop.
+        stop: String,
+        /// Name of the server.
+        server: String,
+        /// Name of the earliest backup.
+        backup: String,
+        /// Time and position of its end.
+        first: String,
+    },
     /// The backup notes no position with its GTIDs that the archive can have.
     #[error("{backup} records no position in the binary log with its GTIDs")]
     NoPosition {
@@ -151,6 +165,9 @@ impl UntilError {
             },
             Self::NoBackup { .. } => Some(
                 "name a later stop; `binlog list` shows from when to when each backup can be restored",
+            ),
+            Self::TooEarly { .. } => Some(
+                "name a later stop, or restore that backup alone; earlier moments need an older backup, such as a copy in another place",
             ),
             Self::NoPosition { .. } => {
                 Some("start the server with --log-bin, and take backups without --no-lock")

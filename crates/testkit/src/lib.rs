@@ -8,7 +8,7 @@
 //!   in a cluster is played by [`scripted`], and a recorded clone by [`donor`]. [`store`] handles a
 //!   bucket and a folder alike, [`files`] compares results, and [`fault`] puts a proxy with
 //!   scripted failures in front of a server; [`flood`] plays strangers at a joiner's port, and
-//!   [`short_disk`] is a disk that fails. [`daemon`] ensures that no server and no scratch
+//!   [`short_disk`] is a disk that fails, [`small_disk`] one that runs full. [`daemon`] ensures that no server and no scratch
 //!   folder outlives the test process.
 //!
 //! A helper that fails panics with the reason: in a test, that is the right way to fail. A missing
@@ -38,7 +38,7 @@ mod stores;
 
 pub use contents::{clone, data, files, stream, vectors};
 pub use http::{fault, reply};
-pub use process::{browser, command, daemon, flood, short_disk, tools};
+pub use process::{browser, command, daemon, flood, short_disk, small_disk, tools};
 pub use servers::{donor, galera, mariadb, mysql, scripted};
 pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

@@ -53,6 +53,12 @@ pub(crate) struct EvidenceArgs {
     /// Public key of a host whose evidence counts (ed25519:...); repeatable
     #[arg(long, value_name = "KEY", required = true)]
     pub(crate) signer: Vec<VerifyingKey>,
+    /// Fail unless it is of the backup of this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Fail unless that backup is in the repository at this URL
+    #[arg(long, value_name = "URL")]
+    pub(crate) root: Option<String>,
     /// Fail unless it states that this level was reached
     #[arg(long, value_enum, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) level: Option<Level>,

@@ -20,6 +20,7 @@ use self::merged_stream::merged_stream;
 use crate::cancel::OrInterrupted as _;
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
+use crate::full_disk::AGAIN;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
 use crate::restore::RestoreOptions;
@@ -148,48 +149,52 @@ async fn store_merged(
     trial.private.server.look(scratch.path())?;
     trial.private.prepare.look(last.stored.manifest.source.tool_name.as_deref())?;
     let needed = cancel.or(all_unpacked(root, chain)).await?;
-    check_room(scratch.path(), needed).map_err(|what| failed(scratch.path(), what))?;
     let data = scratch.path().join("data");
-    let files = Selection::default();
-    let name = last.name.clone();
-    let mut get = GetRequest { name, files, as_stored: false, keys, accept };
-    let ready = AfterRestore::prepared(trial.private.prepare.clone());
-    let wanted = cancel.or(links(session, &get, &ready)).await?;
-    let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
-    let (_, folders) = fetch(session, &mut get, &wanted, &data, how).await?;
-    refuse_other(chain, &folders)?;
-    session.observer.begin_phase("merge");
-    let increments = folders.get(1..).unwrap_or_default();
-    let merged = Chain { dir: &data, increments, of: None };
-    if let Way::OneByOne(unfit) = merge_chain(session, merged, false, on_line)? {
-        return Err(unfit_chain(last.name.as_str(), unfit.to_string()));
-    }
-    remove_increments(&data)?;
-    let merged = chain.iter().map(|link| link.stored.merged_link()).collect();
-    let last = last.stored.manifest.clone();
-    let new = PutRequest {
-        server: last.server.clone(),
-        merged: Some(MergedChain { last, links: merged }),
-        ..new
-    };
-    let (stream, writing) = merged_stream(&data)?;
-    let stored = put(session, &new, stream).await;
-    // The end of `put` has closed the stream, so the thread ends, too.
-    let written = tokio::task::block_in_place(|| ended(writing));
-    let stored = match (stored, written) {
-        // A stream that could not be written is the cause of whatever came after.
-        (
-            Err(BackupError::Put(_) | BackupError::Input(_) | BackupError::Incomplete { .. }),
-            Err(why),
-        ) => {
-            return Err(failed(&data, why));
+    let making = async {
+        check_room(scratch.path(), needed, AGAIN)?;
+        let files = Selection::default();
+        let name = last.name.clone();
+        let mut get = GetRequest { name, files, as_stored: false, keys, accept };
+        let ready = AfterRestore::prepared(trial.private.prepare.clone());
+        let wanted = cancel.or(links(session, &get, &ready)).await?;
+        let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
+        let (_, folders) = fetch(session, &mut get, &wanted, &data, how).await?;
+        refuse_other(chain, &folders)?;
+        session.observer.begin_phase("merge");
+        let increments = folders.get(1..).unwrap_or_default();
+        let merged = Chain { dir: &data, increments, of: None };
+        if let Way::OneByOne(unfit) = merge_chain(session, merged, false, on_line)? {
+            return Err(unfit_chain(last.name.as_str(), unfit.to_string()));
         }
-        (stored, _) => stored?,
+        remove_increments(&data)?;
+        let merged = chain.iter().map(|link| link.stored.merged_link()).collect();
+        let last = last.stored.manifest.clone();
+        let new = PutRequest {
+            server: last.server.clone(),
+            merged: Some(MergedChain { last, links: merged }),
+            ..new
+        };
+        let (stream, writing) = merged_stream(&data)?;
+        let stored = put(session, &new, stream).await;
+        // The end of `put` has closed the stream, so the thread ends, too.
+        let written = tokio::task::block_in_place(|| ended(writing));
+        let stored = match (stored, written) {
+            // A stream that could not be written is the cause of whatever came after.
+            (
+                Err(BackupError::Put(_) | BackupError::Input(_) | BackupError::Incomplete { .. }),
+                Err(why),
+            ) => {
+                return Err(failed(&data, why));
+            }
+            (stored, _) => stored?,
+        };
+        Ok::<_, BackupError>((stored, get.keys))
     };
+    let made = making.await.map_err(|error| error.or_full_scratch(scratch.path()))?;
     if let Err(error) = scratch.close() {
-        on_line(format!("{OWN_NOTE}cannot remove {}: {error}", data.display()).as_bytes());
+        on_line(format!("{OWN_NOTE}cannot remove the scratch directory: {error}").as_bytes());
     }
-    Ok((stored, get.keys))
+    Ok(made)
 }
 
 /// Refuses a chain that by its manifests cannot be merged, before hours of reading.

@@ -12,6 +12,7 @@ use super::names::Chosen;
 use super::physical;
 use super::rows::{Layout, Pass, SESSION, Sum, is_table, literal, sql};
 use super::sink::{PREFIX, Place, Sink};
+use super::trigger::Trigger;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
@@ -72,15 +73,10 @@ struct Source {
     definition: Definition,
     layout: Layout,
     triggers: Vec<Trigger>,
+    /// Whether the server has a trigger of these names: that of the table which is replaced, until it is dropped.
+    has_triggers: bool,
     /// Whether it gets the schema and name that it had.
     same_place: bool,
-}
-
-struct Trigger {
-    name: String,
-    statement: Vec<u8>,
-    /// `sql_mode`, character set and collation of the session that made it.
-    settings: [String; 3],
 }
 
 /// Copies all tables. What is half-made is removed if it fails.
@@ -138,6 +134,9 @@ impl Copier<'_> {
                 rows,
                 left_out: source.left_out(),
             });
+        }
+        for source in sources.iter().filter(|source| source.same_place) {
+            self.add_early_triggers(source).map_err(|what| failed(&source.shown, what))?;
         }
         for source in &sources {
             self.name(source).map_err(|what| failed(&source.shown, what))?;
@@ -217,12 +216,13 @@ impl Copier<'_> {
             Place { schema: self.order.with_schema.then(|| schema.clone()), table: table.clone() };
         let same_place =
             *table == held.table && (!self.order.with_schema || *schema == held.schema);
+        let mut has_triggers = false;
         if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
             for trigger in &triggers {
                 let owner = live.owner_of_trigger(schema, &trigger.name);
-                if let Some(owner) =
-                    owner.map_err(|e| e.to_string())?.filter(|owner| owner != table)
-                {
+                let owner = owner.map_err(|e| e.to_string())?;
+                has_triggers |= owner.is_some();
+                if let Some(owner) = owner.filter(|owner| owner != table) {
                     return Err(format!(
                         "table {} of the server has a trigger of the name {}, which this table needs; drop it, or give another name with --as",
                         Printable::new(owner.as_bytes()),
@@ -243,6 +243,7 @@ impl Copier<'_> {
             definition,
             layout,
             triggers,
+            has_triggers,
             same_place,
         }))
     }
@@ -258,6 +259,10 @@ impl Copier<'_> {
         let mut triggers = Vec::new();
         for row in &names {
             let [name] = row.texts()?;
+            // One for several events is listed for each of them.
+            if triggers.iter().any(|known: &Trigger| known.name == name) {
+                continue;
+            }
             let found =
                 self.private.rows(format!("SHOW CREATE TRIGGER {}.{}", sql(schema), sql(&name)))?;
             let row = found.first().ok_or(Error::Unexpected)?;
@@ -425,7 +430,30 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Adds what belongs to a table under its old name.
+    /// The triggers of a table that it can have before its name, so that no row is written to it without them.
+    fn early_triggers(source: &Source) -> Vec<(&Trigger, Vec<u8>)> {
+        // They move with the table, and all of them in order, or none.
+        let table = sql(&source.unfinished.table);
+        let each = source.triggers.iter().map(|each| Some((each, each.on(&table)?)));
+        let all: Option<Vec<_>> = each.collect();
+        all.filter(|_| !source.has_triggers).unwrap_or_default()
+    }
+
+    fn add_early_triggers(&mut self, source: &Source) -> Result<(), String> {
+        self.enter(&source.unfinished)?;
+        let early = Self::early_triggers(source);
+        early.iter().try_for_each(|(trigger, statement)| self.add_trigger(trigger, statement))
+    }
+
+    fn add_trigger(&mut self, trigger: &Trigger, statement: &[u8]) -> Result<(), String> {
+        let settings = trigger.settings.each_ref().map(String::as_str);
+        self.sink.create_trigger(statement, settings).map_err(|error| {
+            let name = Printable::new(trigger.name.as_bytes());
+            format!("its trigger {name} cannot be created: {error}")
+        })
+    }
+
+    /// Adds what belongs to a table under its old name, and cannot come before.
     fn complete(&mut self, source: &Source) -> Result<(), String> {
         self.enter(&source.to)?;
         let table = source.to.name();
@@ -435,14 +463,10 @@ impl Copier<'_> {
                 format!("its foreign key cannot be added: {error} ({})", Printable::new(key))
             })?;
         }
-        for Trigger { name, statement, settings } in &source.triggers {
-            let settings = settings.each_ref().map(String::as_str);
-            self.sink.create_trigger(statement, settings).map_err(|error| {
-                format!(
-                    "its trigger {} cannot be created: {error}",
-                    Printable::new(name.as_bytes())
-                )
-            })?;
+        if Self::early_triggers(source).is_empty() {
+            for trigger in &source.triggers {
+                self.add_trigger(trigger, &trigger.statement)?;
+            }
         }
         Ok(())
     }

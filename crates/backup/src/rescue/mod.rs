@@ -12,6 +12,7 @@ mod physical;
 mod rows;
 mod sink;
 mod target;
+mod trigger;
 
 use std::io::Write;
 use std::path::Path;
@@ -179,71 +180,76 @@ pub async fn rescue(
     };
     let in_backup = held(files.iter().map(|file| &file.path[..]));
     let scratch = Scratch::new(wanted.private.scratch_dir.as_deref(), "xb-rescue-")?;
-    ready.preparing.by = wanted.private.preparing_in(scratch.path());
-    let mut options = wanted.private.server;
-    options.look(scratch.path())?;
-    let data = scratch.path().join("data");
-    let place = (&*data, &ready.preparing);
-    let (found, (live, mut remarks), restored, replayed) = match until {
-        None => {
-            let found = goal.find(&in_backup)?;
-            let opened = goal.open(&found, cancel).await?;
-            observer.expect_phases(3);
-            let files = found.chosen.iter().map(|chosen| chosen.held.files.clone());
-            get.files = Selection::tables(files);
-            let restored = restored(session, &mut get, &links, place, 0, on_line).await?;
-            (found, opened, restored, None)
+    let rescuing = async {
+        ready.preparing.by = wanted.private.preparing_in(scratch.path());
+        let mut options = wanted.private.server;
+        options.look(scratch.path())?;
+        let data = scratch.path().join("data");
+        let place = (&*data, &ready.preparing);
+        let (found, (live, mut remarks), restored, replayed) = match until {
+            None => {
+                let found = goal.find(&in_backup)?;
+                let opened = goal.open(&found, cancel).await?;
+                observer.expect_phases(3);
+                let files = found.chosen.iter().map(|chosen| chosen.held.files.clone());
+                get.files = Selection::tables(files);
+                let restored = restored(session, &mut get, &links, place, 0, on_line).await?;
+                (found, opened, restored, None)
+            }
+            Some(RescueUntil { plan, upgrade }) => {
+                let replay = ReplayOptions { server: options.clone(), upgrade, memory: None };
+                let program = replaying_program(session, &plan, &replay).await?;
+                // What is in the way is told now, although the log may create and rename tables.
+                drop(goal.open(&goal.find_present(&in_backup)?, cancel).await?);
+                observer.expect_phases(5);
+                let room = plan.log_bytes;
+                let restored = restored(session, &mut get, &links, place, room, on_line).await?;
+                observer.begin_phase("replay");
+                let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
+                let found = goal.find(&held_in(&data)?).map_err(at_the_stop)?;
+                let mut opened = goal.open(&found, cancel).await?;
+                opened.1.extend(crate::until::remarks(&replayed));
+                (found, opened, restored, Some(replayed))
+            }
+        };
+        // The user's own options come last, and win.
+        options.options.insert(0, MAX_ROW.to_owned());
+        observer.begin_phase("copy");
+        let server = Server::start(&data, scratch.path(), &options, cancel).await?;
+        if let Some(why) = server.unconfined() {
+            remarks.push(format!("the private server was not confined: {why}"));
         }
-        Some(RescueUntil { plan, upgrade }) => {
-            let replay = ReplayOptions { server: options.clone(), upgrade, memory: None };
-            let program = replaying_program(session, &plan, &replay).await?;
-            // What is in the way is told now, although the log may create and rename tables.
-            drop(goal.open(&goal.find_present(&in_backup)?, cancel).await?);
-            observer.expect_phases(5);
-            let room = plan.log_bytes;
-            let restored = restored(session, &mut get, &links, place, room, on_line).await?;
-            observer.begin_phase("replay");
-            let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
-            let found = goal.find(&held_in(&data)?).map_err(at_the_stop)?;
-            let mut opened = goal.open(&found, cancel).await?;
-            opened.1.extend(crate::until::remarks(&replayed));
-            (found, opened, restored, Some(replayed))
-        }
-    };
-    // The user's own options come last, and win.
-    options.options.insert(0, MAX_ROW.to_owned());
-    observer.begin_phase("copy");
-    let server = Server::start(&data, scratch.path(), &options, cancel).await?;
-    if let Some(why) = server.unconfined() {
-        remarks.push(format!("the private server was not confined: {why}"));
-    }
-    let copied = copied(
-        &server,
-        Order {
-            filter: wanted.filter,
-            replace: wanted.replace,
-            files: wanted.physical.then(|| data.clone()),
-            about: match &replayed {
-                None => format!("backup {name}"),
-                Some(at) => format!("backup {name}, and the log up to {}", at.position),
+        let copied = copied(
+            &server,
+            Order {
+                filter: wanted.filter,
+                replace: wanted.replace,
+                files: wanted.physical.then(|| data.clone()),
+                about: match &replayed {
+                    None => format!("backup {name}"),
+                    Some(at) => format!("backup {name}, and the log up to {}", at.position),
+                },
+                ..order(found, new_names.schema().is_some(), live.is_some())?
             },
-            ..order(found, new_names.schema().is_some(), live.is_some())?
-        },
-        match live {
-            Some(live) => Sink::Server(Box::new(live)),
-            None => Sink::Dump(Box::new(dump)),
-        },
-        session,
-    )
-    .await;
-    // Nothing that it wrote is needed.
-    tokio::task::block_in_place(|| drop(server));
-    let Copied { tables, views, remarks: found } = copied?;
-    remarks.extend(found);
+            match live {
+                Some(live) => Sink::Server(Box::new(live)),
+                None => Sink::Dump(Box::new(dump)),
+            },
+            session,
+        )
+        .await;
+        // Nothing that it wrote is needed.
+        tokio::task::block_in_place(|| drop(server));
+        let mut copied = copied?;
+        remarks.append(&mut copied.remarks);
+        let Copied { tables, views, .. } = copied;
+        Ok::<_, BackupError>(RescueReport { tables, views, restored, finished, replayed, remarks })
+    };
+    let mut report = rescuing.await.map_err(|error| error.or_full_scratch(scratch.path()))?;
     if let Err(error) = scratch.close() {
-        remarks.push(format!("cannot remove the scratch directory: {error}"));
+        report.remarks.push(format!("cannot remove the scratch directory: {error}"));
     }
-    Ok(RescueReport { tables, views, restored, finished, replayed, remarks })
+    Ok(report)
 }
 
 /// What is looked for, and where it goes.

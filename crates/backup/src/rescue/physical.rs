@@ -11,7 +11,7 @@ use xb_mysql::{Client, Error, Row};
 use super::names::Held;
 use super::rows::{is_table, literal};
 use crate::cancel::CancelToken;
-use crate::restore::room::free_bytes;
+use crate::full_disk::free_bytes;
 use crate::until::series;
 
 /// Files of an exported table: its pages, and its description for the import.

@@ -6,6 +6,7 @@ use xb_delta::{Checkpoints, Error, Unfit, interrupted, keep, merge, plan, restat
 
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
+use crate::full_disk::AGAIN;
 use crate::restore::forget;
 use crate::session::Session;
 
@@ -97,5 +98,6 @@ pub(super) fn apply_from_end(dir: &Path, increment: &Path) -> Result<(), BackupE
 }
 
 fn failed(dir: &Path, error: &dyn std::fmt::Display) -> BackupError {
-    BackupError::Restore { target: dir.display().to_string(), what: error.to_string() }
+    let error = BackupError::Restore { target: dir.display().to_string(), what: error.to_string() };
+    error.or_full(dir, AGAIN)
 }

@@ -38,6 +38,7 @@ use self::lost_and_found::{is_lost_and_found, shows_nothing};
 use self::room::{check_room, needed};
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
+use crate::full_disk::AGAIN;
 use crate::read::decoding::{file_cipher, plan_beside};
 use crate::read::find::find;
 use crate::read::get::transfer;
@@ -148,14 +149,15 @@ pub(crate) async fn restore_and_keep(
     target: &Path,
     how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
-    match attempt(session, request, unlocked, target, how).await {
+    let outcome = match attempt(session, request, unlocked, target, how).await {
         // A single altered answer is no damage: what is proven stays, and the rest is fetched again.
         Err(BackupError::Repo(RepoError::Store(StoreError {
             kind: StoreErrorKind::Altered,
             ..
         }))) if is_unfinished(target) => attempt(session, request, unlocked, target, how).await,
         outcome => outcome,
-    }
+    };
+    outcome.map_err(|error| error.or_full(target, AGAIN))
 }
 
 async fn attempt(
@@ -188,9 +190,9 @@ async fn attempt(
         let needed = cancel
             .or(needed(root, (&request.name, &objects), !how.no_decompress, all, there))
             .await?;
-        needed
-            .map_or(Ok(()), |bytes| check_room(target, bytes.saturating_add(how.room_beside)))
-            .map_err(failed)?;
+        needed.map_or(Ok(()), |bytes| {
+            check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)
+        })?;
     }
     // Without a manifest, the next run might find another backup under this name. A native stream
     // has not been inspected, so it may not contain files at all.
@@ -261,6 +263,8 @@ const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while th
 const INCREMENTS: &str = ".xb-incremental";
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
 const HALF_RECOVERED: &str = "the server that was to prepare it did not stop cleanly, so it is not proven that another one can use its files; empty the directory, and restore it again";
+const MAKE_ROOM: &str =
+    "make room there, or add --no-space-check if holes in the files will save enough";
 const OTHER_TARGET: &str = "name a directory that this user can create or write to";
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use xb_option_files::{Loaded, OptionFilePaths, load};
 use xb_pipeline::Observer;
@@ -11,6 +12,7 @@ use xb_server::{recovery_memory, recovery_tmpdir};
 use crate::cancel::CancelToken;
 use crate::child::{self, OWN_NOTE, OnLine};
 use crate::error::BackupError;
+use crate::full_disk::{ANEW, listen};
 use crate::restore::chain::{Chain, Way, apply_from_end, merge_chain};
 use crate::restore::export_log::SmallLog;
 use crate::restore::write_back::WriteBack;
@@ -243,8 +245,16 @@ pub(crate) async fn prepare(
         let is_export = options.export && step.last && tool == PrepareTool::MariaDbBackup;
         let small = if is_export { SmallLog::set(dir)? } else { None };
         observer.hear_program();
-        run_first(tool, by, &step.arguments(tool, options), &heard_by(observer, on_line), cancel)
-            .await?;
+        let (lines, is_full) = listen(&heard_by(observer, on_line));
+        let ran = run_first(tool, by, &step.arguments(tool, options), &lines, cancel).await;
+        ran.map_err(|error| match is_full.load(Ordering::Relaxed) {
+            true => BackupError::FullDisk {
+                dir: dir.display().to_string(),
+                what: error.to_string(),
+                next: ANEW,
+            },
+            false => error,
+        })?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }
     if let Some(at_end) = at_end {

@@ -10,23 +10,24 @@ use xb_repo::records;
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
+use crate::full_disk::free_bytes;
 use crate::read::find::Objects;
 
 /// Refuses early what would end with a full disk.
-pub(crate) fn check_room(target: &Path, needed: u64) -> Result<(), String> {
+///
+/// # Errors
+/// [`BackupError::FullDisk`] with `next`, what to do.
+pub(crate) fn check_room(
+    target: &Path,
+    needed: u64,
+    next: &'static str,
+) -> Result<(), BackupError> {
     let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     if let Some(free) = free_bytes(there).filter(|free| *free < needed) {
-        return Err(format!(
-            "the files need about {needed} bytes, but only {free} are free; make room, or add --no-space-check if holes in the files will save enough"
-        ));
+        let what = format!("the files need about {needed} bytes, but only {free} are free");
+        return Err(BackupError::FullDisk { dir: target.display().to_string(), what, next });
     }
     Ok(())
-}
-
-/// Bytes that are free where `path` is, if the file system tells.
-pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(path).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Bytes that a restore still has to write, if they are known. `decompress`: files are decompressed.

@@ -11,12 +11,17 @@ use xb_server::{Login, ServerError, Setup, socket_in};
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
+use crate::full_disk::{AGAIN, free_bytes, has_room};
 use crate::server::session::{Session, SessionError};
 
 /// Time limit for a server to answer. A prepared backup needs no recovery, but a cold disk is slow.
 const START_LIMIT: Duration = Duration::from_secs(600);
 /// The same for one that recovers: a limit of what is sensible, and no measure.
 const RECOVERY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time after which a server that does not answer is given up if its disk is full: it would wait for room.
+const WITHOUT_ROOM: Duration = Duration::from_secs(10);
+/// Bytes that a server takes at its start, for a redo log and temporary tables, and some more.
+const START_ROOM: u64 = 128 << 20;
 /// Time limit of each step of a login.
 const LOGIN: Duration = Duration::from_secs(60);
 /// Time for a server that has closed a connection to end.
@@ -138,6 +143,7 @@ pub(crate) struct Server {
     session: Option<Session>,
     version: String,
     patience: Duration,
+    data: PathBuf,
 }
 
 impl Server {
@@ -166,8 +172,10 @@ impl Server {
         });
         let server = server.map_err(failed)?;
         let patience = if options.recovers { RECOVERY } else { START_LIMIT };
-        let mut this = Self { server, session: None, version: String::new(), patience };
-        this.wait(cancel).await?;
+        let (session, version, data) = (None, String::new(), data.to_owned());
+        let mut this = Self { server, session, version, patience, data };
+        let answers = this.wait(cancel).await;
+        answers.map_err(|error| needs_room(error, &this.data))?;
         Ok(this)
     }
 
@@ -220,7 +228,8 @@ impl Server {
                 self.session = Some(Session::of(client).map_err(|error| unanswered(&error))?);
                 return Ok(());
             }
-            if begin.elapsed() > self.patience {
+            let is_stuck = begin.elapsed() > WITHOUT_ROOM && !has_room(&self.data);
+            if is_stuck || begin.elapsed() > self.patience {
                 return Err(unanswered(&self.cause()));
             }
             tokio::select! {
@@ -336,6 +345,21 @@ fn failed(error: ServerError) -> BackupError {
             BackupError::System { what: "cannot wait for the server", source }
         }
         error => of_server(error.to_string()),
+    }
+}
+
+/// Says that a server which did not start may have had too little room: its messages do not.
+fn needs_room(error: BackupError, data: &Path) -> BackupError {
+    let is_of_server = matches!(error, BackupError::Program { .. });
+    match free_bytes(data).filter(|free| is_of_server && *free < START_ROOM) {
+        None => error,
+        Some(free) => BackupError::FullDisk {
+            dir: data.display().to_string(),
+            what: format!(
+                "a server needs about 110 MiB for files of its own, and only {free} bytes are free; {error}"
+            ),
+            next: AGAIN,
+        },
     }
 }
 

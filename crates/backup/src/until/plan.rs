@@ -119,8 +119,16 @@ pub async fn plan_until(
     let unplaced = || UntilError::Unplaced { backup: name.to_string() };
     let base = locate(&archive.streams, &noted).ok_or_else(unplaced)?;
     let gtids = base.gtids.clone().ok_or_else(no_position)?;
-    let planned = plan(&archive.streams, &base, &request.stop);
-    let planned = planned.map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
+    let planned = match plan(&archive.streams, &base, &request.stop) {
+        Ok(planned) => planned,
+        Err(error) => {
+            if matches!(error, PlanError::BeforeBackup { .. }) {
+                let listed = session.cancel.or(listed(session)).await?;
+                too_early(&candidates(&listed, &archive), &archive, &request.stop)?;
+            }
+            return Err(UntilError::Plan { backup: name.to_string(), error }.into());
+        }
+    };
     let needed = needed(&planned, &archive);
     let mut relay = RelayPlan {
         start: gtids.clone(),
@@ -206,12 +214,8 @@ async fn listed(session: &Session) -> Result<ListedRoot, BackupError> {
     Ok(list_by_key(&session.root).await?)
 }
 
-/// The newest backup that can be restored and from which the archive reaches the stop.
-fn newest_fitting(
-    listed: &ListedRoot,
-    archive: &Archive,
-    stop: &RestoreStop,
-) -> Result<BackupName, UntilError> {
+/// The backups of the archive's server that can be restored, the newest first.
+fn candidates<'a>(listed: &'a ListedRoot, archive: &Archive) -> Vec<(BackupName, &'a Manifest)> {
     let can_be_restored = |line: &&Listing| line.state == State::Complete && line.restorable;
     // Of the same data, a consolidated backup that a trial restore has proven, then the server's own, then one that is
     // not proven.
@@ -232,8 +236,47 @@ fn newest_fitting(
         })
         .collect();
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
+    candidates.into_iter().map(|(_, name, manifest)| (name, manifest)).collect()
+}
+
+/// Refuses a stop before the first moment that any backup reaches.
+fn too_early(
+    candidates: &[(BackupName, &Manifest)],
+    archive: &Archive,
+    stop: &Stop,
+) -> Result<(), UntilError> {
+    for (name, manifest) in candidates.iter().rev() {
+        let noted = Noted::replayed(manifest);
+        let base = noted.and_then(|noted| locate(&archive.streams, &noted));
+        match base.map(|base| (plan(&archive.streams, &base, stop), base)) {
+            Some((Err(PlanError::BeforeBackup { .. }), base)) => {
+                return Err(UntilError::TooEarly {
+                    stop: stop.to_string(),
+                    server: archive.server.clone(),
+                    backup: name.to_string(),
+                    first: format!(
+                        "{}, {}",
+                        base.taken.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                        base.position
+                    ),
+                });
+            }
+            Some((Err(PlanError::NoStart { .. } | PlanError::Branch { .. }), _)) | None => {}
+            Some(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// The newest backup that can be restored and from which the archive reaches the stop.
+fn newest_fitting(
+    listed: &ListedRoot,
+    archive: &Archive,
+    stop: &Stop,
+) -> Result<BackupName, UntilError> {
+    let candidates = candidates(listed, archive);
     let mut why = Vec::new();
-    for (_, name, manifest) in candidates {
+    for (name, manifest) in &candidates {
         let backup = name.to_string();
         let base = match Noted::replayed(manifest) {
             Some(noted) => locate(&archive.streams, &noted).ok_or(UntilError::Unplaced { backup }),
@@ -248,7 +291,7 @@ fn newest_fitting(
             }
         };
         match plan(&archive.streams, &base, stop) {
-            Ok(_) => return Ok(name),
+            Ok(_) => return Ok(name.clone()),
             // An older backup may do, on the same history.
             Err(
                 error @ (PlanError::BeforeBackup { .. }
@@ -259,6 +302,7 @@ fn newest_fitting(
             Err(error) => return Err(UntilError::Plan { backup: name.to_string(), error }),
         }
     }
+    too_early(&candidates, archive, stop)?;
     let why: String = why.iter().take(NAMED).map(|why| format!("; {why}")).collect();
     Err(UntilError::NoBackup { server: archive.server.clone(), stop: stop.to_string(), why })
 }

@@ -6,4 +6,5 @@ pub mod daemon;
 pub mod flood;
 mod ran;
 pub mod short_disk;
+pub mod small_disk;
 pub mod tools;

@@ -187,6 +187,20 @@ impl Context {
 /// Checks what the command line demands of evidence of a success.
 fn demanded(args: &EvidenceArgs, found: &Read) -> Result<(), Failure> {
     let refused = |what: String| Err(Failure::new(what).stage("evidence").ending(Exit::Damaged));
+    let same =
+        |found: &str, asked: &str| found.trim_end_matches('/') == asked.trim_end_matches('/');
+    let facts = [("backup", &args.name, &found.name), ("repository", &args.root, &found.root)];
+    for (what, asked, found) in facts {
+        if let Some(asked) = asked
+            && !found.as_ref().is_some_and(|found| same(found, asked))
+        {
+            let found = found.as_deref().map_or_else(|| "unknown".to_owned(), printable);
+            return refused(format!(
+                "it is of {what} {found}, but {} is demanded",
+                printable(asked)
+            ));
+        }
+    }
     let reached = found.reached();
     if let Some(level) = args.level
         && reached_level(reached) < Some(level)

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use xb_pipeline::ExtractLog;
 use xb_reader::{RelPath, TargetDir};
@@ -24,6 +24,9 @@ const SYNC_BYTES: u64 = 1 << 30;
 /// Time after which the file system is synced.
 const SYNC_TIME: Duration = Duration::from_secs(30);
 
+/// Bytes that are reserved for the lines to come: a file whose line finds no room would be taken for a foreign one.
+const AHEAD: u64 = 1 << 20;
+
 /// Writer of a journal.
 pub(crate) struct Journal {
     shared: Arc<Shared>,
@@ -38,6 +41,8 @@ struct Shared {
 struct State {
     file: File,
     len: u64,
+    /// Length up to which there is room for it.
+    reserved: u64,
     files: HashMap<u64, Progress>,
     /// Bytes proven since the last sync.
     unsynced: u64,
@@ -99,10 +104,11 @@ impl Journal {
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
         let mut file = File::from(openat(folder, NEW_JOURNAL, flags, mode)?);
         file.write_all(&text)?;
+        let reserved = reserve(&file, text.len() as u64)?;
         file.sync_data()?;
         renameat(folder, NEW_JOURNAL, folder, JOURNAL)?;
-        let state =
-            State { file, len: text.len() as u64, files, unsynced: 0, failed: false, over: false };
+        let len = text.len() as u64;
+        let state = State { file, len, reserved, files, unsynced: 0, failed: false, over: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() });
         let syncer = match sync {
             false => None,
@@ -188,6 +194,10 @@ impl Shared {
 impl State {
     fn write(&mut self, line: &Line) {
         let text = line.text();
+        if self.reserved < self.len + AHEAD / 2 {
+            // What this cannot have now, the lines may find, and else the next files fail, too.
+            self.reserved = reserve(&self.file, self.len).unwrap_or(u64::MAX);
+        }
         // One write per line: after a kill, all lines except perhaps the last are complete.
         if !self.failed {
             match self.file.write_all(text.as_bytes()) {
@@ -240,6 +250,16 @@ impl ExtractLog for Shared {
 
     fn rolled_back(&self) {
         self.state().write(&Line::TakenBack);
+    }
+}
+
+/// Reserves room for lines behind `len`; returns the length up to which there is room, as far as the file system can do
+/// that.
+fn reserve(file: &File, len: u64) -> std::io::Result<u64> {
+    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, len + AHEAD) {
+        Err(error @ (Errno::NOSPC | Errno::DQUOT)) => Err(error.into()),
+        Err(_) => Ok(u64::MAX),
+        Ok(()) => Ok(len + AHEAD),
     }
 }
 

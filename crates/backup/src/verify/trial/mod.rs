@@ -29,6 +29,7 @@ use super::{
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
+use crate::full_disk::AGAIN;
 use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{Given, unlock};
@@ -108,14 +109,17 @@ pub async fn verify_by_restore(
             accept: request.accept,
         };
         // Now it is known what the files take once they are decompressed.
-        let room = report.unpacked_bytes.map_or(Ok(()), |bytes| check_room(scratch.path(), bytes));
+        let room =
+            report.unpacked_bytes.map_or(Ok(()), |bytes| check_room(scratch.path(), bytes, AGAIN));
         let outcome = match room {
             Ok(()) => {
                 let place = (scratch.path(), replay.as_ref());
                 try_out(session, get, trial, place, on_line).await
             }
-            Err(what) => Err(no_room(scratch.path(), what)),
+            Err(error) => Err(error),
         };
+        let outcome = outcome.and_then(|found| found.unless_full(scratch.path()));
+        let outcome = outcome.map_err(|error| error.or_full_scratch(scratch.path()));
         let outcome = outcome.and_then(|found| note_restored(&mut report, found));
         // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
@@ -283,11 +287,8 @@ async fn can_try(
         true => cancel.or(unpacked(root, &request.name, &manifest)).await?,
         false => cancel.or(all_unpacked(root, &links)).await?,
     };
-    check_room(scratch, needed).map_err(|what| no_room(scratch, what))
-}
-
-fn no_room(scratch: &Path, what: String) -> BackupError {
-    BackupError::Restore { target: scratch.display().to_string(), what }
+    let room = check_room(scratch, needed, AGAIN);
+    room.map_err(|error| error.or_full_scratch(scratch))
 }
 
 fn record_outcome(

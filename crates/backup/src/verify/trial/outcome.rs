@@ -1,11 +1,14 @@
 //! What a trial found out.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use xb_repo::verification::{Level, Problem, RestoreTest, VerifyReport};
 
 use super::answers::{Encryption, Kind, Listed, Verdict};
 use super::held::Unlisted;
+use crate::error::BackupError;
+use crate::full_disk::{AGAIN, has_room};
 use crate::verify::results::counted;
 
 /// Number of names in one remark.
@@ -141,6 +144,20 @@ impl Outcome {
     }
 
     /// Writes the results into the report.
+    /// Refuses what a server found whose disk was full: that is no damage of the backup.
+    pub(super) fn unless_full(self, scratch: &Path) -> Result<Self, BackupError> {
+        let has_faults = !self.wrong.is_empty() || !self.refused.is_empty() || self.log.is_some();
+        match has_faults && !has_room(scratch) {
+            false => Ok(self),
+            true => Err(BackupError::FullDisk {
+                dir: scratch.display().to_string(),
+                what: "the server on the restored backup ran out of it, so what it found proves nothing"
+                    .to_owned(),
+                next: AGAIN,
+            }),
+        }
+    }
+
     pub(super) fn write_into(mut self, report: &mut VerifyReport) {
         let undeciphered = std::mem::take(&mut self.undeciphered).into_iter();
         match self.deciphered {
