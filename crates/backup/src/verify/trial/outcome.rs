@@ -143,7 +143,6 @@ impl Outcome {
         self.unused = found.unused;
     }
 
-    /// Writes the results into the report.
     /// Refuses what a server found whose disk was full: that is no damage of the backup.
     pub(super) fn unless_full(self, scratch: &Path) -> Result<Self, BackupError> {
         let has_faults = !self.wrong.is_empty() || !self.refused.is_empty() || self.log.is_some();
@@ -158,6 +157,7 @@ impl Outcome {
         }
     }
 
+    /// Writes the results into the report.
     pub(super) fn write_into(mut self, report: &mut VerifyReport) {
         let undeciphered = std::mem::take(&mut self.undeciphered).into_iter();
         match self.deciphered {
