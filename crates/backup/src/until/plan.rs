@@ -243,7 +243,7 @@ fn candidates<'a>(listed: &'a ListedRoot, archive: &Archive) -> Vec<(BackupName,
 fn too_early(
     candidates: &[(BackupName, &Manifest)],
     archive: &Archive,
-    stop: &Stop,
+    stop: &RestoreStop,
 ) -> Result<(), UntilError> {
     for (name, manifest) in candidates.iter().rev() {
         let noted = Noted::replayed(manifest);
@@ -272,7 +272,7 @@ fn too_early(
 fn newest_fitting(
     listed: &ListedRoot,
     archive: &Archive,
-    stop: &Stop,
+    stop: &RestoreStop,
 ) -> Result<BackupName, UntilError> {
     let candidates = candidates(listed, archive);
     let mut why = Vec::new();
