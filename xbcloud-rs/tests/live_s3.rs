@@ -502,7 +502,7 @@ fn one_altered_answer_spoils_no_copy_and_no_look_into_a_backup() {
             let missing = Rule::new("GET", &format!("/{part}"), Action::answer(404));
             proxy.set_rules(vec![missing.skip(n).times(1)]);
             let copy = through_named(&proxy, &bucket, "copy", name, &["--unverified"]);
-            let _ = copy.arg(&format!("file://{}/{name}", target.display())).run().expect(0);
+            let _ = copy.arg(format!("file://{}/{name}", target.display())).run().expect(0);
             let mut runs = std::fs::read_dir(target.join(name)).unwrap();
             assert!(runs.any(|run| run.unwrap().path().join(part).exists()), "{part} {n}");
         }
