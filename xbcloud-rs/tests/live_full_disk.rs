@@ -175,7 +175,8 @@ fn a_rescue_without_room_leaves_nothing() {
     // The disk of the dump itself.
     let all = format!("--scratch-dir={}", site.scratch.dir("room").display());
     // It keeps its size where it cannot lose it.
-    std::fs::write(place.join("filler"), vec![1; (disk.used() + 4 * MIB) as usize]).unwrap();
+    std::fs::write(place.join("filler"), vec![1; usize::try_from(disk.used() + 4 * MIB).unwrap()])
+        .unwrap();
     disk.resize(disk.used() + MIB);
     let full = site.work("rescue", "two", &all).arg("shop.one").stdout_file(place.join("dump.sql"));
     let told = full.run().expect(1).stderr_text();
