@@ -20,7 +20,9 @@ const NO_ROOM: u64 = 1 << 20;
 /// Bytes that are free where `path` is, if the file system tells.
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    // Some file systems in user space tell nothing. Root may write where only its reserve is left.
+    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
+    (stat.f_blocks > 0).then(|| blocks.saturating_mul(stat.f_frsize))
 }
 
 /// Whether programs can still write where `path` is.

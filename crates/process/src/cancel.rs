@@ -62,7 +62,8 @@ impl<R> fmt::Debug for CancelToken<R> {
 
 impl<R> Drop for CancelHook<R> {
     fn drop(&mut self) {
-        self.token.state().hooks.remove(&self.id);
+        // Dropped after the lock is released: it may hold another hook of this token.
+        let _hook = self.token.state().hooks.remove(&self.id);
     }
 }
 
@@ -113,7 +114,7 @@ impl<R> CancelToken<R> {
 }
 
 impl<R: Clone + PartialEq> CancelToken<R> {
-    /// Cancels the work, permanently. The first reason counts.
+    /// Cancels the work, permanently. The first reason counts; another one only ends [`wait_for`](Self::wait_for).
     pub fn cancel(&self, reason: R) {
         let hooks = {
             let mut state = self.state();
@@ -166,13 +167,13 @@ impl<R: Clone + PartialEq> CancelToken<R> {
     /// Waits, at most `limit`, for the first reason that `counts`, even if there is another one already.
     #[must_use]
     pub fn wait_for(&self, limit: Duration, counts: impl Fn(&R) -> bool) -> Option<R> {
-        let end = Instant::now() + limit;
+        let begin = Instant::now();
         let mut state = self.state();
         loop {
             if let Some(reason) = state.reasons.iter().find(|reason| counts(reason)) {
                 return Some(reason.clone());
             }
-            let left = end.saturating_duration_since(Instant::now());
+            let left = limit.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 return None;
             }

@@ -6,7 +6,7 @@ use xb_delta::{Checkpoints, Error, Unfit, interrupted, keep, merge, plan, restat
 
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
-use crate::full_disk::AGAIN;
+use crate::full_disk::{AGAIN, ANEW};
 use crate::restore::forget;
 use crate::session::Session;
 
@@ -92,7 +92,11 @@ pub(super) fn apply_from_end(dir: &Path, increment: &Path) -> Result<(), BackupE
         return Ok(());
     };
     match next.from > 0 && next.from < base.to {
-        true => restate_from(increment, base.to).map_err(|error| failed(increment, &error)),
+        true => restate_from(increment, base.to).map_err(|error| {
+            let (target, what) = (increment.display().to_string(), error.to_string());
+            // What is prepared so far cannot be continued.
+            BackupError::Restore { target, what }.or_full(increment, ANEW)
+        }),
         false => Ok(()),
     }
 }

@@ -247,13 +247,12 @@ pub(crate) async fn prepare(
         observer.hear_program();
         let (lines, is_full) = listen(&heard_by(observer, on_line));
         let ran = run_first(tool, by, &step.arguments(tool, options), &lines, cancel).await;
-        ran.map_err(|error| match is_full.load(Ordering::Relaxed) {
-            true => BackupError::FullDisk {
-                dir: dir.display().to_string(),
-                what: error.to_string(),
-                next: ANEW,
-            },
-            false => error,
+        ran.map_err(|error| match error {
+            BackupError::Program { .. } if is_full.load(Ordering::Relaxed) => {
+                let (dir, what) = (dir.display().to_string(), error.to_string());
+                BackupError::FullDisk { dir, what, next: ANEW }
+            }
+            error => error,
         })?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }

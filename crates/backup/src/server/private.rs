@@ -11,15 +11,17 @@ use xb_server::{Login, ServerError, Setup, socket_in};
 use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
-use crate::full_disk::{AGAIN, free_bytes, has_room};
+use crate::full_disk::{AGAIN, ANEW, free_bytes, has_room};
+use crate::hints::says_full;
 use crate::server::session::{Session, SessionError};
 
 /// Time limit for a server to answer. A prepared backup needs no recovery, but a cold disk is slow.
 const START_LIMIT: Duration = Duration::from_secs(600);
 /// The same for one that recovers: a limit of what is sensible, and no measure.
 const RECOVERY: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Time after which a server that does not answer is given up if its disk is full: it would wait for room.
-const WITHOUT_ROOM: Duration = Duration::from_secs(10);
+/// Time for which the disk is full without a break, after which a server that does not answer is given up: it would wait
+/// for room.
+const WITHOUT_ROOM: Duration = Duration::from_secs(20);
 /// Bytes that a server takes at its start, for a redo log and temporary tables, and some more.
 const START_ROOM: u64 = 128 << 20;
 /// Time limit of each step of a login.
@@ -175,7 +177,8 @@ impl Server {
         let (session, version, data) = (None, String::new(), data.to_owned());
         let mut this = Self { server, session, version, patience, data };
         let answers = this.wait(cancel).await;
-        answers.map_err(|error| needs_room(error, &this.data))?;
+        let next = if options.recovers { ANEW } else { AGAIN };
+        answers.map_err(|error| needs_room(error, &this.data, next))?;
         Ok(this)
     }
 
@@ -220,6 +223,7 @@ impl Server {
     /// Waits until the server accepts a connection, which is kept.
     async fn wait(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         let begin = Instant::now();
+        let mut full_since = None;
         loop {
             if let Some(client) =
                 tokio::task::block_in_place(|| self.server.poll()).map_err(failed)?
@@ -228,8 +232,14 @@ impl Server {
                 self.session = Some(Session::of(client).map_err(|error| unanswered(&error))?);
                 return Ok(());
             }
-            let is_stuck = begin.elapsed() > WITHOUT_ROOM && !has_room(&self.data);
-            if is_stuck || begin.elapsed() > self.patience {
+            full_since = match has_room(&self.data) {
+                true => None,
+                false => full_since.or(Some(Instant::now())),
+            };
+            let is_stuck = full_since.is_some_and(|since| since.elapsed() > WITHOUT_ROOM);
+            // A recovery that is ended has to begin anew with another copy, and may need no room at all.
+            let may_end = self.patience != RECOVERY || says_full(&self.last_lines());
+            if (is_stuck && may_end) || begin.elapsed() > self.patience {
                 return Err(unanswered(&self.cause()));
             }
             tokio::select! {
@@ -349,7 +359,7 @@ fn failed(error: ServerError) -> BackupError {
 }
 
 /// Says that a server which did not start may have had too little room: its messages do not.
-fn needs_room(error: BackupError, data: &Path) -> BackupError {
+fn needs_room(error: BackupError, data: &Path, next: &'static str) -> BackupError {
     let is_of_server = matches!(error, BackupError::Program { .. });
     match free_bytes(data).filter(|free| is_of_server && *free < START_ROOM) {
         None => error,
@@ -358,7 +368,7 @@ fn needs_room(error: BackupError, data: &Path) -> BackupError {
             what: format!(
                 "a server needs about 110 MiB for files of its own, and only {free} bytes are free; {error}"
             ),
-            next: AGAIN,
+            next,
         },
     }
 }

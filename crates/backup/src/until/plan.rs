@@ -123,8 +123,14 @@ pub async fn plan_until(
         Ok(planned) => planned,
         Err(error) => {
             if matches!(error, PlanError::BeforeBackup { .. }) {
-                let listed = session.cancel.or(listed(session)).await?;
-                too_early(&candidates(&listed, &archive), &archive, &request.stop)?;
+                match session.cancel.or(listed(session)).await {
+                    Ok(listed) => {
+                        too_early(&candidates(&listed, &archive), &archive, &request.stop)?
+                    }
+                    Err(interrupted @ BackupError::Interrupted(_)) => return Err(interrupted),
+                    // What could be said in addition is not known.
+                    Err(_) => {}
+                }
             }
             return Err(UntilError::Plan { backup: name.to_string(), error }.into());
         }

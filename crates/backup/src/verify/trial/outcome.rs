@@ -9,6 +9,7 @@ use super::answers::{Encryption, Kind, Listed, Verdict};
 use super::held::Unlisted;
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, has_room};
+use crate::hints::says_full;
 use crate::verify::results::counted;
 
 /// Number of names in one remark.
@@ -145,8 +146,11 @@ impl Outcome {
 
     /// Refuses what a server found whose disk was full: that is no damage of the backup.
     pub(super) fn unless_full(self, scratch: &Path) -> Result<Self, BackupError> {
-        let has_faults = !self.wrong.is_empty() || !self.refused.is_empty() || self.log.is_some();
-        match has_faults && !has_room(scratch) {
+        let mut faults = self.wrong.iter().chain(&self.refused).chain(&self.log).peekable();
+        let has_faults = faults.peek().is_some();
+        // A server that has ended, or a statement that has failed, may have freed what it had.
+        let are_of_disk = faults.any(|what| says_full(what) || what.contains(" is full"));
+        match are_of_disk || (has_faults && !has_room(scratch)) {
             false => Ok(self),
             true => Err(BackupError::FullDisk {
                 dir: scratch.display().to_string(),
