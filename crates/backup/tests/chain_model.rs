@@ -1,6 +1,6 @@
-//! Model of what meets in a catalogue of several backups: prunes and deletes, increments and increments of them, full
-//! backups or copies of some, and rewraps; and a search through all their interleavings for one that loses the newest backup that can be
-//! restored, although nobody asked for its removal.
+//! Model of the commands that meet in a catalogue of several backups: prunes, deletes, increments, full backups or copies,
+//! and rewraps. A search through all their interleavings looks for one that loses the newest backup that can be restored
+//! without a request to remove it.
 //!
 //! Every request is one step. Between two steps of one command, every other may take any number of steps, a command may
 //! crash or sleep until its marks count as old, and a request to remove a manifest may fail: without effect, with effect,
@@ -10,8 +10,6 @@
 //! The defences can be switched off one by one; the search must then find the loss that each of them prevents.
 #![allow(clippy::cast_possible_truncation, reason = "there are four commands at most")]
 #![allow(clippy::indexing_slicing, reason = "the numbers of backups are those of the arrays")]
-
-use std::collections::{HashSet, VecDeque};
 
 /// Rules that keep commands apart.
 #[derive(Debug, Clone, Copy)]
@@ -149,8 +147,8 @@ impl World {
         chain(of).all(|link| self.manifests[link])
     }
 
-    /// The newest backup that a command reported, or that was there, and of whose chain nobody asked to remove a link,
-    /// and no later one, can be restored.
+    /// Whether neither the newest backup that was there or was reported, without a request to remove a link of its
+    /// chain, nor a later one can be restored.
     fn has_lost_the_newest(&self) -> bool {
         let was_deleted = |of: usize| {
             let deletes = |link| self.commands.iter().any(|c| c.kind == Kind::Delete(link));
@@ -370,21 +368,9 @@ impl World {
     }
 }
 
-/// Breadth-first search. Returns the first loss, and the number of worlds.
+/// Returns the first loss, and the number of worlds.
 fn search(start: World, with: &Defences) -> (Option<World>, usize) {
-    let mut seen = HashSet::from([start.clone()]);
-    let mut waiting = VecDeque::from([start]);
-    while let Some(world) = waiting.pop_front() {
-        if world.has_lost_the_newest() {
-            return (Some(world), seen.len());
-        }
-        for next in world.successors(with) {
-            if seen.insert(next.clone()) {
-                waiting.push_back(next);
-            }
-        }
-    }
-    (None, seen.len())
+    xb_testkit::search(start, World::has_lost_the_newest, |world| world.successors(with))
 }
 
 use Kind::{Commit as C, Prune as P};

@@ -12,8 +12,6 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 #![allow(clippy::cast_possible_truncation, reason = "there are three commands at most")]
 
-use std::collections::{HashSet, VecDeque};
-
 /// Rules that keep commands apart.
 #[derive(Debug, Clone, Copy)]
 struct Defences {
@@ -450,21 +448,9 @@ impl World {
     }
 }
 
-/// Breadth-first search. Returns the first violation, and the number of worlds.
+/// Returns the first violation, and the number of worlds.
 fn search(start: World, with: &Defences) -> (Option<World>, usize) {
-    let mut seen = HashSet::from([start.clone()]);
-    let mut waiting = VecDeque::from([start]);
-    while let Some(world) = waiting.pop_front() {
-        if world.is_violated() {
-            return (Some(world), seen.len());
-        }
-        for next in world.successors(with) {
-            if seen.insert(next.clone()) {
-                waiting.push_back(next);
-            }
-        }
-    }
-    (None, seen.len())
+    xb_testkit::search(start, World::is_violated, |world| world.successors(with))
 }
 
 use Kind::{Collect as G, Copy as C, Remove as R, Rewrap as K};

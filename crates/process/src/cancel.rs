@@ -133,7 +133,8 @@ impl<R: Clone + PartialEq> CancelToken<R> {
     /// Returns the first reason if the token is cancelled.
     #[must_use]
     pub fn reason(&self) -> Option<R> {
-        self.state().reasons.first().cloned()
+        // Asked for each row and page: no lock as long as there is none.
+        self.is_cancelled().then(|| self.state().reasons.first().cloned())?
     }
 
     /// Fails if the token is cancelled.

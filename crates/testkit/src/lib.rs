@@ -11,6 +11,8 @@
 //!   [`short_disk`] is a disk that fails, [`small_disk`] one that runs full. [`daemon`] ensures that no server and no scratch
 //!   folder outlives the test process.
 //!
+//! [`search`] goes through all interleavings of a model.
+//!
 //! A helper that fails panics with the reason: in a test, that is the right way to fail. A missing
 //! server program is a failure, too, never a reason to skip; `scripts/test` installs these
 //! programs. A test that needs a right or a file system that this machine may lack calls [`skipped`].
@@ -32,6 +34,7 @@
 mod contents;
 mod http;
 mod process;
+mod search;
 mod servers;
 mod skip;
 mod stores;
@@ -39,6 +42,7 @@ mod stores;
 pub use contents::{clone, data, files, stream, vectors};
 pub use http::{fault, reply};
 pub use process::{browser, command, daemon, flood, short_disk, small_disk, tools};
+pub use search::search;
 pub use servers::{donor, galera, mariadb, mysql, scripted};
 pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

@@ -60,7 +60,7 @@ pub(crate) fn merge_chain(
         };
         // The plan is there before the journals go.
         let kept = of.map_or(Ok(()), |of| keep(&planned, of));
-        kept.map_err(|error| failed(dir, &error))?;
+        kept.map_err(|error| failed(dir, &error, AGAIN))?;
         chain.forget()?;
         match merge(&planned, is_durable, || cancel.reason().is_some()) {
             Ok(merged) => {
@@ -77,7 +77,7 @@ pub(crate) fn merge_chain(
             Err(Error::Cancelled) => {
                 Err(BackupError::Interrupted(cancel.reason().unwrap_or_default()))
             }
-            Err(error) => Err(failed(dir, &error)),
+            Err(error) => Err(failed(dir, &error, AGAIN)),
         }
     })
 }
@@ -92,16 +92,13 @@ pub(super) fn apply_from_end(dir: &Path, increment: &Path) -> Result<(), BackupE
         return Ok(());
     };
     match next.from > 0 && next.from < base.to {
-        true => restate_from(increment, base.to).map_err(|error| {
-            let (target, what) = (increment.display().to_string(), error.to_string());
-            // What is prepared so far cannot be continued.
-            BackupError::Restore { target, what }.or_full(increment, ANEW)
-        }),
+        // What is prepared so far cannot be continued.
+        true => restate_from(increment, base.to).map_err(|error| failed(increment, &error, ANEW)),
         false => Ok(()),
     }
 }
 
-fn failed(dir: &Path, error: &dyn std::fmt::Display) -> BackupError {
+fn failed(dir: &Path, error: &dyn std::fmt::Display, next: &'static str) -> BackupError {
     let error = BackupError::Restore { target: dir.display().to_string(), what: error.to_string() };
-    error.or_full(dir, AGAIN)
+    error.or_full(dir, next)
 }

@@ -144,7 +144,8 @@ pub(crate) struct Server {
     server: xb_server::Server,
     session: Option<Session>,
     version: String,
-    patience: Duration,
+    /// Whether it recovers, and not only starts.
+    recovers: bool,
     data: PathBuf,
 }
 
@@ -173,9 +174,8 @@ impl Server {
             writable: options.writable.clone(),
         });
         let server = server.map_err(failed)?;
-        let patience = if options.recovers { RECOVERY } else { START_LIMIT };
         let (session, version, data) = (None, String::new(), data.to_owned());
-        let mut this = Self { server, session, version, patience, data };
+        let mut this = Self { server, session, version, recovers: options.recovers, data };
         let answers = this.wait(cancel).await;
         let next = if options.recovers { ANEW } else { AGAIN };
         answers.map_err(|error| needs_room(error, &this.data, next))?;
@@ -222,6 +222,7 @@ impl Server {
 
     /// Waits until the server accepts a connection, which is kept.
     async fn wait(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
+        let limit = if self.recovers { RECOVERY } else { START_LIMIT };
         let begin = Instant::now();
         let mut full_since = None;
         loop {
@@ -238,8 +239,8 @@ impl Server {
             };
             let is_stuck = full_since.is_some_and(|since| since.elapsed() > WITHOUT_ROOM);
             // A recovery that is ended has to begin anew with another copy, and may need no room at all.
-            let may_end = self.patience != RECOVERY || says_full(&self.last_lines());
-            if (is_stuck && may_end) || begin.elapsed() > self.patience {
+            let may_end = !self.recovers || says_full(&self.last_lines());
+            if (is_stuck && may_end) || begin.elapsed() > limit {
                 return Err(unanswered(&self.cause()));
             }
             tokio::select! {
