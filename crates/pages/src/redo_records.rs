@@ -189,26 +189,22 @@ mod tests {
         head
     }
 
-    fn record(len: usize) -> Vec<u8> {
+    fn record(len: u32) -> Vec<u8> {
         // What follows the kind, the number of its length included.
         let less = len.saturating_sub(15);
-        let mut record = match len {
-            1..=15 => vec![0x30 | len as u8],
-            _ if less < 0x80 => vec![0x30, less as u8],
-            _ if less < 0x4080 => {
-                let number = less - 0x80;
-                vec![0x30, 0x80 | (number >> 8) as u8, number as u8]
-            }
-            _ => {
-                let number = less - 0x4080;
-                vec![0x30, 0xc0 | (number >> 16) as u8, (number >> 8) as u8, number as u8]
-            }
-        };
-        record.resize(1 + len, 7);
+        let [.., short] = len.to_be_bytes();
+        let mut record = vec![if len < 16 { 0x30 | short } else { 0x30 }];
+        match less {
+            0 => (),
+            1..0x80 => record.extend_from_slice(&less.to_be_bytes()[3..]),
+            0x80..0x4080 => record.extend_from_slice(&(0x8000 + less - 0x80).to_be_bytes()[2..]),
+            _ => record.extend_from_slice(&(0xc0_0000 + less - 0x4080).to_be_bytes()[1..]),
+        }
+        record.resize(1 + len as usize, 7);
         record
     }
 
-    fn log(transactions: &[Vec<usize>]) -> Vec<u8> {
+    fn log(transactions: &[Vec<u32>]) -> Vec<u8> {
         let mut log = Vec::new();
         for lens in transactions {
             let records: Vec<u8> = lens.iter().flat_map(|len| record(*len)).collect();
@@ -225,8 +221,8 @@ mod tests {
         records.intact() - CREATED
     }
 
-    fn transactions() -> impl Strategy<Value = Vec<Vec<usize>>> {
-        let len = prop_oneof![4 => 1..20_usize, 2 => 20..400_usize, 1 => 16_000..17_000_usize];
+    fn transactions() -> impl Strategy<Value = Vec<Vec<u32>>> {
+        let len = prop_oneof![4 => 1..20_u32, 2 => 20..400_u32, 1 => 16_000..17_000_u32];
         let some = prop::collection::vec(len, 1..5);
         prop::collection::vec(some, 1..8)
     }
