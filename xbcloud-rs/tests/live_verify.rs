@@ -257,6 +257,7 @@ const EVERY_KIND: &str = "CREATE DATABASE x; USE x;
     CREATE TABLE mem (i INT) ENGINE=MEMORY; CREATE TABLE ar (i INT) ENGINE=ARCHIVE;
     CREATE TABLE disc (i INT PRIMARY KEY); ALTER TABLE disc DISCARD TABLESPACE;
     CREATE VIEW v AS SELECT * FROM a; CREATE TABLE gone (i INT); CREATE VIEW vb AS SELECT * FROM gone; DROP TABLE gone;
+    CREATE TRIGGER `on.e` BEFORE INSERT ON whole FOR EACH ROW SET @x = 1;
     CREATE TABLE `odd.näme\n1\tx\\\\n\r'\"$%/\u{1}\u{ffef}` (i INT PRIMARY KEY) ENGINE=MyISAM;
     CREATE DATABASE `oth-er`; CREATE TABLE `oth-er`.`t.1` (i INT PRIMARY KEY);";
 
@@ -343,6 +344,23 @@ fn a_trial_whose_preparation_fails_is_recorded_and_shown() {
         "{said}"
     );
 
+    // So is one that this host cannot even begin.
+    let nowhere = scratch.join("nowhere");
+    let lacks = |option: &str| format!("--{option}={}", nowhere.display());
+    for (option, why) in [
+        ("prepare-program", "no such program"),
+        ("mysqld", "no such program"),
+        ("scratch-dir", "nowhere"),
+    ] {
+        let _ = verify(&store, "n", &options).run().expect(0);
+        let _ = monitor(0);
+        let options: &[&str] = if option == "scratch-dir" { &options[..1] } else { &options };
+        let _ = verify(&store, "n", options).arg(lacks(option)).run().expect_failure();
+        let found = line(&store, "n");
+        assert!(found["failed_try"]["why"].as_str().unwrap().contains(why), "{option}: {found}");
+        let _ = monitor(2);
+    }
+
     // A statement of the user's own that fails leaves the question open, too.
     let _ = verify(&store, "n", &options).arg("--check-sql=SELECT no_such").run().expect(7);
     let found = line(&store, "n");
@@ -372,7 +390,12 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
     let rootless =
         |bytes: &[u8]| [&bytes[..3 * 16384], &zeros(&bytes[..16384]), &bytes[4 * 16384..]].concat();
     type Damage<'d> = &'d dyn Fn(&[u8]) -> Vec<u8>;
-    let damages: [(&str, &str, Damage<'_>, &str); 9] = [
+    // In the last record: recovery ends before it, and exits with 0.
+    let broken = |log: &[u8]| {
+        let at = log.len() - 30;
+        [&log[..at], &[log[at] ^ 4], &log[at + 1..]].concat()
+    };
+    let damages: [(&str, &str, Damage<'_>, &str); 10] = [
         ("ibd-empty", "x/a.ibd", &nothing, "page 0: the file holds no page"),
         ("ibd-zeros", "x/a.ibd", &zeros, "page 0: the file holds no page"),
         ("ibd-head", "x/s.ibd", &headless, "page 0: empty page that is in use in every tablespace"),
@@ -387,6 +410,7 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
             "no intact checkpoint",
         ),
         ("redo-cut", "ib_logfile0", &cut, "the redo log has "),
+        ("redo-record", "ib_logfile0", &broken, "the redo log is damaged behind position "),
     ];
     for (name, file, damage, what) in damages {
         let at = backup.join(file);
@@ -736,6 +760,7 @@ fn a_trial_answers_for_every_table_that_the_backup_holds() {
     );
     let notes = found["notes"].to_string();
     assert!(notes.contains("x.disc") && notes.contains("x.vb"), "{notes}");
+    assert!(!notes.contains("trigger"), "{notes}");
 
     // Without the engine of one table, the level is not reached. That is no damage.
     let ran = verify(&store, "sound", &options[..2]).run().expect(7);
@@ -757,7 +782,7 @@ fn a_trial_answers_for_every_table_that_the_backup_holds() {
     let is_part = |path: &PathBuf| path.to_str().unwrap().ends_with("_CONFIG.ibd");
     let words =
         std::fs::read_dir(at("x")).unwrap().map(|entry| entry.unwrap().path()).find(is_part);
-    for file in ["x/s.ibd", "x/q.ibd", "x/c.frm", "x/n.frm", "x/p#P#p0.ibd"] {
+    for file in ["x/s.ibd", "x/q.ibd", "x/c.frm", "x/n.frm", "x/p#P#p0.ibd", "x/whole.TRG"] {
         std::fs::remove_file(at(file)).unwrap();
     }
     std::fs::remove_file(words.expect("a part of the FULLTEXT index")).unwrap();
@@ -766,6 +791,11 @@ fn a_trial_answers_for_every_table_that_the_backup_holds() {
         std::fs::write(at(empty), "").unwrap();
     }
     std::fs::write(at("x/b.frm"), &std::fs::read(at("x/b.frm")).unwrap()[..100]).unwrap();
+    // A view that refers to something else than on the source.
+    let view = std::fs::read_to_string(at("x/vb.frm")).unwrap();
+    let (query, rest) = view.split_once("\nmd5=").unwrap();
+    let (start, end) = query.rsplit_once('`').unwrap();
+    std::fs::write(at("x/vb.frm"), format!("{start}z`{end}\nmd5={rest}")).unwrap();
     let _ = put_bytes(&store, "damaged", &[], &stream_of(&backup));
     let found = report(&verify(&store, "damaged", &options).run().expect(7));
     let problems = found["problems"].as_array().unwrap();
@@ -780,6 +810,7 @@ fn a_trial_answers_for_every_table_that_the_backup_holds() {
         ("x.q", "Tablespace is missing"),
         ("x.s", "Tablespace is missing"),
         ("x.v", "Incorrect information in file"),
+        ("x.vb", "its text does not match its checksum"),
         ("x.FTS_", "part of a FULLTEXT index is missing"),
         ("oth-er.t.1", "directory of its schema is missing"),
     ] {
@@ -788,7 +819,9 @@ fn a_trial_answers_for_every_table_that_the_backup_holds() {
         };
         assert!(problems.iter().any(named), "{table}: {why}: {problems:#?}");
     }
-    assert_eq!(problems.len(), 11, "no other table is blamed: {problems:#?}");
+    assert_eq!(problems.len(), 12, "no other table is blamed: {problems:#?}");
+    let trigger = "triggers that have a file, and that their table does not have: 1: x.on.e";
+    assert!(found["notes"].to_string().contains(trigger), "{found}");
 }
 
 /// InnoDB's dictionary names tables that a partial backup leaves out.

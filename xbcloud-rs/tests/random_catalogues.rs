@@ -1,19 +1,20 @@
 //! Random catalogues (servers, chains, forks, consolidated backups, damage, clocks, pins, marks of removals,
-//! dead runs) and a small model of what can be restored now. No command reports more than the model, and
-//! none removes the last backup of a server that can be restored. Of the same data, a consolidated backup
+//! dead runs) and a small model of what can be restored now. No command (`list`, `show latest`, `monitor`, `prune`,
+//! `run`, `gc`, `delete`) reports more than the model, and none removes the last backup of a server that can be
+//! restored. Of the same data, a consolidated backup
 //! counts before its chain if a trial restore has proven it, and after it otherwise.
 //!
 //! The model knows how each backup was made, and what was damaged since. It reads no manifest.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use xb_backup::{Candidate, Keep, LEAST_AGE, Resources, Session, plan_prune};
+use xb_backup::{Keep, LEAST_AGE, Resources, Session};
 use xb_repo::claim::mark::Mark;
 use xb_repo::list::{Listing, State};
 use xb_repo::manifest::history::History;
@@ -21,13 +22,16 @@ use xb_repo::manifest::source_info::SourceInfo;
 use xb_repo::manifest::{Base, End, Manifest, sample};
 use xb_repo::names::BackupName;
 use xb_repo::records;
-use xb_repo::resolve::{Known, Wanted, resolve};
+use xb_repo::resolve::{Wanted, resolve};
 use xb_repo::root::Root;
 use xb_repo::verification::Level;
-use xb_testkit::command::Cmd;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::stream::small_backup;
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
 const DAY: i64 = 86_400;
+/// Name of the backup that `run` makes.
+const NIGHT: &str = "night";
 const SERVERS: [Option<&str>; 3] = [Some("a"), Some("b"), None];
 
 /// What an increment is based on.
@@ -118,7 +122,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
 
 fn keep() -> impl Strategy<Value = Keep> {
     let number = |most: usize| prop::option::of(1..=most);
-    let days = prop::option::of(0..12_u64);
+    let days = prop::option::of(1..12_u64);
     (number(3), number(3), number(2), number(1), days)
         .prop_map(|(last, daily, weekly, monthly, days)| {
             let within = days.map(|days| Duration::from_secs(days * 86_400));
@@ -457,6 +461,9 @@ impl World {
     /// Whether the objects of a backup are as they were.
     fn has_objects(&self, n: usize) -> bool {
         let made = &self.made[n];
+        if made.name == NIGHT {
+            return self.path(NIGHT).exists();
+        }
         let run =
             self.path(&format!("{}/{}", made.name, run(n, made.recipe.fault == Fault::Replaced)));
         std::fs::read_dir(run).is_ok_and(|files| files.count() == 2)
@@ -464,10 +471,34 @@ impl World {
 
     // What each command reports and does.
 
+    fn command(&self, name: &str, at: &str, args: &[String]) -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .env("XDG_CACHE_HOME", self.folder.path().join("cache"))
+            .env("XDG_STATE_HOME", self.folder.path().join("state"))
+            .arg(name)
+            .arg(format!("{}{at}", self.url()))
+            .args(args)
+            .run()
+    }
+
+    fn json(&self, name: &str, at: &str, args: &[String]) -> serde_json::Value {
+        let args = [args, &["--json".to_owned()]].concat();
+        let ran = self.command(name, at, &args).expect(0);
+        serde_json::from_str(&ran.stdout_text()).unwrap()
+    }
+
     async fn check_list(&self) {
         let lines = xb_repo::list::list(&self.root).await.unwrap();
         let by_key = xb_repo::list::list_by_key(&self.root).await.unwrap().lines;
         assert_eq!(facts(&lines), facts(&by_key));
+        let listed = self.json("list", "", &[]);
+        let told = listed.as_array().unwrap().iter();
+        let told = told.map(|line| (line["name"].as_str().unwrap(), &line["restorable"]));
+        let restorable = |line: &Listing| serde_json::Value::from(line.restorable);
+        let shown: Vec<_> =
+            lines.iter().map(|line| (line.name.as_str(), restorable(line))).collect();
+        let told: BTreeMap<_, _> = told.map(|(name, is)| (name, is.clone())).collect();
+        assert_eq!(told, shown.into_iter().collect());
         for line in lines {
             let n = self.number(&line.name);
             assert!(!line.restorable || self.is_restorable(n), "{line:?}");
@@ -486,7 +517,17 @@ impl World {
             let in_time = |n: &usize| by.is_none_or(|by| self.made[*n].finished <= by);
             let all = self.sure(server);
             let sure = all.iter().copied().find(in_time);
-            let found = match resolve(&self.root, &wanted, Some(id.unwrap_or("none"))).await {
+            let resolved = resolve(&self.root, &wanted, Some(id.unwrap_or("none"))).await;
+            if by.is_none() {
+                let server = format!("--server={}", id.unwrap_or("none"));
+                // The streams are none, so it only says which backup it takes.
+                let said = self.command("show", "latest", &[server]).stderr_text();
+                let used = |line: &str| Some(line.split_once("using backup ")?.1.to_owned());
+                let used = said.lines().find_map(used);
+                let found = resolved.as_ref().ok().map(|found| found.name.to_string());
+                assert_eq!(used, found, "{said}");
+            }
+            let found = match resolved {
                 Ok(found) => self.number(found.name.as_str()),
                 Err(error) => {
                     assert!(sure.is_none(), "{sure:?}: {error}");
@@ -504,11 +545,7 @@ impl World {
     }
 
     fn check_monitor(&self, days: i64) {
-        let cache = self.folder.path().join("cache");
-        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .env("XDG_CACHE_HOME", cache)
-            .args(["monitor", &format!("--max-age={days}d"), &self.url()])
-            .run();
+        let ran = self.command("monitor", "", &[format!("--max-age={days}d")]);
         let (code, text) = (ran.code(), ran.stdout_text());
         assert!(code <= 2, "{text}{}", ran.stderr_text());
         if code == 2 {
@@ -531,18 +568,44 @@ impl World {
         }
     }
 
-    async fn check_prune(&mut self, keep: &Keep) {
+    fn check_prune(&mut self, keep: &Keep) {
         let before = self.restorable();
-        let sure: Vec<Vec<usize>> = (0..SERVERS.len()).map(|server| self.sure(server)).collect();
-        let session = session(&self.root);
-        let listed = xb_repo::list::list_by_key(&self.root).await.unwrap();
-        let known = Known::read_before(&listed.catalogue, listed.sound);
-        let plan = plan_prune(&Candidate::all(&listed.lines), keep, Timestamp::now());
-        let told = xb_backup::prune_known(&session, &plan, known, |_, _| ()).await.unwrap();
-        let gone = self.look();
-        let mut names: Vec<usize> = told.iter().map(|name| self.number(name)).collect();
+        let told = self.json("prune", "", &[rules(keep), vec!["--yes".to_owned()]].concat());
+        let told = told["removed"].as_array().unwrap().iter();
+        let mut names: Vec<usize> = told.map(|name| self.number(name.as_str().unwrap())).collect();
         names.sort_unstable();
-        assert_eq!(names, gone, "prune says what is gone");
+        assert_eq!(self.check_pruned(&before, keep), names, "prune says what is gone");
+    }
+
+    /// A night of a server: its new backup counts, and is the last that goes.
+    fn check_run(&mut self, server: usize, keep: &Keep) {
+        let stream = self.folder.path().join("stream");
+        std::fs::write(&stream, small_backup(2, 3000)).unwrap();
+        let options = self.folder.path().join("my.cnf");
+        let text =
+            format!("[xbcloud.shop]\nroot={}\nproducer=cat {}\n", self.url(), stream.display());
+        std::fs::write(&options, text).unwrap();
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .env("XDG_CACHE_HOME", self.folder.path().join("cache"))
+            .arg(format!("--defaults-file={}", options.display()))
+            .args(["run", &format!("@shop/{NIGHT}")])
+            .arg(format!("--state-dir={}", self.folder.path().join("state").display()))
+            .arg(format!("--server={}", SERVERS[server].unwrap()))
+            .args(rules(keep))
+            .run();
+        assert_eq!(ran.code(), 0, "{}", ran.stderr_text());
+        let (recipe, finished) = (Recipe { server, ..FULL }, Timestamp::now());
+        let name = NIGHT.to_owned();
+        let night = Made { recipe, name, base: None, merged: None, finished, removed: false };
+        self.made.push(night);
+        let gone = self.check_pruned(&self.restorable(), keep);
+        assert!(!gone.contains(&(self.made.len() - 1)), "run has removed its own backup");
+    }
+
+    /// Checks what a prune has removed, and returns it. `before`: what could be restored then.
+    fn check_pruned(&mut self, before: &BTreeSet<usize>, keep: &Keep) -> Vec<usize> {
+        let sure: Vec<Vec<usize>> = (0..SERVERS.len()).map(|server| self.sure(server)).collect();
+        let gone = self.look();
         for &n in &gone {
             let recipe = &self.made[n].recipe;
             let stays = recipe.pinned && recipe.fault != Fault::Replaced || recipe.marked;
@@ -552,7 +615,7 @@ impl World {
             assert!(before.contains(&n) || is_raw, "n{n} was not restorable");
             assert!(!self.has_objects(n));
         }
-        self.nothing_else_is_lost(&before, &gone);
+        self.nothing_else_is_lost(before, &gone);
         for (server, of_server) in sure.into_iter().enumerate() {
             let of_it = |n: &usize| self.made[*n].recipe.server == server && !self.is_ahead(*n);
             // Of the same data, only what counts most.
@@ -572,6 +635,7 @@ impl World {
                 assert!(data(&left).last() >= data(&of_server).last(), "{left:?} of {of_server:?}");
             }
         }
+        gone
     }
 
     async fn check_delete(&mut self, n: usize) {
@@ -608,6 +672,16 @@ impl World {
 
 fn facts(lines: &[Listing]) -> Vec<(&str, State, bool)> {
     lines.iter().map(|line| (line.name.as_str(), line.state, line.restorable)).collect()
+}
+
+/// The rules as options.
+fn rules(keep: &Keep) -> Vec<String> {
+    let Keep { last, daily, weekly, monthly, within, .. } = keep;
+    let numbers = [("last", last), ("daily", daily), ("weekly", weekly), ("monthly", monthly)];
+    let number =
+        |(name, number): (&str, &Option<usize>)| Some(format!("--keep-{name}={}", (*number)?));
+    let within = within.map(|within| format!("--keep-within={}h", within.as_secs() / 3600));
+    numbers.into_iter().filter_map(number).chain(within).collect()
 }
 
 fn session(root: &Root) -> Session {
@@ -659,7 +733,7 @@ fn of_consolidated_backups_the_proven_one_is_latest_with_or_without_its_chain() 
 fn a_rule_keeps_the_chain_of_an_unproven_consolidated_backup() {
     let keep = Keep { last: Some(2), ..Keep::default() };
     runtime().block_on(async {
-        World::new(vec![FULL, on(0), merge_of(1, None), FULL]).await.check_prune(&keep).await;
+        World::new(vec![FULL, on(0), merge_of(1, None), FULL]).await.check_prune(&keep);
     });
 }
 
@@ -677,6 +751,7 @@ proptest! {
         recipes in vec(recipe(), 1..11),
         keep in keep(),
         days in 0..20_i64,
+        server in 0..2_usize,
         orders in vec(any::<prop::sample::Index>(), 3),
     ) {
         runtime().block_on(async {
@@ -688,8 +763,12 @@ proptest! {
             world.check_monitor(days);
             world.check_gc().await;
             world.check_list().await;
-            world.check_prune(&keep).await;
+            world.check_prune(&keep);
             world.check_list().await;
+            world.check_monitor(days);
+            world.check_run(server, &keep);
+            world.check_list().await;
+            world.check_latest(None).await;
             world.check_monitor(days);
             for order in orders {
                 world.check_delete(order.index(world.made.len())).await;

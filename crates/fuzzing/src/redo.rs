@@ -1,6 +1,6 @@
 //! The head of a redo log, from a stream or from a server's directory.
 
-use xb_pages::{RedoHeader, RedoStart};
+use xb_pages::{REDO_HEAD, RedoHeader, RedoRecords, RedoStart};
 
 /// Any bytes as the head of a redo log; with one more bit, their checksum is right.
 pub(crate) fn head(data: &[u8]) {
@@ -17,6 +17,13 @@ pub(crate) fn head(data: &[u8]) {
     }
     if let Some(start) = RedoStart::of_head(&head) {
         assert!(start.checkpoint > 0);
+    }
+    if let Some(records) = RedoRecords::of_head(&head) {
+        let content = head.get(REDO_HEAD..).unwrap_or_default();
+        let (mut whole, mut pieces) = (records.clone(), records);
+        whole.feed(content);
+        content.chunks(usize::from(*how) + 1).for_each(|piece| pieces.feed(piece));
+        assert_eq!(whole.intact(), pieces.intact());
     }
 }
 

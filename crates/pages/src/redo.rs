@@ -34,6 +34,8 @@ pub struct RedoHeader {
     /// The program that created the file, such as `MariaDB 10.11.19`; a backup program writes a
     /// header of its own.
     pub creator: String,
+    /// The log behind the head is encrypted. Known of MariaDB only.
+    pub is_encrypted: bool,
 }
 
 impl RedoHeader {
@@ -50,7 +52,8 @@ impl RedoHeader {
         let number = (format == MYSQL_NUMBERED).then(|| be32(head, 4)).flatten();
         let creator = head.get(CREATOR)?.split(|byte| *byte == 0).next()?;
         let creator = std::str::from_utf8(creator).ok()?.to_owned();
-        Some(Self { created, number, creator })
+        let is_encrypted = be32(head, 0)? == NEWEST_ENCRYPTED || be32(head, 0)? & ENCRYPTED != 0;
+        Some(Self { created, number, creator, is_encrypted })
     }
 
     /// Log position of the first byte behind the head ([`REDO_HEAD`]), in a file that mariadb-backup

@@ -613,7 +613,12 @@ fn the_header_of_a_redo_log_is_read() {
     let of = |head: &[u8]| RedoHeader::of_head(head);
     let server = header(0x5068_7973, 0, 12288, "MariaDB 10.11.19", 0x4764_a11e);
     let created = |lsn, creator: &str| {
-        Some(RedoHeader { created: Some(lsn), number: None, creator: creator.into() })
+        Some(RedoHeader {
+            created: Some(lsn),
+            number: None,
+            creator: creator.into(),
+            is_encrypted: false,
+        })
     };
     assert_eq!(of(&server), created(12288, "MariaDB 10.11.19"));
     assert_eq!(of(&server[..512]), of(&server), "the checkpoints do not matter");
@@ -636,10 +641,13 @@ fn the_header_of_a_redo_log_is_read() {
     let mysql = summed(header(6, 77, 8192, "MySQL 8.4.7", 0));
     assert_eq!(of(&mysql).map(|head| (head.created, head.number)), Some((None, Some(77))));
     let encrypted = summed(header(0xd068_7973, 0, 12288, "MariaDB 10.10.1", 0));
-    assert_eq!(of(&encrypted), created(12288, "MariaDB 10.10.1"));
+    let locked = |lsn, creator: &str| {
+        created(lsn, creator).map(|header| RedoHeader { is_encrypted: true, ..header })
+    };
+    assert_eq!(of(&encrypted), locked(12288, "MariaDB 10.10.1"));
     // Since MariaDB 10.11 at the latest, an encrypted log has another number.
     let encrypted = summed(header(0xf09f_979d, 0, 44404, "Backup 10.11.19", 0));
-    assert_eq!(of(&encrypted), created(44404, "Backup 10.11.19"));
+    assert_eq!(of(&encrypted), locked(44404, "Backup 10.11.19"));
 }
 
 proptest! {

@@ -306,8 +306,8 @@ fn an_undo_tablespace_that_is_shorter_than_it_states_is_damage_unless_it_may_be_
 fn a_redo_log_that_recovery_cannot_read_is_damage() {
     use xb_pipeline::RedoFault;
     const NEWEST: u32 = 0x5068_7973;
-    // As mariadb-backup writes it: 304 bytes of log behind the head.
-    let mut log = vec![0; (12 << 10) + 304];
+    // As mariadb-backup writes it: 304 bytes of log behind the head, in two mini-transactions.
+    let mut log = vec![0; 12 << 10];
     log[..4].copy_from_slice(&NEWEST.to_be_bytes());
     log[8..16].copy_from_slice(&1000_u64.to_be_bytes());
     log[16..31].copy_from_slice(b"Backup 10.11.19");
@@ -316,12 +316,26 @@ fn a_redo_log_that_recovery_cannot_read_is_damage() {
         let sum = checksum(CrcAlgorithm::Crc32Iscsi, &log[from..end]) as u32;
         log[end..end + 4].copy_from_slice(&sum.to_be_bytes());
     }
+    for records in [[&[0x39][..], &[5; 9]].concat(), [&[0x30, 0x80, 140][..], &[7; 281]].concat()] {
+        log.extend_from_slice(&records);
+        log.push(1);
+        let sum = checksum(CrcAlgorithm::Crc32Iscsi, &records) as u32;
+        log.extend_from_slice(&sum.to_be_bytes());
+    }
     let fault = |files: &[(&str, &[u8])], last| pages_of(files, last).redo.map(|bad| bad.fault);
     let of = |log: &[u8], last| fault(&[("ib_logfile0", log)], last);
     assert_eq!(of(&log, 1304), None);
     assert_eq!(of(&log, 1300), None, "a log may hold more");
     let (len, expected) = (log.len() as u64 - 20, log.len() as u64);
     assert_eq!(of(&log[..log.len() - 20], 1304), Some(RedoFault::Cut { len, expected }));
+    for at in 0..304 {
+        let mut broken = log.clone();
+        broken[(12 << 10) + at] ^= 64;
+        let intact = if at < 15 { 1000 } else { 1015 };
+        assert_eq!(of(&broken, 1304), Some(RedoFault::Broken { intact, end: 1304 }), "{at}");
+        // The end is where the backup says: behind it, a log may hold anything.
+        assert_eq!(of(&broken, intact), None);
+    }
     assert_eq!(of(&[], 1304), Some(RedoFault::Blank));
     assert_eq!(of(&vec![0; log.len()], 1304), Some(RedoFault::Blank));
     let mut headless = log.clone();

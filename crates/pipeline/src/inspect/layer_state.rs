@@ -68,7 +68,7 @@ enum Pages {
     PassedOver,
     Checked(Box<PageChecker>),
     /// A file of the redo log.
-    Redo(RedoFile),
+    Redo(Box<RedoFile>),
     /// A redo log that stays encrypted or compressed.
     UnreadRedo,
     /// A file of a MyISAM or Aria table.
@@ -217,7 +217,7 @@ impl Pages {
     /// is undone.
     fn of_name(name: &[u8], bare: bool) -> Self {
         if is_redo_log(name) {
-            return if bare { Self::Redo(RedoFile::default()) } else { Self::UnreadRedo };
+            return if bare { Self::Redo(Box::default()) } else { Self::UnreadRedo };
         }
         if let Some(TableFileName { engine, part, .. }) = TableFileName::of(name) {
             let checker = bare.then(|| Box::new(TableFileChecker::new(engine, part)));

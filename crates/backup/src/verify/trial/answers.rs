@@ -124,6 +124,10 @@ impl Answer {
             };
         }
         let says = |part: &str| self.errors.iter().any(|error| error.contains(part));
+        // Before what it refers to: its text may name something else than on the source.
+        if kind == Kind::View && self.warnings.iter().any(|text| text.contains("checksum failed")) {
+            return Verdict::Damaged("its text does not match its checksum".to_owned());
+        }
         if kind == Kind::View && (says("references invalid") || says("as a definer")) {
             return Verdict::BrokenView;
         }
@@ -231,6 +235,8 @@ mod tests {
         ];
         assert_eq!(verdict(View, &refers), Verdict::BrokenView);
         assert!(matches!(verdict(Table, &refers), Verdict::Damaged(_)));
+        let altered = [&refers[..], &["Warning\tView text checksum failed"]].concat();
+        assert!(matches!(verdict(View, &altered), Verdict::Damaged(_)));
         let broken = "Error\tIncorrect information in file: './x/v.frm'";
         assert!(matches!(verdict(View, &[broken]), Verdict::Damaged(_)));
     }

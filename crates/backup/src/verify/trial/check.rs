@@ -36,6 +36,12 @@ pub(super) async fn check_all(
             return Ok(true);
         }
     };
+    if !holdings.data_dictionary && !holdings.triggers.is_empty() {
+        let listed = triggers(server, cancel).await?;
+        let lost = listed
+            .map(|listed| holdings.triggers.difference(&listed).map(Place::to_string).collect());
+        found.lost_triggers = lost.unwrap_or_default();
+    }
     let places: BTreeSet<Place> = listed.iter().map(|(_, place)| place.clone()).collect();
     found.unlisted(holdings.unlisted(&places));
     let listed: Vec<Listed> = listed.into_iter().map(|(listed, _)| listed).collect();
@@ -112,6 +118,20 @@ async fn list(
         Ok((entry, place))
     };
     Ok(tables.into_iter().map(listed).collect())
+}
+
+/// The triggers that the server lists. `None` if it cannot: CHECK TABLE says why.
+async fn triggers(
+    server: &mut Server,
+    cancel: &CancelToken,
+) -> Result<Option<BTreeSet<Place>>, BackupError> {
+    const TRIGGERS: &str = "SELECT trigger_schema, trigger_name, HEX(CONVERT(trigger_schema USING filename)), \
+        HEX(CONVERT(trigger_name USING filename)) FROM information_schema.triggers";
+    let rows: Result<Vec<[String; 4]>, String> = server.rows(TRIGGERS, cancel).await?;
+    let place = |[schema, name, schema_place, place]: [String; 4]| {
+        Some(Place::new(&in_file(&schema, &schema_place)?, &in_file(&name, &place)?))
+    };
+    Ok(rows.ok().and_then(|rows| rows.into_iter().map(place).collect()))
 }
 
 /// Tablespaces that MariaDB has encrypted, and whether it has the key: without one, its version is the

@@ -91,6 +91,8 @@ struct Held {
 pub(super) struct Holdings {
     tables: BTreeMap<Place, Held>,
     schemas: BTreeSet<String>,
+    /// Triggers of MariaDB: each has a file with its name, and is in the file of its table's triggers.
+    pub(super) triggers: BTreeSet<Place>,
     /// Whether the producer was asked for some tables only.
     partial: bool,
     /// Whether the server keeps all tables in a dictionary in InnoDB, as MySQL does from 8.0 on, and
@@ -125,6 +127,10 @@ impl Holdings {
         for entry in std::fs::read_dir(folder)? {
             let file = entry?.file_name().to_string_lossy().into_owned();
             let Some((table, extension)) = file.rsplit_once('.') else { continue };
+            // A partial backup has those of other tables, too.
+            if extension == "TRN" && !self.partial {
+                self.triggers.insert(Place::new(schema, table));
+            }
             if extension != "frm" && extension != "ibd" && !DATA.contains(&extension) {
                 continue;
             }

@@ -18,7 +18,7 @@ use xb_repo::archive::plan::RestoreStop;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
-use xb_repo::records::{self, VerifyResult};
+use xb_repo::records::{self, FailedTry, VerifyResult};
 use xb_repo::root::Root;
 use xb_repo::verification::{Answer, Replayed, VerifiedLink};
 
@@ -91,8 +91,13 @@ pub async fn verify_by_restore(
     let replays = if trial.until.is_some() { 2 } else { 0 };
     observer.expect_phases(phases(Level::Pages) + 3 + replays);
     // Checks what this host lacks before a read that may take hours.
-    let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
-    can_try(root, &request, trial, scratch.path(), cancel).await?;
+    let scratch = match scratch_of(root, &request, trial, cancel).await {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            record_refused(root, &request, &error).await;
+            return Err(error);
+        }
+    };
     let replay = replay_of(session, &mut request, trial).await?;
     let (mut report, mac) = up_to_pages(session, &request).await?;
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
@@ -268,6 +273,27 @@ async fn record_of(
         let warning = format!("cannot store the result for {}: {error}", base.name);
         report.warnings.push(warning);
     }
+}
+
+/// The scratch directory of a trial, if this host can run it.
+async fn scratch_of(
+    root: &Root,
+    request: &VerifyRequest,
+    trial: &Trial,
+    cancel: &CancelToken,
+) -> Result<Scratch, BackupError> {
+    let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
+    can_try(root, request, trial, scratch.path(), cancel).await?;
+    Ok(scratch)
+}
+
+/// Records a trial that this host cannot run. Nothing was read of the backup, so its key is not known.
+async fn record_refused(root: &Root, request: &VerifyRequest, error: &BackupError) {
+    let Some(tool) = request.record.as_ref().filter(|_| can_be_recorded(error)) else { return };
+    let Ok(Some(stored)) = root.stored_manifest(&request.name).await else { return };
+    let failed = FailedTry::now(Level::Restore, tool, &error.to_string());
+    // The error is reported, whether it can be recorded or not.
+    let _ = records::add_failed_try(root, &request.name, &stored.digest(), failed, None).await;
 }
 
 /// Refuses a trial that this host cannot run: checks programs and free space.

@@ -42,6 +42,8 @@ pub(super) struct Outcome {
     discarded: Vec<String>,
     intermediate: Vec<String>,
     unused: Vec<String>,
+    /// Triggers with a file of their own that the server does not list.
+    pub(super) lost_triggers: Vec<String>,
     /// Tables that the trial server does not have the engine for, by engine.
     no_engine: BTreeMap<String, Vec<String>>,
     /// Tables that the trial server needs a plugin for, by plugin.
@@ -246,6 +248,7 @@ impl Outcome {
             ("views that refer to something that is missing or invalid", &self.broken_views),
             ("left over from statements that rebuild or drop tables", &self.intermediate),
             ("tablespace files of no table", &self.unused),
+            ("triggers that have a file, and that their table does not have", &self.lost_triggers),
         ] {
             notes.extend(named(what, names));
         }
