@@ -10,7 +10,7 @@ use std::time::Duration;
 use live_archive::{Archive, SERVER, json};
 use serde_json::Value;
 use xb_testkit::command::{Ran, Signal};
-use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::fault::{Action, Edit, Proxy, Rule};
 use xb_testkit::store::Store;
 use xb_testkit::tools::workspace;
 
@@ -320,6 +320,35 @@ fn a_gap_between_two_backups_is_no_history() {
     assert_eq!(server["gaps"].as_array().unwrap().len(), 1, "{server:#}");
     assert!(server["backups"][0]["problem"].as_str().unwrap().contains("lost"), "{server:#}");
     assert!(server["backups"][1]["problem"].is_null(), "{server:#}");
+}
+
+/// Without the backup before the gap, no backup needs what is lost, and `binlog verify` would find nothing wrong.
+#[test]
+fn a_backup_that_a_listing_hides_still_needs_its_log() {
+    let archive = Archive::new(Store::bucket());
+    archive.write(5);
+    archive.catch_up();
+    let _ = archive.back_up("one");
+    archive.write(1);
+    archive.catch_up();
+    for _ in 0..3 {
+        archive.next_log(5);
+    }
+    archive.purge_to("bin.000003");
+    archive.catch_up();
+    let _ = archive.back_up("two");
+    let options = archive.store.options();
+    let endpoint = options.iter().find_map(|option| option.strip_prefix("--s3-endpoint=http://"));
+    let proxy = Proxy::start(endpoint.unwrap(), Vec::new());
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    for times in [1, u64::MAX] {
+        let hidden = Action::Edit(Edit::Hide(".xb-catalog/one</Key>"));
+        proxy.set_rules(vec![Rule::new("GET", "list-type=2", hidden).times(times)]);
+        let report = json(&archive.verify_with(&[&through]).expect(7));
+        let server = &report["servers"][0];
+        assert_eq!(server["gaps"].as_array().unwrap().len(), 1, "{times}: {server:#}");
+        assert_eq!(server["backups"][0]["backup"], "one", "{times}: {server:#}");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use xb_backup::{CopyRequest, Keys, Resources, Session};
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_testkit::command::{Cmd, Ran};
-use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::fault::{Action, Edit, Proxy, Rule};
+use xb_testkit::reply::Reply;
 use xb_testkit::s3::{self, Bucket, OTHER_KEY, READ_KEY, SECRET_KEY};
 use xb_testkit::store::Store;
 use xb_testkit::stream::small_backup;
@@ -393,6 +394,110 @@ fn a_lock_reaches_down_the_chain() {
     let done = copy(&given, &from.url("one"), &alone.url("one")).run().expect(0);
     assert!(done.stderr_text().contains("not all locked"), "{done:?}");
     assert!(!has_manifest(&alone, "full"));
+}
+
+/// Any one listing may be short: it is no damage, and no reason to take a copy back.
+#[test]
+fn one_short_listing_fails_no_copy_and_no_lock() {
+    let store = locking();
+    let bucket = in_bucket(&store);
+    let stream = small_backup(3, 2 * MIB);
+    let _ = put_bytes(&store, "packed", &["--chunk-size=1M"], &stream);
+    let _ = put_bytes(&store, "classic", &["--layout=classic"], &stream);
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    for (name, hidden) in
+        [("packed", "/000000001</Key>"), ("classic", ".00000000000000000000</Key>")]
+    {
+        let mut given = store.options();
+        given.push(through.clone());
+        for n in 0.. {
+            let before = proxy.count("GET", "list-type=2") as u64;
+            let short = Action::Edit(Edit::Hide(hidden));
+            proxy.set_rules(vec![Rule::new("GET", "list-type=2", short).skip(n).times(1)]);
+            let to = format!("{name}-{n}");
+            let _ = copy(&given, &store.url(name), &store.url(&to)).run().expect(0);
+            assert_eq!(get_bytes(&store, &to), get_bytes(&store, name), "{to}");
+            if proxy.count("GET", "list-type=2") as u64 - before <= n {
+                break;
+            }
+        }
+        let short = Action::Edit(Edit::Hide(hidden));
+        proxy.set_rules(vec![Rule::new("GET", "list-type=2", short).times(1)]);
+        let _ = xbcloud(&store, "pin", name, &["--retain=1d", &through]).run().expect(0);
+    }
+}
+
+/// A manifest whose objects are gone is no base: it is copied again, or the increment is refused.
+#[test]
+fn a_base_without_objects_is_no_base_of_a_copy() {
+    let (from, to) = (Store::folder(), Store::bucket());
+    let _ = put_bytes(&from, "full", &[], &link(0, 10));
+    let _ = put_bytes(&from, "one", &[], &link(10, 20));
+    let given = to.options();
+    let _ = copy(&given, &from.url("full"), &to.url("full")).run().expect(0);
+    let bucket = in_bucket(&to);
+    let remove = || {
+        for (key, _) in bucket.list("backups/nightly/full/") {
+            bucket.delete(&key);
+        }
+    };
+    remove();
+    let _ = copy(&given, &from.url("one"), &to.url("one")).run().expect(0);
+    assert!(!bucket.list("backups/nightly/full/").is_empty());
+    let _ = xbcloud(&to, "delete", "one", &["--yes"]).run().expect(0);
+    // Without the base at the source, there is nothing to copy it from.
+    remove();
+    let _ = xbcloud(&from, "delete", "full", &["--yes", "--force"]).run().expect(0);
+    let ran = copy(&given, &from.url("one"), &to.url("one")).run().expect_failure().stderr_text();
+    assert!(ran.contains("the objects of its base full are not at the destination"), "{ran}");
+    assert!(!has_manifest(&to, "one"));
+}
+
+/// A false answer about a lock could leave an object unlocked, or lock it for years.
+#[test]
+fn one_false_answer_about_a_lock_decides_nothing() {
+    let store = locking();
+    let bucket = in_bucket(&store);
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    let says = |mode: &str, year: u32| {
+        let text = format!(
+            "<Retention><Mode>{mode}</Mode><RetainUntilDate>{year}-01-01T00:00:00Z</RetainUntilDate></Retention>"
+        );
+        Rule::new("GET", "retention", Action::Reply(Reply::text(200, &text))).times(1)
+    };
+    let refused = Action::Refuse { status: 403, code: "AccessDenied" };
+    let refused = Rule::new("PUT", "retention", refused).times(1);
+    let tomorrow = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(25);
+    let rounds = [
+        (vec![says("GOVERNANCE", 2099)], false),
+        (vec![says("COMPLIANCE", 2020)], false),
+        (vec![says("GOVERNANCE", 2099), refused], true),
+    ];
+    for (n, (rules, fails)) in rounds.into_iter().enumerate() {
+        let (full, one) = (format!("full{n}"), format!("one{n}"));
+        let from = 100 * n as u64;
+        let _ = put_bytes(&store, &full, &[], &link(0, from + 10));
+        let _ = put_bytes(&store, &one, &[], &link(from + 10, from + 20));
+        proxy.set_rules(rules);
+        let pinned = if fails { &full } else { &one };
+        let ran = xbcloud(&store, "pin", pinned, &["--retain=1d", &through]).run();
+        let locks = bucket.list(&format!("backups/nightly/{full}/"));
+        let locks = locks.into_iter().filter(|(key, _)| !key.ends_with("/claim"));
+        let locks: Vec<_> = locks.map(|(key, _)| bucket.lock_of(&key)).collect();
+        if fails {
+            assert!(locks.iter().any(Option::is_none), "{n}: {locks:?}");
+            let _ = ran.expect_failure();
+            continue;
+        }
+        let _ = ran.expect(0);
+        for lock in locks {
+            let (mode, until) = lock.expect("it is locked");
+            let until: jiff::Timestamp = until.parse().unwrap();
+            assert!(mode == "GOVERNANCE" && until < tomorrow, "{n}: {mode}, {until}");
+        }
+    }
 }
 
 /// A name is no URL: what looks like an escape in it is kept.

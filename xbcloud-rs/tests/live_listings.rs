@@ -388,6 +388,35 @@ fn latest_is_not_what_a_short_listing_shows() {
     }
 }
 
+/// A base that is named is judged as `latest` is, and one false answer decides nothing.
+#[test]
+fn nothing_is_based_on_a_backup_that_cannot_be_restored() {
+    let shop = Shop::with_chain();
+    let objects = "prefix=shop%2Fn0%2F";
+    let increment = || shop.backup("i2", (400, 500), Some("i1")).run();
+    for rules in [
+        vec![hide(objects, "").times(1), not_there("/shop/n0/").times(1)],
+        vec![not_there("/shop/n0/")],
+    ] {
+        let _ = shop.with(rules);
+        let _ = increment().expect(0);
+        let _ = shop.with(Vec::new()).xbcloud(&["delete", "--yes"], "/i2").run().expect(0);
+    }
+    for (key, _) in shop.bucket.list("shop/n0/") {
+        shop.bucket.delete(&key);
+    }
+    let ran = increment().expect_failure().stderr_text();
+    assert!(ran.contains("its base i1 cannot be restored: its base n0: its objects"), "{ran}");
+    // What verification has found damaged is no base, either.
+    let all = shop.bucket.list("shop/n2/");
+    let (first, _) = all.iter().find(|(key, _)| key.ends_with("/000000000")).unwrap();
+    shop.bucket.put(first, &b"x"[..]);
+    let _ = shop.xbcloud(&["verify", "--level=checksum"], "/n2").run().expect(7);
+    let ran = shop.backup("i3", (200, 500), Some("n2")).run().expect_failure().stderr_text();
+    assert!(ran.contains("its base n2 cannot be restored: verification found it damaged"), "{ran}");
+    assert!(!shop.whole().iter().any(|name| name == "i2" || name == "i3"));
+}
+
 /// Damage is recorded only if the listing and the objects agree.
 #[test]
 fn a_short_listing_is_no_damage() {

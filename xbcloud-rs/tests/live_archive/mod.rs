@@ -75,11 +75,16 @@ impl Archive {
     }
 
     pub(crate) fn verify(&self) -> Ran {
+        self.verify_with(&[])
+    }
+
+    pub(crate) fn verify_with(&self, more: &[&str]) -> Ran {
         self.cmd(&["binlog", "verify", &self.store.root_url(), "--json"])
             .args([
                 format!("--encrypt-key-file={}", self.path("key")),
                 format!("--state-dir={}", self.path("state")),
             ])
+            .args(more)
             .run()
     }
 

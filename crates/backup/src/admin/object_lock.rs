@@ -131,10 +131,17 @@ async fn lock_one(
         Some(run) if packed => root.run_keys(name, run),
         _ => root.classic_keys(name),
     };
-    let mut objects = root.list_below(run_keys.folder()).await.map_err(|error| match error {
-        RepoError::Store(source) => unlocked(name, source),
-        other => other.into(),
-    })?;
+    let list = async || {
+        root.list_below(run_keys.folder()).await.map_err(|error| match error {
+            RepoError::Store(source) => unlocked(name, source),
+            other => other.into(),
+        })
+    };
+    let mut objects = list().await?;
+    if all_are_there(manifest, &objects).is_err() {
+        // One listing that is short is no damage.
+        objects = list().await?;
+    }
     all_are_there(manifest, &objects)?;
     objects.retain(|listed| match packed {
         true => in_packed_run(&listed.key) && listed.key != CLAIM,

@@ -9,6 +9,7 @@ use xb_repo::chain::{Link, chain_of};
 use xb_repo::error::RepoError;
 use xb_repo::history::{NotContinued, Verdict, judge};
 use xb_repo::lineage::same_server;
+use xb_repo::list::fault_of;
 use xb_repo::manifest::{Base, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::remembered::RememberedIncrement;
@@ -181,6 +182,18 @@ pub async fn since(
             // Another host may have written the backup; without a key that cannot be checked.
             true => request.demand_sealed(name, &stored.manifest)?,
             false => request.demand_vouched(root, name, stored).await?,
+        }
+    }
+    // `latest` is chosen among what can be restored; a name is not.
+    if matches!(wanted, Wanted::Name(_)) {
+        for link in &links {
+            if let Some(why) = fault_of(root, &link.name, &link.stored).await? {
+                let of = match link.name == name {
+                    true => String::new(),
+                    false => format!("its base {}: ", link.name),
+                };
+                return Err(refused(format!("its base {name} cannot be restored: {of}{why}")));
+            }
         }
     }
     let accept_history = request.accept_history;

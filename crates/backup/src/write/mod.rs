@@ -28,14 +28,13 @@ use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
-pub(crate) use self::lost_objects::free_if_vacant;
+pub(crate) use self::lost_objects::{free_if_vacant, is_vacant};
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest};
 pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_classic};
 pub use self::run_manifest::refuse_without_base;
 
-use self::lost_objects::is_vacant;
 use self::run_folder::RunFolder;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;

@@ -166,6 +166,13 @@ impl Store {
         }
     }
 
+    /// The lock of an object, if two answers agree: a single one may be altered in transit, and could leave the object
+    /// unlocked, or lock it for years.
+    async fn agreed_lock_of(&self, key: &str) -> Result<Option<Lock>, StoreError> {
+        let Some(found) = self.lock_of(key).await? else { return Ok(None) };
+        Ok(self.lock_of(key).await?.filter(|again| *again == found))
+    }
+
     /// Like [`Store::lock`], for an object that may be locked already: a longer or stricter lock stays.
     ///
     /// # Errors
@@ -173,7 +180,7 @@ impl Store {
     pub async fn lock_at_least(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
         let mut wanted = *lock;
         // If it cannot be read, the store refuses to make it weaker.
-        if let Ok(Some(found)) = self.lock_of(key).await {
+        if let Ok(Some(found)) = self.agreed_lock_of(key).await {
             if found.covers(lock) {
                 return Ok(());
             }
@@ -204,10 +211,7 @@ impl Store {
             if !matches!(error.kind, StoreErrorKind::Rejected | StoreErrorKind::Denied) {
                 return Err(error);
             }
-            let asked = self
-                .retrying(Operation::Get, key, || raw_api.call(Method::GET, &what, Bytes::new()))
-                .await;
-            return match asked.ok().and_then(|answer| stated(&answer)) {
+            return match self.agreed_lock_of(key).await.ok().flatten() {
                 Some(there) if there.covers(lock) => Ok(()),
                 Some(there) => Err(error.with_hint(Some(held_otherwise(&there).into()))),
                 None if error.kind == StoreErrorKind::Rejected => {

@@ -48,9 +48,17 @@ impl Copying<'_> {
                 };
                 // The listing bounds the work, not the number that a manifest states.
                 let keys = self.from.run_keys(&self.request.name, self.source.run);
-                let listed = self.from.list_below(keys.folder()).await?;
-                let there: BTreeSet<String> = listed.into_iter().map(|object| object.key).collect();
-                let absent = (0..manifest.objects).find(|n| !there.contains(&stated(*n).0));
+                let mut there = BTreeSet::new();
+                let mut absent = None;
+                // One listing that is short is no damage.
+                for _ in 0..2 {
+                    let listed = self.from.list_below(keys.folder()).await?;
+                    there.extend(listed.into_iter().map(|object| object.key));
+                    absent = (0..manifest.objects).find(|n| !there.contains(&stated(*n).0));
+                    if absent.is_none() {
+                        break;
+                    }
+                }
                 match absent {
                     None => Ok((0..manifest.objects).map(stated).collect()),
                     Some(number) => Err(BackupError::Damaged {
@@ -60,8 +68,12 @@ impl Copying<'_> {
                 }
             }
             None => {
-                let files = list_classic(self.from, &self.request.name).await?;
-                files.agree_with(&self.request.name, manifest)?;
+                let name = &self.request.name;
+                let mut files = list_classic(self.from, name).await?;
+                if files.agree_with(name, manifest).is_err() {
+                    files = list_classic(self.from, name).await?;
+                }
+                files.agree_with(name, manifest)?;
                 Ok(files.in_order().map(|(key, _, size)| (key, size)).collect())
             }
         }
@@ -85,11 +97,15 @@ impl Copying<'_> {
     }
 
     fn data_objects(&self, listed: Vec<Listed>) -> BTreeMap<String, u64> {
-        let of_it = |listed: &Listed| match self.source.manifest.layout {
+        let of_it = listed.into_iter().filter(|listed| self.is_data(listed));
+        of_it.map(|listed| (listed.key, listed.size)).collect()
+    }
+
+    fn is_data(&self, listed: &Listed) -> bool {
+        match self.source.manifest.layout {
             Layout::Packed => is_data_object(&listed.key),
             Layout::Classic => of_classic(&listed.key),
-        };
-        listed.into_iter().filter(of_it).map(|listed| (listed.key, listed.size)).collect()
+        }
     }
 
     /// Checks that the source still exists. A classic backup has no RUN in its keys, so the next
@@ -107,19 +123,30 @@ impl Copying<'_> {
     }
 
     /// Checks that a listing of the destination shows all data objects, and what is stored beside
-    /// them.
+    /// them. One that does not is repeated: alone it is no reason to take a copy back. Returns the data objects.
     pub(super) async fn all_is_there(
         &self,
         keys: &RunKeys,
         beside: &Beside,
-    ) -> Result<(), BackupError> {
-        let listed = self.to.list_below(keys.folder()).await?;
-        let sums = beside.prove_sums(keys, &listed);
-        let there = self.data_objects(listed);
-        let (objects, bytes) = (there.len() as u64, there.values().sum::<u64>());
+    ) -> Result<Vec<Listed>, BackupError> {
         let manifest = &self.source.manifest;
-        if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
-            return sums;
+        let look = async || {
+            let mut listed = self.to.list_below(keys.folder()).await?;
+            let sums = beside.prove_sums(keys, &listed);
+            listed.retain(|listed| self.is_data(listed));
+            Ok::<_, BackupError>((listed, sums))
+        };
+        let totals = |listed: &[Listed]| {
+            (listed.len() as u64, listed.iter().map(|listed| listed.size).sum::<u64>())
+        };
+        let all = (manifest.objects, manifest.stored_bytes);
+        let (mut listed, mut sums) = look().await?;
+        if totals(&listed) != all || sums.is_err() {
+            (listed, sums) = look().await?;
+        }
+        let (objects, bytes) = totals(&listed);
+        if (objects, bytes) == all {
+            return sums.map(|()| listed);
         }
         let what = format!(
             "the copy has {objects} objects with {bytes} bytes, the source {} with {}",

@@ -19,7 +19,7 @@ use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::lineage::find_base;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
-use xb_repo::names::{BackupName, KEYS, SUMS, of_classic};
+use xb_repo::names::{BackupName, KEYS, SUMS};
 use xb_repo::records;
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
@@ -35,7 +35,7 @@ use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
-use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, prove_classic};
+use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, is_vacant, prove_classic};
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
 /// missing there. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
@@ -141,7 +141,11 @@ async fn missing_bases(
     let mut missing = Vec::new();
     for link in links.into_iter().filter(|link| link.name != request.name) {
         // Another backup of that name is refused with the one that needs it.
-        if to.stored_manifest(&link.name).await?.is_none() {
+        let is_missing = match to.stored_manifest(&link.name).await? {
+            Some(there) => is_vacant(to, &link.name, &there.manifest).await?,
+            None => true,
+        };
+        if is_missing {
             missing.push(link);
         }
     }
@@ -174,6 +178,10 @@ async fn base_is_there(
     };
     let name = BackupName::new(&base.name)?;
     match to.stored_manifest(&name).await? {
+        Some(found) if is_vacant(to, &name, &found.manifest).await? => refused(format!(
+            "the objects of its base {} are not at the destination; copy the base first",
+            base.name
+        )),
         Some(found) if found.manifest.run == base.run => match request.keys.is_empty() {
             true => Ok(()),
             false => unlock(to, &name, Some(&found), request.given(memory)).await.map(drop),
@@ -294,7 +302,7 @@ impl Copying<'_> {
         self.observer.begin_phase("commit");
         if packed {
             let proven = async {
-                self.all_is_there(&keys.to, &beside).await?;
+                let _ = self.all_is_there(&keys.to, &beside).await?;
                 beside.prove_keys(to, &keys.to).await
             };
             cancel.or(proven).await?;
@@ -381,9 +389,7 @@ impl Copying<'_> {
         claim.confirm().await?;
         let name = &self.request.to;
         let keys = self.to.classic_keys(name);
-        self.all_is_there(&keys, &Beside::default()).await?;
-        let mut listed = self.to.list_below(keys.folder()).await?;
-        listed.retain(|object| of_classic(&object.key));
+        let listed = self.all_is_there(&keys, &Beside::default()).await?;
         // The manifest is that of the source, which may have no digest.
         let mut copied = self.source.copied.clone();
         let stated = copied.object_digest.clone();
