@@ -106,6 +106,14 @@ fn evidence_is_of_what_was_done_and_of_the_host_that_did_it() {
     assert!(ran.stderr_text().contains("only up to checksum, but restore is demanded"), "{ran:?}");
     let root = format!("--root=file://{}", host.path("root").display());
     let _ = check(&["--name=monday", &root]).expect(0);
+    // The same place, written in another way.
+    let path = host.path("root").display().to_string();
+    for same in [
+        format!("file://localhost{path}/"),
+        format!("FILE://{}", path.replace("/root", "/./%72oot")),
+    ] {
+        let _ = check(&[&format!("--root={same}")]).expect(0);
+    }
     for (wrong, told) in [
         ("--name=tuesday", "it is of backup monday, but tuesday is demanded"),
         ("--root=s3://other/root", "but s3://other/root is demanded"),

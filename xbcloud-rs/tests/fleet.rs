@@ -319,6 +319,88 @@ fn the_files_replace_nothing_of_others() {
     let _ = place.fleet(&["--html=/nowhere/fleet.html"]).expect_failure();
 }
 
+/// A bucket that an application shares must not cost a listing for each of its folders.
+#[test]
+fn a_limit_of_folders_is_a_warning_that_names_what_was_left_out() {
+    let place = Fleet::new();
+    place.put("backups/db1", made("n", "db1", 1));
+    for number in 0..30 {
+        let file = place.path(&format!("app/customers/{number}/x"));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, b"x").unwrap();
+    }
+    assert_eq!(place.json(&[LIMIT], 0)["too_many"], serde_json::json!([]));
+    let few = "--max-folders=20";
+    let found = place.json(&[LIMIT, few], 1);
+    assert_eq!(lines(&found), named(&[("backups/db1", "db1", "OK")]));
+    let left_out = serde_json::json!([{"path": "app/customers", "folders": 30}]);
+    assert_eq!(found["too_many"], left_out);
+    let text = place.fleet(&[LIMIT, few, "--quiet"]).expect(1).stdout_text();
+    assert!(text.contains("those in app/customers (30); raise --max-folders"), "{text}");
+    // One that has to be there may be: nothing is known about it.
+    let expect = ["--expect=app/customers/7", "--expect=app/gone"];
+    let found = place.json(&[&expect[..], &[LIMIT, few]].concat(), 2);
+    let states = [
+        ("app/gone", "-", "CRITICAL"),
+        ("app/customers/7", "-", "UNKNOWN"),
+        ("backups/db1", "db1", "OK"),
+    ];
+    assert_eq!(lines(&found), named(&states));
+}
+
+/// A FUSE file system whose program never answers: each look at it waits, until this is dropped.
+struct HungMount {
+    /// The connection of its program; closed, it ends what waits.
+    _device: std::fs::File,
+    at: PathBuf,
+}
+
+impl HungMount {
+    /// `None` if this user cannot mount one.
+    fn new(at: PathBuf) -> Option<Self> {
+        std::fs::create_dir_all(&at).unwrap();
+        let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").ok()?;
+        let mounted = std::process::Command::new("mount")
+            .args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "hung"])
+            .arg(&at)
+            .stdin(device.try_clone().unwrap())
+            .output()
+            .ok()?;
+        mounted.status.success().then_some(Self { _device: device, at })
+    }
+}
+
+impl Drop for HungMount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+/// Its own place, or the one that holds it: a listing of a local folder looks into the folders in it.
+#[test]
+fn a_mount_that_hangs_is_unknown_and_ends_in_time() {
+    let place = Fleet::new();
+    place.put("good", made("n", "db1", 1));
+    let Some(hung) = HungMount::new(place.path("hung")) else {
+        return xb_testkit::skipped("this user cannot mount a FUSE file system");
+    };
+    let other = tempfile::tempdir().unwrap();
+    let page = other.path().join("fleet.html");
+    for folder in ["", "hung"] {
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["fleet", "--answer-within=1s"])
+            .arg(format!("file://{}", place.path(folder).display()))
+            .arg(format!("--html={}", page.display()))
+            .run()
+            .expect(3);
+        assert!(ran.stdout_text().contains("not read within 1 s; run `"), "{ran:?}");
+        assert!(std::fs::read_to_string(&page).unwrap().contains("UNKNOWN"));
+        std::fs::remove_file(&page).unwrap();
+    }
+    drop(hung);
+    assert_eq!(lines(&place.json(&[LIMIT], 0)), named(&[("good", "db1", "OK")]));
+}
+
 fn is_untouched(file: &Path) -> bool {
     std::fs::read_to_string(file).unwrap().starts_with("# HELP xbcloud_run_success")
 }

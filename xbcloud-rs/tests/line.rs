@@ -77,6 +77,69 @@ fn man_pages_and_completions_are_written_for_packages() {
     assert!(page.contains("\\-\\-target\\-dir"), "{page}");
     let script = std::fs::read_to_string(folder.path().join("bash/xbcloud-rs.bash")).unwrap();
     assert!(script.contains("--target-dir") && !script.contains("--write-manual"));
+    // Levels and formats are completed.
+    assert!(script.contains("manifest list checksum decrypt pages restore"), "{script}");
+}
+
+#[test]
+fn every_option_has_a_text_in_the_man_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(&["--write-manual", folder.path().to_str().unwrap()], b"").expect(0);
+    let mut options = 0;
+    for page in std::fs::read_dir(folder.path().join("man1")).unwrap() {
+        let page = page.unwrap().path();
+        let text = std::fs::read_to_string(&page).unwrap();
+        for entry in text.split("\n.TP\n").skip(1) {
+            let (option, rest) = entry.split_once('\n').unwrap();
+            let about = rest.lines().next().unwrap_or_default();
+            let has_text = !about.is_empty() && !about.starts_with(".S");
+            assert!(has_text, "{}: {option} has no text", page.display());
+            options += 1;
+        }
+    }
+    assert!(options > 1000, "{options}");
+}
+
+#[test]
+fn help_and_man_pages_fit_into_80_columns() {
+    let width =
+        |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or_default();
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(&["--write-manual", folder.path().to_str().unwrap()], b"").expect(0);
+    let can_show =
+        Cmd::new("sh").args(["-c", "command -v man && command -v groff"]).run().code() == 0;
+    if !can_show {
+        xb_testkit::skipped("there is no man or groff, for pages at 80 columns");
+    }
+    let pages = std::fs::read_dir(folder.path().join("man1")).unwrap();
+    let mut commands = 0;
+    for page in pages.map(|page| page.unwrap().path()) {
+        let name = page.file_stem().unwrap().to_str().unwrap();
+        let words: Vec<&str> = name.split('-').skip(2).collect();
+        for help in ["-h", "--help"] {
+            let text = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+                .args(&words)
+                .arg(help)
+                .env("COLUMNS", "80")
+                .run()
+                .expect(0)
+                .stdout_text();
+            assert!(width(&text) <= 80, "{name} {help}:\n{text}");
+        }
+        commands += 1;
+        if can_show {
+            let ran = Cmd::new("man")
+                .args(["--warnings", "-P", "cat", "-l"])
+                .arg(&page)
+                .env("MANWIDTH", "80")
+                .run()
+                .expect(0);
+            let text = ran.stdout_text();
+            assert!(width(&text) <= 80 && text.contains("NAME"), "{name}:\n{text}");
+            assert_eq!(ran.stderr_text(), "", "{name}");
+        }
+    }
+    assert!(commands > 25, "{commands}");
 }
 
 #[test]
@@ -197,6 +260,10 @@ fn verify_and_show_find_the_backup_that_is_meant() {
         let shown = run(&["show", "--json", &place], b"").expect(0);
         let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
         assert_eq!(shown["name"], "second", "{wanted}");
+        assert!(shown["content"].as_array().is_some_and(|files| !files.is_empty()), "{shown}");
+        let few = run(&["show", "--json", "--no-files", &place], b"").expect(0);
+        let few: serde_json::Value = serde_json::from_slice(&few.stdout).unwrap();
+        assert_eq!((&few["name"], &few["content"]), (&shown["name"], &serde_json::Value::Null));
         let found = run(&["verify", "--json", "--level=decrypt", &place], b"").expect(0);
         let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
         assert_eq!((&found["name"], &found["reached"]), (&"second".into(), &"decrypt".into()));

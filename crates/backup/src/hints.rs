@@ -4,12 +4,20 @@ use xb_pipeline::StreamError;
 use xb_reader::DecodeError;
 
 /// How the system, MariaDB and InnoDB say that a disk or a quota is full.
-const FULL: [&str; 5] =
-    ["No space left on device", "Disk quota exceeded", "error 28", "error number 28", "rcode: 28"];
+const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+/// What stands in front of the number of an error of the system.
+const NUMBERED: [&str; 3] = ["error ", "error number ", "rcode: "];
+/// That number of a full disk. That of a quota is an error of a storage engine, too.
+const FULL_NUMBER: &str = "28";
 
 /// Whether a message says that a disk is full.
 pub(crate) fn says_full(text: &str) -> bool {
-    FULL.iter().any(|words| text.contains(words))
+    let mut behind = NUMBERED.iter().flat_map(|words| text.split(words).skip(1));
+    let is_full = |rest: &str| {
+        let after = rest.strip_prefix(FULL_NUMBER);
+        after.is_some_and(|after| !after.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    FULL.iter().any(|words| text.contains(words)) || behind.any(is_full)
 }
 
 /// Returns advice about keys.
@@ -54,6 +62,14 @@ mod tests {
         ] {
             assert!(says_full(text), "{text}");
         }
-        assert!(!says_full("exit status 1"));
+        for text in [
+            "exit status 1",
+            "InnoDB: Operating system error number 280 in a file operation.",
+            "mariadbd: Error writing file (Errcode: 1228)",
+            "read failed with error 2",
+            "error 5 at page 28",
+        ] {
+            assert!(!says_full(text), "{text}");
+        }
     }
 }

@@ -2,8 +2,10 @@
 //! backup.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
+use tokio::runtime::Handle;
 use xb_uploader::Listed;
 
 use crate::archive::names::ARCHIVES;
@@ -70,6 +72,21 @@ pub struct FoundRoots {
     pub searched: u64,
     /// Folders that hold further folders, which were not searched because they lie too deep.
     pub too_deep: Vec<String>,
+    /// Folders that hold more folders than could be searched, and how many they hold.
+    pub too_many: Vec<(String, u64)>,
+    /// Folders that have not answered in time.
+    pub silent: Vec<String>,
+}
+
+/// How far to search.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    /// Folders below the place.
+    pub depth: u32,
+    /// Most folders to search. Those of one parent are searched all, or none of them; the smallest families come first.
+    pub folders: u64,
+    /// Time for the listings of one folder.
+    pub within: Duration,
 }
 
 /// A folder to search.
@@ -95,23 +112,23 @@ struct Searched {
     below: Vec<Folder>,
 }
 
-/// Finds the ROOTs below `place`, itself included, down to `depth` folders. A ROOT may lie in another one. No single
-/// listing decides that a folder is no ROOT, except that of a backup or a run, which is one only by mistake. Those of
-/// backups are searched in `place` itself, and in ROOTs with up to three backups: more would cost a listing for each.
+/// Finds the ROOTs below `place`, itself included, as far as `reach`. A ROOT may lie in another one. No single listing decides
+/// that a folder is no ROOT, except that of a backup or a run, which is one only by mistake. Those of backups are searched
+/// in `place` itself, and in ROOTs with up to three backups: more would cost a listing for each.
 ///
 /// # Errors
 /// [`RepoError::Store`] if the place itself cannot be listed; for all others, the folder is among those that could not be
 /// searched.
-pub async fn roots(place: &Root, depth: u32) -> Result<FoundRoots, RepoError> {
+pub async fn roots(place: &Root, reach: Reach) -> Result<FoundRoots, RepoError> {
     let mut found = FoundRoots::default();
     let mut level = vec![Folder { path: String::new(), lies: Lies::Elsewhere }];
-    for deep in 0..=depth {
+    for deep in 0..=reach.depth {
         let searches = stream::iter(level)
-            .map(|folder| async move { (search(place, &folder).await, folder) })
+            .map(|folder| search_in_time(place, folder, reach.within))
             .buffered(AT_ONCE);
         let all: Vec<_> = searches.collect().await;
-        level = Vec::new();
-        for (searched, Folder { path, .. }) in all {
+        let mut families = Vec::new();
+        for (path, searched) in all {
             found.searched += 1;
             let Searched { root, below } = match searched {
                 Err(error) if path.is_empty() => return Err(error),
@@ -119,19 +136,61 @@ pub async fn roots(place: &Root, depth: u32) -> Result<FoundRoots, RepoError> {
                     found.unread.push((path, error));
                     continue;
                 }
-                Ok(searched) => searched,
+                Ok(None) => {
+                    found.silent.push(path);
+                    continue;
+                }
+                Ok(Some(searched)) => searched,
             };
             let holds_folders = below.iter().any(|inner| inner.lies != Lies::Stored);
-            if deep == depth && holds_folders && root.is_none() {
-                found.too_deep.push(path);
+            if deep == reach.depth && holds_folders && root.is_none() {
+                found.too_deep.push(path.clone());
             }
             found.roots.extend(root);
-            level.extend(below);
+            families.push((path, below));
         }
+        if deep == reach.depth {
+            break;
+        }
+        level = within_limit(families, reach.folders.saturating_sub(found.searched), &mut found);
     }
     found.roots.sort_by(|a, b| a.path.cmp(&b.path));
     separate(&mut found.roots);
     Ok(found)
+}
+
+/// The folders of the smallest families, at most `room` of them. Notes the parents of the others.
+fn within_limit(
+    mut families: Vec<(String, Vec<Folder>)>,
+    room: u64,
+    found: &mut FoundRoots,
+) -> Vec<Folder> {
+    families.sort_by_key(|(_, family)| family.len());
+    let mut level: Vec<Folder> = Vec::new();
+    for (parent, family) in families {
+        match (level.len() + family.len()) as u64 {
+            number if number <= room => level.extend(family),
+            _ => found.too_many.push((parent, family.len() as u64)),
+        }
+    }
+    level
+}
+
+/// Searches one folder; `None` if it has not answered in time. Not in the runtime's own threads: a mount that hangs
+/// blocks the thread that lists it, and no other search.
+async fn search_in_time(
+    place: &Root,
+    folder: Folder,
+    within: Duration,
+) -> (String, Result<Option<Searched>, RepoError>) {
+    let (place, path, runtime) = (place.clone(), folder.path.clone(), Handle::current());
+    let searching = tokio::task::spawn_blocking(move || runtime.block_on(search(&place, &folder)));
+    let searched = match tokio::time::timeout(within, searching).await {
+        Err(_) => Ok(None),
+        Ok(Err(_)) => Err(RepoError::Bug("the search of a folder panicked")),
+        Ok(Ok(searched)) => searched.map(Some),
+    };
+    (path, searched)
 }
 
 /// Searches one folder.

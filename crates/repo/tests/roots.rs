@@ -2,15 +2,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use xb_repo::root::Root;
-use xb_repo::roots::{FoundRoots, roots};
+use xb_repo::roots::{FoundRoots, Reach, roots};
 use xb_uploader::{Location, Place, Policy, StoreSettings};
 
 fn place(folder: &std::path::Path) -> Root {
     let path = folder.to_str().unwrap().trim_start_matches('/').to_owned();
     let location = Location { place: Place::Local, path };
     Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap()
+}
+
+fn down_to(depth: u32) -> Reach {
+    Reach { depth, folders: 100, within: Duration::from_secs(600) }
 }
 
 fn paths(found: &FoundRoots) -> Vec<&str> {
@@ -35,14 +40,14 @@ async fn roots_are_found_at_every_level_and_within_others() {
     make("b/c/d/e/.xb-catalog/n");
     // Within a backup that has a manifest, nothing is looked for.
     make("mon/.hidden/.xb-catalog/n");
-    let found = roots(&place(folder.path()), 3).await.unwrap();
+    let found = roots(&place(folder.path()), down_to(3)).await.unwrap();
     assert_eq!(paths(&found), ["", "a", "b/c/ä \"q\" 50%"]);
     assert_eq!(found.roots[0].others, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
     assert!(found.roots[1].has_archives() && !found.roots[0].has_archives());
     assert!(found.unread.is_empty());
-    let found = roots(&place(folder.path()), 4).await.unwrap();
+    let found = roots(&place(folder.path()), down_to(4)).await.unwrap();
     assert_eq!(paths(&found), ["", "a", "b/c/d/e", "b/c/ä \"q\" 50%"]);
-    let found = roots(&place(&folder.path().join("b")), 1).await.unwrap();
+    let found = roots(&place(&folder.path().join("b")), down_to(1)).await.unwrap();
     assert_eq!((paths(&found), found.searched), (vec![], 3));
     assert_eq!(found.too_deep, ["c"], "it says where it did not look");
 }
@@ -67,13 +72,44 @@ async fn names_hide_no_root() {
     make("prod/shop/.xb-catalog/mon");
     make(&format!("prod/shop/mon/{run}/000000000"));
     let root = place(folder.path());
-    let found = roots(&root, 3).await.unwrap();
+    let found = roots(&root, down_to(3)).await.unwrap();
     let host = format!("hosts/{id}");
     assert_eq!(paths(&found), [id, host.as_str(), "prod", "prod/shop"]);
     assert!(found.too_deep.is_empty(), "{:?}", found.too_deep);
-    assert_eq!(roots(&root, 1).await.unwrap().too_deep, ["hosts"]);
+    assert_eq!(roots(&root, down_to(1)).await.unwrap().too_deep, ["hosts"]);
     // A stray catalogue makes all of them a part of one ROOT, and hides none.
     make(".xb-catalog/@pins/n");
-    let found = roots(&root, 3).await.unwrap();
+    let found = roots(&root, down_to(3)).await.unwrap();
     assert_eq!(paths(&found), ["", id, host.as_str(), "prod", "prod/shop"]);
+}
+
+/// A bucket that an application shares, with a folder for each of its customers: the folders of the backups are still
+/// found, and it is said where nothing was looked for.
+#[tokio::test]
+async fn the_smallest_families_are_searched_first_and_the_others_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |path: &str| {
+        std::fs::create_dir_all(folder.path().join(path)).unwrap();
+        std::fs::write(folder.path().join(path).join("x"), b"x").unwrap();
+    };
+    for number in 0..40 {
+        make(&format!("app/customers/{number}"));
+        make(&format!("app/mail/{number}/{number}"));
+    }
+    make("app/customers/7/.xb-catalog");
+    make("backups/db1/.xb-catalog");
+    make("backups/db2/.xb-catalog");
+    let root = place(folder.path());
+    let search = async |folders: u64| roots(&root, Reach { folders, ..down_to(3) }).await.unwrap();
+    // The place, `app` and `backups`, two in each of them, and one of the families of 40.
+    let found = search(50).await;
+    assert_eq!(paths(&found), ["app/customers/7", "backups/db1", "backups/db2"]);
+    assert_eq!((found.too_many, found.searched), (vec![("app/mail".to_owned(), 40)], 47));
+    let found = search(10).await;
+    assert_eq!(paths(&found), ["backups/db1", "backups/db2"]);
+    let names: Vec<&str> = found.too_many.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!((names, found.searched), (vec!["app/customers", "app/mail"], 7));
+    // Exactly enough is no reason for a word.
+    assert_eq!(search(87).await.too_many, []);
+    assert_eq!(search(1).await.too_many, [(String::new(), 2)]);
 }

@@ -84,6 +84,9 @@ pub(crate) struct MetricsOptions {
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(crate) source: Source,
+    /// Leave out the files
+    #[arg(long)]
+    pub(crate) no_files: bool,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]

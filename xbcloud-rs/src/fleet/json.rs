@@ -19,6 +19,7 @@ pub(crate) fn json(fleet: &Fleet) -> Value {
         "repositories": fleet.repositories,
         "searched": fleet.searched,
         "too_deep": fleet.too_deep,
+        "too_many": fleet.too_many.iter().map(|(path, folders)| json!({"path": path, "folders": folders})).collect::<Vec<_>>(),
         "backups": backups,
         "stored_bytes": stored_bytes,
         "requests": fleet.requests,

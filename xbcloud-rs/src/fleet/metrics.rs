@@ -88,6 +88,8 @@ fn metrics(fleet: &Fleet, tool: &str) -> String {
     one("repositories", "Repositories that were found.", fleet.repositories.to_string());
     let too_deep = fleet.too_deep.len().to_string();
     one("too_deep", "Folders below which --depth has kept it from looking.", too_deep);
+    let too_many = fleet.too_many.len().to_string();
+    one("too_many", "Folders whose folders --max-folders has kept it from searching.", too_many);
     one("backups", "Complete backups of all servers.", backups.to_string());
     one("stored_bytes", "Size of all complete backups in the store.", bytes.to_string());
     text.head("xbcloud_fleet_servers", "Servers, by state.");

@@ -33,6 +33,8 @@ pub(crate) struct Fleet {
     pub(crate) depth: u32,
     /// Folders that hold further ones, which were not searched because they lie too deep.
     pub(crate) too_deep: Vec<String>,
+    /// Folders that hold more folders than could be searched, and how many they hold.
+    pub(crate) too_many: Vec<(String, u64)>,
     /// Requests to the store, retries included; 0 for a local directory.
     pub(crate) requests: u64,
 }
@@ -85,26 +87,36 @@ impl Fleet {
     pub(crate) fn worst(&self) -> (u8, &'static str) {
         let worst = self.lines.iter().map(|line| &line.verdict).min_by_key(|v| weight(v.code));
         match worst.map_or((2, "CRITICAL"), |verdict| (verdict.code, verdict.state)) {
-            (0, _) if !self.too_deep.is_empty() => (1, "WARNING"),
+            (0, _) if !self.not_searched().is_empty() => (1, "WARNING"),
             state => state,
         }
     }
 
-    /// Where repositories were not looked for, as a sentence.
-    pub(crate) fn not_searched(&self) -> Option<String> {
-        const NAMED: usize = 3;
-        let named: Vec<&str> = self.too_deep.iter().take(NAMED).map(String::as_str).collect();
-        let more = match self.too_deep.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(", {more} more"),
+    /// Where repositories were not looked for, and why, as sentences.
+    pub(crate) fn not_searched(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        if !self.too_deep.is_empty() {
+            let (depth, below) = (self.depth, first(&self.too_deep));
+            texts.push(format!(
+                "not looked for deeper than {depth} folders: below {below}; raise --depth"
+            ));
+        }
+        if !self.too_many.is_empty() {
+            let within = first(&self.too_many());
+            texts.push(format!(
+                "not looked for in too many folders: those in {within}; raise --max-folders, or give a place below"
+            ));
+        }
+        texts
+    }
+
+    /// The folders that hold too many folders, with their number.
+    pub(crate) fn too_many(&self) -> Vec<String> {
+        let named = |(path, number): &(String, u64)| {
+            let path = if path.is_empty() { "the place itself" } else { path };
+            format!("{path} ({number})")
         };
-        (!named.is_empty()).then(|| {
-            format!(
-                "not looked for deeper than {} folders: below {}{more}; raise --depth",
-                self.depth,
-                named.join(", ")
-            )
-        })
+        self.too_many.iter().map(named).collect()
     }
 
     /// Puts the worst lines first.
@@ -143,6 +155,16 @@ impl Line {
     /// What its verdict says, without what is good.
     pub(crate) fn problems(&self) -> impl Iterator<Item = &String> {
         self.verdict.remarks.critical.iter().chain(&self.verdict.remarks.warnings)
+    }
+}
+
+/// The first of these names, and the number of the others.
+fn first(names: &[String]) -> String {
+    const NAMED: usize = 3;
+    let named = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named}, {more} more"),
     }
 }
 

@@ -32,8 +32,9 @@ pub(crate) struct Shown {
 pub(crate) fn table(fleet: &Fleet, shown: Shown) -> String {
     let lines = || fleet.lines.iter().filter(|line| !shown.only_problems || line.verdict.code != 0);
     let rows: Vec<[String; 10]> = lines().map(row).collect();
-    let not_searched = fleet.not_searched().map(|what| format!("WARNING: {}\n", printable(&what)));
-    let not_searched = not_searched.unwrap_or_default();
+    let not_searched = fleet.not_searched();
+    let not_searched = not_searched.iter().map(|what| format!("WARNING: {}\n", printable(what)));
+    let not_searched: String = not_searched.collect();
     if rows.is_empty() {
         return not_searched;
     }

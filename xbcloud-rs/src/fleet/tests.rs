@@ -32,9 +32,18 @@ fn fleet(lines: Vec<Line>) -> Fleet {
     let (began, ended) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
     let (repositories, searched) = (lines.len() as u64, 9);
     let place = "s3://buck\"et/".to_owned();
-    let (depth, too_deep, requests) = (3, Vec::new(), 7);
-    let mut fleet =
-        Fleet { place, began, ended, lines, repositories, searched, depth, too_deep, requests };
+    let mut fleet = Fleet {
+        place,
+        began,
+        ended,
+        lines,
+        repositories,
+        searched,
+        depth: 3,
+        too_deep: Vec::new(),
+        too_many: Vec::new(),
+        requests: 7,
+    };
     fleet.sort();
     fleet
 }
@@ -113,7 +122,7 @@ fn a_file_of_other_metrics_is_noticed() {
 #[test]
 fn an_unsearched_folder_is_a_warning_and_named() {
     let mut fleet = fleet(vec![line("good", Some(1), 26)]);
-    assert_eq!((fleet.worst(), fleet.not_searched()), ((0, "OK"), None));
+    assert_eq!((fleet.worst(), fleet.not_searched()), ((0, "OK"), vec![]));
     fleet.too_deep = ["a", "b", "c", "d\n"].map(str::to_owned).to_vec();
     assert_eq!(fleet.worst(), (1, "WARNING"));
     let quiet = table(&fleet, Shown { only_problems: true, ..Shown::default() });
@@ -122,6 +131,14 @@ fn an_unsearched_folder_is_a_warning_and_named() {
     assert_eq!(quiet, text);
     let text = metrics_beside(&fleet, "xbcloud-rs 0.1.0", "");
     assert!(text.contains("xbcloud_fleet_too_deep{fleet=\"s3://buck\\\"et/\"} 4\n"), "{text}");
+    fleet.too_deep.clear();
+    fleet.too_many = vec![("app/customers".to_owned(), 70_000), (String::new(), 9)];
+    assert_eq!(fleet.worst(), (1, "WARNING"));
+    let quiet = table(&fleet, Shown { only_problems: true, ..Shown::default() });
+    let text = "WARNING: not looked for in too many folders: those in app/customers (70000), the place itself (9); raise --max-folders, or give a place below\n";
+    assert_eq!(quiet, text);
+    let text = metrics_beside(&fleet, "xbcloud-rs 0.1.0", "");
+    assert!(text.contains("xbcloud_fleet_too_many{fleet=\"s3://buck\\\"et/\"} 2\n"), "{text}");
     fleet.lines.push(unread("denied"));
     assert_eq!(fleet.worst(), (3, "UNKNOWN"));
 }

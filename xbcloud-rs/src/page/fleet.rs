@@ -39,7 +39,8 @@ pub(crate) fn fleet_page(fleet: &Fleet, tool: &str, host: &str) -> String {
         escape(host),
     );
     html += &tiles(fleet);
-    html += &too_deep(fleet);
+    html += &not_searched("too-deep", "Not looked for deeper", &fleet.too_deep);
+    html += &not_searched("too-many", "Not looked for in too many folders", &fleet.too_many());
     html += &table(fleet);
     html += "<footer>ages are those of the time above · this page is complete in itself and loads nothing</footer>\n";
     document(&format!("{state}: backups in {place}"), &html)
@@ -72,18 +73,18 @@ fn tiles(fleet: &Fleet) -> String {
     format!("<div class=\"tiles\">{tiles}</div>\n")
 }
 
-fn too_deep(fleet: &Fleet) -> String {
-    if fleet.too_deep.is_empty() {
+fn not_searched(id: &str, heading: &str, names: &[String]) -> String {
+    if names.is_empty() {
         return String::new();
     }
-    let item = |path: &String| format!("<li><bdi>{}</bdi></li>", escape(path));
-    let items: String = fleet.too_deep.iter().take(20).map(item).collect();
-    let more = match fleet.too_deep.len().saturating_sub(20) {
+    let item = |name: &String| format!("<li><bdi>{}</bdi></li>", escape(name));
+    let items: String = names.iter().take(20).map(item).collect();
+    let more = match names.len().saturating_sub(20) {
         0 => String::new(),
         more => format!("<li>{more} more</li>"),
     };
     format!(
-        "<section class=\"card notice\" id=\"too-deep\">\n<h2>Not looked for deeper</h2>\n<ul>{items}{more}</ul>\n</section>\n"
+        "<section class=\"card notice\" id=\"{id}\">\n<h2>{heading}</h2>\n<ul>{items}{more}</ul>\n</section>\n"
     )
 }
 

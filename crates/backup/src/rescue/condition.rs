@@ -1,6 +1,7 @@
 //! The condition that rescued rows must meet.
 
 use crate::error::BackupError;
+use crate::rescue::tokens::{DoubleQuoted, Tokens};
 
 /// Refuses a condition that the private server cannot evaluate: the auxiliary tables of a full-text index
 /// are not among the files of its table.
@@ -16,47 +17,11 @@ pub(super) fn refuse_full_text(condition: Option<&str>) -> Result<(), BackupErro
     }
 }
 
-/// Whether a condition has the words MATCH and, later, AGAINST, outside quotes and comments.
+/// Whether a condition has the words MATCH and, later, AGAINST, outside quotes and comments. What only some versions
+/// execute is read, too.
 fn searches_text(condition: &str) -> bool {
-    let (mut rest, mut matches) = (condition, false);
-    while let Some(first) = rest.chars().next() {
-        let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
-        let len = match first {
-            '\'' | '"' | '`' => quoted(rest, first),
-            '#' => rest.find('\n').unwrap_or(rest.len()),
-            '-' if rest.starts_with("-- ") => rest.find('\n').unwrap_or(rest.len()),
-            // What only some versions execute is still read.
-            '/' if rest.starts_with("/*")
-                && !rest.starts_with("/*!")
-                && !rest.starts_with("/*M!") =>
-            {
-                rest.find("*/").map_or(rest.len(), |end| end + 2)
-            }
-            c if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
-            c => c.len_utf8(),
-        };
-        let (word, after) = rest.split_at(len);
-        if matches && word.eq_ignore_ascii_case("AGAINST") {
-            return true;
-        }
-        matches |= word.eq_ignore_ascii_case("MATCH");
-        rest = after;
-    }
-    false
-}
-
-/// Length of the quoted text at the beginning. A doubled quote is two texts, one after the other.
-fn quoted(text: &str, quote: char) -> usize {
-    let mut escaped = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quote != '`' => escaped = true,
-            c if c == quote => return at + c.len_utf8(),
-            _ => {}
-        }
-    }
-    text.len()
+    let mut tokens = Tokens::new(condition.as_bytes(), DoubleQuoted::Strings).flatten();
+    tokens.any(|token| token.is("MATCH")) && tokens.any(|token| token.is("AGAINST"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod physical;
 mod rows;
 mod sink;
 mod target;
+mod tokens;
 mod trigger;
 
 use std::io::Write;

@@ -176,9 +176,7 @@ impl Server {
         let server = server.map_err(failed)?;
         let (session, version, data) = (None, String::new(), data.to_owned());
         let mut this = Self { server, session, version, recovers: options.recovers, data };
-        let answers = this.wait(cancel).await;
-        let next = if options.recovers { ANEW } else { AGAIN };
-        answers.map_err(|error| needs_room(error, &this.data, next))?;
+        this.answers(cancel).await?;
         Ok(this)
     }
 
@@ -188,7 +186,18 @@ impl Server {
     /// Those of [`Server::start`].
     pub(crate) async fn restart(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         tokio::task::block_in_place(|| self.server.restart()).map_err(failed)?;
-        self.wait(cancel).await
+        self.answers(cancel).await
+    }
+
+    /// Waits until the server answers. One that fails where it had too little room to start fails for that, unless it
+    /// names another cause.
+    async fn answers(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
+        let Err(error) = self.wait(cancel).await else { return Ok(()) };
+        let next = if self.recovers { ANEW } else { AGAIN };
+        Err(match names_other_cause(&self.cause()) {
+            true => error,
+            false => needs_room(error, free_bytes(&self.data), &self.data, next),
+        })
     }
 
     /// Where the server is, and its account.
@@ -359,10 +368,38 @@ fn failed(error: ServerError) -> BackupError {
     }
 }
 
+/// Words by which a server names a cause that more room does not remove.
+const OTHER_CAUSES: [&str; 14] = [
+    "unknown variable",
+    "unknown option",
+    "ambiguous option",
+    "nknown suffix",
+    "error while setting value",
+    "error while loading shared libraries",
+    "Can't open shared library",
+    "Permission denied",
+    "orrupt",
+    "checksum",
+    "Unsupported redo log",
+    "upgrade after a crash is not supported",
+    "Invalid flags",
+    "cannot be decrypted",
+];
+
+/// Whether a server's messages name such a cause, and no full disk.
+fn names_other_cause(messages: &str) -> bool {
+    !says_full(messages) && OTHER_CAUSES.iter().any(|words| messages.contains(words))
+}
+
 /// Says that a server which did not start may have had too little room: its messages do not.
-fn needs_room(error: BackupError, data: &Path, next: &'static str) -> BackupError {
+fn needs_room(
+    error: BackupError,
+    free: Option<u64>,
+    data: &Path,
+    next: &'static str,
+) -> BackupError {
     let is_of_server = matches!(error, BackupError::Program { .. });
-    match free_bytes(data).filter(|free| is_of_server && *free < START_ROOM) {
+    match free.filter(|free| is_of_server && *free < START_ROOM) {
         None => error,
         Some(free) => BackupError::FullDisk {
             dir: data.display().to_string(),
@@ -411,6 +448,32 @@ pub(crate) fn remove_links(data: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_fails_for_lack_of_room_only_where_room_is_short_and_nothing_else_is_named() {
+        let next_to = |free| {
+            let error = unanswered(&"exit status 1");
+            needs_room(error, free, Path::new("/scratch/data"), AGAIN)
+        };
+        for short in [0, 1 << 20, 127 << 20] {
+            assert!(matches!(next_to(Some(short)), BackupError::FullDisk { .. }), "{short}");
+        }
+        for enough in [Some(128 << 20), Some(u64::MAX), None] {
+            assert!(matches!(next_to(enough), BackupError::Program { .. }), "{enough:?}");
+        }
+        let interrupted = needs_room(BackupError::Bug("x"), Some(1), Path::new("/"), AGAIN);
+        assert!(matches!(interrupted, BackupError::Bug(_)));
+        for other in [
+            "[ERROR] /usr/sbin/mariadbd: unknown variable 'no-such-option=1'",
+            "[ERROR] InnoDB: Database page corruption on disk or a failed read of file './ibdata1'",
+        ] {
+            assert!(names_other_cause(other), "{other}");
+            assert!(!names_other_cause(&format!("{other}; write failed with error 28")));
+        }
+        for silent in ["", "[ERROR] Aborting", "[ERROR] InnoDB: Cannot create ./ibtmp1"] {
+            assert!(!names_other_cause(silent), "{silent}");
+        }
+    }
 
     #[test]
     fn links_to_live_files_are_gone_before_a_server_starts() {

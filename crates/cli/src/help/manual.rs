@@ -16,7 +16,10 @@ pub fn write_manual(command: &Command, folder: &Path) -> io::Result<()> {
     let pages = folder.join("man1");
     fs::create_dir_all(&pages)?;
     // Help texts begin in the imperative; `help` as a page of its own would say nothing.
-    clap_mangen::generate_to(command.clone().disable_help_subcommand(true), &pages)?;
+    clap_mangen::generate_to(
+        with_all_texts(command.clone()).disable_help_subcommand(true),
+        &pages,
+    )?;
     for shell in Shell::value_variants() {
         let scripts = folder.join(shell.to_string());
         fs::create_dir_all(&scripts)?;
@@ -24,6 +27,15 @@ pub fn write_manual(command: &Command, folder: &Path) -> io::Result<()> {
         clap_complete::generate_to(*shell, &mut command.clone(), name, &scripts)?;
     }
     Ok(())
+}
+
+/// The command, with the text of every option: a page leaves out the texts of those that `-h` does not show.
+fn with_all_texts(command: Command) -> Command {
+    let mut command = command.mut_args(|arg| arg.hide_short_help(false));
+    for inner in command.get_subcommands_mut() {
+        *inner = with_all_texts(std::mem::take(inner));
+    }
+    command
 }
 
 #[cfg(test)]
@@ -34,11 +46,15 @@ mod tests {
     fn every_subcommand_has_a_page_and_every_shell_a_script() {
         let folder = tempfile::tempdir().unwrap();
         let command = Command::new("tool")
-            .subcommand(Command::new("put").arg(clap::arg!(--fast "Skip the rest")))
+            .subcommand(
+                Command::new("put")
+                    .arg(clap::arg!(--fast "Skip the rest"))
+                    .arg(clap::arg!(--rare "Only in long help").hide_short_help(true)),
+            )
             .subcommand(Command::new("secret").hide(true));
         write_manual(&command, folder.path()).unwrap();
         let page = fs::read_to_string(folder.path().join("man1/tool-put.1")).unwrap();
-        assert!(page.contains("Skip the rest"), "{page}");
+        assert!(page.contains("Skip the rest") && page.contains("Only in long help"), "{page}");
         assert!(folder.path().join("man1/tool.1").is_file());
         assert!(!folder.path().join("man1/tool-secret.1").exists());
         for script in ["bash/tool.bash", "zsh/_tool", "fish/tool.fish"] {

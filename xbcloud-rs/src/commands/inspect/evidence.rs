@@ -9,6 +9,7 @@ use xb_backup::{fill_in, is_name_template};
 use xb_cli::{Exit, Failure, Personality, check_writable, host_name, printable};
 use xb_encryptor::SigningKey;
 use xb_repo::verification::{Level, VerifyReport};
+use xb_uploader::Location;
 
 use crate::args::catalogue::{EvidenceArgs, VerifyArgs};
 use crate::commands::context::{Context, TOOL};
@@ -187,12 +188,14 @@ impl Context {
 /// Checks what the command line demands of evidence of a success.
 fn demanded(args: &EvidenceArgs, found: &Read) -> Result<(), Failure> {
     let refused = |what: String| Err(Failure::new(what).stage("evidence").ending(Exit::Damaged));
-    let same =
-        |found: &str, asked: &str| found.trim_end_matches('/') == asked.trim_end_matches('/');
-    let facts = [("backup", &args.name, &found.name), ("repository", &args.root, &found.root)];
-    for (what, asked, found) in facts {
+    let of_name = (args.name == found.name, "backup", &args.name, &found.name);
+    let is_place = args.root.as_deref().is_some_and(|asked| {
+        found.root.as_deref().is_some_and(|found| are_same_place(found, asked))
+    });
+    let of_root = (is_place, "repository", &args.root, &found.root);
+    for (holds, what, asked, found) in [of_name, of_root] {
         if let Some(asked) = asked
-            && !found.as_ref().is_some_and(|found| same(found, asked))
+            && !holds
         {
             let found = found.as_deref().map_or_else(|| "unknown".to_owned(), printable);
             return refused(format!(
@@ -215,6 +218,15 @@ fn demanded(args: &EvidenceArgs, found: &Read) -> Result<(), Failure> {
             refused(format!("this evidence is {} old, the limit is {}", span(age), span(limit)))
         }
         Some(_) => Ok(()),
+    }
+}
+
+/// Whether two texts name the same place. URLs are compared as places: `s3://b/shop/` is `s3://b/shop`, and
+/// `file://localhost/a%20b` is `file:///a b`. Of others, only a slash at the end does not count.
+fn are_same_place(found: &str, asked: &str) -> bool {
+    match (Location::parse(found), Location::parse(asked)) {
+        (Some(Ok(found)), Some(Ok(asked))) => found == asked,
+        _ => found.trim_end_matches('/') == asked.trim_end_matches('/'),
     }
 }
 

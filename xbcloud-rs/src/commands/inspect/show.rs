@@ -21,10 +21,13 @@ impl Context {
             accept: args.opening.accept,
             memory: memory(&args.common.run),
         };
-        let (shown, _) =
+        let (mut shown, _) =
             self.with_progress("show", &args.common.run, None, |_, cancel| async move {
                 cancel.or(xb_backup::show(&root, &request)).await
             })?;
+        if args.no_files {
+            (shown.content, shown.why_not) = (None, None);
+        }
         report::printed(print_shown(&shown, args.common.run.json))
     }
 }

@@ -1,7 +1,11 @@
 //! What the last messages of a backup program say about the cause of its failure, and what helps.
 
 /// Words of a cause that is known, and the next step. The first that a message contains counts.
-const KNOWN: [(&[&str], &str); 10] = [
+const KNOWN: [(&[&str], &str); 13] = [
+    (
+        &["account is locked", "password has expired"],
+        "unlock the account of the backup login, or give it a new password (ALTER USER); `xbcloud-rs check` tries the login",
+    ),
     (
         &["Access denied for user"],
         "correct user and password of the backup login in the option file ([mariadb-backup], [xtrabackup] or [client]); `xbcloud-rs check` tries them",
@@ -29,6 +33,14 @@ const KNOWN: [(&[&str], &str); 10] = [
     (
         &["Too many open files", "Errcode: 24"],
         "raise the limit of open files (LimitNOFILE= in the unit, ulimit -n), then take a new backup",
+    ),
+    (
+        &["must be specified first on the command line"],
+        "put this option first in `producer`, directly behind the program",
+    ),
+    (
+        &["Invalid --stream argument"],
+        "write --stream=xbstream in `producer`: it is the only format that is read",
     ),
     (
         &["unknown variable", "unknown option", "unrecognized option", "ambiguous option"],
@@ -62,7 +74,7 @@ pub(crate) struct Cause {
 /// failure, else the last.
 pub(crate) fn cause(messages: &[String]) -> Option<Cause> {
     let known = messages.iter().find_map(|message| {
-        let found = KNOWN.iter().find(|(words, _)| words.iter().any(|word| message.contains(word)));
+        let found = KNOWN.iter().find(|(words, _)| words.iter().any(|word| has(message, word)));
         Some((message, found?.1))
     });
     if let Some((message, hint)) = known {
@@ -75,6 +87,13 @@ pub(crate) fn cause(messages: &[String]) -> Option<Cause> {
     };
     let message = latest.clone().find(tells).or_else(|| latest.next())?;
     Some(Cause { words: without_stamp(message), hint: None })
+}
+
+/// Whether a message has these words. A number at their end is a whole one.
+fn has(message: &str, words: &str) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let ends_in_number = words.ends_with(is_digit);
+    message.split(words).skip(1).any(|rest| !(ends_in_number && rest.starts_with(is_digit)))
 }
 
 /// The message without the number of the thread and the time in front, as mariadb-backup and xtrabackup write
@@ -109,6 +128,16 @@ mod tests {
         let found = found.unwrap();
         assert_eq!(found.words, "Failed to connect: Access denied for user 'b'@'localhost'");
         assert!(found.hint.unwrap().contains("password"));
+    }
+
+    #[test]
+    fn a_number_is_a_whole_one() {
+        let hint = |message: &str| of(&[message]).unwrap().hint;
+        assert!(hint("Error writing file 'x' (Errcode: 28)").unwrap().contains("make room"));
+        assert!(hint("Can't open file 'x' (Errcode: 13 \"Denied\")").is_some());
+        for other in ["Got an error from 'x' (Errcode: 134)", "x failed (Errcode: 280)"] {
+            assert_eq!(hint(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
+use tokio::runtime::Handle;
 use xb_backup::{BackupError, OrInterrupted as _};
 use xb_cli::{Exit, Failure, host_name, output_columns};
 use xb_repo::list::{BackupKind, ListedRoot, Listing, list_found};
@@ -14,9 +16,9 @@ use xb_repo::list_cache::ListCache;
 use xb_repo::names::BackupName;
 use xb_repo::restorable::links;
 use xb_repo::root::{Root, identity};
-use xb_repo::roots::{FoundRoot, FoundRoots, roots};
+use xb_repo::roots::{FoundRoot, FoundRoots, Reach, roots};
 use xb_repo::verification::Level;
-use xb_uploader::{Location, StoreSettings};
+use xb_uploader::{Location, Place, StoreSettings};
 
 use crate::args::RunOptions;
 use crate::args::fleet::FleetArgs;
@@ -72,6 +74,7 @@ impl Context {
                 searched: 0,
                 depth: args.depth,
                 too_deep: Vec::new(),
+                too_many: Vec::new(),
                 requests: 0,
             },
             Ok(fleet) => fleet,
@@ -91,6 +94,7 @@ impl Context {
 
     fn look(&self, args: &FleetArgs, location: Location) -> Result<Fleet, Failure> {
         let settings = settings(&args.common.store, &args.common.run)?;
+        answers(&location, args.answer_within)?;
         let place = root_place(args.place.as_deref(), &args.common)?;
         let limits = &args.limits;
         let looking = Looking {
@@ -105,11 +109,13 @@ impl Context {
             no_cache: args.no_cache,
             within: args.answer_within,
         };
-        let (depth, at_once) = (args.depth, parallel(&args.common.run).max(1));
+        let (looking, at_once) = (Arc::new(looking), parallel(&args.common.run).max(1));
+        let reach =
+            Reach { depth: args.depth, folders: args.max_folders, within: args.answer_within };
         let expected = args.expect.clone();
         let (fleet, _) =
             self.with_progress("fleet", &args.common.run, None, |_, cancel| async move {
-                cancel.or(all(&looking, depth, at_once, &expected)).await
+                cancel.or(all(&looking, reach, at_once, &expected)).await
             })?;
         Ok(fleet)
     }
@@ -206,31 +212,38 @@ struct Looking {
 
 /// Finds and judges everything. A repository that cannot be judged is a line.
 async fn all(
-    looking: &Looking,
-    depth: u32,
+    looking: &Arc<Looking>,
+    reach: Reach,
     at_once: usize,
     expected: &[String],
 ) -> Result<Fleet, BackupError> {
     let began = Timestamp::now();
-    let FoundRoots { roots: found, unread, searched, too_deep } =
-        roots(&looking.place, depth).await?;
+    let FoundRoots { roots: found, unread, searched, too_deep, too_many, silent } =
+        roots(&looking.place, reach).await?;
     let unread = unread.into_iter().map(|(path, error)| {
         let why = described(&report::failure(error.into()));
         unknown(&path, joined(&looking.url, &path), &why)
     });
-    let mut lines: Vec<Line> = unread.collect();
+    let silent = silent.iter().map(|path| {
+        let place = joined(&looking.url, path);
+        let why = silence("`xbcloud-rs list`", looking.within);
+        unknown(path, place, &why)
+    });
+    let mut lines: Vec<Line> = unread.chain(silent).collect();
     let repositories = found.len() as u64;
-    lines.extend(missing(looking, &found, &lines, expected));
+    lines.extend(missing(looking, &found, &lines, &too_many, expected));
     if found.is_empty() && lines.is_empty() {
+        let option = if too_many.is_empty() { "--depth" } else { "--max-folders" };
         let text = format!(
-            "there is no repository: no folder .xb-catalog in {}, nor in the folders down to {depth} below it ({} searched); check the place, or raise --depth",
+            "there is no repository: no folder .xb-catalog in {}, nor in the folders down to {} below it ({} searched); check the place, or raise {option}",
             looking.url,
+            reach.depth,
             searched - 1,
         );
         lines.push(critical("", looking.url.clone(), &text));
     }
     let judged: Vec<Vec<Line>> = stream::iter(found)
-        .map(|root| judge_root(looking, root))
+        .map(|root| judge_in_time(looking, root))
         .buffer_unordered(at_once)
         .collect()
         .await;
@@ -245,8 +258,9 @@ async fn all(
         lines,
         repositories,
         searched,
-        depth,
+        depth: reach.depth,
         too_deep,
+        too_many,
         requests: looking.place.store().traffic().requests(),
     })
 }
@@ -269,18 +283,74 @@ fn missing(
     looking: &Looking,
     found: &[FoundRoot],
     unread: &[Line],
+    too_many: &[(String, u64)],
     expected: &[String],
 ) -> Vec<Line> {
     let there: BTreeSet<&str> = found.iter().map(|root| root.path.as_str()).collect();
     let wanted: BTreeSet<&str> = expected.iter().map(|path| path.trim_matches('/')).collect();
-    let missing = wanted.difference(&there).filter(|path| {
-        !unread.iter().any(|line| {
-            path.strip_prefix(&*line.path)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
-    });
-    let text = "there is no repository here, but --expect names it";
-    missing.map(|path| critical(path, joined(&looking.url, path), text)).collect()
+    let missing = wanted
+        .difference(&there)
+        .filter(|path| !unread.iter().any(|line| is_within(path, &line.path)));
+    let line = |path: &&str| -> Line {
+        let place = joined(&looking.url, path);
+        match too_many.iter().find(|(parent, _)| is_within(path, parent)) {
+            None => critical(path, place, "there is no repository here, but --expect names it"),
+            Some((parent, number)) => {
+                let parent = if parent.is_empty() { "the place" } else { parent };
+                let text = format!(
+                    "not looked for, because {parent} holds {number} folders; raise --max-folders"
+                );
+                unknown(path, place, &text)
+            }
+        }
+    };
+    missing.map(line).collect()
+}
+
+/// Whether `path` is the folder `outer`, or lies in it.
+fn is_within(path: &str, outer: &str) -> bool {
+    let rest = path.strip_prefix(outer);
+    outer.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Checks that a local place answers before anything else waits for it.
+fn answers(location: &Location, within: Duration) -> Result<(), Failure> {
+    if location.place != Place::Local {
+        return Ok(());
+    }
+    let folder = Path::new("/").join(&location.path);
+    let listed = format!("`ls {}`", folder.display());
+    let (answer, answered) = mpsc::channel();
+    // If it never ends, it ends with the process. What the folder answers is the matter of others.
+    std::thread::spawn(move || answer.send(std::fs::read_dir(folder).is_ok()));
+    match answered.recv_timeout(within) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::new(silence(&listed, within)).stage("list")),
+    }
+}
+
+/// What is said of a place that has not answered in time, which `command` waits for, too.
+fn silence(command: &str, within: Duration) -> String {
+    format!(
+        "not read within {} s; run {command} to see what it waits for, or raise --answer-within",
+        within.as_secs()
+    )
+}
+
+/// Judges one repository, not in the runtime's own threads: a mount that hangs blocks the thread that reads it, and no
+/// other repository.
+async fn judge_in_time(looking: &Arc<Looking>, found: FoundRoot) -> Vec<Line> {
+    let path = found.path.clone();
+    let (shared, runtime) = (Arc::clone(looking), Handle::current());
+    let judging = tokio::task::spawn_blocking(move || runtime.block_on(judge_root(&shared, found)));
+    let why = match tokio::time::timeout(looking.within, judging).await {
+        Ok(Ok(lines)) => return lines,
+        Ok(Err(_)) => {
+            described(&report::failure(BackupError::Bug("reading a repository panicked")))
+        }
+        Err(_) => silence("`xbcloud-rs list`", looking.within),
+    };
+    vec![unknown(&path, joined(&looking.url, &path), &why)]
 }
 
 /// Judges one repository, server by server.
@@ -298,16 +368,9 @@ async fn judge_root(looking: &Looking, found: FoundRoot) -> Vec<Line> {
     let root = looking.place.below(&path, name);
     let place = joined(&looking.url, &path);
     let judged = lines_of(looking, &root, cache.as_ref(), (&path, &place), found);
-    match tokio::time::timeout(looking.within, judged).await {
-        Ok(Ok(lines)) => lines,
-        Ok(Err(error)) => vec![unknown(&path, place, &described(&report::failure(error)))],
-        Err(_) => {
-            let why = format!(
-                "not read within {} s; run `xbcloud-rs list` to see what it waits for, or raise --answer-within",
-                looking.within.as_secs()
-            );
-            vec![unknown(&path, place, &why)]
-        }
+    match judged.await {
+        Ok(lines) => lines,
+        Err(error) => vec![unknown(&path, place, &described(&report::failure(error)))],
     }
 }
 

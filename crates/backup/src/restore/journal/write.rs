@@ -259,8 +259,19 @@ fn reserve(file: &File, len: u64) -> std::io::Result<u64> {
     match fallocate(file, FallocateFlags::KEEP_SIZE, 0, len + AHEAD) {
         Err(error @ (Errno::NOSPC | Errno::DQUOT)) => Err(error.into()),
         Err(_) => Ok(u64::MAX),
-        Ok(()) => Ok(len + AHEAD),
+        Ok(()) if keeps_len(file, len)? => Ok(len + AHEAD),
+        Ok(()) => Ok(u64::MAX),
     }
+}
+
+/// Gives the file its length back if the file system has made it longer; returns whether that was not needed. Lines are
+/// appended: zeros between them would be the end of the journal.
+fn keeps_len(file: &File, len: u64) -> std::io::Result<bool> {
+    let keeps = file.metadata()?.len() <= len;
+    if !keeps {
+        file.set_len(len)?;
+    }
+    Ok(keeps)
 }
 
 /// Removes a name if it exists.
@@ -268,5 +279,23 @@ fn unlink(folder: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
     match unlinkat(folder, name, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
         done => Ok(done?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_reservation_made_longer_gets_its_length_back() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"a line\n").unwrap();
+        assert!(keeps_len(&file, 7).unwrap());
+        // As a file system does it that ignores KEEP_SIZE.
+        fallocate(&file, FallocateFlags::empty(), 0, 7 + AHEAD).unwrap();
+        assert!(!keeps_len(&file, 7).unwrap());
+        assert_eq!(file.metadata().unwrap().len(), 7);
+        reserve(&file, 7).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 7);
     }
 }
