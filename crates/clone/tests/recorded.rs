@@ -2,12 +2,12 @@
 //! or altered.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::cell::Cell;
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use xb_clone::{CloneInfo, Error, INFO, Settings, receive};
+use xb_clone::{CloneInfo, Error, INFO, Notice, PATCHES, Settings, receive};
 use xb_mysql::{Account, Target};
 use xb_process::CancelToken;
 use xb_testkit::daemon::Scratch;
@@ -281,9 +281,12 @@ fn resumed_after<W: Write>(
     let socket = scratch.join("sock");
     let _donor = Donor::start(&socket, clones, script);
     let account = Account { user: b"backup".to_vec(), ..Account::default() };
-    let told = Cell::new(0);
-    let tell = |_: &str| told.set(told.get() + 1);
-    (receive(&Target::Socket(socket), &account, &settings, &tell, output), told.get())
+    let told = AtomicU32::new(0);
+    let notify = |notice: Notice<'_>| {
+        told.fetch_add(u32::from(matches!(notice, Notice::Text(_))), Ordering::SeqCst);
+    };
+    let received = receive(&Target::Socket(socket), &account, &settings, &notify, output);
+    (received, told.into_inner())
 }
 
 /// Positions of the descriptors of blocks of a stage.
@@ -347,8 +350,30 @@ fn the_bound_of_the_transactions_is_that_before_the_first_acknowledgement() {
     assert_eq!((info.gtids_from.as_str(), info.gtids_to.as_str(), told), ("a:1-1", "a:1-2", 1));
 }
 
+/// Takes no patches before the clone was let go.
+#[derive(Debug)]
+struct Stalling {
+    sink: Sink,
+    let_go: Receiver<()>,
+}
+
+impl Write for Stalling {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // The text at the beginning has the name, too.
+        let is_begun = self.sink.len > 1 << 20;
+        if is_begun && bytes.windows(PATCHES.len()).any(|part| part == PATCHES.as_bytes()) {
+            self.let_go.recv_timeout(Duration::from_secs(60)).map_err(std::io::Error::other)?;
+        }
+        self.sink.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 #[test]
-fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go() {
+fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go_while_the_store_stalls() {
     let mut settings = Settings::default();
     (settings.look, settings.max_donor_redo) = (Duration::ZERO, 5000);
     let asked = AtomicUsize::new(0);
@@ -361,15 +386,23 @@ fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go() {
     let socket = scratch.join("sock");
     let _donor = Donor::start(&socket, vec![recorded()], grows);
     let account = Account { user: b"backup".to_vec(), ..Account::default() };
-    let (mut sink, told) = (Sink::default(), Cell::new(0));
-    let tell = |text: &str| {
-        assert!(text.contains("keeps 3000 bytes"), "{text}");
-        told.set(told.get() + 1);
+    let ((end, let_go), told) = (channel(), AtomicU32::new(0));
+    let notify = |notice: Notice<'_>| match notice {
+        Notice::Text(text) => {
+            assert!(text.contains("keeps 3000 bytes"), "{text}");
+            told.fetch_add(1, Ordering::SeqCst);
+        }
+        Notice::LetGo(why) => {
+            assert!(why.contains("6000 bytes of its redo log"), "{why}");
+            end.send(()).unwrap();
+        }
+        _ => {}
     };
-    let received = receive(&Target::Socket(socket), &account, &settings, &tell, &mut sink);
+    let mut output = Stalling { sink: Sink::default(), let_go };
+    let received = receive(&Target::Socket(socket), &account, &settings, &notify, &mut output);
     let error = received.unwrap_err().to_string();
     assert!(error.contains("6000 bytes of its redo log"), "{error}");
-    assert!(!sink.has_end && told.get() == 1);
+    assert!(!output.sink.has_end && told.into_inner() == 1);
 }
 
 /// Fails once.
