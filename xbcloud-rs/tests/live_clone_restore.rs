@@ -10,10 +10,11 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use xb_clone::Settings;
+use xb_clone::{PATCHES, Settings};
 use xb_mysql::{Account, Client, Fingerprint, Target, Timeouts, Trust};
-use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::command::{Cmd, Ran, Running};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::data::Noise;
 use xb_testkit::mysql::{MySql, is_installed};
@@ -484,3 +485,120 @@ fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
         assert_eq!(copy.sql(list).trim().replace('\n', ", "), tables);
     }
 }
+
+/// Starts statements in the middle of the files and when the first changed pages come, and takes nothing more until they
+/// have ended, or seem to wait for the clone.
+struct Moments<'a> {
+    server: &'a MySql,
+    /// Those to come.
+    plan: Vec<Vec<String>>,
+    started: Vec<(Running, String)>,
+    waiting: usize,
+    stream: Vec<u8>,
+}
+
+impl Write for Moments<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let is_due = match self.plan.len() {
+            2 => self.stream.len() > 20 << 20,
+            1 => bytes.windows(PATCHES.len()).any(|part| part == PATCHES.as_bytes()),
+            _ => false,
+        };
+        if is_due {
+            let statements = self.plan.remove(0);
+            let mut running: Vec<_> =
+                statements.iter().map(|sql| self.server.start_sql(sql)).collect();
+            let begin = Instant::now();
+            while !running.iter_mut().all(Running::has_ended) && begin.elapsed() < WAITS {
+                std::thread::yield_now();
+            }
+            for (statement, running) in statements.iter().zip(&mut running) {
+                if !running.has_ended() {
+                    println!("waits: {statement}");
+                    self.waiting += 1;
+                }
+            }
+            self.started.extend(running.into_iter().zip(statements));
+        }
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// After this time, a statement waits for the clone.
+const WAITS: Duration = Duration::from_secs(10);
+
+/// IMPORT writes pages past the redo log, and the server refuses it. Files of undo tablespaces come and go, and those of
+/// DATA DIRECTORY lie outside.
+#[test]
+fn undo_tablespaces_and_files_outside_are_whole_after_ddl_and_an_import_is_refused() {
+    if skipped() {
+        return;
+    }
+    let outside = Scratch::new();
+    let far = outside.dir("far");
+    let donor = Donor::start(&[&format!("--innodb-directories={}", far.display())]);
+    donor.server.sql("DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2");
+    let (dir, data) = (far.display(), donor.server.datadir().join("t"));
+    let mut plan = Vec::new();
+    for at in ["files", "pages"] {
+        let columns = "(id INT PRIMARY KEY, v VARCHAR(200), b LONGBLOB, KEY(v(50)))";
+        donor.server.sql(&format!(
+            "CREATE TABLE t.imp_{at} {columns}; ALTER TABLE t.imp_{at} DISCARD TABLESPACE;
+             CREATE TABLE t.far_old_{at} {columns} DATA DIRECTORY='{dir}'; INSERT INTO t.far_old_{at} SELECT * FROM t.plain;
+             CREATE TABLE t.far_as_{at} {columns} DATA DIRECTORY='{dir}'; INSERT INTO t.far_as_{at} SELECT * FROM t.plain;
+             CREATE TABLE t.far_cut_{at} {columns} DATA DIRECTORY='{dir}'; INSERT INTO t.far_cut_{at} SELECT * FROM t.plain;
+             CREATE UNDO TABLESPACE gone_{at} ADD DATAFILE 'gone_{at}.ibu'; ALTER UNDO TABLESPACE gone_{at} SET INACTIVE;
+             CREATE UNDO TABLESPACE cut_{at} ADD DATAFILE 'cut_{at}.ibu'"
+        ));
+        // All of it is in the file then, and nothing writes to it.
+        donor.server.sql("FLUSH TABLES t.plain FOR EXPORT; UNLOCK TABLES");
+        std::fs::copy(data.join("plain.ibd"), data.join(format!("imp_{at}.ibd"))).unwrap();
+        plan.push(vec![
+            format!("ALTER TABLE t.imp_{at} IMPORT TABLESPACE"),
+            format!("CREATE UNDO TABLESPACE new_{at} ADD DATAFILE 'new_{at}.ibu'; {LOAD_PLAIN}"),
+            format!("DROP UNDO TABLESPACE gone_{at}; {LOAD_PLAIN}"),
+            format!("ALTER UNDO TABLESPACE cut_{at} SET INACTIVE; {LOAD_PLAIN}; ALTER UNDO TABLESPACE cut_{at} SET ACTIVE"),
+            format!("CREATE TABLE t.far_new_{at} {columns} DATA DIRECTORY='{dir}'; INSERT INTO t.far_new_{at} SELECT * FROM t.plain"),
+            format!("DROP TABLE t.far_old_{at}"),
+            format!("RENAME TABLE t.far_as_{at} TO t.far_named_{at}; UPDATE t.far_named_{at} SET v = CONCAT('r', LEFT(v, 50)) WHERE id MOD 7 = 1"),
+            format!("TRUNCATE TABLE t.far_cut_{at}; INSERT INTO t.far_cut_{at} SELECT * FROM t.plain WHERE id MOD 3 = 1"),
+        ]);
+    }
+    // More than is written at once, so that the first part comes before all pages have come.
+    plan[0].push("UPDATE t.plain SET b = REPEAT('c', 900)".to_owned());
+    let is_empty = "SELECT COUNT(*) FROM information_schema.innodb_tablespaces WHERE name LIKE 'gone%' AND state = 'empty'";
+    while donor.server.sql(is_empty) != "2\n" {
+        std::thread::yield_now();
+    }
+    let server = &donor.server;
+    let output = Moments { server, plan, started: Vec::new(), waiting: 0, stream: Vec::new() };
+    let output = donor.clone_beside(|| None, |settings| settings.allow_ddl = true, output);
+    assert!(output.plan.is_empty());
+    println!("{} of {} waited for the clone", output.waiting, output.started.len());
+    for (running, statement) in output.started {
+        if statement.contains("IMPORT") {
+            let said = running.wait().expect_failure().stderr_text();
+            assert!(said.contains("ERROR 3874"), "{statement}: {said}");
+        } else {
+            let _ = running.wait().expect(0);
+        }
+    }
+    let site = Site::of(output.stream);
+    let verified = site.run(&["verify", &site.url(), "--level=pages"]).run().expect(0);
+    assert!(verified.stdout_text().contains("0 damaged"), "{}", verified.stdout_text());
+    let target = site.folder.join("t");
+    let _ = site.restore(&target, &["--prepare"]).expect(0);
+    let copy = MySql::start_on(&target, &OWN);
+    let list = "SELECT CONCAT('t.', table_name) FROM information_schema.tables WHERE table_schema = 't' AND table_name NOT LIKE 'imp%' ORDER BY 1";
+    let tables = donor.server.sql(list).trim().replace('\n', ", ");
+    same_as_donor(&copy, &donor, &tables);
+    assert_eq!(copy.sql(list).trim().replace('\n', ", "), tables);
+    let undo = "SELECT name FROM information_schema.innodb_tablespaces WHERE space_type = 'Undo' ORDER BY name";
+    assert_eq!(copy.sql(undo), donor.server.sql(undo));
+}
+
+const LOAD_PLAIN: &str = "UPDATE t.plain SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1";

@@ -1,14 +1,80 @@
 //! The redo log that a server keeps for a clone: all that it writes from the beginning of the page stage to the end.
 //! A recipient that is slow then fills the disk of the server.
 
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+
+use xb_process::CancelToken;
+
+use crate::donor::{DonorAddress, is_break};
+use crate::error::Error;
+use crate::guards;
+use crate::notice::{Notice, Notify};
+
+/// Watches it in a thread of its own, because the thread that receives may wait for a store that takes nothing.
+pub(crate) struct RedoWatch<'a> {
+    donor: DonorAddress<'a>,
+    notify: &'a Notify<'a>,
+    refusal: OnceLock<String>,
+}
+
+impl<'a> RedoWatch<'a> {
+    pub(crate) fn new(donor: DonorAddress<'a>, notify: &'a Notify<'a>) -> Self {
+        Self { donor, notify, refusal: OnceLock::new() }
+    }
+
+    /// Looks again and again, until `over`. If the server keeps too much, `end` tells it that the clone has failed,
+    /// and all connections are closed.
+    pub(crate) fn run(&self, mut kept: KeptRedo, end: &[u8], over: &CancelToken<()>) {
+        let settings = self.donor.settings;
+        while over.wait(settings.look).is_none() {
+            let position =
+                self.donor.connect().and_then(|mut c| guards::redo_position(&mut c.client));
+            let refusal = match position {
+                Ok(position) => self.verdict(kept.look(position, settings.max_donor_redo)),
+                // Another look follows, or the clone's own connections break, too.
+                Err(error) if is_break(&error) => None,
+                Err(Error::Stopped) => return,
+                Err(error) => Some(format!(
+                    "it cannot be seen how much of its redo log the server keeps: {error}"
+                )),
+            };
+            if let Some(refusal) = refusal.filter(|_| !over.is_cancelled()) {
+                let _ = self.refusal.set(refusal.clone());
+                // If that is lost, the donor waits for a recipient that comes back, and then ends the clone.
+                let _ = self.donor.auxiliary.tell(end);
+                settings.cancel.cancel(());
+                return (self.notify)(Notice::LetGo(&refusal));
+            }
+        }
+    }
+
+    /// Why the clone was ended, if it was.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refusal.get().cloned()
+    }
+
+    fn verdict(&self, verdict: Verdict) -> Option<String> {
+        let limit = self.donor.settings.max_donor_redo;
+        match verdict {
+            Verdict::Fine => None,
+            Verdict::Much(bytes) => {
+                (self.notify)(Notice::Text(&format!(
+                    "the server keeps {bytes} bytes of its redo log until the clone has ended; at {limit}, the clone ends"
+                )));
+                None
+            }
+            Verdict::TooMuch(bytes) => Some(format!(
+                "the server has to keep {bytes} bytes of its redo log for the clone, more than the limit of {limit}: clone when fewer changes are made, make the store faster, or raise the limit if the server's disk has room"
+            )),
+        }
+    }
+}
 
 /// What a server keeps.
 #[derive(Debug)]
 pub(crate) struct KeptRedo {
     /// Position of the redo log when the page stage began.
     from: u64,
-    looked: Instant,
     is_told: bool,
 }
 
@@ -23,17 +89,11 @@ pub(crate) enum Verdict {
 
 impl KeptRedo {
     pub(crate) fn since(from: u64) -> Self {
-        Self { from, looked: Instant::now(), is_told: false }
-    }
-
-    /// Whether it is time to look again.
-    pub(crate) fn is_due(&self, look: Duration) -> bool {
-        self.looked.elapsed() >= look
+        Self { from, is_told: false }
     }
 
     /// Takes the current position.
-    pub(crate) fn look(&mut self, position: u64, limit: u64) -> Verdict {
-        self.looked = Instant::now();
+    fn look(&mut self, position: u64, limit: u64) -> Verdict {
         let kept = position.saturating_sub(self.from);
         if kept > limit {
             return Verdict::TooMuch(kept);
@@ -58,7 +118,5 @@ mod tests {
             [Verdict::Fine, Verdict::Much(51), Verdict::Fine, Verdict::Fine, Verdict::TooMuch(101)];
         assert_eq!(found, expected);
         assert_eq!(KeptRedo::since(0).look(u64::MAX, u64::MAX), Verdict::Much(u64::MAX));
-        assert!(KeptRedo::since(0).is_due(Duration::ZERO));
-        assert!(!KeptRedo::since(0).is_due(Duration::from_secs(3600)));
     }
 }

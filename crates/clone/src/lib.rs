@@ -16,6 +16,7 @@
 //! log comes last, so that a server can start on all of it, or not at all.
 
 mod assemble;
+mod donor;
 mod error;
 mod findings;
 mod guards;
@@ -25,6 +26,7 @@ mod keys;
 mod late;
 mod layout;
 mod moved;
+mod notice;
 mod patches;
 mod position;
 mod receive;
@@ -37,6 +39,7 @@ pub use assemble::{
 };
 pub use error::Error;
 pub use findings::{Findings, look, try_clone};
+pub use notice::Notice;
 pub use patches::{Patch, PatchReader, Patched};
 pub use position::binlog_position;
 pub use receive::receive;

@@ -2,22 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::thread::Scope;
+use std::time::Instant;
 
 use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
-use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
-use xb_process::CancelHook;
+use xb_mysql::{Account, Target};
+use xb_process::{CancelOnDrop, CancelToken};
 
+use crate::donor::{Auxiliary, DonorAddress, Link, is_break};
 use crate::error::Error;
 use crate::guards::{self, Incarnation};
-use crate::kept_redo::{KeptRedo, Verdict};
+use crate::kept_redo::{KeptRedo, RedoWatch};
+use crate::notice::{Notice, Notify};
 use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::stored::{CloneInfo, StoredFile, StoredRedo};
 
 /// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does. If the
 /// connections break, it connects again, and the clone continues where it was, as long as the server waits for that;
-/// `tell` gets what the user should know of it.
+/// `notify` gets what happens.
 ///
 /// The stream is whole only if this returns: its last file, [`INFO`](crate::INFO), is written after the server
 /// has said that everything was sent and everything was counted.
@@ -29,24 +32,36 @@ pub fn receive<W: Write>(
     target: &Target,
     account: &Account,
     settings: &Settings,
-    tell: &dyn Fn(&str),
+    notify: &(dyn Fn(Notice<'_>) + Sync),
     output: W,
 ) -> Result<(CloneInfo, W), Error> {
-    receive_into(target, account, settings, tell, output).map_err(|error| {
-        // What fails because its connection was closed is a consequence.
-        if settings.cancel.is_cancelled() { Error::Stopped } else { error }
+    let mut own = settings.clone();
+    // Cancelled from outside, and by the watch.
+    own.cancel = CancelToken::new();
+    let end = own.cancel.clone();
+    let _hook = settings.cancel.on_cancel(move || end.cancel(()));
+    let auxiliary = Auxiliary::default();
+    let donor = DonorAddress { target, account, settings: &own, auxiliary: &auxiliary };
+    let watch = RedoWatch::new(donor, notify);
+    let received =
+        std::thread::scope(|threads| receive_into(donor, notify, &watch, threads, output));
+    // What fails because its connection was closed is a consequence.
+    received.map_err(|error| match watch.refusal() {
+        Some(why) => Error::Refused(why),
+        None if own.cancel.is_cancelled() => Error::Stopped,
+        None => error,
     })
 }
 
-fn receive_into<W: Write>(
-    target: &Target,
-    account: &Account,
-    settings: &Settings,
-    tell: &dyn Fn(&str),
+fn receive_into<'scope, W: Write>(
+    donor: DonorAddress<'scope>,
+    notify: &Notify<'_>,
+    watch: &'scope RedoWatch<'scope>,
+    threads: &'scope Scope<'scope, '_>,
     output: W,
 ) -> Result<(CloneInfo, W), Error> {
-    guards::connection(target)?;
-    let donor = DonorAddress { target, account, settings };
+    let settings = donor.settings;
+    guards::connection(donor.target)?;
     // Not kept: the server ends a connection that is idle for hours.
     let mut first = donor.connect()?.client;
     let empty_tables = guards::server(&mut first, settings)?.into_iter().collect();
@@ -63,17 +78,17 @@ fn receive_into<W: Write>(
         gtids_from: None,
         is_page_stage: false,
         is_begun: false,
-        kept: None,
+        notify,
+        watch,
+        threads,
+        has_changes: false,
+        watching: None,
     };
-    let mut links = donor.links()?;
-    links.data.send(&init)?;
+    let mut link = donor.link()?;
+    link.data.send(&init)?;
     let mut broken: Option<Instant> = None;
     loop {
-        let step = job.step(&mut links).and_then(|step| {
-            job.limit_redo(&mut links.auxiliary, tell)?;
-            Ok(step)
-        });
-        let error = match step {
+        let error = match job.step(&mut link) {
             Ok(Step::Nothing) => continue,
             Ok(Step::Progress) => {
                 broken = None;
@@ -97,16 +112,21 @@ fn receive_into<W: Write>(
                 error => error,
             });
         };
-        tell(&format!("{error}: connecting again for up to {} s", patience.as_secs()));
-        drop(links);
-        links = donor.links_again(&server, since + patience, error)?;
+        notify(Notice::Text(&format!(
+            "{error}: connecting again for up to {} s",
+            patience.as_secs()
+        )));
+        drop(link);
+        link = donor.link_again(&server, since + patience, error)?;
         // If it fails, the next step does as well.
-        let _ = links.data.send(&reinit);
+        let _ = link.data.send(&reinit);
     }
+    // The server has sent its redo log, and keeps none.
+    job.watching = None;
     let leave = job.recipient.leave()?;
-    job.exchange(&mut links.auxiliary, &leave)?;
-    links.data.send(&leave)?;
-    let message = links.data.receive()?;
+    job.exchange(&leave)?;
+    link.data.send(&leave)?;
+    let message = link.data.receive()?;
     let left = job.recipient.receive(&message)?;
     if left != CloneEvent::Left || !job.recipient.is_whole() {
         return Err(Error::Refused("the server did not end the clone".to_owned()));
@@ -130,8 +150,8 @@ enum Step {
 }
 
 /// A clone that arrives, over whatever connections.
-struct Job<'a, W> {
-    donor: DonorAddress<'a>,
+struct Job<'scope, 'env, 'n, W> {
+    donor: DonorAddress<'scope>,
     recipient: Recipient,
     sink: Sink<W>,
     /// Tables of other engines than InnoDB, whose rows do not come.
@@ -139,28 +159,34 @@ struct Job<'a, W> {
     gtids_from: Option<String>,
     is_page_stage: bool,
     is_begun: bool,
-    /// The redo log that the donor keeps, from the page stage on.
-    kept: Option<KeptRedo>,
+    notify: &'n Notify<'n>,
+    watch: &'scope RedoWatch<'scope>,
+    threads: &'scope Scope<'scope, 'env>,
+    /// Whether the changed pages or the redo log come, so that the donor keeps its redo log.
+    has_changes: bool,
+    /// Ends the watch of that.
+    watching: Option<CancelOnDrop>,
 }
 
-impl<W: Write> Job<'_, W> {
+impl<W: Write> Job<'_, '_, '_, W> {
     /// Takes the next message.
-    fn step(&mut self, links: &mut Links) -> Result<Step, Error> {
-        let message = links.data.receive()?;
+    fn step(&mut self, link: &mut Link) -> Result<Step, Error> {
+        if self.has_changes && self.watching.is_none() {
+            self.watch_redo()?;
+        }
+        let message = link.data.receive()?;
         match self.recipient.receive(&message)? {
             CloneEvent::Nothing | CloneEvent::Redo(_) | CloneEvent::Left => {
                 return Ok(Step::Nothing);
             }
             CloneEvent::File(index) => self.file(index)?,
-            CloneEvent::Ready => links.data.send(&self.recipient.execute()?)?,
+            CloneEvent::Ready => link.data.send(&self.recipient.execute()?)?,
             CloneEvent::Stage(stage, _) => {
                 self.is_page_stage = stage == Stage::Page;
                 if self.is_page_stage {
+                    self.has_changes = true;
+                    (self.notify)(Notice::Changes);
                     self.sink.end_files()?;
-                    if self.kept.is_none() {
-                        let mut client = self.donor.connect()?.client;
-                        self.kept = Some(KeptRedo::since(guards::redo_position(&mut client)?));
-                    }
                 }
             }
             CloneEvent::Block(block) => {
@@ -181,7 +207,7 @@ impl<W: Write> Job<'_, W> {
                     self.gtids_from = Some(guards::gtids(&mut client)?);
                     self.empty_tables.extend(guards::server(&mut client, self.donor.settings)?);
                 }
-                self.exchange(&mut links.auxiliary, &message)?;
+                self.exchange(&message)?;
                 return Ok(Step::Progress);
             }
             CloneEvent::Complete => return Ok(Step::Complete),
@@ -201,123 +227,22 @@ impl<W: Write> Job<'_, W> {
         }
     }
 
-    /// Ends the clone if the donor keeps more of its redo log for it than it may.
-    fn limit_redo(&mut self, auxiliary: &mut CloneLink, tell: &dyn Fn(&str)) -> Result<(), Error> {
-        let Settings { max_donor_redo: limit, look, .. } = *self.donor.settings;
-        let Some(kept) = self.kept.as_mut().filter(|kept| kept.is_due(look)) else {
-            return Ok(());
-        };
-        let position = self.donor.connect().and_then(|mut c| guards::redo_position(&mut c.client));
-        let verdict = match position {
-            // Another look follows, or the clone's own connections break, too.
-            Err(error) if is_break(&error) => Verdict::Fine,
-            position => kept.look(position?, limit),
-        };
-        match verdict {
-            Verdict::Fine => {}
-            Verdict::Much(bytes) => tell(&format!(
-                "the server keeps {bytes} bytes of its redo log until the clone has ended; at {limit}, the clone ends"
-            )),
-            Verdict::TooMuch(bytes) => {
-                // If that is lost, the donor waits for a recipient that comes back, and then ends the clone.
-                let _ = auxiliary.send(&self.recipient.fail());
-                return Err(Error::Refused(format!(
-                    "the server has to keep {bytes} bytes of its redo log for the clone, more than the limit of {limit}: clone when fewer changes are made, make the store faster, or raise the limit if the server's disk has room"
-                )));
-            }
-        }
+    /// Begins to watch the redo log that the donor keeps from now on.
+    fn watch_redo(&mut self) -> Result<(), Error> {
+        let kept = KeptRedo::since(guards::redo_position(&mut self.donor.connect()?.client)?);
+        let (over, end, watch) = (CancelToken::new(), self.recipient.fail(), self.watch);
+        let watching = over.cancel_on_drop();
+        let thread = std::thread::Builder::new().name("redo".to_owned());
+        let started = thread.spawn_scoped(self.threads, move || watch.run(kept, &end, &over));
+        started.map_err(|error| Error::Refused(format!("cannot start a thread: {error}")))?;
+        self.watching = Some(watching);
         Ok(())
     }
 
     /// Sends a message on the auxiliary connection, and waits for the answer.
-    fn exchange(&mut self, auxiliary: &mut CloneLink, message: &[u8]) -> Result<(), Error> {
-        auxiliary.send(message)?;
-        let answer = auxiliary.receive()?;
+    fn exchange(&mut self, message: &[u8]) -> Result<(), Error> {
+        let answer = self.donor.auxiliary.exchange(message)?;
         Ok(self.recipient.answered(&answer)?)
-    }
-}
-
-/// Whether a connection broke or nothing came in time, and nothing else is known to be wrong.
-fn is_break(error: &Error) -> bool {
-    use xb_mysql::Error::{Closed, Io, Timeout};
-    matches!(error, Error::Server { source: Closed { .. } | Io { .. } | Timeout { .. } })
-}
-
-/// Where the donor is, and who asks.
-#[derive(Clone, Copy)]
-struct DonorAddress<'a> {
-    target: &'a Target,
-    account: &'a Account,
-    settings: &'a Settings,
-}
-
-/// Both connections of a clone.
-struct Links {
-    data: CloneLink,
-    auxiliary: CloneLink,
-    _hooks: [CancelHook<()>; 2],
-}
-
-impl DonorAddress<'_> {
-    fn connect(&self) -> Result<Connection, Error> {
-        let Self { target, account, settings } = self;
-        let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
-        let check = || settings.cancel.check().map_err(|()| Error::Stopped);
-        check()?;
-        let client = Client::connect(target, account, timeouts)?;
-        let hang_up = client.hang_up()?;
-        let hook = settings.cancel.on_cancel(move || hang_up.now());
-        check()?;
-        Ok(Connection { client, hook })
-    }
-
-    fn links(&self) -> Result<Links, Error> {
-        let (data, first) = self.connect()?.into_clone(self.settings)?;
-        let (auxiliary, second) = self.connect()?.into_clone(self.settings)?;
-        Ok(Links { data, auxiliary, _hooks: [first, second] })
-    }
-
-    /// Connects again, until the donor would give the clone up. `error` is why the connections broke.
-    fn links_again(
-        &self,
-        server: &Incarnation,
-        until: Instant,
-        error: Error,
-    ) -> Result<Links, Error> {
-        loop {
-            if self.settings.cancel.wait(self.settings.retry).is_some() {
-                return Err(Error::Stopped);
-            }
-            if Instant::now() >= until {
-                return Err(error);
-            }
-            let is_still = || {
-                let found = Incarnation::of(&mut self.connect()?.client)?;
-                match server.is_still(&found) {
-                    true => self.links(),
-                    // By its number, it could give us the clone of another recipient.
-                    false => Err(Error::Refused(
-                        "the connection broke, and the server was started again, or is another one: the clone cannot be continued".to_owned(),
-                    )),
-                }
-            };
-            match is_still() {
-                Err(failed) if is_break(&failed) => {}
-                other => return other,
-            }
-        }
-    }
-}
-
-/// A connection that ends when the clone is to end.
-struct Connection {
-    client: Client,
-    hook: CancelHook<()>,
-}
-
-impl Connection {
-    fn into_clone(self, settings: &Settings) -> Result<(CloneLink, CancelHook<()>), Error> {
-        Ok((self.client.into_clone(settings.silence, settings.absence)?, self.hook))
     }
 }
 

@@ -2,13 +2,13 @@
 //! or altered.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::cell::Cell;
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use xb_clone::{CloneInfo, Error, INFO, Settings, receive};
-use xb_mysql::{Account, Target};
+use xb_clone::{CloneInfo, Error, INFO, Notice, PATCHES, Settings, look, receive, try_clone};
+use xb_mysql::{Account, Target, Trust};
 use xb_process::CancelToken;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::donor::{Content, Donor, Message, Side, kinds, recorded};
@@ -190,6 +190,51 @@ fn a_key_in_clear_ends_the_clone_against_the_word_of_the_donor() {
 }
 
 #[test]
+fn a_file_that_is_encrypted_ends_the_clone_before_a_byte_is_written() {
+    let mut messages = recorded();
+    let is_it = |message: &&mut Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
+    let Content::Bytes(bytes) = &mut messages.iter_mut().find(is_it).unwrap().content else {
+        panic!("a file")
+    };
+    // The flag of encryption; no key comes.
+    bytes[44] |= 4;
+    let (received, sink) = play(&messages, &Settings::default());
+    let error = received.unwrap_err().to_string();
+    assert!(error.contains("shop/t.ibd is encrypted") && sink.len == 0, "{error}");
+}
+
+#[test]
+fn a_server_that_is_not_proven_is_not_connected_to() {
+    let target = Target::Tcp {
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+        trust: Trust::Unproven,
+        certificate: None,
+    };
+    let (account, settings) = (Account::default(), Settings::default());
+    let received = receive(&target, &account, &settings, &|_| (), Vec::new()).map(drop);
+    for tried in [received, look(&target, &account).map(drop), try_clone(&target, &account)] {
+        assert!(matches!(tried, Err(Error::Refused(_))), "{tried:?}");
+    }
+}
+
+/// DDL makes it after the last look but one: only the one at the end sees it.
+#[test]
+fn a_table_that_would_come_back_empty_and_is_made_late_ends_the_clone() {
+    for before in [1, 2] {
+        let asked = AtomicUsize::new(0);
+        let tables = move |sql: &str| {
+            let is_asked = sql.contains("engine NOT IN");
+            let row = || ["shop", "old", "MyISAM"].map(str::to_owned).to_vec();
+            (is_asked && asked.fetch_add(1, Ordering::Relaxed) >= before).then(|| vec![row()])
+        };
+        let (received, sink) = receive_from(vec![recorded()], &Settings::default(), tables);
+        let error = received.unwrap_err().to_string();
+        assert!(error.contains("shop.old (MyISAM)") && !sink.has_end, "{before}: {error}");
+    }
+}
+
+#[test]
 fn tables_that_come_back_empty_are_refused_or_named() {
     let tables = |sql: &str| {
         let row = ["shop", "old", "MyISAM"].map(str::to_owned).to_vec();
@@ -281,9 +326,12 @@ fn resumed_after<W: Write>(
     let socket = scratch.join("sock");
     let _donor = Donor::start(&socket, clones, script);
     let account = Account { user: b"backup".to_vec(), ..Account::default() };
-    let told = Cell::new(0);
-    let tell = |_: &str| told.set(told.get() + 1);
-    (receive(&Target::Socket(socket), &account, &settings, &tell, output), told.get())
+    let told = AtomicU32::new(0);
+    let notify = |notice: Notice<'_>| {
+        told.fetch_add(u32::from(matches!(notice, Notice::Text(_))), Ordering::SeqCst);
+    };
+    let received = receive(&Target::Socket(socket), &account, &settings, &notify, output);
+    (received, told.into_inner())
 }
 
 /// Positions of the descriptors of blocks of a stage.
@@ -337,18 +385,46 @@ fn the_bound_of_the_transactions_is_that_before_the_first_acknowledgement() {
     let is_end = |at: &usize| messages[*at].descriptor() == Some((3, 3));
     let end = (0..messages.len()).rfind(is_end).unwrap();
     let answer = end + messages[end..].iter().position(|one| one.from == Side::DonorAside).unwrap();
-    let asked = AtomicUsize::new(0);
-    let script = move |sql: &str| match sql.contains("gtid_executed") {
-        true => Some(vec![vec![format!("a:1-{}", asked.fetch_add(1, Ordering::Relaxed) + 1)]]),
-        false => keeps(sql),
+    // Each transaction that is asked for is a new one, and ten more come before the page stage begins.
+    let last = AtomicUsize::new(0);
+    let script = move |sql: &str| {
+        if sql.contains("redo_log_current_lsn") {
+            last.fetch_max(10, Ordering::SeqCst);
+        }
+        match sql.contains("gtid_executed") {
+            true => Some(vec![vec![format!("a:1-{}", last.fetch_add(1, Ordering::SeqCst) + 1)]]),
+            false => keeps(sql),
+        }
     };
     let (received, told) = resumed(broken(&messages, answer, end), script, Vec::new());
     let (info, _) = received.unwrap();
-    assert_eq!((info.gtids_from.as_str(), info.gtids_to.as_str(), told), ("a:1-1", "a:1-2", 1));
+    assert_eq!((info.gtids_from.as_str(), info.gtids_to.as_str(), told), ("a:1-11", "a:1-12", 1));
+}
+
+/// Takes no patches before the clone was let go.
+#[derive(Debug)]
+struct Stalling {
+    sink: Sink,
+    let_go: Receiver<()>,
+}
+
+impl Write for Stalling {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // The text at the beginning has the name, too.
+        let is_begun = self.sink.len > 1 << 20;
+        if is_begun && bytes.windows(PATCHES.len()).any(|part| part == PATCHES.as_bytes()) {
+            self.let_go.recv_timeout(Duration::from_secs(60)).map_err(std::io::Error::other)?;
+        }
+        self.sink.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]
-fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go() {
+fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go_while_the_store_stalls() {
     let mut settings = Settings::default();
     (settings.look, settings.max_donor_redo) = (Duration::ZERO, 5000);
     let asked = AtomicUsize::new(0);
@@ -361,15 +437,23 @@ fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go() {
     let socket = scratch.join("sock");
     let _donor = Donor::start(&socket, vec![recorded()], grows);
     let account = Account { user: b"backup".to_vec(), ..Account::default() };
-    let (mut sink, told) = (Sink::default(), Cell::new(0));
-    let tell = |text: &str| {
-        assert!(text.contains("keeps 3000 bytes"), "{text}");
-        told.set(told.get() + 1);
+    let ((end, let_go), told) = (channel(), AtomicU32::new(0));
+    let notify = |notice: Notice<'_>| match notice {
+        Notice::Text(text) => {
+            assert!(text.contains("keeps 3000 bytes"), "{text}");
+            told.fetch_add(1, Ordering::SeqCst);
+        }
+        Notice::LetGo(why) => {
+            assert!(why.contains("6000 bytes of its redo log"), "{why}");
+            end.send(()).unwrap();
+        }
+        _ => {}
     };
-    let received = receive(&Target::Socket(socket), &account, &settings, &tell, &mut sink);
+    let mut output = Stalling { sink: Sink::default(), let_go };
+    let received = receive(&Target::Socket(socket), &account, &settings, &notify, &mut output);
     let error = received.unwrap_err().to_string();
     assert!(error.contains("6000 bytes of its redo log"), "{error}");
-    assert!(!sink.has_end && told.get() == 1);
+    assert!(!output.sink.has_end && told.into_inner() == 1);
 }
 
 /// Fails once.

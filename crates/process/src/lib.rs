@@ -27,6 +27,7 @@ mod remover;
 mod run;
 mod running;
 mod spool;
+mod spool_cipher;
 
 pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};

@@ -3,7 +3,7 @@
 //!
 //! A producer whose output pipe is full waits, and if it holds locks on a server, that server's
 //! clients wait with it. So from [`LockSwitch::lock`] on, all data is moved through a spool: a file
-//! used as a ring. When the spool is full, the producer waits for the pipeline after all. These
+//! used as a ring, encrypted with a key that exists only in memory. When the spool is full, the producer waits for the pipeline after all. These
 //! waits are added up until [`LockSwitch::unlock`]; if the sum reaches the time set, a callback is
 //! called, which should end the producer. A slow pipeline is treated like one that has stopped.
 
@@ -12,6 +12,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::spool_cipher::SpoolCipher;
 
 /// Bytes moved at a time.
 const PIECE: usize = 256 << 10;
@@ -123,7 +125,7 @@ struct State {
 /// no room.
 ///
 /// # Errors
-/// If the system cannot start a thread.
+/// If the system cannot start a thread, or has no random bytes.
 pub fn spooled<R: Read + Send + 'static>(
     source: R,
     settings: SpoolSettings,
@@ -142,7 +144,7 @@ pub fn spooled<R: Read + Send + 'static>(
             read: 0,
         }),
         changed: Condvar::new(),
-        ring: Ring::new(file),
+        ring: Ring::new(file)?,
     });
     let source = Arc::new(Mutex::new(source));
     let drain = Drain { source: Arc::clone(&source), shared: Arc::clone(&shared), patience, stall };
@@ -315,19 +317,20 @@ struct Ring {
 
 #[derive(Debug)]
 enum Place {
-    File(File),
+    File(File, SpoolCipher),
     Memory(Mutex<Vec<u8>>),
 }
 
 impl Ring {
-    fn new(file: Option<(File, u64)>) -> Self {
-        match file {
-            Some((file, size)) if size > 0 => Self { size, place: Place::File(file) },
+    fn new(file: Option<(File, u64)>) -> io::Result<Self> {
+        let (size, place) = match file {
+            Some((file, size)) if size > 0 => (size, Place::File(file, SpoolCipher::new()?)),
             _ => {
                 let room = usize::try_from(IN_MEMORY).unwrap_or(usize::MAX);
-                Self { size: IN_MEMORY, place: Place::Memory(Mutex::new(vec![0; room])) }
+                (IN_MEMORY, Place::Memory(Mutex::new(vec![0; room])))
             }
-        }
+        };
+        Ok(Self { size, place })
     }
 
     /// Returns the offset of position `at` in the ring, and how much of `len` lies before the
@@ -341,7 +344,11 @@ impl Ring {
     fn write(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let (offset, len) = self.place(at, bytes.len());
         match &self.place {
-            Place::File(file) => file.write_all_at(&bytes[..len], offset)?,
+            Place::File(file, cipher) => {
+                let mut sealed = bytes[..len].to_vec();
+                cipher.apply(&mut sealed, at)?;
+                file.write_all_at(&sealed, offset)?;
+            }
             Place::Memory(memory) => {
                 let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -354,7 +361,10 @@ impl Ring {
     fn read(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let (offset, len) = self.place(at, buffer.len());
         match &self.place {
-            Place::File(file) => file.read_exact_at(&mut buffer[..len], offset)?,
+            Place::File(file, cipher) => {
+                file.read_exact_at(&mut buffer[..len], offset)?;
+                cipher.apply(&mut buffer[..len], at)?;
+            }
             Place::Memory(memory) => {
                 let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -421,6 +431,25 @@ mod tests {
             drop(reader);
             let _ = producer.join().unwrap();
         }
+    }
+
+    #[test]
+    fn what_lies_in_the_file_shows_nothing() {
+        let len = 3 << 20;
+        let (pipe, producer) = source(len);
+        let settings = settings(Some(4 << 20), None);
+        let file = settings.file.as_ref().map(|(file, _)| file.try_clone().unwrap()).unwrap();
+        let (mut reader, switch) = spooled(pipe, settings, |_| {}).unwrap();
+        switch.lock();
+        producer.join().unwrap().unwrap();
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        assert!(all == content(len));
+        let mut stored = vec![0; len];
+        file.read_exact_at(&mut stored[..1 << 20], 0).unwrap();
+        let is_shown = |part: &[u8]| stored.windows(16).any(|found| found == part);
+        assert!(!is_shown(&all[..16]) && !is_shown(&all[300_000..300_016]));
+        assert!(stored[..1 << 20].iter().any(|byte| *byte != 0));
     }
 
     /// The reader reads at the moment at which the drain takes over, again and again.

@@ -84,8 +84,8 @@ pub(crate) struct ProducerOptions {
     /// ~/.local/state/xbcloud-rs]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Directory for output that the store cannot accept while the producer holds locks; `none` for
-    /// no spool [default: /var/tmp]
+    /// Directory for output that the store cannot accept while the producer holds locks, or changes
+    /// of a clone come; `none` for no spool [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) spool_dir: Option<PathBuf>,
     /// Maximum size of the spool

@@ -1,14 +1,19 @@
-//! The server itself as the source of a backup: its clone, received by a thread of this process.
+//! The server itself as the source of a backup: its clone, received by a thread of this process. From the first changed
+//! page on, what arrives goes through a spool while the store is slow, so that the server need not keep its redo log for
+//! longer.
 
 use std::io::PipeReader;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use xb_clone::{Error, Settings, receive};
+use xb_clone::{Error, Notice, Settings, receive};
 use xb_mysql::Access;
+use xb_process::{LockGuard, SpoolReader, SpoolSettings, spooled};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::write::producer::spool_of;
 
 /// Requested size of the pipe to the pipeline in bytes: the most that an unprivileged process may have.
 const PIPE: usize = 1 << 20;
@@ -57,22 +62,34 @@ pub struct CloneSource {
     cancel: CancelToken<()>,
     /// Receives the outcome once; `None` after that.
     outcome: Option<oneshot::Receiver<Result<(), Error>>>,
+    /// Receives why the server was let go, because it would have to keep too much of its redo log.
+    let_go: Option<oneshot::Receiver<String>>,
 }
 
 impl CloneSource {
     /// Begins to receive a clone; the result has its stream. A clone that fails ends the stream early, and
-    /// only [`ended`](Self::ended) says why. `tell` gets what the user should know.
+    /// only [`ended`](Self::ended) says why. Changed pages and redo log go through the spool of `guard`; if that is full,
+    /// the clone waits. `tell` gets what the user should know.
     ///
     /// # Errors
-    /// [`BackupError::System`] if there is no pipe or no thread.
+    /// [`BackupError::Spool`]; [`BackupError::System`] if there is no pipe or no thread.
     pub fn start(
         request: CloneRequest,
-        tell: impl Fn(&str) + Send + 'static,
-    ) -> Result<(Self, PipeReader), BackupError> {
+        guard: &LockGuard,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(Self, SpoolReader<PipeReader>), BackupError> {
         let failed = |what| move |source| BackupError::System { what, source };
+        let spool = spool_of(guard)?;
         let (output, mut input) = std::io::pipe().map_err(failed("cannot create a pipe"))?;
         // A small pipe works too.
         let _ = rustix::pipe::fcntl_setpipe_size(&input, PIPE);
+        let how = SpoolSettings {
+            file: spool.map(|file| (file, guard.spool_size)),
+            patience: Duration::ZERO,
+            stall: None,
+        };
+        let (output, switch) =
+            spooled(output, how, |_| ()).map_err(failed("cannot start a thread"))?;
         let mut settings = Settings::default();
         settings.is_sealed = request.is_sealed;
         settings.allow_ddl = request.allow_ddl;
@@ -80,10 +97,22 @@ impl CloneSource {
         settings.max_donor_redo = request.max_donor_redo;
         let cancel = settings.cancel.clone();
         let (done, outcome) = oneshot::channel();
+        let (say, let_go) = oneshot::channel();
+        let say = Mutex::new(Some(say));
         let work = move || {
+            let notify = |notice: Notice<'_>| match notice {
+                Notice::Text(text) => tell(text),
+                Notice::Changes => switch.spool(),
+                Notice::LetGo(why) => {
+                    let say = say.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    // The receiver is gone once the run is over.
+                    let _ = say.map(|say| say.send(why.to_owned()));
+                }
+                _ => {}
+            };
             let received = once_free(&request, &settings, &tell, || {
                 let Access { target, account } = &request.access;
-                receive(target, account, &settings, &tell, &mut input).map(drop)
+                receive(target, account, &settings, &notify, &mut input).map(drop)
             });
             drop(input);
             // The receiver is gone once the run is over.
@@ -91,7 +120,19 @@ impl CloneSource {
         };
         let thread = std::thread::Builder::new().name("clone".to_owned()).spawn(work);
         drop(thread.map_err(failed("cannot start a thread"))?);
-        Ok((Self { cancel, outcome: Some(outcome) }, output))
+        Ok((Self { cancel, outcome: Some(outcome), let_go: Some(let_go) }, output))
+    }
+
+    /// Waits until the server is let go; never returns if it is not. What was received may still wait for the store.
+    pub(crate) async fn let_go(&mut self) -> BackupError {
+        let why = match &mut self.let_go {
+            Some(let_go) => let_go.await.ok(),
+            None => None,
+        };
+        // The channel delivers only one message and must not be polled again.
+        self.let_go = None;
+        let Some(why) = why else { return std::future::pending().await };
+        Error::Refused(why).into()
     }
 
     /// Waits for the end of the clone. Can be cancelled.
@@ -143,5 +184,91 @@ fn once_free<T>(
         if settings.cancel.wait(PAUSE).is_some() {
             return Err(Error::Stopped);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use xb_clone::INFO;
+    use xb_mysql::{Account, Target};
+    use xb_testkit::daemon::Scratch;
+    use xb_testkit::donor::{Donor, recorded};
+    use xb_testkit::scripted::Rows;
+
+    use super::*;
+
+    struct Recorded {
+        scratch: Scratch,
+        _donor: Donor,
+    }
+
+    impl Recorded {
+        fn start(script: impl Fn(&str) -> Option<Rows> + Send + Sync + 'static) -> Self {
+            let scratch = Scratch::new();
+            let _donor = Donor::start(&scratch.join("sock"), vec![recorded()], script);
+            Self { scratch, _donor }
+        }
+    }
+
+    fn has(bytes: &[u8], name: &str) -> bool {
+        bytes.windows(name.len()).any(|part| part == name.as_bytes())
+    }
+
+    /// Begins a clone of `donor`, and reads it until its patches begin.
+    fn up_to_changes(
+        donor: &Recorded,
+        spool_size: u64,
+        limit: u64,
+    ) -> (CloneSource, SpoolReader<PipeReader>) {
+        let target = Target::Socket(donor.scratch.join("sock"));
+        let guard = LockGuard {
+            spool_dir: Some(donor.scratch.path().to_owned()),
+            spool_size,
+            lock_stall: None,
+        };
+        let mut request = CloneRequest::new(Access { target, account: Account::default() }, false);
+        request.max_donor_redo = limit;
+        let (clone, mut stream) = CloneSource::start(request, &guard, |_| ()).unwrap();
+        let (mut piece, mut all) = (vec![0; 256 << 10], Vec::new());
+        while !has(&all[all.len().saturating_sub(piece.len() + 8)..], "XBCLPT01") {
+            let len = stream.read(&mut piece).unwrap();
+            assert!(len > 0, "the clone ended before its changes");
+            all.extend_from_slice(&piece[..len]);
+        }
+        (clone, stream)
+    }
+
+    /// Pages and redo log of the recorded clone are longer than the pipe.
+    #[tokio::test]
+    async fn a_store_that_takes_no_changes_does_not_hold_up_the_server() {
+        let donor = Recorded::start(|_| None);
+        let (mut clone, mut stream) = up_to_changes(&donor, 64 << 20, u64::MAX);
+        // Nothing is read, and the donor has sent everything. Without an end, it would wait for ever.
+        let ended = tokio::time::timeout(Duration::from_secs(60), clone.ended()).await;
+        ended.expect("the server is held up").unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        assert!(rest.len() > 3 << 20 && has(&rest, INFO), "{}", rest.len());
+    }
+
+    #[tokio::test]
+    async fn a_store_that_takes_nothing_does_not_fill_the_disk_of_the_server() {
+        let asked = AtomicUsize::new(0);
+        let donor = Recorded::start(move |sql| {
+            let position = (1000 * asked.fetch_add(1, Ordering::Relaxed)).to_string();
+            let row = || vec!["Innodb_redo_log_current_lsn".to_owned(), position];
+            sql.contains("redo_log_current_lsn").then(|| vec![row()])
+        });
+        let (mut clone, stream) = up_to_changes(&donor, 1 << 20, 500);
+        let let_go = tokio::time::timeout(Duration::from_secs(60), clone.let_go()).await;
+        let error = let_go.expect("the redo log grows for ever").to_string();
+        assert!(error.contains("of its redo log"), "{error}");
+        // Nothing was read meanwhile.
+        drop(stream);
+        let ended = clone.ended().await.unwrap_err().to_string();
+        assert_eq!(ended, error);
     }
 }

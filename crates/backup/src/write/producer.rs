@@ -1,6 +1,7 @@
 //! A producer that we start ourselves, so that its exit status is known.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
@@ -28,6 +29,17 @@ pub struct Producer {
     ended: bool,
     /// FIFOs of the producer, removed at the end.
     _fifos: Option<FifoNames>,
+}
+
+/// Creates the spool file, if one is configured.
+///
+/// # Errors
+/// [`BackupError::Spool`].
+pub(super) fn spool_of(guard: &LockGuard) -> Result<Option<File>, BackupError> {
+    guard.spool().map_err(|source| BackupError::Spool {
+        dir: guard.spool_dir.as_deref().unwrap_or(Path::new("")).display().to_string(),
+        source,
+    })
 }
 
 /// The stream of a producer, from its stdout or its FIFOs.
@@ -64,10 +76,7 @@ impl Producer {
                 what: "no program is given".into(),
             });
         };
-        let spool = guard.spool().map_err(|source| BackupError::Spool {
-            dir: guard.spool_dir.as_deref().unwrap_or(Path::new("")).display().to_string(),
-            source,
-        })?;
+        let spool = spool_of(guard)?;
         // The program as the user named it: the most frequent cause of a failed start is a wrong
         // path.
         let given = program.to_string_lossy().into_owned();

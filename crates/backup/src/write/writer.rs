@@ -21,12 +21,12 @@ pub enum Writer {
 }
 
 impl Writer {
-    /// Waits until it holds up its server; never returns if it does not.
+    /// Waits until it holds up its server for too long; never returns if it does not.
     pub(super) async fn stalled(&mut self) -> BackupError {
         match self {
             Self::Program(producer) => producer.stalled().await,
-            // It blocks no commits.
-            Self::Clone(_) => std::future::pending().await,
+            // It blocks no commits, but may fill the server's disk.
+            Self::Clone(clone) => clone.let_go().await,
         }
     }
 

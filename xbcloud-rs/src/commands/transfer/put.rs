@@ -192,18 +192,18 @@ impl Context {
         let outcome = self.with_session("backup", run, (root, resources), |session| async move {
             let Session { root, cancel, .. } = &session;
             can_lock(root, lock.as_ref(), cancel).await?;
+            let guard = lock_guard(&args.producer_options);
             let report = match origin {
                 Origin::Server(access) => {
                     let log = self.log.clone();
                     let clone = clone_request(args, access, request.layout.is_encrypted());
-                    let start = || CloneSource::start(clone, move |text| log.info(text));
+                    let start = || CloneSource::start(clone, &guard, move |text| log.info(text));
                     xb_backup::backup(&session, &request, start).await?
                 }
                 Origin::Program(mut producer) => {
                     let asked = (since.as_ref(), own.as_ref());
                     self.before(&session, &mut request, &mut producer, args, asked).await?;
-                    let (guard, log_messages) =
-                        (lock_guard(&args.producer_options), log_messages(&self.log, heard));
+                    let log_messages = log_messages(&self.log, heard);
                     let start = || Producer::start(&producer, fifos, &guard, log_messages);
                     xb_backup::backup(&session, &request, start).await?
                 }

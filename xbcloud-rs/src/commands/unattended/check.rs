@@ -152,12 +152,9 @@ fn line_of(what: &'static str, failure: &Failure, fix: &str) -> CheckLine {
     CheckLine::failed(what, failure.line(), failure.hint_text().unwrap_or(fix))
 }
 
-/// Room for the spool of a producer, and a place for notes and the producer's messages.
+/// Room for the spool, and a place for notes and the producer's messages.
 fn folders(args: &BackupOptions) -> Vec<CheckLine> {
-    let mut lines = Vec::new();
-    if args.from.is_none() {
-        lines.push(spool(&args.producer_options));
-    }
+    let mut lines = vec![spool(&args.producer_options, args.from.is_some())];
     if let Some(dir) = state_dir(args.producer_options.state_dir.as_deref()) {
         lines.push(match std::fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir)) {
             Ok(_) => CheckLine::ok("state", format!("{} is writable", dir.display())),
@@ -171,12 +168,17 @@ fn folders(args: &BackupOptions) -> Vec<CheckLine> {
     lines
 }
 
-fn spool(args: &ProducerOptions) -> CheckLine {
+fn spool(args: &ProducerOptions, is_clone: bool) -> CheckLine {
     let guard = lock_guard(args);
     match &guard.spool_dir {
         None => CheckLine::warning(
             "spool",
-            "there is no spool: a slow store holds up a locked server",
+            match is_clone {
+                true => {
+                    "there is no spool: with a slow store, the server keeps its redo log for longer"
+                }
+                false => "there is no spool: a slow store holds up a locked server",
+            },
             "choose a directory with --spool-dir",
         ),
         Some(dir) => match (tempfile::tempfile_in(dir), rustix::fs::statvfs(dir)) {

@@ -1,0 +1,121 @@
+//! The donor of a clone, and the connections to it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
+use xb_process::CancelHook;
+
+use crate::error::Error;
+use crate::guards::Incarnation;
+use crate::settings::Settings;
+
+/// Whether a connection broke or nothing came in time, and nothing else is known to be wrong.
+pub(crate) fn is_break(error: &Error) -> bool {
+    use xb_mysql::Error::{Closed, Io, Timeout};
+    matches!(error, Error::Server { source: Closed { .. } | Io { .. } | Timeout { .. } })
+}
+
+/// Where the donor is, and who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct DonorAddress<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) account: &'a Account,
+    pub(crate) settings: &'a Settings,
+    pub(crate) auxiliary: &'a Auxiliary,
+}
+
+/// The connection for data.
+pub(crate) struct Link {
+    pub(crate) data: CloneLink,
+    _hooks: [CancelHook<()>; 2],
+}
+
+/// The auxiliary connection, for the thread that receives and for the one that ends a clone.
+#[derive(Default)]
+pub(crate) struct Auxiliary(Mutex<Option<CloneLink>>);
+
+impl Auxiliary {
+    /// Sends a message, and waits for the answer.
+    pub(crate) fn exchange(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut link = self.link();
+        let link = link.as_mut().ok_or(Error::Stopped)?;
+        link.send(message)?;
+        Ok(link.receive()?)
+    }
+
+    /// Sends a message without an answer, if there is a connection.
+    pub(crate) fn tell(&self, message: &[u8]) -> Result<(), Error> {
+        Ok(self.link().as_mut().map_or(Ok(()), |link| link.send(message))?)
+    }
+
+    fn link(&self) -> MutexGuard<'_, Option<CloneLink>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DonorAddress<'_> {
+    pub(crate) fn connect(&self) -> Result<Connection, Error> {
+        let Self { target, account, settings, .. } = self;
+        let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
+        let check = || settings.cancel.check().map_err(|()| Error::Stopped);
+        check()?;
+        let client = Client::connect(target, account, timeouts)?;
+        let hang_up = client.hang_up()?;
+        let hook = settings.cancel.on_cancel(move || hang_up.now());
+        check()?;
+        Ok(Connection { client, hook })
+    }
+
+    /// Makes both connections of a clone.
+    pub(crate) fn link(&self) -> Result<Link, Error> {
+        let (data, first) = self.connect()?.into_clone(self.settings)?;
+        let (auxiliary, second) = self.connect()?.into_clone(self.settings)?;
+        *self.auxiliary.link() = Some(auxiliary);
+        Ok(Link { data, _hooks: [first, second] })
+    }
+
+    /// Connects again, until the donor would give the clone up. `error` is why the connections broke.
+    pub(crate) fn link_again(
+        &self,
+        server: &Incarnation,
+        until: Instant,
+        error: Error,
+    ) -> Result<Link, Error> {
+        *self.auxiliary.link() = None;
+        loop {
+            if self.settings.cancel.wait(self.settings.retry).is_some() {
+                return Err(Error::Stopped);
+            }
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            let is_still = || {
+                let found = Incarnation::of(&mut self.connect()?.client)?;
+                match server.is_still(&found) {
+                    true => self.link(),
+                    // By its number, it could give us the clone of another recipient.
+                    false => Err(Error::Refused(
+                        "the connection broke, and the server was started again, or is another one: the clone cannot be continued".to_owned(),
+                    )),
+                }
+            };
+            match is_still() {
+                Err(failed) if is_break(&failed) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// A connection that ends when the clone is to end.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    hook: CancelHook<()>,
+}
+
+impl Connection {
+    fn into_clone(self, settings: &Settings) -> Result<(CloneLink, CancelHook<()>), Error> {
+        Ok((self.client.into_clone(settings.silence, settings.absence)?, self.hook))
+    }
+}
