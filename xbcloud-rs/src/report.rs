@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, CloneReport, CopyReport, DeletionPlan, GetReport, Leftovers, PutReport,
-    RestoreChainReport, Resumed,
+    ArchiveCopy, BackupError, CloneReport, CopyReport, DeletionPlan, GetReport, Leftovers,
+    PutReport, RestoreChainReport, Resumed,
 };
 use xb_cli::{
     Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
@@ -301,7 +301,19 @@ fn peak_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
+/// What was copied of an archive, as JSON.
+pub(crate) fn archive_copy(archive: &ArchiveCopy) -> serde_json::Value {
+    serde_json::json!({
+        "server": archive.server, "segments": archive.segments, "bytes": archive.bytes, "kept": archive.kept,
+        "ends_at": archive.ends_at, "problems": archive.problems,
+    })
+}
+
+pub(crate) fn copied(
+    log: &Log,
+    (report, archive): (&CopyReport, Option<&ArchiveCopy>),
+    end: &ProgressEnd,
+) {
     let manifest = &report.manifest;
     if !report.bases.is_empty() {
         log.info(format!("copied what {} needs first: {}", manifest.name, report.bases.join(", ")));
@@ -309,8 +321,21 @@ pub(crate) fn copied(log: &Log, report: &CopyReport, end: &ProgressEnd) {
     log.event("done", &serde_json::json!({
         "name": manifest.name, "bases": report.bases, "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "by_store": report.by_store,
         "kept": report.kept, "was_there": report.was_there, "locked": report.locked, "requests": report.requests, "retries": report.retries,
-        "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
+        "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(), "binlog": archive.map(archive_copy),
     }));
+    if let Some(archive) = archive {
+        for problem in &archive.problems {
+            log.warn(format!("the log of {}: {problem}", archive.server));
+        }
+        let end = archive.ends_at.as_ref().map(|end| format!(", up to {end}"));
+        log.info(format!(
+            "the log of {}: copied, {} in {}{}",
+            archive.server,
+            format_size(archive.bytes),
+            xb_cli::format_count(archive.segments, "segment"),
+            end.unwrap_or_default(),
+        ));
+    }
     if report.was_there {
         return log
             .info(format!("{} already exists at the destination and is complete", manifest.name));

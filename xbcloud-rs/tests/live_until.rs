@@ -593,6 +593,199 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// Copies a backup with its log to the folder `vault`.
+fn copy(shop: &Shop, name: &str, vault: &str) -> Ran {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "copy", &shop.place(name), "--unverified", "--with-binlog"])
+        .arg(format!("file://{}/", shop.scratch.join(vault).display()))
+        .args(shop.key())
+        .run()
+}
+
+/// The shop as seen from the folder of a copy.
+fn rows_of(shop: &Shop, vault: &str, name: &str, stop: &str) -> Result<String, String> {
+    let target = tempfile::tempdir_in(shop.scratch.path()).unwrap();
+    let place = format!("file://{}/{name}", shop.scratch.join(vault).display());
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "restore", &place])
+        .env("STATE_DIRECTORY", shop.scratch.join("nothing"))
+        .args(shop.key())
+        .args([format!("--until={stop}"), into(target.path())])
+        .run();
+    if ran.code() != 0 {
+        return Err(ran.stderr_text());
+    }
+    Ok(MariaDb::start_on_with(target.path(), &["--server-id=99"]).sql(ROWS))
+}
+
+/// Exit status and output of `binlog verify` on a copy.
+fn verified(shop: &Shop, vault: &str) -> (i32, String) {
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "binlog", "verify"])
+        .arg(format!("file://{}", shop.scratch.join(vault).display()))
+        .env("STATE_DIRECTORY", shop.scratch.join("nothing"))
+        .args(shop.key())
+        .run();
+    (ran.code(), ran.stdout_text() + &ran.stderr_text())
+}
+
+/// Names and bytes of the archive in a folder, without `alive`.
+fn archived(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = std::collections::BTreeMap::new();
+    for stream in std::fs::read_dir(folder.join(".xb-binlog/shop")).unwrap() {
+        for file in std::fs::read_dir(stream.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if !path.ends_with("alive") {
+                let bytes = std::fs::read(&path).unwrap();
+                files.insert(path.strip_prefix(folder).unwrap().to_owned(), bytes);
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn a_copy_takes_the_log_along_and_later_only_what_is_new() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one'); FLUSH BINARY LOGS");
+    shop.server.sql("INSERT INTO d.t VALUES (2, 'two'); INSERT INTO d.m VALUES (1)");
+    shop.wait_for(&receiver);
+    let rows = shop.rows();
+    let here = shop.scratch.join("shop");
+    let there = shop.scratch.join("vault");
+    std::fs::create_dir(&there).unwrap();
+    // The receiver is at work.
+    let said = copy(&shop, "full", "vault").expect(0).stderr_text();
+    assert!(said.contains("the log of shop: copied"), "{said}");
+    assert_eq!(rows_of(&shop, "vault", "full", "latest").unwrap(), rows);
+    assert_eq!(verified(&shop, "vault").0, 0, "{}", verified(&shop, "vault").1);
+    receiver.stop();
+    // A second stream.
+    let receiver = shop.receive();
+    shop.server.sql("INSERT INTO d.t VALUES (3, 'three')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let before = archived(&there).len();
+    let newer = archived(&here).len() - before;
+    let said = copy(&shop, "full", "vault").expect(0).stderr_text();
+    assert_eq!(archived(&there), archived(&here), "{said}");
+    let line = said.split_once("the log of shop: copied, ").unwrap().1;
+    let line = line.split_once(" segment").unwrap().0;
+    let segments: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(segments > 0 && segments <= newer, "{newer}: {said}");
+    assert_eq!(rows_of(&shop, "vault", "full", "latest").unwrap(), shop.rows());
+    let said = copy(&shop, "full", "vault").expect(0).stderr_text();
+    assert!(said.contains(" in 0 segments"), "{said}");
+    // What an interrupted copy has not written is copied by the next one; until then nothing is claimed.
+    let whole = archived(&there);
+    // Head and keys of a stream are written before its segments.
+    let is_later = |path: &&PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name == "end" || name.parse::<u64>().is_ok()
+    };
+    let segments: Vec<&PathBuf> = whole.keys().filter(is_later).collect();
+    for (nth, path) in segments.iter().enumerate().filter(|(nth, _)| nth % 2 == 1) {
+        std::fs::remove_file(there.join(path)).unwrap();
+        let refused = rows_of(&shop, "vault", "full", "latest");
+        let is_refused = refused.as_ref().is_err_and(|text| !text.contains("panicked"));
+        assert!(is_refused || refused.as_ref() == Ok(&shop.rows()), "{nth}: {path:?}: {refused:?}");
+    }
+    let _ = copy(&shop, "full", "vault").expect(0);
+    assert_eq!(archived(&there), whole);
+    assert_eq!(verified(&shop, "vault").0, 0);
+}
+
+#[test]
+fn a_copy_of_a_log_with_a_hole_names_it_and_claims_nothing() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    for id in 1..4 {
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x'); FLUSH BINARY LOGS"));
+    }
+    shop.wait_for(&receiver);
+    receiver.stop();
+    for vault in ["vault", "other", "third"] {
+        std::fs::create_dir(shop.scratch.join(vault)).unwrap();
+    }
+    let all = segments(&shop);
+    let (damaged, last) = (&all[all.len() - 2], all.len() - 2);
+    let whole = std::fs::read(damaged).unwrap();
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    std::fs::write(damaged, &flipped).unwrap();
+    let said = copy(&shop, "full", "vault").expect(7).stderr_text();
+    assert!(said.contains(&format!("segment {last}: damaged")), "{said}");
+    let text = rows_of(&shop, "vault", "full", "latest").unwrap_err();
+    assert!(text.contains("missing"), "{text}");
+    assert_eq!(verified(&shop, "vault").0, 7);
+    // Once it is mended, the rest follows.
+    std::fs::write(damaged, &whole).unwrap();
+    let _ = copy(&shop, "full", "vault").expect(0);
+    assert_eq!(rows_of(&shop, "vault", "full", "latest").unwrap(), shop.rows());
+    // One that is gone.
+    std::fs::remove_file(damaged).unwrap();
+    let said = copy(&shop, "full", "other").expect(7).stderr_text();
+    assert!(said.contains(&format!("segment {last} is missing")), "{said}");
+    let text = rows_of(&shop, "other", "full", "latest").unwrap_err();
+    assert!(text.contains("missing"), "{text}");
+    std::fs::write(damaged, &whole).unwrap();
+    // One that is another one there stays.
+    let path = damaged.strip_prefix(shop.scratch.join("shop")).unwrap();
+    let wrong = shop.scratch.join("vault").join(path);
+    std::fs::write(&wrong, std::fs::read(&all[0]).unwrap()).unwrap();
+    let said = copy(&shop, "full", "vault").expect(7).stderr_text();
+    assert!(said.contains("the destination has another one"), "{said}");
+    assert_eq!(std::fs::read(&wrong).unwrap(), std::fs::read(&all[0]).unwrap());
+    // Another archive is not mixed with this one.
+    let id = "0123456789abcdef0123456789abcdef";
+    let foreign = shop.scratch.join("third/.xb-binlog/shop").join(id);
+    copy_folder(&newest_stream(&shop), &foreign);
+    let said = copy(&shop, "full", "third");
+    assert_ne!(said.code(), 0);
+    assert!(said.stderr_text().contains("the two are not mixed"), "{}", said.stderr_text());
+    assert_eq!(std::fs::read_dir(foreign.parent().unwrap()).unwrap().count(), 1);
+    // A place without an archive is refused before anything is copied.
+    std::fs::remove_dir_all(shop.scratch.join("shop/.xb-binlog")).unwrap();
+    std::fs::create_dir(shop.scratch.join("empty")).unwrap();
+    let said = copy(&shop, "full", "empty");
+    assert!(said.stderr_text().contains("is not archived"), "{}", said.stderr_text());
+    assert_eq!(std::fs::read_dir(shop.scratch.join("empty")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_copied_log_begins_where_the_backups_there_need_it() {
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    let _ = shop.back_up("old", &[]);
+    for id in 1..4 {
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x'); FLUSH BINARY LOGS"));
+    }
+    shop.wait_for(&receiver);
+    receiver.stop();
+    // By the clocks, all of that was long before the next backup.
+    let _ = age(&shop, 0);
+    let receiver = shop.receive();
+    let _ = shop.back_up("new", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (9, 'nine')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let (here, there) = (shop.scratch.join("shop"), shop.scratch.join("vault"));
+    std::fs::create_dir(&there).unwrap();
+    let _ = copy(&shop, "new", "vault").expect(0);
+    assert!(archived(&there).keys().any(|path| path.to_str().unwrap().contains("floor-")));
+    assert!(archived(&there).len() < archived(&here).len());
+    assert_eq!(rows_of(&shop, "vault", "new", "latest").unwrap(), shop.rows());
+    assert_eq!(verified(&shop, "vault").0, 0, "{}", verified(&shop, "vault").1);
+    // It has no log for an older one, and says so.
+    let said = copy(&shop, "old", "vault").expect(7).stderr_text();
+    assert!(said.contains("at the destination") && said.contains("was removed"), "{said}");
+    assert!(rows_of(&shop, "vault", "old", "latest").is_err());
+}
+
 #[test]
 fn prune_removes_only_what_no_kept_backup_needs() {
     let mut shop = Shop::new();

@@ -63,6 +63,9 @@ pub enum ArchiveError {
     /// Log files do not continue the archive.
     #[error("the files do not continue the archive, and nothing of them was stored: {0}")]
     NoContinuation(String),
+    /// An archive cannot be copied.
+    #[error("{0}")]
+    Copy(String),
     /// The server ended the connection in order.
     #[error("the server ended the connection")]
     Ended,

@@ -35,8 +35,8 @@ mod verify;
 mod whole_file;
 mod write;
 
-pub use admin::copy::copy;
 pub use admin::copy::request::{CopyOptions, CopyReport, CopyRequest};
+pub use admin::copy::{copy, copy_with_archive};
 pub use admin::delete::{
     Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
 };
@@ -54,6 +54,7 @@ pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{ShowRequest, Shown, show, show_slots};
 pub use archive_error::ArchiveError;
 pub use binlog::choose_archive::choose_archive;
+pub use binlog::copy::ArchiveCopy;
 pub use binlog::coverage::{Coverage, coverage};
 pub use binlog::notice::Notice;
 pub use binlog::overview::{ArchiveState, archive_states};

@@ -193,6 +193,9 @@ pub(crate) struct CopyArgs {
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) options: CopyOptions,
+    /// Also copy the archived binary log of its server: what the destination lacks
+    #[arg(long)]
+    pub(crate) with_binlog: bool,
     /// Take over the new name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,

@@ -193,9 +193,12 @@ pub(crate) struct RunArgs {
     /// Verify the new backup up to this level, or `none`
     #[arg(long, value_name = "LEVEL", default_value = "checksum")]
     pub(crate) verify: VerifyArg,
-    /// Copy the new backup to PLACE: @REPOSITORY, or a URL that ends in a slash
+    /// Copy the backup to @REPOSITORY or URL/ (--with-binlog: the archived log, too)
     #[arg(long, value_name = "PLACE")]
     pub(crate) copy_to: Option<String>,
+    /// With --copy-to: also copy the archived binary log, as `copy --with-binlog`
+    #[arg(long, requires = "copy_to", hide = true)]
+    pub(crate) with_binlog: bool,
     /// Lock the copy against deletion for this long, such as 30d
     #[arg(long, value_name = "AGE", value_parser = xb_cli::parse_age, hide_short_help = true)]
     pub(crate) to_retain: Option<std::time::Duration>,

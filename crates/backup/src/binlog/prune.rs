@@ -4,7 +4,7 @@
 //! long before the oldest of them began. A host that prunes may have no keys, so both rest on what can be read
 //! without one; `verify` with a key finds what was removed wrongly.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -159,6 +159,15 @@ pub async fn prune_logs(
     Ok(verdicts)
 }
 
+/// Where the streams of a copy of an archive begin: what none of these backups needs is left out.
+pub(super) fn floors(server: &str, found: &[Found], listed: &ListedRoot) -> BTreeMap<RunId, Floor> {
+    if unknown(listed).is_some() {
+        return BTreeMap::new();
+    }
+    let verdict = verdict(server.to_owned(), found, &kept_backups(listed), None);
+    verdict.removals.into_iter().map(|removal| (removal.stream, removal.floor)).collect()
+}
+
 /// Why any log may be needed: the position of a backup is unknown.
 fn unknown(listed: &ListedRoot) -> Option<String> {
     let is_unknown = |state| matches!(state, State::Damaged | State::Unreadable);
@@ -308,8 +317,6 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use xb_repo::archive::record::digest;
     use xb_repo::archive::segment::Body;
     use xb_repo::archive::stream::{At, Begins, StreamHead};

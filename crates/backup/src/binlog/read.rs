@@ -2,6 +2,7 @@
 
 use std::io::{Cursor, Write};
 
+use bytes::Bytes;
 use xb_encryptor::DataKey;
 use xb_pipeline::Observer;
 use xb_pipeline::filter::{OpenFile, read_stream};
@@ -53,12 +54,28 @@ pub async fn read_segment<W: Write + Send + 'static>(
     reading.await.map(Ok).map_err(|_| BackupError::Bug("a segment's thread panicked"))
 }
 
-/// Reads the body of a segment, and compares its checksum.
+/// Reads the body of a segment.
 async fn body(
     root: &Root,
     folder: &str,
     segment: &Record<SegmentHead>,
 ) -> Result<Result<Vec<u8>, String>, RepoError> {
+    let read = object(root, folder, segment).await?;
+    Ok(read.map(|bytes| {
+        let len = front(&bytes).unwrap_or_default();
+        bytes.get(len..).unwrap_or_default().to_vec()
+    }))
+}
+
+/// Reads the object of a segment, and compares the checksums of its head and its body.
+///
+/// # Errors
+/// [`RepoError::Store`] if the store cannot be read; the inner error says what is wrong with the object.
+pub(super) async fn object(
+    root: &Root,
+    folder: &str,
+    segment: &Record<SegmentHead>,
+) -> Result<Result<Bytes, String>, RepoError> {
     let head = &segment.content;
     let key = root.key(&format!("{folder}/{}", segment_name(head.number)));
     if head.body.len > MAX_OBJECT {
@@ -86,7 +103,7 @@ async fn body(
     }
     let got = digest(body);
     match got == head.body.sha256 {
-        true => Ok(Ok(body.to_vec())),
+        true => Ok(Ok(bytes)),
         false => Ok(Err(format!(
             "damaged: the SHA-256 of its body is {got} instead of {}",
             head.body.sha256

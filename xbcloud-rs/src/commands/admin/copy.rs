@@ -1,7 +1,7 @@
 //! `copy`: copies a verified backup to another place.
 
-use xb_backup::{CopyReport, CopyRequest};
-use xb_cli::Failure;
+use xb_backup::{ArchiveCopy, CopyReport, CopyRequest};
+use xb_cli::{Exit, Failure, format_count};
 use xb_repo::root::Root;
 
 use crate::args::RunOptions;
@@ -30,22 +30,45 @@ impl Context {
             lock,
         };
         let to = self.taking_over(place.root, args.take_over);
-        self.copy_backup(from, to, request, &args.common.run).map(drop)
+        self.copy_backup(from, to, (request, args.with_binlog), &args.common.run).map(drop)
     }
 
-    /// Copies one backup, and reports it.
+    /// Copies one backup, if wanted with the archived log of its server, and reports it.
     pub(crate) fn copy_backup(
         &self,
         from: Root,
         to: Root,
-        request: CopyRequest,
+        (request, with_binlog): (CopyRequest, bool),
         run: &RunOptions,
-    ) -> Result<CopyReport, Failure> {
+    ) -> Result<(CopyReport, Option<ArchiveCopy>), Failure> {
         let lock = request.lock;
-        let copying = |session| async move { xb_backup::copy(&session, &to, request).await };
-        let (done, end) = self.with_session("copy", run, (from, resources(run)), copying)?;
-        report::copied(&self.log, &done, &end);
+        let copying = |session| async move {
+            match with_binlog {
+                true => {
+                    let done = xb_backup::copy_with_archive(&session, &to, request).await?;
+                    Ok((done.0, Some(done.1)))
+                }
+                false => Ok((xb_backup::copy(&session, &to, request).await?, None)),
+            }
+        };
+        let ((done, archive), end) =
+            self.with_session("copy", run, (from, resources(run)), copying)?;
+        report::copied(&self.log, (&done, archive.as_ref()), &end);
         report::locked(&self.log, lock.as_ref(), done.not_locked.as_deref());
-        Ok(done)
+        archive.as_ref().map_or(Ok(()), judged)?;
+        Ok((done, archive))
     }
+}
+
+/// Failure to report for the copy of an archive, if any.
+fn judged(archive: &ArchiveCopy) -> Result<(), Failure> {
+    let Some(first) = archive.problems.first() else { return Ok(()) };
+    let server = &archive.server;
+    let number = format_count(archive.problems.len() as u64, "problem");
+    Err(Failure::new(format!(
+        "the backup is copied, the log of {server} is not whole: {number}: {first}"
+    ))
+    .stage("copy")
+    .ending(Exit::Damaged)
+    .hint("run `binlog verify` on the source; if it has a gap, take a backup and copy that one"))
 }

@@ -516,9 +516,10 @@ fn self_copy(
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
         lock: lock(args.to_retain, args.to_retain_mode)?,
     };
-    let done = context.copy_backup(from, to.root, request, run)?;
+    let with = (request, args.with_binlog);
+    let (done, archive) = context.copy_backup(from, to.root, with, run)?;
     Ok(
-        json!({ "to": shown, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects }),
+        json!({ "to": shown, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) }),
     )
 }
 

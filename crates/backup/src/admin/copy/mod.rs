@@ -30,6 +30,7 @@ use crate::admin::copy::copying::{BothKeys, Copying};
 use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
 use crate::admin::key_slots::KeySlotsClaim;
+use crate::binlog::copy::{ArchiveCopy, archive_of, copy_archive};
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
@@ -49,32 +50,62 @@ pub async fn copy(
     to: &Root,
     mut request: CopyRequest,
 ) -> Result<CopyReport, BackupError> {
+    copy_chain(session, to, &mut request).await
+}
+
+/// Copies a backup as [`copy`] does, and then what the archive of its server's log has and `to` lacks. Nothing is copied
+/// if there is no such archive.
+///
+/// # Errors
+/// As [`copy`] and [`copy_archive`]. After an error of the archive, the backup may be copied.
+pub async fn copy_with_archive(
+    session: &Session,
+    to: &Root,
+    mut request: CopyRequest,
+) -> Result<(CopyReport, ArchiveCopy), BackupError> {
+    let server = archive_of(session, &request.name).await?;
+    let mut report = copy_chain(session, to, &mut request).await?;
+    let archive = copy_archive(session, to, (&server, &request.to), &request.keys).await?;
+    count_requests(session, to, &mut report);
+    Ok((report, archive))
+}
+
+async fn copy_chain(
+    session: &Session,
+    to: &Root,
+    request: &mut CopyRequest,
+) -> Result<CopyReport, BackupError> {
     let Session { root: from, resources, cancel, .. } = session;
     let stored = cancel.or(Source::read(from, &request.name)).await?;
     let memory = resources.memory;
-    let source = cancel.or(Source::open((from, to), &request, stored.clone(), memory)).await?;
+    let source = cancel.or(Source::open((from, to), request, stored.clone(), memory)).await?;
     if request.lock.is_some() {
         cancel.or(to.store().can_lock()).await?;
     }
     let names = (request.name.clone(), request.to.clone());
     let mut bases = Vec::new();
-    for Link { name, stored } in cancel.or(missing_bases(from, to, &request, stored)).await? {
+    for Link { name, stored } in cancel.or(missing_bases(from, to, request, stored)).await? {
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
-        let source = cancel.or(Source::open((from, to), &request, stored, memory)).await?;
-        copy_one(session, to, &request, source).await?;
+        let source = cancel.or(Source::open((from, to), request, stored, memory)).await?;
+        copy_one(session, to, request, source).await?;
     }
     (request.name, request.to) = names;
-    let mut report = copy_one(session, to, &request, source).await?;
+    let mut report = copy_one(session, to, request, source).await?;
     report.bases = bases;
     if let Some(lock) = &request.lock {
         let locking = crate::admin::object_lock::lock(to, &request.to, lock, resources.parallel);
         let locked = cancel.or(locking).await?;
         (report.locked, report.not_locked) = (locked.objects, locked.incomplete);
     }
-    report.requests = from.store().traffic().requests() + to.store().traffic().requests();
-    report.retries = from.store().traffic().retries() + to.store().traffic().retries();
+    count_requests(session, to, &mut report);
     Ok(report)
+}
+
+fn count_requests(session: &Session, to: &Root, report: &mut CopyReport) {
+    let (from, to) = (session.root.store().traffic(), to.store().traffic());
+    report.requests = from.requests() + to.requests();
+    report.retries = from.retries() + to.retries();
 }
 
 async fn copy_one(

@@ -1,0 +1,375 @@
+//! Copies the archive of a server's log to another ROOT.
+//!
+//! Every object keeps its name and its bytes, so the copy has the history of the source with its gaps and branches.
+//! `alive` is read before the segments are listed, and written after they are copied: it states none that the copy
+//! has not had a chance to get.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use xb_encryptor::{DataKey, Keys, KeysObject};
+use xb_repo::archive::base::Noted;
+use xb_repo::archive::listing::{Found, servers, streams};
+use xb_repo::archive::names::{
+    ALIVE, END, HEAD, KEYS, floor_name, rollup_name, segment_name, server_folder, stream_folder,
+};
+use xb_repo::archive::plan::{Plan, PlanError, RestoreStop, Stream, locate, plan};
+use xb_repo::archive::record::{Content, Record};
+use xb_repo::archive::rollup;
+use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stream::{Alive, End, Floor, StreamHead};
+use xb_repo::error::RepoError;
+use xb_repo::list::list_by_key;
+use xb_repo::names::{BackupName, RunId};
+use xb_repo::root::Root;
+use xb_uploader::{StoreError, StoreErrorKind};
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::choose_archive::choose_archive;
+use crate::binlog::open::{Readable, open};
+use crate::binlog::prune::floors;
+use crate::binlog::read::object;
+use crate::cancel::OrInterrupted as _;
+use crate::error::BackupError;
+use crate::session::Session;
+use crate::until_error::UntilError;
+
+/// Memory of a segment on its way, in bytes: as it was read, and as it is read back.
+const OF_ONE: u64 = 128 << 20;
+/// Largest roll-up that is copied.
+const MAX_ROLL_UP: u64 = 32 << 20;
+
+/// What was copied of an archive.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ArchiveCopy {
+    /// Name of the server.
+    pub server: String,
+    /// Segments that were copied now.
+    pub segments: u64,
+    /// Bytes of their objects.
+    pub bytes: u64,
+    /// Segments that were there already. Their heads were compared, and nothing else.
+    pub kept: u64,
+    /// Where the copy ends, if the backup reaches it.
+    pub ends_at: Option<String>,
+    /// What could not be copied, and why the backup does not reach the end.
+    pub problems: Vec<String>,
+}
+
+/// The name of the server whose archive belongs to a backup of the session.
+///
+/// # Errors
+/// [`UntilError::WhichServer`] if there is none, or more than one may be meant; [`BackupError::Repo`].
+pub(crate) async fn archive_of(
+    session: &Session,
+    name: &BackupName,
+) -> Result<String, BackupError> {
+    let manifest = session.cancel.or(session.root.manifest(name)).await?;
+    let of_backup = manifest.and_then(|manifest| manifest.server);
+    let server = session.cancel.or(choose_archive(session, None, of_backup.as_deref())).await?;
+    if !session.cancel.or(servers(&session.root)).await?.contains(&server) {
+        let what = format!(
+            "the log of {server} is not archived beside the backup: leave out --with-binlog, or start `binlog receive`"
+        );
+        return Err(UntilError::WhichServer(what).into());
+    }
+    Ok(server)
+}
+
+/// Copies what the archive of `server` has, and `to` lacks. An archive that begins at `to` begins where the
+/// backups there need it; an older backup that is copied later finds no log. `name` is the backup, as it is called at
+/// `to`: whether it reaches the end there is part of the result.
+///
+/// Without keys, each segment is compared with its head, and each head with the next one; with keys, each record also has to be
+/// that of a holder of the key.
+///
+/// # Errors
+/// [`BackupError::Archive`] if `to` has another archive of that name; [`BackupError::Repo`] if a store cannot be read or
+/// written. What is copied by then is a part of the archive, and stays.
+pub(crate) async fn copy_archive(
+    session: &Session,
+    to: &Root,
+    (server, name): (&str, &BackupName),
+    keys: &Keys,
+) -> Result<ArchiveCopy, BackupError> {
+    let cancel = &session.cancel;
+    let folder = server_folder(server).map_err(RepoError::from)?;
+    let mut lives = cancel.or(lives(&session.root, &folder)).await?;
+    let mut found = cancel.or(streams(&session.root, server)).await?;
+    // One that has begun since is for the next copy.
+    found.retain(|found| lives.contains_key(&found.id));
+    let there = cancel.or(streams(to, server)).await?;
+    if let Some(other) = there.iter().find(|there| found.iter().all(|own| own.id != there.id)) {
+        let what = format!(
+            "the destination has stream {} of {server}, which this archive does not have: it is another one, and the two are not mixed; copy to another place",
+            other.id
+        );
+        return Err(ArchiveError::Copy(what).into());
+    }
+    let begins = match there.is_empty() {
+        true => floors(server, &found, &cancel.or(list_by_key(to)).await?),
+        false => BTreeMap::new(),
+    };
+    let mut report = ArchiveCopy { server: server.to_owned(), ..ArchiveCopy::default() };
+    for found in &mut found {
+        let key = match keys.is_empty() {
+            true => None,
+            false => match open(found, server, keys, session.resources.memory)?.readable(keys) {
+                Readable::Segments(key, None) => key,
+                Readable::Nothing(None) => continue,
+                Readable::Segments(_, Some(what)) | Readable::Nothing(Some(what)) => {
+                    report.problems.push(format!("stream {}: {what}; it is not copied", found.id));
+                    continue;
+                }
+            },
+        };
+        let of_stream = found.problems.iter().map(|what| format!("stream {}: {what}", found.id));
+        report.problems.extend(of_stream);
+        let Some(stream) = found.stream.as_ref() else { continue };
+        let copying = StreamCopy {
+            session,
+            to,
+            server,
+            folder: stream_folder(&folder, found.id),
+            key,
+            found,
+            stream,
+            there: there.iter().find(|there| there.id == found.id),
+        };
+        let begin = begins.get(&found.id).or(stream.floor.as_ref());
+        let life = lives.remove(&found.id).flatten();
+        cancel.or(copying.all(begin, life, &mut report)).await?;
+    }
+    cancel.or(prove(to, (server, name), &found, &mut report)).await?;
+    Ok(report)
+}
+
+/// Reads the streams' signs of life, as they are stored.
+async fn lives(root: &Root, folder: &str) -> Result<BTreeMap<RunId, Option<Bytes>>, RepoError> {
+    let mut lives = BTreeMap::new();
+    let ids = root.folders_below(folder).await?;
+    for id in ids.iter().filter_map(|id| RunId::parse(id)) {
+        lives.insert(id, small(root, &format!("{}/{ALIVE}", stream_folder(folder, id))).await?);
+    }
+    Ok(lives)
+}
+
+async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
+    match root.store().get(&root.key(key)).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Compares what can be restored from the backup here and there.
+async fn prove(
+    to: &Root,
+    (server, name): (&str, &BackupName),
+    found: &[Found],
+    report: &mut ArchiveCopy,
+) -> Result<(), BackupError> {
+    let manifest = to.manifest(name).await?;
+    let Some(noted) = manifest.as_ref().and_then(Noted::of) else {
+        let what = format!("{name} notes no place in the log, so no log can be replayed onto it");
+        report.problems.push(what);
+        return Ok(());
+    };
+    let all = |found: &[Found]| -> Vec<Stream> {
+        found.iter().filter_map(|found| found.stream.clone()).collect()
+    };
+    let (here, there) = (all(found), all(&streams(to, server).await?));
+    match (reached(&here, &noted), reached(&there, &noted)) {
+        (Err(what), _) => report.problems.push(format!("{name} does not reach the end of the archive: {what}")),
+        (_, Err(what)) => report.problems.push(format!(
+            "{name} does not reach the end of the archive at the destination, although it does at the source: {what}"
+        )),
+        (Ok(here), Ok(there)) if here != there => report.problems.push(format!(
+            "at the destination the log of {name} ends at {there} instead of {here}"
+        )),
+        (Ok(end), Ok(_)) => report.ends_at = Some(end),
+    }
+    Ok(())
+}
+
+/// Where a replay to the end of the archive ends.
+fn reached(streams: &[Stream], noted: &Noted) -> Result<String, String> {
+    let none = || "the archive does not have its transactions".to_owned();
+    let base = locate(streams, noted).ok_or_else(none)?;
+    let planned: Result<Plan<'_>, PlanError> = plan(streams, &base, &RestoreStop::Latest);
+    let planned = planned.map_err(|error| error.to_string())?;
+    let last = planned.pieces.last();
+    Ok(last.map_or_else(
+        || base.position.to_string(),
+        |piece| format!("{}:{}", piece.segment.content.from.log, piece.until),
+    ))
+}
+
+/// The copy of one stream.
+struct StreamCopy<'a> {
+    session: &'a Session,
+    to: &'a Root,
+    server: &'a str,
+    /// Folder of the stream, below either ROOT.
+    folder: String,
+    key: Option<DataKey>,
+    found: &'a Found,
+    stream: &'a Stream,
+    there: Option<&'a Found>,
+}
+
+impl StreamCopy<'_> {
+    async fn all(
+        &self,
+        begin: Option<&Floor>,
+        life: Option<Bytes>,
+        report: &mut ArchiveCopy,
+    ) -> Result<(), BackupError> {
+        let first = match self.there.and_then(|there| there.stream.as_ref()) {
+            // Its own `prune` decides.
+            Some(there) => there.floor.as_ref(),
+            None => begin,
+        };
+        if self.there.is_none()
+            && let Some(floor) = begin
+        {
+            // Before the segments, so that what is missing is never taken for a loss.
+            let record = Record::encode(floor, None).map_err(ArchiveError::from)?;
+            self.create(&floor_name(floor.number), record.into()).await?;
+        }
+        let first = first.map_or(0, |floor| floor.number);
+        let head = self.record::<StreamHead>(HEAD, &self.stream.head.digest).await?;
+        self.create(HEAD, head).await?;
+        if let Some(keys) = &self.found.keys
+            && self.there.is_none_or(|there| there.keys.is_none())
+        {
+            self.create(KEYS, self.keys(keys).await?).await?;
+        }
+        self.segments(first, report).await?;
+        self.roll_ups(first).await?;
+        if let Some(end) = &self.found.end {
+            let end = self.record::<End>(END, &end.digest).await?;
+            self.create(END, end).await?;
+        }
+        self.alive(life).await
+    }
+
+    async fn segments(&self, first: u64, report: &mut ArchiveCopy) -> Result<(), BackupError> {
+        let there = self.there.map(|there| (&there.sizes, there.stream.as_ref()));
+        let mut missing: Vec<&Record<SegmentHead>> = Vec::new();
+        for (number, segment) in self.stream.segments.range(first..) {
+            let is_there = there.is_some_and(|(sizes, _)| sizes.contains_key(number));
+            let head = there.and_then(|(_, stream)| stream?.segments.get(number));
+            match head {
+                Some(head) if head.digest == segment.digest => report.kept += 1,
+                None if !is_there => missing.push(segment),
+                _ => report.problems.push(self.named(*number, "the destination has another one")),
+            }
+        }
+        let Session { root, resources, .. } = self.session;
+        let memory = usize::try_from(resources.memory / OF_ONE).unwrap_or(usize::MAX);
+        let at_once = memory.clamp(1, resources.parallel.max(1));
+        let copying = missing.into_iter().map(|segment| async move {
+            let number = segment.content.number;
+            match object(root, &self.folder, segment).await? {
+                Ok(bytes) => {
+                    let len = bytes.len() as u64;
+                    self.create(&segment_name(number), bytes).await?;
+                    Ok::<_, BackupError>(Ok(len))
+                }
+                Err(what) => Ok(Err(self.named(number, &what))),
+            }
+        });
+        let copying: Vec<_> = copying.collect();
+        let mut copied = std::pin::pin!(futures::stream::iter(copying).buffered(at_once));
+        while let Some(copied) = copied.next().await {
+            match copied? {
+                Ok(len) => {
+                    report.segments += 1;
+                    report.bytes += len;
+                }
+                Err(what) => report.problems.push(what),
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, number: u64, what: &str) -> String {
+        format!("stream {}, segment {number}: {what}; it is not copied", self.found.id)
+    }
+
+    /// Copies the roll-ups that the destination lacks. They save requests; one that is damaged is left out.
+    async fn roll_ups(&self, first: u64) -> Result<(), BackupError> {
+        let there = self.there.map_or(&[][..], |there| &there.rollups);
+        let root = &self.session.root;
+        for span in self.found.rollups.iter().filter(|span| span.1 >= first) {
+            if there.contains(span) {
+                continue;
+            }
+            let name = rollup_name(*span);
+            let key = root.key(&format!("{}/{name}", self.folder));
+            let Ok(bytes) = root.store().get_at_most(&key, MAX_ROLL_UP).await else { continue };
+            let (object, id, span) = (bytes.to_vec(), self.stream.id().to_owned(), *span);
+            let read = tokio::task::spawn_blocking(move || rollup::decode(object, &id, span));
+            if matches!(read.await, Ok(Ok(_))) {
+                self.create(&name, bytes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the sign of life, unless the destination has a later one.
+    async fn alive(&self, life: Option<Bytes>) -> Result<(), BackupError> {
+        let Some(life) = life else { return Ok(()) };
+        // What is wrong with it is among the problems.
+        let Ok(record) = Record::<Alive>::decode(&life) else { return Ok(()) };
+        let is_authentic = self
+            .key
+            .as_ref()
+            .is_none_or(|key| record.authenticate(&key.archive_mac(&self.found.id.0)).is_ok());
+        let is_later = self.there.and_then(|there| there.alive.as_ref()).is_some_and(|there| {
+            there.content.segments > record.content.segments
+                || there.content.written > record.content.written
+        });
+        if !is_authentic || is_later || record.content.stream != self.stream.id() {
+            return Ok(());
+        }
+        let key = self.to.key(&format!("{}/{ALIVE}", self.folder));
+        self.to.store().put(&key, life.clone().into()).await?;
+        Ok(self.to.store().confirm_content(&key, &life).await?)
+    }
+
+    /// The bytes of a record whose digest is known.
+    async fn record<T: Content>(&self, name: &str, digest: &str) -> Result<Bytes, BackupError> {
+        let root = &self.session.root;
+        let bytes = root.store().get(&root.key(&format!("{}/{name}", self.folder))).await?;
+        let record = Record::<T>::decode(&bytes).map_err(ArchiveError::from)?;
+        match record.digest == digest {
+            true => Ok(bytes),
+            false => Err(self.changed(name)),
+        }
+    }
+
+    /// The bytes of the key slots. No checksum proves them, so two answers have to say the same.
+    async fn keys(&self, known: &KeysObject) -> Result<Bytes, BackupError> {
+        let root = &self.session.root;
+        let bytes = root.store().get(&root.key(&format!("{}/{KEYS}", self.folder))).await?;
+        let again = KeysObject::parse(&bytes).map_err(ArchiveError::from)?;
+        match again.encode() == known.encode() {
+            true => Ok(bytes),
+            false => Err(self.changed(KEYS)),
+        }
+    }
+
+    fn changed(&self, name: &str) -> BackupError {
+        let what = format!("{} of stream {} was changed meanwhile: try again", name, self.found.id);
+        ArchiveError::Copy(format!("the archive of {}: {what}", self.server)).into()
+    }
+
+    async fn create(&self, name: &str, bytes: Bytes) -> Result<(), BackupError> {
+        let key = self.to.key(&format!("{}/{name}", self.folder));
+        Ok(self.to.store().create(&key, bytes).await?)
+    }
+}
