@@ -257,15 +257,14 @@ impl StreamCopy<'_> {
     }
 
     async fn segments(&self, first: u64, report: &mut ArchiveCopy) -> Result<(), BackupError> {
-        let there = self.there.map(|there| (&there.sizes, there.stream.as_ref()));
+        let there = self.there.and_then(|there| there.stream.as_ref());
+        // One that is there with another head, or with none that can be read, is compared byte by byte.
         let mut missing: Vec<&Record<SegmentHead>> = Vec::new();
         for (number, segment) in self.stream.segments.range(first..) {
-            let is_there = there.is_some_and(|(sizes, _)| sizes.contains_key(number));
-            let head = there.and_then(|(_, stream)| stream?.segments.get(number));
-            match head {
-                Some(head) if head.digest == segment.digest => report.kept += 1,
-                None if !is_there => missing.push(segment),
-                _ => report.problems.push(self.named(*number, "the destination has another one")),
+            let head = there.and_then(|there| there.segments.get(number));
+            match head.is_some_and(|head| head.digest == segment.digest) {
+                true => report.kept += 1,
+                false => missing.push(segment),
             }
         }
         let Session { root, resources, .. } = self.session;
@@ -276,8 +275,13 @@ impl StreamCopy<'_> {
             match object(root, &self.folder, segment).await? {
                 Ok(bytes) => {
                     let len = bytes.len() as u64;
-                    self.create(&segment_name(number), bytes).await?;
-                    Ok::<_, BackupError>(Ok(len))
+                    match self.create(&segment_name(number), bytes).await {
+                        Ok(()) => Ok::<_, BackupError>(Ok(len)),
+                        Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+                            Ok(Err(self.named(number, "the destination has another one")))
+                        }
+                        Err(error) => Err(error.into()),
+                    }
                 }
                 Err(what) => Ok(Err(self.named(number, &what))),
             }
@@ -368,8 +372,8 @@ impl StreamCopy<'_> {
         ArchiveError::Copy(format!("the archive of {}: {what}", self.server)).into()
     }
 
-    async fn create(&self, name: &str, bytes: Bytes) -> Result<(), BackupError> {
+    async fn create(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
         let key = self.to.key(&format!("{}/{name}", self.folder));
-        Ok(self.to.store().create(&key, bytes).await?)
+        self.to.store().create(&key, bytes).await
     }
 }
