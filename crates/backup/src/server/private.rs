@@ -373,7 +373,7 @@ const OTHER_CAUSES: [&str; 14] = [
     "unknown variable",
     "unknown option",
     "ambiguous option",
-    "nknown suffix",
+    "Unknown suffix",
     "error while setting value",
     "error while loading shared libraries",
     "Can't open shared library",
