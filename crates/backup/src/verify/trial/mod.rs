@@ -91,13 +91,11 @@ pub async fn verify_by_restore(
     let replays = if trial.until.is_some() { 2 } else { 0 };
     observer.expect_phases(phases(Level::Pages) + 3 + replays);
     // Checks what this host lacks before a read that may take hours.
-    let scratch = match scratch_of(root, &request, trial, cancel).await {
-        Ok(scratch) => scratch,
-        Err(error) => {
-            record_refused(root, &request, &error).await;
-            return Err(error);
-        }
-    };
+    let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
+    if let Err(error) = can_try(root, &request, trial, scratch.path(), cancel).await {
+        record_refused(root, &request, &error).await;
+        return Err(error);
+    }
     let replay = replay_of(session, &mut request, trial).await?;
     let (mut report, mac) = up_to_pages(session, &request).await?;
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
@@ -275,19 +273,8 @@ async fn record_of(
     }
 }
 
-/// The scratch directory of a trial, if this host can run it.
-async fn scratch_of(
-    root: &Root,
-    request: &VerifyRequest,
-    trial: &Trial,
-    cancel: &CancelToken,
-) -> Result<Scratch, BackupError> {
-    let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
-    can_try(root, request, trial, scratch.path(), cancel).await?;
-    Ok(scratch)
-}
-
-/// Records a trial that this host cannot run. Nothing was read of the backup, so its key is not known.
+/// Records a trial that this host cannot run. A scratch directory that cannot be made is a wrong option, and leaves no
+/// record. Nothing was read of the backup, so its key is not known.
 async fn record_refused(root: &Root, request: &VerifyRequest, error: &BackupError) {
     let Some(tool) = request.record.as_ref().filter(|_| can_be_recorded(error)) else { return };
     let Ok(Some(stored)) = root.stored_manifest(&request.name).await else { return };
