@@ -342,7 +342,7 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
     let said = shop.restore("latest", "refused", &[&exclude, &shop.state()]).expect_failure();
     assert!(said.stderr_text().contains("one may have it"), "{}", said.stderr_text());
     for (stop, what) in [
-        (format!("{uuid}:1"), "no backup of shop"),
+        (format!("{uuid}:1"), "is before all backups of shop"),
         (format!("{uuid}:999999"), "999999"),
         ("bin.000001:5".to_owned(), "bin.000001:5"),
         ("2026-01-01T00:00:00".to_owned(), "is not a stop"),

@@ -16,6 +16,12 @@ pub(crate) fn is_break(error: &Error) -> bool {
     matches!(error, Error::Server { source: Closed { .. } | Io { .. } | Timeout { .. } })
 }
 
+/// Whether the server takes no further connection at the moment: it has too many of all or of this account, or shuts down.
+pub(crate) fn is_busy(error: &Error) -> bool {
+    const BUSY: [u16; 4] = [1040, 1053, 1203, 1226];
+    matches!(error, Error::Server { source: xb_mysql::Error::Server(said) } if BUSY.contains(&said.code))
+}
+
 /// Where the donor is, and who asks.
 #[derive(Clone, Copy)]
 pub(crate) struct DonorAddress<'a> {
@@ -101,7 +107,7 @@ impl DonorAddress<'_> {
                 }
             };
             match is_still() {
-                Err(failed) if is_break(&failed) => {}
+                Err(failed) if is_break(&failed) || is_busy(&failed) => {}
                 other => return other,
             }
         }

@@ -2,13 +2,17 @@
 //! A recipient that is slow then fills the disk of the server.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use xb_process::CancelToken;
 
-use crate::donor::{DonorAddress, is_break};
+use crate::donor::{DonorAddress, is_break, is_busy};
 use crate::error::Error;
 use crate::guards;
 use crate::notice::{Notice, Notify};
+
+/// Longest time for which it need not be seen.
+const MAX_UNSEEN: Duration = Duration::from_secs(600);
 
 /// Watches it in a thread of its own, because the thread that receives may wait for a store that takes nothing.
 pub(crate) struct RedoWatch<'a> {
@@ -26,13 +30,21 @@ impl<'a> RedoWatch<'a> {
     /// and all connections are closed.
     pub(crate) fn run(&self, mut kept: KeptRedo, end: &[u8], over: &CancelToken<()>) {
         let settings = self.donor.settings;
+        let mut seen = Instant::now();
         while over.wait(settings.look).is_none() {
             let position =
                 self.donor.connect().and_then(|mut c| guards::redo_position(&mut c.client));
             let refusal = match position {
-                Ok(position) => self.verdict(kept.look(position, settings.max_donor_redo)),
+                Ok(position) => {
+                    seen = Instant::now();
+                    self.verdict(kept.look(position, settings.max_donor_redo))
+                }
                 // Another look follows, or the clone's own connections break, too.
-                Err(error) if is_break(&error) => None,
+                Err(error)
+                    if (is_break(&error) || is_busy(&error)) && seen.elapsed() < MAX_UNSEEN =>
+                {
+                    None
+                }
                 Err(Error::Stopped) => return,
                 Err(error) => Some(format!(
                     "it cannot be seen how much of its redo log the server keeps: {error}"

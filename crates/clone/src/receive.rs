@@ -9,7 +9,7 @@ use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
 use xb_mysql::{Account, Target};
 use xb_process::{CancelOnDrop, CancelToken};
 
-use crate::donor::{Auxiliary, DonorAddress, Link, is_break};
+use crate::donor::{Auxiliary, DonorAddress, Link, is_break, is_busy};
 use crate::error::Error;
 use crate::guards::{self, Incarnation};
 use crate::kept_redo::{KeptRedo, RedoWatch};
@@ -43,12 +43,17 @@ pub fn receive<W: Write>(
     let auxiliary = Auxiliary::default();
     let donor = DonorAddress { target, account, settings: &own, auxiliary: &auxiliary };
     let watch = RedoWatch::new(donor, notify);
-    let received =
-        std::thread::scope(|threads| receive_into(donor, notify, &watch, threads, output));
+    let (received, is_cancelled) = std::thread::scope(|threads| {
+        let received = receive_into(donor, notify, &watch, threads, output);
+        let is_cancelled = own.cancel.is_cancelled();
+        // The watch may wait for an answer.
+        own.cancel.cancel(());
+        (received, is_cancelled)
+    });
     // What fails because its connection was closed is a consequence.
     received.map_err(|error| match watch.refusal() {
         Some(why) => Error::Refused(why),
-        None if own.cancel.is_cancelled() => Error::Stopped,
+        None if is_cancelled => Error::Stopped,
         None => error,
     })
 }
@@ -229,7 +234,12 @@ impl<W: Write> Job<'_, '_, '_, W> {
 
     /// Begins to watch the redo log that the donor keeps from now on.
     fn watch_redo(&mut self) -> Result<(), Error> {
-        let kept = KeptRedo::since(guards::redo_position(&mut self.donor.connect()?.client)?);
+        let position = self.donor.connect().and_then(|mut c| guards::redo_position(&mut c.client));
+        let kept = match position {
+            // The next message brings another look.
+            Err(error) if is_busy(&error) => return Ok(()),
+            position => KeptRedo::since(position?),
+        };
         let (over, end, watch) = (CancelToken::new(), self.recipient.fail(), self.watch);
         let watching = over.cancel_on_drop();
         let thread = std::thread::Builder::new().name("redo".to_owned());

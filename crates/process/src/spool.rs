@@ -282,6 +282,14 @@ impl<R: Read> Drain<R> {
                         self.shared.changed.notify_all();
                         continue;
                     }
+                    // Nothing waits to be read, so the reader can take it from memory.
+                    Err(_) if state.written == state.read => {
+                        self.shared.ring.keep(&bytes[..len], at);
+                        bytes = &bytes[len..];
+                        state.written += len as u64;
+                        self.shared.changed.notify_all();
+                        continue;
+                    }
                     // A full disk counts as a full spool.
                     Err(error) => disk = Some(error),
                 }
@@ -313,6 +321,8 @@ impl<R: Read> Drain<R> {
 struct Ring {
     size: u64,
     place: Place,
+    /// Position and bytes of a piece that the file could not take. All before it was read.
+    beside: Mutex<(u64, Vec<u8>)>,
 }
 
 #[derive(Debug)]
@@ -330,7 +340,12 @@ impl Ring {
                 (IN_MEMORY, Place::Memory(Mutex::new(vec![0; room])))
             }
         };
-        Ok(Self { size, place })
+        Ok(Self { size, place, beside: Mutex::default() })
+    }
+
+    /// Keeps a piece in memory, at the position at which the ring is empty.
+    fn keep(&self, bytes: &[u8], at: u64) {
+        *self.beside.lock().unwrap_or_else(PoisonError::into_inner) = (at, bytes.to_vec());
     }
 
     /// Returns the offset of position `at` in the ring, and how much of `len` lies before the
@@ -359,6 +374,14 @@ impl Ring {
     }
 
     fn read(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = at.checked_sub(beside.0).and_then(|from| usize::try_from(from).ok());
+        if let Some(bytes @ [_, ..]) = from.and_then(|from| beside.1.get(from..)) {
+            let len = bytes.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&bytes[..len]);
+            return Ok(len);
+        }
+        drop(beside);
         let (offset, len) = self.place(at, buffer.len());
         match &self.place {
             Place::File(file, cipher) => {
@@ -431,6 +454,27 @@ mod tests {
             drop(reader);
             let _ = producer.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_holds_up_no_reader_that_reads() {
+        let len = 3 << 20;
+        let (pipe, producer) = source(len);
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let settings = SpoolSettings { file: Some((full, 16 << 20)), ..settings(None, None) };
+        let (mut reader, switch) = spooled(pipe, settings, |_| {}).unwrap();
+        switch.spool();
+        while !reader.shared.state().engaged {
+            std::thread::yield_now();
+        }
+        let (done, read) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            done.send(reader.read_to_end(&mut all).map(|_| all)).unwrap();
+        });
+        let all = read.recv_timeout(Duration::from_secs(60)).expect("the reader is held up");
+        assert!(all.unwrap() == content(len));
+        producer.join().unwrap().unwrap();
     }
 
     #[test]

@@ -111,10 +111,10 @@ impl Sink {
         self.run(settings.as_bytes())?;
         match self {
             Self::Dump(out) => {
-                // Its body may hold semicolons.
+                // Its body may hold semicolons, and end with a comment.
                 out.write_all(b"DELIMITER ;;\n")?;
                 out.write_all(statement)?;
-                out.write_all(b";;\nDELIMITER ;\n")?;
+                out.write_all(b"\n;;\nDELIMITER ;\n")?;
             }
             Self::Server(live) => live.client.run(statement)?,
         }

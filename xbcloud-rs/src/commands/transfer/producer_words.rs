@@ -3,7 +3,12 @@
 /// Words of a cause that is known, and the next step. The first that a message contains counts.
 const KNOWN: [(&[&str], &str); 13] = [
     (
-        &["account is locked", "password has expired", "must SET PASSWORD before"],
+        &[
+            "account is locked",
+            "Account is locked",
+            "password has expired",
+            "must SET PASSWORD before",
+        ],
         "unlock the account of the backup login, or give it a new password (ALTER USER); `xbcloud-rs check` tries the login",
     ),
     (

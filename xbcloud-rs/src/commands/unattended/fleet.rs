@@ -293,7 +293,7 @@ fn missing(
         .filter(|path| !unread.iter().any(|line| is_within(path, &line.path)));
     let line = |path: &&str| -> Line {
         let place = joined(&looking.url, path);
-        match too_many.iter().find(|(parent, _)| is_within(path, parent)) {
+        match too_many.iter().find(|(parent, _)| parent != path && is_within(path, parent)) {
             None => critical(path, place, "there is no repository here, but --expect names it"),
             Some((parent, number)) => {
                 let parent = if parent.is_empty() { "the place" } else { parent };
