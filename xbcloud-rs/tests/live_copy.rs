@@ -428,6 +428,25 @@ fn one_short_listing_fails_no_copy_and_no_lock() {
     }
 }
 
+/// No number in the manifest counts the key slots, and without them nothing opens.
+#[test]
+fn a_listing_that_hides_the_key_slots_leaves_them_locked() {
+    let store = locking();
+    let bucket = in_bucket(&store);
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    let recipient = "--recipient=age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+    for (name, hidden) in [("a", "/keys</Key>"), ("b", "/sums</Key>")] {
+        let _ = put_bytes(&store, name, &[recipient], &small_backup(3, MIB));
+        let short = Action::Edit(Edit::Hide(hidden));
+        proxy.set_rules(vec![Rule::new("GET", "list-type=2", short)]);
+        let _ = xbcloud(&store, "pin", name, &["--retain=1d", &through]).run().expect(0);
+        for (key, _) in bucket.list(&format!("backups/nightly/{name}/")) {
+            assert!(key.ends_with("/claim") || bucket.lock_of(&key).is_some(), "{key}");
+        }
+    }
+}
+
 /// A manifest whose objects are gone is no base: it is copied again, or the increment is refused.
 #[test]
 fn a_base_without_objects_is_no_base_of_a_copy() {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use xb_repo::chain::chain;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
-use xb_repo::names::{BackupName, CLAIM, in_packed_run, of_classic};
+use xb_repo::names::{BackupName, CLAIM, KEYS, SUMS, in_packed_run, of_classic};
 use xb_repo::root::Root;
 use xb_uploader::{Lock, Service, StoreError, StoreErrorKind};
 
@@ -148,10 +148,19 @@ async fn lock_one(
         false => of_classic(&listed.key),
     });
     let mut keys: Vec<String> = objects.iter().map(|listed| run_keys.at(&listed.key)).collect();
-    let sums = root.classic_sums(name).at(&manifest.run);
-    if !packed && root.store().size(&sums).await.map_err(|e| unlocked(name, e))?.is_some() {
+    // What no number in the manifest counts: a listing that is short at its end lacks just these.
+    if packed && manifest.is_sealed() {
+        keys.push(run_keys.at(KEYS));
+    }
+    let sums = match packed {
+        true => run_keys.at(SUMS),
+        false => root.classic_sums(name).at(&manifest.run),
+    };
+    if root.store().size(&sums).await.map_err(|e| unlocked(name, e))?.is_some() {
         keys.push(sums);
     }
+    keys.sort_unstable();
+    keys.dedup();
     stream::iter(&keys)
         .map(|key| set(key))
         .buffer_unordered(parallel.max(1))

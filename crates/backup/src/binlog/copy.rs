@@ -4,7 +4,7 @@
 //! `alive` is read before the segments are listed, and written after they are copied: it states none that the copy
 //! has not had a chance to get.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -37,6 +37,8 @@ use crate::until_error::UntilError;
 
 /// Memory of a segment on its way, in bytes: as it was read, and as it is read back.
 const OF_ONE: u64 = 128 << 20;
+/// Pairs of listings that are compared.
+const TRIES: usize = 3;
 /// Largest roll-up that is copied.
 const MAX_ROLL_UP: u64 = 32 << 20;
 
@@ -96,10 +98,7 @@ pub(crate) async fn copy_archive(
 ) -> Result<ArchiveCopy, BackupError> {
     let cancel = &session.cancel;
     let folder = server_folder(server).map_err(RepoError::from)?;
-    let mut lives = cancel.or(lives(&session.root, &folder)).await?;
-    let mut found = cancel.or(streams(&session.root, server)).await?;
-    // One that has begun since is for the next copy.
-    found.retain(|found| lives.contains_key(&found.id));
+    let (mut lives, mut found) = cancel.or(alike(&session.root, server, &folder)).await?;
     let there = cancel.or(streams(to, server)).await?;
     if let Some(other) = there.iter().find(|there| found.iter().all(|own| own.id != there.id)) {
         let what = format!(
@@ -144,6 +143,26 @@ pub(crate) async fn copy_archive(
     }
     cancel.or(prove(to, (server, name), &found, &mut report)).await?;
     Ok(report)
+}
+
+/// The streams, and before them their signs of life. Two listings have to name the same streams: one that is short would
+/// hide the newest one, and a stream that has just begun is there in the next pair.
+async fn alike(
+    root: &Root,
+    server: &str,
+    folder: &str,
+) -> Result<(BTreeMap<RunId, Option<Bytes>>, Vec<Found>), BackupError> {
+    for _ in 0..TRIES {
+        let lives = lives(root, folder).await?;
+        let found = streams(root, server).await?;
+        let ids: BTreeSet<RunId> = found.iter().map(|found| found.id).collect();
+        if lives.keys().eq(&ids) {
+            return Ok((lives, found));
+        }
+    }
+    let what =
+        format!("two listings of the archive of {server} do not name the same streams: try again");
+    Err(ArchiveError::Copy(what).into())
 }
 
 /// Reads the streams' signs of life, as they are stored.
