@@ -83,8 +83,8 @@ async fn names_hide_no_root() {
     assert_eq!(paths(&found), ["", id, host.as_str(), "prod", "prod/shop"]);
 }
 
-/// A bucket that an application shares, with a folder for each of its customers: the folders of the backups are still
-/// found, and it is said where nothing was looked for.
+/// In a bucket that an application shares, with a folder for each of its customers, the backups are still found, and the
+/// folders that were not searched are named.
 #[tokio::test]
 async fn the_smallest_families_are_searched_first_and_the_others_are_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -329,7 +329,7 @@ fn answers(location: &Location, within: Duration) -> Result<(), Failure> {
     }
 }
 
-/// What is said of a place that has not answered in time, which `command` waits for, too.
+/// The message about a place that has not answered in time. `command` waits for the same place.
 fn silence(command: &str, within: Duration) -> String {
     format!(
         "not read within {} s; run {command} to see what it waits for, or raise --answer-within",
