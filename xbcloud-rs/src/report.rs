@@ -370,15 +370,16 @@ pub(crate) fn can_print() -> Result<(), Failure> {
     xb_cli::refuse_closed_output("leave standard output open, or redirect it: > FILE")
 }
 
-/// The end of a command whose report went to standard output. If the reader has seen enough, as
-/// `head` has, the program ends silently, as if the signal SIGPIPE had ended it.
+/// The end of a command whose report went to standard output. Fails if that was closed. If the reader has seen
+/// enough, as `head` has, the program ends silently, as if the signal SIGPIPE had ended it.
 pub(crate) fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
     const BY_SIGPIPE: u8 = 128 + 13;
     match result {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(Failure::verdict("", BY_SIGPIPE))
         }
-        result => result.stage("output"),
+        Err(error) => Err(error).stage("output"),
+        Ok(()) => can_print(),
     }
 }
 

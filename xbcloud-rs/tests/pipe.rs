@@ -117,10 +117,20 @@ fn output_that_cannot_be_printed_is_no_success() {
         (format!("show '{root}/n'"), 1),
         ("plan --size=1G".to_owned(), 1),
         (format!("monitor --max-age=1h '{root}'"), 3),
+        (format!("verify --level=decrypt '{root}/n'"), 1),
+        (format!("check '{root}'"), 1),
+        (format!("prune --keep-last=1 '{root}'"), 1),
+        (format!("delete --dry-run '{root}/n'"), 1),
     ] {
         let _ = shell(&command, "> /dev/null").expect(0);
         let _ = shell(&command, ">&-").expect(code);
         let _ = shell(&command, "> /dev/full").expect(code);
+    }
+    let run = std::fs::read_dir(folder.path().join("n")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(run.join("000000000"), b"other bytes").unwrap();
+    // Damage is known from the exit code, even without the report.
+    for redirect in ["> /dev/null", ">&-", "> /dev/full"] {
+        let _ = shell(&format!("verify --level=decrypt '{root}/n'"), redirect).expect(7);
     }
 }
 

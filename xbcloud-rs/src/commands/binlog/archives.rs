@@ -53,8 +53,9 @@ impl Context {
             Ok(found)
         };
         let found = self.archives("verify", root, &args.common, verify)?;
-        report::printed(print(&found, false, args.common.run.json))?;
-        judged(&found)
+        let printed = report::printed(print(&found, false, args.common.run.json));
+        judged(&found)?;
+        printed
     }
 
     fn archives<F, Fut>(

@@ -58,8 +58,10 @@ impl Context {
         let (found, end) = self.verify_backup(root, request, &args.trial, &args.common.run)?;
         facts.extend(measured(&found));
         let found = told.report.insert(found);
-        report::printed(verified(&self.log, found, &end, args.common.run.json))?;
+        let printed = report::printed(verified(&self.log, found, &end, args.common.run.json));
+        // Damage decides the exit code, even if it could not be printed.
         judged(found)?;
+        printed?;
         match args.level {
             asked @ Some(_) if found.reached < asked => Err(not_reached(found)),
             _ => Ok(()),
