@@ -305,7 +305,7 @@ fn peak_memory() -> Option<u64> {
 pub(crate) fn archive_copy(archive: &ArchiveCopy) -> serde_json::Value {
     serde_json::json!({
         "server": archive.server, "segments": archive.segments, "bytes": archive.bytes, "kept": archive.kept,
-        "ends_at": archive.ends_at, "problems": archive.problems,
+        "ends_at": archive.ends_at, "problem": archive.problem, "notes": archive.notes,
     })
 }
 
@@ -324,8 +324,8 @@ pub(crate) fn copied(
         "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(), "binlog": archive.map(archive_copy),
     }));
     if let Some(archive) = archive {
-        for problem in &archive.problems {
-            log.warn(format!("the log of {}: {problem}", archive.server));
+        for note in &archive.notes {
+            log.warn(format!("the log of {}: {note}", archive.server));
         }
         let end = archive.ends_at.as_ref().map(|end| format!(", up to {end}"));
         log.info(format!(

@@ -303,6 +303,15 @@ fn a_chain_and_a_definition_are_replayed() {
     server.check_tables("d");
 }
 
+fn is_segment(path: &PathBuf) -> bool {
+    path.file_name().is_some_and(|name| name.to_str().unwrap().parse::<u64>().is_ok())
+}
+
+/// Segments of the archive in a folder.
+fn segments_in(root: &Path) -> Vec<PathBuf> {
+    archived(root).into_keys().filter(is_segment).map(|name| root.join(name)).collect()
+}
+
 fn segments(shop: &Shop) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for stream in std::fs::read_dir(shop.scratch.join("shop/.xb-binlog/shop")).unwrap() {
@@ -787,8 +796,75 @@ fn a_copied_log_begins_where_the_backups_there_need_it() {
     assert_eq!(verified(&shop, "vault").0, 0, "{}", verified(&shop, "vault").1);
     // It has no log for an older one, and says so.
     let said = copy(&shop, "old", "vault").expect(7).stderr_text();
-    assert!(said.contains("at the destination") && said.contains("was removed"), "{said}");
+    assert!(said.contains("at the destination only") && said.contains("was removed"), "{said}");
     assert!(rows_of(&shop, "vault", "old", "latest").is_err());
+}
+
+/// The hole is named and judged, and both sides of it can be used.
+#[test]
+fn a_copied_log_has_a_hole_where_the_source_had_pruned_before_it_was_copied() {
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    let _ = shop.back_up("old", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'x'); FLUSH BINARY LOGS");
+    shop.server.sql("INSERT INTO d.t VALUES (2, 'x')");
+    let copied = shop.gtid();
+    let rows = shop.rows();
+    shop.wait_for(&receiver);
+    let (here, there) = (shop.scratch.join("shop"), shop.scratch.join("vault"));
+    std::fs::create_dir(&there).unwrap();
+    let _ = copy(&shop, "old", "vault").expect(0);
+    // None of this is copied, and then the source removes it.
+    for id in 3..6 {
+        shop.server.sql(&format!("FLUSH BINARY LOGS; INSERT INTO d.t VALUES ({id}, 'x')"));
+        shop.wait_for(&receiver);
+    }
+    let lost = shop.gtid();
+    shop.server.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (6, 'x')");
+    shop.wait_for(&receiver);
+    let _ = shop.back_up("new", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (7, 'x')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    // Both archives were received long ago, by the clocks. Their segments stay the same ones.
+    let copied_segments = segments_in(&there);
+    let _ = age(&shop, 0);
+    for path in copied_segments {
+        let name = path.strip_prefix(&there).unwrap();
+        std::fs::copy(here.join(name), &path).unwrap();
+    }
+    let prune = |root: &Path| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "prune", "--keep-last=1", "--yes"])
+            .arg(format!("file://{}", root.display()))
+            .run()
+            .expect(0)
+            .stderr_text()
+    };
+    let text = prune(&here);
+    assert!(text.contains("binary log of shop: removed"), "{text}");
+    for _ in 0..2 {
+        let said = copy(&shop, "new", "vault").expect(0).stderr_text();
+        assert!(said.contains(", up to bin."), "{said}");
+    }
+    assert_eq!(rows_of(&shop, "vault", "new", "latest").unwrap(), shop.rows());
+    // The older backup reaches the hole, and no farther.
+    assert_eq!(rows_of(&shop, "vault", "old", &copied).unwrap(), rows);
+    for stop in [&lost, "latest"] {
+        let text = rows_of(&shop, "vault", "old", stop).unwrap_err();
+        assert!(text.contains("were removed before they could be copied"), "{text}");
+    }
+    let (code, text) = verified(&shop, "vault");
+    assert!(code == 7 && text.contains("were removed before they could be copied"), "{text}");
+    assert!(!text.contains("missing") && !text.contains("damaged"), "{text}");
+    // `prune` crosses the hole, and then no backup needs it.
+    let text = prune(&there);
+    assert!(text.contains("binary log of shop: removed"), "{text}");
+    assert_eq!(verified(&shop, "vault").0, 0, "{}", verified(&shop, "vault").1);
+    assert_eq!(rows_of(&shop, "vault", "new", "latest").unwrap(), shop.rows());
+    let left = |root: &Path| archived(root).into_keys().filter(is_segment).collect::<Vec<_>>();
+    assert_eq!(left(&there), left(&here));
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn stream(
     }
     let stated = segments.len() as u64;
     let covered_until = covered.map(|time| Timestamp::from_second(time).unwrap());
-    Stream { head, segments, stated, shows_end: true, floor: None, covered_until }
+    Stream { head, segments, stated, shows_end: true, floor: None, removed_below: 0, covered_until }
 }
 
 /// Streams, each of which follows some segment of the one before it, the last with everything.
@@ -372,6 +372,44 @@ proptest! {
         let is_last = !is_removed && needed.last() == Some(&(id.clone(), *number));
         let found = plan(&streams, &base, &RestoreStop::Latest);
         prop_assert!(is_last || found.is_err(), "{:?}", found);
+    }
+
+    #[test]
+    fn a_backup_behind_a_hole_reaches_the_end_and_one_before_it_does_not(
+        changes in history(),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        which: prop::sample::Index,
+        backup in 0_usize..40,
+        is_noted: bool,
+    ) {
+        let whole = archive(&changes, &lives, 0);
+        let (first, _) = base_at(&changes, 0);
+        let pieces = plan(&whole, &first, &RestoreStop::Latest).unwrap().pieces;
+        prop_assume!(!pieces.is_empty());
+        let lost = *which.get(&pieces);
+        let number = lost.segment.content.number;
+        let mut streams = whole.clone();
+        let stream = streams.iter_mut().find(|stream| stream.id() == lost.stream).unwrap();
+        stream.segments.remove(&number);
+        stream.removed_below = if is_noted { number + 1 } else { 0 };
+        let (base, _) = base_at(&changes, backup);
+        let expected = plan(&whole, &base, &RestoreStop::Latest).unwrap();
+        let end = LogPosition::new(&lost.segment.content.from.log, lost.until).unwrap();
+        let is_behind = base.position >= end;
+        match plan(&streams, &base, &RestoreStop::Latest) {
+            Ok(found) => {
+                prop_assert!(is_behind, "{found:?}");
+                prop_assert_eq!(
+                    replayed(&found, &changes, &base),
+                    replayed(&expected, &changes, &base)
+                );
+            }
+            // Of the last one of all, its end is lost with it.
+            Err(error) => prop_assert!(
+                !is_behind || base.position == end,
+                "{error}: {} {end}", base.position
+            ),
+        }
     }
 }
 

@@ -56,8 +56,10 @@ pub struct ArchiveCopy {
     pub kept: u64,
     /// Where the copy ends, if the backup reaches it.
     pub ends_at: Option<String>,
-    /// What could not be copied, and why the backup does not reach the end.
-    pub problems: Vec<String>,
+    /// What could not be copied. It may be of no use to the backup.
+    pub notes: Vec<String>,
+    /// Why the backup cannot be restored to the end of the log at the destination, if so.
+    pub problem: Option<String>,
 }
 
 /// The name of the server whose archive belongs to a backup of the session.
@@ -107,9 +109,11 @@ pub(crate) async fn copy_archive(
         );
         return Err(ArchiveError::Copy(what).into());
     }
-    let begins = match there.is_empty() {
-        true => floors(server, &found, &cancel.or(list_by_key(to)).await?),
-        false => BTreeMap::new(),
+    let has_begun =
+        |found: &Found| there.iter().any(|there| there.id == found.id && there.stream.is_some());
+    let begins = match found.iter().all(has_begun) {
+        true => BTreeMap::new(),
+        false => floors(server, &found, &cancel.or(list_by_key(to)).await?),
     };
     let mut report = ArchiveCopy { server: server.to_owned(), ..ArchiveCopy::default() };
     for found in &mut found {
@@ -119,13 +123,13 @@ pub(crate) async fn copy_archive(
                 Readable::Segments(key, None) => key,
                 Readable::Nothing(None) => continue,
                 Readable::Segments(_, Some(what)) | Readable::Nothing(Some(what)) => {
-                    report.problems.push(format!("stream {}: {what}; it is not copied", found.id));
+                    report.notes.push(format!("stream {}: {what}; it is not copied", found.id));
                     continue;
                 }
             },
         };
         let of_stream = found.problems.iter().map(|what| format!("stream {}: {what}", found.id));
-        report.problems.extend(of_stream);
+        report.notes.extend(of_stream);
         let Some(stream) = found.stream.as_ref() else { continue };
         let copying = StreamCopy {
             session,
@@ -141,7 +145,10 @@ pub(crate) async fn copy_archive(
         let life = lives.remove(&found.id).flatten();
         cancel.or(copying.all(begin, life, &mut report)).await?;
     }
-    cancel.or(prove(to, (server, name), &found, &mut report)).await?;
+    match cancel.or(prove(to, (server, name), &found)).await? {
+        Ok(end) => report.ends_at = Some(end),
+        Err(what) => report.problem = Some(what),
+    }
     Ok(report)
 }
 
@@ -183,34 +190,31 @@ async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
     }
 }
 
-/// Compares what can be restored from the backup here and there.
+/// Compares what can be restored from the backup here and there. The error of the inner one says why it does not reach
+/// the end of the archive.
 async fn prove(
     to: &Root,
     (server, name): (&str, &BackupName),
     found: &[Found],
-    report: &mut ArchiveCopy,
-) -> Result<(), BackupError> {
+) -> Result<Result<String, String>, BackupError> {
     let manifest = to.manifest(name).await?;
     let Some(noted) = manifest.as_ref().and_then(Noted::of) else {
-        let what = format!("{name} notes no place in the log, so no log can be replayed onto it");
-        report.problems.push(what);
-        return Ok(());
+        return Ok(Err(
+            "it notes no place in the log, as if the log was off when it was taken".to_owned()
+        ));
     };
     let all = |found: &[Found]| -> Vec<Stream> {
         found.iter().filter_map(|found| found.stream.clone()).collect()
     };
     let (here, there) = (all(found), all(&streams(to, server).await?));
-    match (reached(&here, &noted), reached(&there, &noted)) {
-        (Err(what), _) => report.problems.push(format!("{name} does not reach the end of the archive: {what}")),
-        (_, Err(what)) => report.problems.push(format!(
-            "{name} does not reach the end of the archive at the destination, although it does at the source: {what}"
-        )),
-        (Ok(here), Ok(there)) if here != there => report.problems.push(format!(
-            "at the destination the log of {name} ends at {there} instead of {here}"
-        )),
-        (Ok(end), Ok(_)) => report.ends_at = Some(end),
-    }
-    Ok(())
+    Ok(match (reached(&here, &noted), reached(&there, &noted)) {
+        (Err(what), _) => Err(what),
+        (_, Err(what)) => Err(format!("at the destination only, {what}")),
+        (Ok(here), Ok(there)) if here != there => {
+            Err(format!("at the destination it ends at {there} instead of {here}"))
+        }
+        (Ok(end), Ok(_)) => Ok(end),
+    })
 }
 
 /// Where a replay to the end of the archive ends.
@@ -251,20 +255,26 @@ impl StreamCopy<'_> {
             Some(there) => there.floor.as_ref(),
             None => begin,
         };
-        if self.there.is_none()
+        // Before the segments, so that what is missing is never taken for a loss.
+        if self.there.is_none_or(|there| there.stream.is_none())
             && let Some(floor) = begin
         {
-            // Before the segments, so that what is missing is never taken for a loss.
             let record = Record::encode(floor, None).map_err(ArchiveError::from)?;
             self.create(&floor_name(floor.number), record.into()).await?;
         }
         let first = first.map_or(0, |floor| floor.number);
+        self.removed(first, report).await?;
         let head = self.record::<StreamHead>(HEAD, &self.stream.head.digest).await?;
         self.create(HEAD, head).await?;
-        if let Some(keys) = &self.found.keys
-            && self.there.is_none_or(|there| there.keys.is_none())
-        {
-            self.create(KEYS, self.keys(keys).await?).await?;
+        if let Some(keys) = &self.found.keys {
+            match self.there.and_then(|there| there.keys.as_ref()) {
+                None => self.create(KEYS, self.keys(keys).await?).await?,
+                Some(there) if there.encode() == keys.encode() => {}
+                Some(_) => report.notes.push(format!(
+                    "stream {}: the destination has other key slots, and keeps them",
+                    self.found.id
+                )),
+            }
         }
         self.segments(first, report).await?;
         self.roll_ups(first).await?;
@@ -273,6 +283,38 @@ impl StreamCopy<'_> {
             self.create(END, end).await?;
         }
         self.alive(life).await
+    }
+
+    /// Notes at the destination that the source has removed segments that were never copied. Those before them stay
+    /// there, for the backups that end before the hole.
+    async fn removed(&self, first: u64, report: &mut ArchiveCopy) -> Result<(), BackupError> {
+        let below = self.stream.removed_below;
+        let (own, there) = (&self.found.sizes, self.there.map(|there| &there.sizes));
+        let Some(last) = below.checked_sub(1).filter(|last| *last >= first) else { return Ok(()) };
+        let has = |sizes: &BTreeMap<u64, u64>| sizes.contains_key(&last);
+        let is_noted = self.there.and_then(|there| there.stream.as_ref());
+        let is_noted = is_noted.is_some_and(|there| there.removed_below >= below);
+        if has(own) || there.is_some_and(has) || is_noted {
+            return Ok(());
+        }
+        let name = floor_name(below);
+        let key = self.session.root.key(&format!("{}/{name}", self.folder));
+        let bytes = self.session.root.store().get(&key).await?;
+        let floor = Record::<Floor>::decode(&bytes).map_err(ArchiveError::from)?.content;
+        if floor.stream != self.stream.id() || floor.number != below {
+            return Err(self.changed(&name));
+        }
+        if let Some(last) = there.and_then(|there| there.range(..below).next_back()) {
+            let lost = last.0 + 1;
+            report.notes.push(format!(
+                "segments {lost} to {} of stream {} were removed at the source before they were copied: no backup from before {} can be restored beyond segment {} at the destination; copy more often than the source prunes",
+                below - 1,
+                self.found.id,
+                floor.at,
+                last.0,
+            ));
+        }
+        Ok(self.create(&name, bytes).await?)
     }
 
     async fn segments(&self, first: u64, report: &mut ArchiveCopy) -> Result<(), BackupError> {
@@ -313,7 +355,7 @@ impl StreamCopy<'_> {
                     report.segments += 1;
                     report.bytes += len;
                 }
-                Err(what) => report.problems.push(what),
+                Err(what) => report.notes.push(what),
             }
         }
         Ok(())
@@ -352,14 +394,21 @@ impl StreamCopy<'_> {
             .key
             .as_ref()
             .is_none_or(|key| record.authenticate(&key.archive_mac(&self.found.id.0)).is_ok());
-        let is_later = self.there.and_then(|there| there.alive.as_ref()).is_some_and(|there| {
+        if !is_authentic || record.content.stream != self.stream.id() {
+            return Ok(());
+        }
+        // Read now: another copy may have written one meanwhile.
+        let name = format!("{}/{ALIVE}", self.folder);
+        let there = small(self.to, &name).await?;
+        let there = there.and_then(|there| Record::<Alive>::decode(&there).ok());
+        let is_later = there.is_some_and(|there| {
             there.content.segments > record.content.segments
                 || there.content.written > record.content.written
         });
-        if !is_authentic || is_later || record.content.stream != self.stream.id() {
+        if is_later {
             return Ok(());
         }
-        let key = self.to.key(&format!("{}/{ALIVE}", self.folder));
+        let key = self.to.key(&name);
         self.to.store().put(&key, life.clone().into()).await?;
         Ok(self.to.store().confirm_content(&key, &life).await?)
     }

@@ -221,14 +221,19 @@ fn verdict(
         let mut last: Option<&Record<SegmentHead>> = None;
         let first = stream.floor.as_ref().map_or(0, |floor| floor.number);
         let mut before = stream.floor.as_ref().map_or(&stream.head.digest, |floor| &floor.head);
-        for (expected, (number, segment)) in (first..).zip(&stream.segments) {
+        let mut expected = first;
+        for (number, segment) in &stream.segments {
             // A receiver continues behind the last segment of what is not followed yet.
             let is_last = !is_followed && stream.segments.keys().next_back() == Some(number);
-            let follows = segment.content.previous == *before;
-            if expected != *number || is_last || !follows || !goes(segment) {
+            let follows = match expected == *number {
+                true => segment.content.previous == *before,
+                // Those between were removed.
+                false => *number <= stream.removed_below,
+            };
+            if is_last || !follows || !goes(segment) {
                 break;
             }
-            before = &segment.digest;
+            (before, expected) = (&segment.digest, number.saturating_add(1));
             numbers.push(*number);
             last = Some(segment);
         }
@@ -379,7 +384,15 @@ mod tests {
         };
         let segment = Record::decode(&Record::encode(&segment, None).unwrap()).unwrap();
         let segments = BTreeMap::from([(0, segment)]);
-        Stream { head, segments, stated: 1, shows_end: true, floor: None, covered_until: None }
+        Stream {
+            head,
+            segments,
+            stated: 1,
+            shows_end: true,
+            floor: None,
+            removed_below: 0,
+            covered_until: None,
+        }
     }
 
     fn kept(finished: i64, change: impl FnOnce(&mut Manifest)) -> KeptBackup {

@@ -122,8 +122,8 @@ pub async fn search_archive(
         let Some(key) = readable else { continue };
         let key = key.map(Arc::new);
         problems.extend(found.problems.iter().map(|problem| format!("stream {id}: {problem}")));
-        let (needed, broken) = needed(&found, search, key.as_ref());
-        problems.extend(broken);
+        let (needed, breaks) = needed(&found, search, key.as_ref());
+        problems.extend(breaks);
         let stream = found.stream.as_ref();
         if let Some((started, begins)) = stream.and_then(|of| break_of(&of.head.content)) {
             // What follows has numbers of its own.
@@ -169,12 +169,16 @@ fn needed(
     found: &Found,
     search: &ArchiveSearch,
     key: Option<&Arc<DataKey>>,
-) -> (Arc<[Needed]>, Option<String>) {
-    let Some(stream) = &found.stream else { return (Arc::from([]), None) };
-    let (pieces, broken) = stream.chain();
+) -> (Arc<[Needed]>, Vec<String>) {
+    let Some(stream) = &found.stream else { return (Arc::from([]), Vec::new()) };
+    let (pieces, breaks) = stream.chain();
     let mut needed = Vec::new();
     // A transaction in several segments is read from the first of them on.
-    for run in pieces.chunk_by(|_, next| next.segment.content.starts_inside) {
+    let continues = |one: &Piece<'_>, next: &Piece<'_>| {
+        let (one, next) = (&one.segment.content, &next.segment.content);
+        next.starts_inside && one.number.checked_add(1) == Some(next.number)
+    };
+    for run in pieces.chunk_by(continues) {
         if search.may_have(run) {
             needed.extend(run.iter().map(|piece| Needed {
                 segment: piece.segment.clone(),
@@ -183,7 +187,7 @@ fn needed(
             }));
         }
     }
-    (needed.into(), broken.map(|error| error.to_string()))
+    (needed.into(), breaks.into_iter().map(|(_, error)| error.to_string()).collect())
 }
 
 impl ArchiveSearch {

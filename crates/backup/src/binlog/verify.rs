@@ -1,6 +1,6 @@
 //! Lists an archive, and verifies it: chain, seal, checksums of every event, and continuity from every backup.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -94,6 +94,9 @@ pub struct StreamReport {
     pub sealed: bool,
     /// A text that says what is wrong with it.
     pub problems: Vec<String>,
+    /// Segments that are missing because they were removed, as texts. They are among the gaps.
+    #[serde(skip)]
+    removed: Vec<String>,
     /// What costs requests, and nothing else.
     pub remarks: Vec<String>,
 }
@@ -199,15 +202,18 @@ async fn verify_stream(
     };
     let mut problems = Vec::from_iter(wrong);
     let Some(stream) = &found.stream else { return Ok(Looked::unread(found)) };
-    let (pieces, broken) = stream.chain();
-    problems.extend(broken.iter().map(ToString::to_string));
+    let (pieces, breaks) = stream.chain();
+    problems.extend(
+        breaks.iter().filter(|(_, error)| !is_removed(error)).map(|(_, error)| error.to_string()),
+    );
+    let begins_anew: BTreeSet<usize> = breaks.iter().map(|(behind, _)| *behind).collect();
     let mut met = HashMap::new();
     let mut checker: Option<Checker> = None;
-    for piece in pieces {
+    for (place, piece) in pieces.into_iter().enumerate() {
         let head = &piece.segment.content;
         let number = head.number;
         let wrong = |what: String| format!("segment {number}: {what}");
-        let begun = match checker.take() {
+        let begun = match checker.take().filter(|_| !begins_anew.contains(&place)) {
             Some(checker) => checker.go_on(head),
             None => Checker::begin(stream, head, wanted),
         };
@@ -254,11 +260,11 @@ async fn verify_stream(
 /// Whether a stream has this number of segments, and the last of them this head.
 fn has(stream: &Stream, segments: u64, head: &str) -> bool {
     let last = match segments.checked_sub(1) {
-        Some(number) => match &stream.floor {
+        Some(number) => match (stream.segments.get(&number), &stream.floor) {
+            (Some(segment), _) => Some(segment.digest.as_str()),
             // `prune` has removed it.
-            Some(floor) if number + 1 == floor.number => Some(floor.head.as_str()),
-            Some(floor) if number < floor.number => Some(head),
-            _ => stream.segments.get(&number).map(|head| head.digest.as_str()),
+            (None, Some(floor)) if number + 1 == floor.number => Some(floor.head.as_str()),
+            (None, _) => Some(head).filter(|_| number < stream.removed_below),
         },
         None => Some(stream.head.digest.as_str()),
     };
@@ -447,7 +453,8 @@ async fn report(
         let reason = stream.reason.as_deref().unwrap_or_default();
         format!("before stream {}: {reason}", stream.stream)
     });
-    let lost: Vec<String> = lost.collect();
+    let lost: Vec<String> =
+        lost.chain(report.streams.iter().flat_map(|stream| stream.removed.clone())).collect();
     // A backup behind all of them, and none that one of them cuts off.
     let mut archived = report.backups.iter().filter(|window| window.archived).peekable();
     match archived.peek().is_some() && archived.all(|window| window.is_whole) {
@@ -526,7 +533,7 @@ async fn backups(session: &Session, server: &str, found: &[Found]) -> Result<Bac
 fn unplaced(name: &BackupName, from: &GtidState, taken: Timestamp, streams: &[Stream]) -> Window {
     // One whose beginning was removed had begun before the clone.
     let is_removed =
-        |stream: &Stream| stream.floor.is_some() && stream.head.content.started <= taken;
+        |stream: &Stream| stream.removed_below > 0 && stream.head.content.started <= taken;
     let is_removed = streams.iter().any(is_removed);
     let what = if is_removed { "was removed" } else { "is not archived" };
     Window {
@@ -605,6 +612,7 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
         alive: found.alive.as_ref().map(|alive| alive.content.written),
         sealed: found.keys.is_some(),
         problems: problems.collect(),
+        removed: Vec::new(),
         remarks: found.remarks.clone(),
     };
     let Some(stream) = &found.stream else { return report };
@@ -619,20 +627,26 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
     };
     report.begins = Some(kind.to_owned());
     report.reason = reason;
-    let (pieces, broken) = stream.chain();
+    let (pieces, breaks) = stream.chain();
     if let Some(last) = pieces.last() {
         report.covered_until = report.covered_until.max(last_commit(&last.segment.content));
         report.to = Some(last.segment.content.to.to_string());
         report.gtids.clone_from(&last.segment.content.gtids_after);
     }
     report.transactions = pieces.iter().map(|piece| piece.segment.content.transactions).sum();
-    if let Some(error @ PlanError::Segment { .. }) = broken {
+    for (_, error) in breaks {
         let text = error.to_string();
-        if !report.problems.contains(&text) {
-            report.problems.push(text);
+        let into = if is_removed(&error) { &mut report.removed } else { &mut report.problems };
+        if !into.contains(&text) {
+            into.push(text);
         }
     }
     report
+}
+
+/// Whether segments are missing that were removed as a floor says, which is a gap for backups before it, and no damage.
+fn is_removed(error: &PlanError) -> bool {
+    matches!(error, PlanError::Gap { .. })
 }
 
 #[cfg(test)]
@@ -670,6 +684,7 @@ mod tests {
             stated: 0,
             shows_end: true,
             floor: None,
+            removed_below: 0,
             covered_until: None,
         };
         let from: xb_binlog::GtidSet = "11111111-2222-3333-4444-555555555555:1-3".parse().unwrap();
@@ -680,7 +695,7 @@ mod tests {
             unplaced(&name, &from, taken, std::slice::from_ref(stream))
         };
         assert!(!unplaced(&stream, 200).archived);
-        stream.floor = Some(floor);
+        (stream.floor, stream.removed_below) = (Some(floor), 7);
         let window = unplaced(&stream, 200);
         assert!(window.archived && window.is_removed && !window.is_whole, "{window:?}");
         assert!(window.problem.is_some_and(|what| what.starts_with("its log was removed")));

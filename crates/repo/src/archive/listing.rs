@@ -1,7 +1,7 @@
 //! Reads the records of an archive.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use xb_encryptor::{DataKey, KeysObject, MacKey};
@@ -141,9 +141,18 @@ async fn read(
         },
         None => None,
     };
-    let floor = objects.keys().filter_map(|name| parse_floor(name)).max();
-    let floor = match floor {
-        Some(number) => {
+    let mut sizes: BTreeMap<u64, u64> =
+        objects.iter().filter_map(|(name, size)| Some((parse_segment(name)?, *size))).collect();
+    let floors: BTreeSet<u64> = objects.keys().filter_map(|name| parse_floor(name)).collect();
+    let removed_below = floors.last().copied().unwrap_or(0);
+    // Segments before the last floor count from the beginning, or from a floor of their own: a `prune` that was killed
+    // leaves others.
+    let is_begin = |number: &u64| *number == 0 || floors.contains(number);
+    let begin = sizes.range(..removed_below).map(|(number, _)| *number).find(is_begin);
+    let first = begin.unwrap_or(removed_below);
+    let floor = match first {
+        0 => None,
+        number => {
             let name = floor_name(number);
             let mut wrong = Vec::new();
             let floor = record::<Floor>(root, &format!("{folder}/{name}"), &mut wrong).await?;
@@ -157,11 +166,7 @@ async fn read(
                 is_own
             })
         }
-        None => None,
     };
-    let first = floor.as_ref().map_or(0, |floor| floor.number);
-    let mut sizes: BTreeMap<u64, u64> =
-        objects.iter().filter_map(|(name, size)| Some((parse_segment(name)?, *size))).collect();
     sizes.retain(|number, _| *number >= first);
     // What a receiver had on its way when it was killed may have holes; what its records state may not.
     let stated = stated(alive.as_ref(), end.as_ref());
@@ -169,15 +174,18 @@ async fn read(
     let mut missing = 0_u64;
     // No more questions than a few for each segment that is there: the count is only a claim.
     let asked = (sizes.len() as u64 * 2).saturating_add(1024).saturating_add(first);
-    for number in first..known.max(stated.min(asked)) {
-        if missing > 1024 {
-            break;
-        }
+    let mut number = first;
+    while number < known.max(stated.min(asked)) && missing <= 1024 {
         if let Entry::Vacant(vacant) = sizes.entry(number) {
             // A listing may lack what was just written; asked for by name, the store does not.
             let key = root.key(&format!("{folder}/{}", segment_name(number)));
             match root.store().size(&key).await? {
                 Some(size) => drop(vacant.insert(size)),
+                None if number < removed_below => {
+                    let left = sizes.range(number..removed_below).next();
+                    number = left.map_or(removed_below, |(number, _)| *number);
+                    continue;
+                }
                 None => {
                     missing += 1;
                     if number < stated && missing <= 8 {
@@ -187,6 +195,7 @@ async fn read(
                 }
             }
         }
+        number += 1;
     }
     let rollups: Vec<Span> = objects.keys().filter_map(|name| parse_rollup(name)).collect();
     let (mut segments, remarks) =
@@ -224,8 +233,15 @@ async fn read(
         is_own
     });
     let shows_end = alive.is_some() || end.is_some();
-    let stream =
-        head.map(|head| Stream { head, segments, stated, shows_end, floor, covered_until });
+    let stream = head.map(|head| Stream {
+        head,
+        segments,
+        stated,
+        shows_end,
+        floor,
+        removed_below,
+        covered_until,
+    });
     Ok(Found { id, stream, alive, end, sizes, rollups, keys, problems, remarks })
 }
 

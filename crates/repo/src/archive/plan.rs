@@ -13,7 +13,7 @@ use xb_binlog::{AnyGtid, GtidState, LogPosition};
 use crate::archive::base::{Base, Noted};
 use crate::archive::record::Record;
 use crate::archive::segment::{BarrierAt, SegmentHead};
-use crate::archive::stream::{At, Begins, Floor, Link, StreamHead};
+use crate::archive::stream::{At, Begins, Floor, StreamHead};
 
 /// A stream as far as its records show it.
 #[derive(Debug, Clone)]
@@ -30,17 +30,21 @@ pub struct Stream {
     pub shows_end: bool,
     /// Where what is left of it begins, if `prune` has removed segments.
     pub floor: Option<Floor>,
+    /// Segments before this number may be missing: `prune` has removed them, here or where they were copied from.
+    /// Those that are still there count.
+    pub removed_below: u64,
     /// Everything up to this time is in it, if it says so.
     pub covered_until: Option<Timestamp>,
 }
 
 impl Stream {
-    /// Its segments from the first on that is left, up to the first that is missing or does not follow, and what is wrong with that.
+    /// Its segments, and where one is missing or does not follow the one before it: the number of the piece behind
+    /// the break, and why.
     #[must_use]
-    pub fn chain(&self) -> (Vec<Piece<'_>>, Option<PlanError>) {
-        let mut pieces = Vec::new();
-        let broken = self.add_to(&mut pieces, None).err();
-        (pieces, broken)
+    pub fn chain(&self) -> (Vec<Piece<'_>>, Vec<(usize, PlanError)>) {
+        let (mut pieces, mut breaks) = (Vec::new(), Vec::new());
+        self.add_to(&mut pieces, &mut breaks, None);
+        (pieces, breaks)
     }
 
     /// ID of the stream.
@@ -443,9 +447,7 @@ impl<'a> Line<'a> {
                 }
                 _ => {}
             }
-            if let Err(error) = stream.add_to(&mut pieces, *next) {
-                breaks.push((pieces.len(), error));
-            }
+            stream.add_to(&mut pieces, &mut breaks, *next);
         }
         (pieces, breaks)
     }
@@ -454,10 +456,9 @@ impl<'a> Line<'a> {
     fn without_start(&self, base: &Base) -> PlanError {
         let position = base.position.clone();
         let removed = self.parts.iter().rev().find_map(|(stream, _)| {
-            let floor = stream.floor.as_ref()?;
             let begin = stream.head.content.start.position()?;
-            let is_removed = begin <= position && position < floor.at.position()?;
-            is_removed.then(|| floor.at.clone())
+            let at = stream.left_after(&position)?;
+            (begin <= position).then_some(at)
         });
         match removed {
             Some(left) => PlanError::Removed { position, left },
@@ -595,50 +596,45 @@ fn beyond(gtids: &GtidState, gtid: &AnyGtid) -> bool {
 }
 
 impl Stream {
-    /// Adds the segments of this stream up to where `next` takes over. They must follow each other.
+    /// Adds the segments of this stream up to where `next` takes over, and a break wherever one does not follow the
+    /// one before it. Those behind a break can be replayed onto a backup that was taken there.
     fn add_to<'a>(
         &'a self,
         pieces: &mut Vec<Piece<'a>>,
+        breaks: &mut Vec<(usize, PlanError)>,
         next: Option<&'a Stream>,
-    ) -> Result<(), PlanError> {
+    ) {
         let link = next.and_then(|next| next.head.content.begins.after());
         let first = self.floor.as_ref().map_or(0, |floor| floor.number);
-        let known = (first..).zip(self.segments.keys()).take_while(|(n, number)| n == *number);
-        let known = first.saturating_add(known.count() as u64);
-        let count = link.map_or(self.stated.max(known), |link| link.number.saturating_add(1));
-        let mut previous = match &self.floor {
-            Some(floor) => floor.head.as_str(),
-            None => self.head.digest.as_str(),
-        };
-        let begin = match &self.floor {
-            Some(floor) => &floor.at,
-            None => &self.head.content.start,
-        };
-        let mut before: Option<&SegmentHead> = None;
+        // Behind a later hole lies what a receiver had on its way when it was killed.
+        let stated = self.stated.max(self.removed_below).max(first);
+        let known = (stated..).zip(self.segments.range(stated..));
+        let known = known.take_while(|(expected, (number, _))| expected == *number).count() as u64;
+        let count = link.map_or(stated + known, |link| link.number.saturating_add(1));
+        // What the next segment has to follow; nothing behind a break.
+        let mut previous = Some(match &self.floor {
+            Some(floor) => (floor.head.as_str(), &floor.at, None),
+            None => (self.head.digest.as_str(), &self.head.content.start, None),
+        });
         let mut is_over = false;
-        for number in first..count {
-            let wrong = |what: &str| PlanError::Segment {
-                stream: self.id().to_owned(),
-                number,
-                what: what.to_owned(),
+        let mut number = first;
+        while number < count {
+            let found = self.segments.range(number..count).next();
+            let Some((_, segment)) = found.filter(|(found, _)| **found == number) else {
+                let until = found.map_or(count, |(found, _)| *found);
+                breaks.push((pieces.len(), self.missing(number, until, pieces.last())));
+                (previous, number) = (None, until);
+                continue;
             };
-            let segment =
-                self.segments.get(&number).ok_or_else(|| wrong("missing or unreadable"))?;
             let head = &segment.content;
-            if head.previous != previous {
-                return Err(wrong("it does not name the one before it"));
+            if let Some(previous) = previous
+                && let Err(what) = follows(head, previous)
+            {
+                let (stream, what) = (self.id().to_owned(), what.to_owned());
+                breaks.push((pieces.len(), PlanError::Segment { stream, number, what }));
             }
-            let follows = match before {
-                Some(before) => {
-                    before.is_followed_by(&head.from) && before.gtids_after == head.gtids_before
-                }
-                None => head.from == *begin,
-            };
-            if !follows {
-                return Err(wrong("the segment does not continue the previous one"));
-            }
-            previous = &segment.digest;
-            before = Some(head);
+            previous = Some((&segment.digest, &head.to, Some(head)));
+            number += 1;
             let start = next.map(|next| &next.head.content.start);
             let start = start.filter(|start| start.log == head.from.log);
             let until = start.map_or(head.to.offset, |start| start.offset.min(head.to.offset));
@@ -650,16 +646,71 @@ impl Stream {
             }
             is_over |= until < head.to.offset;
         }
-        match link {
-            // What it names may be removed already.
-            Some(Link { number, .. }) if number.saturating_add(1) < first => Ok(()),
-            Some(Link { head, number, .. }) if head != previous => Err(PlanError::Segment {
-                stream: self.id().to_owned(),
-                number: *number,
-                what: "the stream that follows it names another one".to_owned(),
-            }),
-            _ => Ok(()),
+        let named = link.filter(|link| link.number >= first);
+        if let (Some(link), Some((digest, ..))) = (named, previous)
+            && link.head != digest
+        {
+            breaks.push((
+                pieces.len(),
+                PlanError::Segment {
+                    stream: self.id().to_owned(),
+                    number: link.number,
+                    what: "the stream that follows it names another one".to_owned(),
+                },
+            ));
         }
+    }
+
+    /// Where the first segment behind this position begins, if the segments before it were removed.
+    fn left_after(&self, position: &LogPosition) -> Option<At> {
+        let floor = self.floor.as_ref().map(|floor| (floor.number, &floor.at));
+        let segments = self.segments.range(..=self.removed_below);
+        let left =
+            floor.into_iter().chain(segments.map(|(number, of)| (*number, &of.content.from)));
+        let (number, at) =
+            left.into_iter().find(|(_, at)| at.position().is_some_and(|at| *position < at))?;
+        let is_removed = number.checked_sub(1).is_some_and(|n| !self.segments.contains_key(&n));
+        is_removed.then(|| at.clone())
+    }
+
+    /// The break at which the segments of this stream from `number` to before `until` are missing.
+    fn missing(&self, number: u64, until: u64, last: Option<&Piece<'_>>) -> PlanError {
+        match last.filter(|_| until <= self.removed_below) {
+            Some(last) => PlanError::Gap {
+                at: last.segment.content.to.clone(),
+                reason: format!(
+                    "segments {number} to {} of stream {} were removed before they could be copied here, or by a `prune` that did not finish",
+                    until - 1,
+                    self.id()
+                ),
+            },
+            None => PlanError::Segment {
+                stream: self.id().to_owned(),
+                number,
+                what: "missing or unreadable".to_owned(),
+            },
+        }
+    }
+}
+
+/// Whether a segment follows what is before it: a head with this digest, which ends there; and the head, if it is that of
+/// a segment.
+fn follows(
+    head: &SegmentHead,
+    (digest, end, before): (&str, &At, Option<&SegmentHead>),
+) -> Result<(), &'static str> {
+    if head.previous != digest {
+        return Err("it does not name the one before it");
+    }
+    let follows = match before {
+        Some(before) => {
+            before.is_followed_by(&head.from) && before.gtids_after == head.gtids_before
+        }
+        None => head.from == *end,
+    };
+    match follows {
+        true => Ok(()),
+        false => Err("the segment does not continue the previous one"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `copy`: copies a verified backup to another place.
 
 use xb_backup::{ArchiveCopy, CopyReport, CopyRequest};
-use xb_cli::{Exit, Failure, format_count};
+use xb_cli::{Exit, Failure};
 use xb_repo::root::Root;
 
 use crate::args::RunOptions;
@@ -62,13 +62,12 @@ impl Context {
 
 /// Failure to report for the copy of an archive, if any.
 fn judged(archive: &ArchiveCopy) -> Result<(), Failure> {
-    let Some(first) = archive.problems.first() else { return Ok(()) };
+    let Some(what) = &archive.problem else { return Ok(()) };
     let server = &archive.server;
-    let number = format_count(archive.problems.len() as u64, "problem");
     Err(Failure::new(format!(
-        "the backup is copied, the log of {server} is not whole: {number}: {first}"
+        "the backup is copied, but cannot be restored to the end of the log of {server}: {what}"
     ))
     .stage("copy")
     .ending(Exit::Damaged)
-    .hint("run `binlog verify` on the source; if it has a gap, take a backup and copy that one"))
+    .hint("run `binlog verify` on the source; if that cannot be mended, take a backup and copy that one"))
 }
