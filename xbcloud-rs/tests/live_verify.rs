@@ -344,7 +344,7 @@ fn a_trial_whose_preparation_fails_is_recorded_and_shown() {
         "{said}"
     );
 
-    // So is one that this host cannot even begin.
+    // So is one that this host cannot even begin. That says nothing about the backup: its proof stands, and ages.
     let nowhere = scratch.join("nowhere");
     let lacks = |option: &str| format!("--{option}={}", nowhere.display());
     for option in ["prepare-program", "mysqld"] {
@@ -354,7 +354,8 @@ fn a_trial_whose_preparation_fails_is_recorded_and_shown() {
         let found = line(&store, "n");
         let why = found["failed_try"]["why"].as_str().unwrap();
         assert!(why.contains("no such program"), "{option}: {found}");
-        let _ = monitor(2);
+        let said = monitor(1);
+        assert!(said.contains("n: the last try to verify level restore could not begin"), "{said}");
     }
 
     // A statement of the user's own that fails leaves the question open, too.

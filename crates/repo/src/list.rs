@@ -212,9 +212,10 @@ impl Listing {
     /// since.
     #[must_use]
     pub fn open_question(&self) -> Option<String> {
-        let FailedTry { level, finished, why, .. } = self.failed_try.as_ref()?;
+        let FailedTry { level, finished, why, refused, .. } = self.failed_try.as_ref()?;
         let when = finished.strftime("%Y-%m-%d %H:%M");
-        Some(format!("the last try to verify level {level} failed ({when} UTC): {why}"))
+        let what = if *refused { "could not begin" } else { "failed" };
+        Some(format!("the last try to verify level {level} {what} ({when} UTC): {why}"))
     }
 }
 

@@ -89,6 +89,9 @@ pub struct FailedTry {
     pub tool: String,
     /// Why it ended, at most [`MAX_WHY`] characters.
     pub why: String,
+    /// The host could not begin it, so it says nothing about the backup.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
 }
 
 /// Maximum length of [`FailedTry::why`], in characters.
@@ -99,7 +102,13 @@ impl FailedTry {
     #[must_use]
     pub fn now(level: Level, tool: &str, why: &str) -> Self {
         let why = why.chars().take(MAX_WHY).collect();
-        Self { level, finished: Timestamp::now(), tool: tool.to_owned(), why }
+        Self { level, finished: Timestamp::now(), tool: tool.to_owned(), why, refused: false }
+    }
+
+    /// Creates the record of a try that the host could not begin.
+    #[must_use]
+    pub fn refused(level: Level, tool: &str, why: &str) -> Self {
+        Self { refused: true, ..Self::now(level, tool, why) }
     }
 
     /// Whether a later result has answered what this try left open.
@@ -122,7 +131,9 @@ impl Verified {
         self.results.extend(other.results);
         let tries = self.failed_try.into_iter().chain(other.failed_try);
         let open = |failed: &FailedTry| !self.results.iter().any(|r| failed.is_answered_by(r));
-        self.failed_try = tries.filter(open).max_by_key(|failed| failed.finished);
+        // One that was not begun does not answer one that failed.
+        self.failed_try =
+            tries.filter(open).max_by_key(|failed| (!failed.refused, failed.finished));
         self
     }
 }
@@ -395,7 +406,8 @@ pub async fn add(
     .await
 }
 
-/// Adds a try that ended without a result to the record, replacing an older one.
+/// Adds a try that ended without a result to the record, replacing an older one. One that could not begin does not replace
+/// one that failed.
 pub async fn add_failed_try(
     root: &Root,
     name: &BackupName,
@@ -404,7 +416,8 @@ pub async fn add_failed_try(
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
     change_verified(root, name, manifest, key, |verified| {
-        verified.failed_try = Some(failed.clone());
+        let failed = Verified { results: Vec::new(), failed_try: Some(failed.clone()) };
+        *verified = std::mem::take(verified).and(failed);
     })
     .await
 }
@@ -680,6 +693,9 @@ mod tests {
         let with = |results, at| Verified { results, failed_try: Some(failed(at)) };
         let both = with(vec![], 3).and(with(vec![], 7));
         assert_eq!(both.failed_try, Some(failed(7)));
+        let refused = FailedTry { refused: true, ..failed(9) };
+        let later = Verified { results: vec![], failed_try: Some(refused) };
+        assert_eq!(both.and(later).failed_try, Some(failed(7)), "a refusal hides no failure");
         assert_eq!(with(vec![restored], 3).and(with(vec![], 4)).failed_try, None);
         assert_eq!(
             FailedTry::now(Level::Restore, "t", &"ä".repeat(5000)).why.chars().count(),

@@ -137,9 +137,12 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     // Only what can be restored now counts as a backup, or an accepted increment whose base is elsewhere.
     let meant = || complete().filter(|line| line.restorable || line.is_accepted_without_base());
     let aged = meant().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
-    // A later try that failed at the requested level, or below it, leaves the proof in doubt.
-    let doubted = |line: &Listing| line.failed_try.as_ref().is_some_and(|t| t.level <= level);
-    let proves = |line: &&Listing| line.is_verified(level) && !doubted(line);
+    // A later try that failed at the requested level, or below it, leaves the proof in doubt. One that could not
+    // begin does not.
+    let is_doubtful = |line: &Listing| {
+        line.failed_try.as_ref().is_some_and(|of| of.level <= level && !of.refused)
+    };
+    let proves = |line: &&Listing| line.is_verified(level) && !is_doubtful(line);
     let proven = meant().filter(proves).filter_map(|line| {
         // A new proof of an old backup makes it no younger.
         let age = seconds(line.verified_age_seconds)?.max(seconds(line.age_seconds)?);

@@ -278,7 +278,7 @@ async fn record_of(
 async fn record_refused(root: &Root, request: &VerifyRequest, error: &BackupError) {
     let Some(tool) = request.record.as_ref().filter(|_| can_be_recorded(error)) else { return };
     let Ok(Some(stored)) = root.stored_manifest(&request.name).await else { return };
-    let failed = FailedTry::now(Level::Restore, tool, &error.to_string());
+    let failed = FailedTry::refused(Level::Restore, tool, &error.to_string());
     // The error is reported, whether it can be recorded or not.
     let _ = records::add_failed_try(root, &request.name, &stored.digest(), failed, None).await;
 }
