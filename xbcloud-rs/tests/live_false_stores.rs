@@ -32,8 +32,7 @@ impl Site {
     /// A store that ignores conditions. Its bucket must be an open one.
     fn unconditional() -> Self {
         let site = Self::new(open_bucket());
-        let rule = Rule::new("PUT", "", Action::Unconditional).with_header("if-none-match");
-        site.proxy.set_rules(vec![rule]);
+        site.proxy.set_rules(vec![without_conditions()]);
         site
     }
 
@@ -128,6 +127,35 @@ fn a_record_that_the_store_loses_is_not_reported_as_written() {
         site.proxy.set_rules(Vec::new());
         let _ = site.command(command, "name", options).run().expect(0);
     }
+}
+
+/// The rule of a store that ignores conditions.
+fn without_conditions() -> Rule {
+    Rule::new("PUT", "", Action::Unconditional).with_header("if-none-match")
+}
+
+/// As the next test, where the store also answers each read of the manifest that there is none, and lists it.
+#[test]
+fn an_older_run_replaces_no_complete_backup_that_the_store_denies_and_lists() {
+    let (old, new) = (small_backup(33, MIB), small_backup(34, MIB));
+    let site = Site::unconditional();
+    let mut older = site.command("put", "name", &["--chunk-size=512K"]).stdin_held().spawn();
+    let mut input = older.stdin().unwrap();
+    input.write_all(&old[..old.len() / 2]).unwrap();
+    older.until("its claim", || {
+        site.bucket.list("shop/name/").iter().any(|(key, _)| key.ends_with("/claim"))
+    });
+    let put = site.command("put", "name", &["--chunk-size=512K", "--take-over"]);
+    let _ = put.stdin_bytes(new.clone()).run().expect(0);
+    let denied =
+        ["GET", "HEAD"].map(|method| Rule::new(method, "/.xb-catalog/name", Action::answer(404)));
+    site.proxy.set_rules([&[without_conditions()][..], &denied].concat());
+    input.write_all(&old[old.len() / 2..]).unwrap();
+    drop(input);
+    let said = older.wait().expect_failure().stderr_text();
+    assert!(said.contains("lists this object, but answers each read that there is none"), "{said}");
+    site.proxy.set_rules(vec![without_conditions()]);
+    assert!(site.command("get", "name", &[]).run().expect(0).stdout == new);
 }
 
 /// An older run resumes after another one of its name has completed, in a store that ignores the

@@ -69,7 +69,7 @@ enum Pages {
     Checked(Box<PageChecker>),
     /// A file of the redo log.
     Redo(Box<RedoFile>),
-    /// A redo log that stays encrypted or compressed.
+    /// A redo log that stays encrypted or compressed, or is out of order.
     UnreadRedo,
     /// A file of a MyISAM or Aria table.
     Table(Box<TableFileChecker>),
@@ -118,8 +118,9 @@ impl FileState {
     pub(super) fn pass_over(&mut self) {
         match self.pages {
             Pages::Checked(_) => self.pages = Pages::PassedOver,
+            Pages::Redo(_) => self.pages = Pages::UnreadRedo,
             Pages::Table(_) => self.pages = Pages::UnreadTable,
-            _ => {}
+            Pages::None | Pages::PassedOver | Pages::UnreadRedo | Pages::UnreadTable => {}
         }
     }
 
@@ -296,4 +297,31 @@ impl Layers {
 
 fn is_zero(piece: &[u8]) -> bool {
     piece.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of which bytes come out of order is not judged by those that came before.
+    #[test]
+    fn a_redo_log_that_is_out_of_order_is_not_read() {
+        let path = RelPath::new(b"ib_logfile0").unwrap();
+        let (rule, memory) = (crate::scan::end_rule::EndRule::AnyEnd, 1 << 20);
+        let options = InspectOptions { rule, decoding: false, cipher: None, pages: true, memory };
+        let found = |is_in_order: bool| {
+            let mut desk = Desk::new(1 << 20);
+            let mut file = FileState::new(&path, &options).unwrap();
+            file.take(0, &[0; 4096], &mut desk, &mut |_| {}).unwrap();
+            if !is_in_order {
+                file.pass_over();
+            }
+            match file.finish(&mut desk, &mut |_| {}).unwrap().0 {
+                Content::Redo(found) => format!("{found:?}"),
+                _ => panic!("it is a redo log"),
+            }
+        };
+        assert!(found(true).contains("Blank"));
+        assert_eq!(found(false), format!("{:?}", RedoFound::default()));
+    }
 }

@@ -24,8 +24,12 @@ fn in_doubt(name: &BackupName, error: RepoError) -> RepoError {
 /// request of the removal could hit the new manifest. So the caller has waited for it ([`settled`]),
 /// and one that has begun since is waited for here.
 ///
+/// A store that ignores the condition of a write may also deny that it has an object. So before the first write, the
+/// catalogue must not list the name either.
+///
 /// # Errors
-/// As [`Root::commit_bytes`]; [`RepoError::NotThere`] if the new backup was removed at once.
+/// As [`Root::commit_bytes`]; [`RepoError::Exists`] if another run has committed; [`RepoError::NotThere`] if the new
+/// backup was removed at once; before anything is written, [`RepoError::Store`] if the name is listed and cannot be read.
 pub async fn commit(
     root: &Root,
     name: &BackupName,
@@ -33,6 +37,11 @@ pub async fn commit(
     bytes: Bytes,
 ) -> Result<(), RepoError> {
     let in_doubt = |error| in_doubt(name, error);
+    let before = root.knowing(&root.catalogue().await?);
+    if before.manifest(name).await?.is_some_and(|there| there.run != run) {
+        let state = ": another run committed it first";
+        return Err(RepoError::Exists { name: name.to_string(), state });
+    }
     loop {
         root.commit_bytes(name, bytes.clone()).await?;
         let Some(of) = removing(root, name, run).await.map_err(in_doubt)? else { return Ok(()) };

@@ -7,12 +7,13 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use xb_clone::{CloneInfo, binlog_position, exposed_keys};
 use xb_reader::TargetDir;
 use xb_server::recovery_memory;
 
-use crate::cancel::CancelToken;
+use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::restore::clone::report::ClonePosition;
 use crate::scratch::Scratch;
@@ -28,7 +29,9 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
 /// Options with which a server leaves nothing of its own behind.
-const QUIET: [&str; 6] = [
+const QUIET: [&str; 7] = [
+    // Shows which threads are at work.
+    "--loose-performance-schema=ON",
     "--loose-auto-generate-certs=OFF",
     "--loose-sha256-password-auto-generate-rsa-keys=OFF",
     "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
@@ -36,6 +39,11 @@ const QUIET: [&str; 6] = [
     "--loose-innodb-buffer-pool-dump-at-shutdown=OFF",
     "--loose-group-replication-start-on-boot=OFF",
 ];
+/// Counts the threads that finish an `ALTER TABLESPACE … ENCRYPTION` that was under way on the donor. A stop interrupts
+/// them, and the key of a tablespace that is being decrypted is erased, and not wrapped anew, at their end.
+const ALTERING: &str = "SELECT COUNT(*) FROM performance_schema.threads WHERE name = 'thread/innodb/srv_ts_alter_encrypt_thread'";
+/// Between two looks at these threads.
+const LOOK: Duration = Duration::from_millis(100);
 /// Identity of a server, which it makes when there is none: every restored server must get its own.
 const IDENTITY: &str = "auto.cnf";
 
@@ -134,12 +142,10 @@ pub(crate) async fn start_once(
     writable.push(target.clone());
     let options = ServerOptions { options: own, writable, recovers: true, ..options.clone() };
     let mut server = Server::start(&target, scratch.path(), &options, cancel).await?;
-    let asked = ask(&mut server, info, cancel).await;
-    let (gtids, unconfined) = (asked?, server.unconfined());
-    tokio::task::block_in_place(|| server.end(cancel)).map_err(|what| BackupError::Program {
-        program: "the server on the restored clone".to_owned(),
-        what,
-    })?;
+    let gtids = ask(&mut server, info, cancel).await?;
+    wait_for_encryption(&mut server, cancel).await?;
+    let unconfined = server.unconfined();
+    tokio::task::block_in_place(|| server.end(cancel)).map_err(of_server)?;
     let binlog = TargetDir::open_kept(&target)
         .map_err(xb_clone::Error::from)
         .and_then(|folder| binlog_position(&folder, info))
@@ -156,10 +162,6 @@ async fn ask(
     info: &CloneInfo,
     cancel: &CancelToken,
 ) -> Result<String, BackupError> {
-    let of_server = |what: String| BackupError::Program {
-        program: "the server on the restored clone".to_owned(),
-        what,
-    };
     let (from, to) = (set(&info.gtids_from)?, set(&info.gtids_to)?);
     let statement = format!(
         "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', ''), GTID_SUBSET('{from}', @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_executed, '{to}')"
@@ -174,6 +176,26 @@ async fn ask(
         )));
     }
     Ok(gtids)
+}
+
+/// Waits until the server has finished what it does to the encryption of tablespaces.
+async fn wait_for_encryption(server: &mut Server, cancel: &CancelToken) -> Result<(), BackupError> {
+    loop {
+        let rows = server.rows::<1>(ALTERING, cancel).await?.map_err(of_server)?;
+        if rows.first().is_none_or(|[threads]| threads == "0") {
+            return Ok(());
+        }
+        cancel
+            .or(async {
+                tokio::time::sleep(LOOK).await;
+                Ok::<_, BackupError>(())
+            })
+            .await?;
+    }
+}
+
+fn of_server(what: String) -> BackupError {
+    BackupError::Program { program: "the server on the restored clone".to_owned(), what }
 }
 
 /// A set of GTIDs that may stand in a statement.
@@ -224,7 +246,7 @@ pub(crate) fn refuse_exposed(target: &Path, info: &CloneInfo) -> Result<(), Back
     match exposed_keys(&folder, info).map_err(|error| failed(error.to_string()))?.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(failed(format!(
-            "the key of {first} is protected only by a public constant, because the server was started without a keyring: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
+            "the key of {first} is protected only by a public constant, which a server with a keyring replaces: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
         ))),
     }
 }

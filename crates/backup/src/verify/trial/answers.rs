@@ -126,7 +126,11 @@ impl Answer {
         let says = |part: &str| self.errors.iter().any(|error| error.contains(part));
         // Before what it refers to: its text may name something else than on the source.
         if kind == Kind::View && self.warnings.iter().any(|text| text.contains("checksum failed")) {
-            return Verdict::Damaged("its text does not match its checksum".to_owned());
+            return Verdict::Damaged(
+                "its text does not match its checksum, and refers to something that is missing: if it is so on the \
+                 server, too, drop or repair it there"
+                    .to_owned(),
+            );
         }
         if kind == Kind::View && (says("references invalid") || says("as a definer")) {
             return Verdict::BrokenView;
