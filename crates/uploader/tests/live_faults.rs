@@ -168,6 +168,35 @@ async fn downloads_survive_too() {
     assert_eq!(store.traffic().retries(), 3);
 }
 
+/// One answer that does not fit what the store said before is asked for once more; two are believed.
+#[tokio::test]
+async fn one_refusal_out_of_line_ends_nothing() {
+    let bucket = s3::bucket();
+    let content = xb_testkit::data::noise(1, 1 << 20);
+    bucket.put("a/x", &content);
+    let late = || Action::Refuse { status: 403, code: "RequestTimeTooSkewed" };
+    for (status, kind) in [(403, StoreErrorKind::Denied), (416, StoreErrorKind::Rejected)] {
+        for times in [1, 2] {
+            // The first request of all may be late, too.
+            let rules = vec![
+                Rule::new("GET", "list-type=2", late()).times(1),
+                Rule::new("GET", "/a/x", Action::answer(status)).times(times),
+            ];
+            let proxy = Proxy::start(bucket.address(), rules);
+            let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+            assert_eq!(store.list("a").await.unwrap().len(), 1);
+            let found = store.get_range("a/x", 100..1000, 1 << 20).await;
+            match times {
+                1 => assert!(found.unwrap() == content[100..1000]),
+                _ => {
+                    let error = found.unwrap_err();
+                    assert_eq!((error.kind, error.attempts), (kind, 2), "{error}");
+                }
+            }
+        }
+    }
+}
+
 /// A permanent failure: the error names the cause within the time limit, and no upload is left once
 /// the store accepts requests again during the cleanup.
 #[tokio::test]

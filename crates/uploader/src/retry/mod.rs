@@ -25,6 +25,8 @@ pub(crate) struct RetryDecision {
     pub(crate) hint: Option<Cow<'static, str>>,
     /// Whether to try again.
     pub(crate) again: bool,
+    /// Whether to ask once more all the same: the answer would be final, but does not fit what the store said before.
+    pub(crate) once_more: bool,
 }
 
 /// Facts of the run that the classification depends on.
@@ -138,7 +140,16 @@ pub(crate) fn judge(
     let again = kind == StoreErrorKind::Unavailable
         || status.is_some_and(|status| policy.also_statuses.contains(&status))
         || answer.broken.get().is_some_and(|code| policy.also_transport.contains(&code));
-    RetryDecision { kind, message: describe(&message, answer), hint, again }
+    let once_more = match (kind, status) {
+        // A proxy may have held the first request of all.
+        (StoreErrorKind::Denied, Some(401 | 403)) => {
+            about.authenticated || said("RequestTimeTooSkewed")
+        }
+        // A range that was within the object.
+        (StoreErrorKind::Altered, _) | (_, Some(416)) => true,
+        _ => false,
+    };
+    RetryDecision { kind, message: describe(&message, answer), hint, again, once_more }
 }
 
 const LONG_NAME: &str = "file systems take names of at most 255 bytes, and the classic layout appends 21 to each: use --layout=packed, or an object store";
@@ -488,7 +499,7 @@ mod tests {
         for authenticated in [true, false] {
             let about = RetryContext { authenticated, ..OLD };
             let verdict = judge(&late, &answer, &Policy::default(), about);
-            assert_eq!(verdict.again, authenticated);
+            assert_eq!((verdict.again, verdict.once_more), (authenticated, !authenticated));
             assert!(verdict.hint.unwrap().contains("clock"));
         }
     }

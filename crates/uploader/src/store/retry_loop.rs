@@ -109,7 +109,7 @@ impl Store {
     {
         let mut tries = 0;
         let mut failing_since = None;
-        let mut checked = false;
+        let (mut checked, mut asked_once_more) = (false, false);
         loop {
             if let Some(change) = change(operation) {
                 self.refuse_link(operation, key)?;
@@ -143,9 +143,11 @@ impl Store {
                 .with_hint(verdict.hint);
             let since = failing_since.get_or_insert_with(Instant::now).elapsed();
             let left = self.policy.patience(tries, since, self.traffic.has_responded());
-            if !verdict.again || left.is_some_and(|left| left.is_zero()) {
+            let once_more = verdict.once_more && !asked_once_more;
+            if !(verdict.again || once_more) || left.is_some_and(|left| left.is_zero()) {
                 return Err(failed);
             }
+            asked_once_more |= !verdict.again;
             let pause = self.policy.pause(tries, asked, jitter());
             // The last try starts when the time limit is reached, not after it.
             let pause = left.map_or(pause, |left| pause.min(left));
