@@ -143,7 +143,10 @@ fn lengths_are_checked_before_they_count() {
         assert!(with(kind, u32::MAX).is_err(), "{kind}");
     }
     assert_eq!(with(DATA, 16), Err(ProtocolError::Length { kind: DATA, len: 16 }));
-    assert_eq!(with(DATA, 16 + MAX_BLOCK), Ok(Head::Data { len: MAX_BLOCK, summed: false }));
+    assert_eq!(
+        with(DATA, 16 + MAX_BLOCK),
+        Ok(Head::Data { len: MAX_BLOCK, summed: false, again: false })
+    );
     assert!(with(DATA, 17 + MAX_BLOCK).is_err());
     assert!(with(0, 0).is_err() && with(12, 0).is_err());
 }
