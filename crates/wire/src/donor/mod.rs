@@ -23,8 +23,8 @@ use crate::counters::Counters;
 use crate::error::{SecurityError, TransferError};
 use crate::event::{Event, Observer};
 use crate::ledger::send::SendLedger;
+use crate::limits::{AGAIN_SINCE, MAX_CONNECTIONS, MIN_BLOCK};
 use crate::limits::{Limits, MAX_OFFER};
-use crate::limits::{MAX_CONNECTIONS, MIN_BLOCK};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
 use crate::security::Security;
@@ -76,6 +76,7 @@ pub fn connect(
         over: None,
         failure_told: false,
         answer: None,
+        version: 0,
         first_welcome: None,
         most_connections: 1,
         end: None,
@@ -141,6 +142,18 @@ impl Outgoing {
     /// The joiner's answer to the offer.
     pub fn answer(&self) -> &[u8] {
         &self.answer
+    }
+
+    /// Whether the joiner understands a stream that begins again.
+    pub fn can_begin_again(&self) -> bool {
+        self.shared.monitor.lock().version >= AGAIN_SINCE
+    }
+
+    /// Begins the stream again: the joiner discards what was sent before. Only for a joiner that
+    /// [understands](Outgoing::can_begin_again) this.
+    pub fn begin_again(&mut self) {
+        self.pending = Pending::default();
+        self.shared.monitor.lock().ledger.begin_again();
     }
 
     /// Live counters, which remain usable after the transfer.

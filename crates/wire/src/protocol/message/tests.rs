@@ -81,12 +81,12 @@ proptest! {
     }
 
     #[test]
-    fn data_heads_too(number: u64, offset: u64, len in 1..=MAX_BLOCK, summed: bool) {
-        let block = DataHead { number, offset, len, summed };
+    fn data_heads_too(number: u64, offset: u64, len in 1..=MAX_BLOCK, summed: bool, again: bool) {
+        let block = DataHead { number, offset, len, summed, again };
         let bytes = write_data_head(&block, [&b"payload"[..]]);
         let (first, rest) = bytes.split_first_chunk().unwrap();
-        prop_assert_eq!(head(*first), Ok(Head::Data { len, summed }));
-        prop_assert_eq!(data_head(rest.try_into().unwrap(), len, summed), Ok(block));
+        prop_assert_eq!(head(*first), Ok(Head::Data { len, summed, again }));
+        prop_assert_eq!(data_head(rest.try_into().unwrap(), len, (summed, again)), Ok(block));
         let mut all = sum(first);
         all.update(rest);
         if summed {
@@ -143,7 +143,10 @@ fn lengths_are_checked_before_they_count() {
         assert!(with(kind, u32::MAX).is_err(), "{kind}");
     }
     assert_eq!(with(DATA, 16), Err(ProtocolError::Length { kind: DATA, len: 16 }));
-    assert_eq!(with(DATA, 16 + MAX_BLOCK), Ok(Head::Data { len: MAX_BLOCK, summed: false }));
+    assert_eq!(
+        with(DATA, 16 + MAX_BLOCK),
+        Ok(Head::Data { len: MAX_BLOCK, summed: false, again: false })
+    );
     assert!(with(DATA, 17 + MAX_BLOCK).is_err());
     assert!(with(0, 0).is_err() && with(12, 0).is_err());
 }
