@@ -150,7 +150,7 @@ impl Outgoing {
     }
 
     /// Begins the stream again: the joiner discards what was sent before. Only for a joiner that
-    /// [understands](Outgoing::can_begin_again) this.
+    /// [understands](Outgoing::can_begin_again) this, once, and the new stream must not be empty.
     pub fn begin_again(&mut self) {
         self.pending = Pending::default();
         self.shared.monitor.lock().ledger.begin_again();
@@ -208,6 +208,11 @@ impl Outgoing {
         if self.pending.len > 0 {
             let block = self.pending.take(self.block);
             self.shared.push(block)?;
+        }
+        if self.shared.monitor.lock().ledger.is_beginning() {
+            // Nothing has told the joiner to discard what it has.
+            self.shared.abort("the donor's stream began again and has no bytes");
+            return Err(TransferError::Cancelled);
         }
         let result = self.shared.finish();
         self.join();

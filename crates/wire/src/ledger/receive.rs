@@ -290,7 +290,8 @@ mod tests {
                 let _ = receiving.end_at(blocks.into(), bytes.into());
             }
             for (number, offset, len) in heads {
-                let head = DataHead { number, offset, len, summed: false, again: false };
+                let again = number % 3 == 0;
+                let head = DataHead { number, offset, len, summed: false, again };
                 let _ = receiving.insert(&head, Bytes::from(vec![0; len as usize]));
                 let _ = receiving.deliver();
                 let _ = receiving.is_whole();

@@ -109,6 +109,11 @@ impl SendLedger {
         self.begins_again = self.next_number > 0;
     }
 
+    /// Whether the stream begins again with a block that is still to come.
+    pub(crate) fn is_beginning(&self) -> bool {
+        self.begins_again
+    }
+
     /// Assigns the oldest waiting block to connection `link`.
     pub(crate) fn take(&mut self, link: u64) -> Take {
         let Some(&number) = self.ready.first() else { return Take::Empty };
