@@ -51,9 +51,13 @@ fn a_beginning_that_nothing_follows_is_no_end() {
     let (mut incoming, mut outgoing) = pair(joiner(Security::Plain), donor(Security::Plain));
     outgoing.send(noise(100_000)).unwrap();
     outgoing.begin_again();
-    assert!(matches!(outgoing.finish(), Err(TransferError::Cancelled)));
-    let (_, end) = read_on(&mut incoming);
-    assert!(matches!(end, Some(TransferError::Aborted { who: "donor", .. })), "{end:?}");
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(move || outgoing.finish());
+        let (_, end) = read_on(&mut incoming);
+        drop(incoming);
+        assert!(matches!(end, Some(TransferError::Aborted { who: "donor", .. })), "{end:?}");
+        assert!(matches!(sent.join().unwrap(), Err(TransferError::Cancelled)));
+    });
 }
 
 #[test]
@@ -76,13 +80,15 @@ fn a_peer_of_version_1_gets_a_whole_stream_and_no_second_beginning() {
         assert!(!outgoing.can_begin_again());
         // A donor that does it nevertheless.
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let stream = &stream;
+            scope.spawn(move || {
                 outgoing.send(stream.clone()).unwrap();
                 outgoing.begin_again();
                 let _ = outgoing.send(stream.clone());
                 assert!(outgoing.finish().is_err());
             });
             let (_, end) = read_on(&mut incoming);
+            drop(incoming);
             assert!(end.is_some_and(|error| !matches!(error, TransferError::BeganAgain)));
         });
     }
