@@ -371,6 +371,9 @@ fn programs_started_by_a_backup_end_with_it() {
         let pid = |name: &str| -> u32 {
             std::fs::read_to_string(scene.bin().join(name)).unwrap().trim().parse().unwrap()
         };
+        // The second backup, of those that are run once more, fails.
+        std::fs::remove_file(scene.bin().join("family")).unwrap();
+        scene.backup("fail");
         match killed {
             "program" => donor.child.kill().unwrap(),
             "parent" => kill_9(pid("parent")),

@@ -32,7 +32,8 @@ impl Scene {
         std::fs::write(&backup, SLOW.replace("REAL", real.to_str().unwrap())).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&backup, mode).unwrap();
-        let sst = format!("backup-program={}", backup.display());
+        // Uncompressed, the joiner gets what the backup has written up to there.
+        let sst = format!("backup-program={}\ncompress=none", backup.display());
         cluster.configure(1, &sst, "");
         cluster.configure(2, &sst, "");
         cluster.bootstrap();
@@ -46,10 +47,22 @@ impl Scene {
         let cluster = &mut self.cluster;
         cluster.kill(2);
         let _ = std::fs::remove_file(cluster.datadir(2).join("grastate.dat"));
+        self.slow();
+        self.cluster.start(2);
+        self.wait_halfway();
+    }
+
+    /// Makes the next backup hang in the middle.
+    fn slow(&self) {
+        let scratch = self.cluster.scratch();
+        let _ = std::fs::remove_file(scratch.join("stands-still"));
+        std::fs::write(scratch.join("slow"), "").unwrap();
+    }
+
+    /// Waits until a backup hangs in the middle. The next one does not.
+    fn wait_halfway(&self) {
+        let cluster = &self.cluster;
         let still = cluster.scratch().join("stands-still");
-        let _ = std::fs::remove_file(&still);
-        std::fs::write(cluster.scratch().join("slow"), "").unwrap();
-        cluster.start(2);
         let begin = std::time::Instant::now();
         while !still.exists() {
             let late = begin.elapsed() > xb_testkit::galera::LIMIT;
@@ -125,13 +138,29 @@ fn whoever_dies_in_the_middle_the_other_goes_on_and_nothing_is_lost() {
     scene.gone(&[&[donor], &backup[..]].concat());
     scene.recovered();
 
-    // The backup itself.
+    // The backup itself: it is run once more.
+    scene.join_halfway();
+    let (_, backup) = scene.script(1);
+    kill_9(backup[0]);
+    scene.cluster.wait_synced(2);
+    assert_eq!(scene.cluster.checksums(2), scene.cluster.checksums(1));
+    let (donor, joiner) = (scene.cluster.log(1), scene.cluster.log(2));
+    assert!(donor.contains("slow-backup was killed by signal 9"), "{donor}");
+    assert!(donor.contains("running it once more"), "{donor}");
+    assert!(joiner.contains("discarding what was received"), "{joiner}");
+
+    // The backup, twice.
     scene.join_halfway();
     let (donor, backup) = scene.script(1);
+    scene.slow();
+    kill_9(backup[0]);
+    scene.wait_halfway();
+    let (_, backup) = scene.script(1);
     kill_9(backup[0]);
     scene.gone(&[donor]);
     scene.cluster.wait_ended(2);
     let log = scene.cluster.log(2);
     assert!(log.contains("the donor gave up: slow-backup was killed by signal 9"), "{log}");
+    assert!(log.contains("run once more, it failed again"), "{log}");
     scene.recovered();
 }

@@ -6,7 +6,8 @@ mod harness;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{Ended, Scene};
+use harness::{Ended, Scene, wait_for};
+use xb_testkit::daemon::{children, kill_9};
 
 const MIB: usize = 1 << 20;
 
@@ -165,4 +166,48 @@ fn old_data_that_may_be_the_only_good_one_is_not_deleted_for_lack_of_room() {
     let (joiner, _) = join();
     assert!(joiner.status.success(), "{}", joiner.log);
     assert_eq!(std::fs::read_to_string(&list).unwrap(), "");
+}
+
+#[test]
+fn room_is_counted_again_when_the_donor_begins_again() {
+    if !may_mount() {
+        return;
+    }
+    for fills in [true, false] {
+        let scene = Scene::new();
+        // What the first run sends takes most of the disk; what the second sends needs all of that.
+        put(&scene.data("donor").join("ibdata1"), 8 * MIB);
+        std::fs::rename(scene.bin().join("stream"), scene.bin().join("whole")).unwrap();
+        scene.large_stream();
+        scene.backup("hang");
+        let data = scene.data("joiner");
+        let script = "mount -t tmpfs -o size=34m none \"$0\" && exec \"$@\"";
+        let through = ["unshare", "-m", "sh", "-c", script, data.to_str().unwrap()];
+        let log = "--innodb-log-file-size=4M";
+        let mut joiner = scene.joiner_with(&[], &[log]).through(&through).start();
+        let ready = joiner.ready();
+        let donor = scene.donor(&ready).start();
+        // As its own mounts show it.
+        let root = format!("/proc/{}/root", joiner.child.id());
+        let seen = Path::new(&root).join(data.strip_prefix("/").unwrap());
+        let new = seen.join("#sql-xb/.new");
+        let has_received =
+            || harness::tree(&new).iter().map(|(_, file)| file.len()).sum::<usize>() >= 4 * MIB;
+        wait_for("received file", || new.exists() && has_received(), || joiner.log());
+        if fills {
+            put(&seen.join("filler.log"), 12 * MIB);
+        }
+        std::fs::rename(scene.bin().join("whole"), scene.bin().join("stream")).unwrap();
+        std::fs::remove_file(scene.bin().join("hang")).unwrap();
+        kill_9(children(donor.child.id())[0]);
+        let (donor, joiner) = (donor.wait(), joiner.wait());
+        if fills {
+            for log in [&joiner.log, &donor.log] {
+                assert!(log.contains("the donor's data needs about"), "{log}");
+            }
+            assert_eq!(joiner.status.code(), Some(28), "{}", joiner.log);
+        } else {
+            assert!(joiner.status.success() && donor.status.success(), "{}", joiner.log);
+        }
+    }
 }

@@ -118,6 +118,14 @@ pub enum SstError {
     /// A child program failed.
     #[error(transparent)]
     Child(#[from] ChildError),
+    /// The backup program failed, and failed again when it was run once more.
+    #[error("{first}; run once more, it failed again: {second}")]
+    FailedTwice {
+        /// The first failure.
+        first: Box<ChildError>,
+        /// The second failure.
+        second: Box<ChildError>,
+    },
     /// Packing the stream failed.
     #[error("backup stream: {0}")]
     Put(#[source] Box<xb_pipeline::PackError>),

@@ -248,6 +248,10 @@ pub enum TransferError {
         /// The limit in bytes.
         max: usize,
     },
+    /// The donor begins its stream again: what arrived before is discarded, and the next read returns
+    /// the new beginning. The transfer has not failed.
+    #[error("the donor began its stream again")]
+    BeganAgain,
     /// Cancelled by the token of this side, or by this side's own abort.
     #[error("the transfer was cancelled")]
     Cancelled,

@@ -7,6 +7,10 @@ use std::time::Duration;
 pub const MAX_OFFER: usize = 64 << 10;
 /// Maximum size of a reason for a refusal or an abort, in bytes; a longer one is truncated.
 pub const MAX_REASON: usize = 1 << 10;
+/// First version of the protocol in which a donor may begin its stream again.
+pub(crate) const AGAIN_SINCE: u16 = 2;
+/// Versions of the protocol that this program speaks: oldest and newest.
+const VERSIONS: (u16, u16) = (1, 2);
 /// Maximum number of connections of one transfer.
 pub(crate) const MAX_CONNECTIONS: u8 = 16;
 /// Maximum payload of one block on the wire, in bytes.
@@ -55,6 +59,8 @@ pub struct Limits {
     pub connections: Option<NonZeroU8>,
     /// Rate limit of the donor, in payload bytes per second.
     pub rate: Option<NonZeroU64>,
+    /// The newest version of the protocol that is offered to the peer.
+    pub newest_version: u16,
 }
 
 impl Default for Limits {
@@ -74,6 +80,7 @@ impl Default for Limits {
             block: 256 << 10,
             connections: None,
             rate: None,
+            newest_version: VERSIONS.1,
         }
     }
 }
@@ -112,6 +119,11 @@ impl Limits {
         let by_rate = self.rate.map_or(u64::MAX, |rate| rate.get() / 16);
         let by_rate = usize::try_from(by_rate).unwrap_or(usize::MAX);
         self.block.min(by_rate).min(self.window / 4).clamp(MIN_BLOCK, MAX_BLOCK as usize)
+    }
+
+    /// The oldest and the newest version that is offered to the peer.
+    pub(crate) fn versions(&self) -> (u16, u16) {
+        (VERSIONS.0, self.newest_version.clamp(VERSIONS.0, VERSIONS.1))
     }
 
     /// The effective window size.

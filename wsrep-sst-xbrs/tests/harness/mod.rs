@@ -47,6 +47,13 @@ case " $* " in
     echo "$MYSQL_PWD $WSREP_SST_OPT_AUTH" >"$here/backup.env"
     env >"$here/backup.all.env"
     cat "$here/stream"
+    [ ! -e "$here/once" ] || {
+        rm "$here/once"
+        [ ! -e "$here/next-stream" ] || mv "$here/next-stream" "$here/stream"
+        [ ! -e "$here/next-hang" ] || mv "$here/next-hang" "$here/hang"
+        echo "the server stumbled" >&2
+        exit 1
+    }
     [ ! -e "$here/family" ] || {
         echo $$ >"$here/parent"
         sleep 1000 >&- 2>&- &

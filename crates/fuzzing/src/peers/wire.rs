@@ -133,10 +133,11 @@ pub(crate) fn inbound_seeds() -> Vec<Vec<u8>> {
         Message::Pong(1),
     ];
     let mut written: Vec<Vec<u8>> = messages.iter().map(Message::write).collect();
-    for summed in [0, 1] {
+    // Flags: the checksum covers the payload; the stream begins again.
+    for flags in 0..4 {
         // A block: number, offset, payload.
         let payload = [&[2_u8; 8][..], &[0; 8], b"payload"].concat();
-        let head = [4, summed, 0, 0, payload.len() as u8, 0, 0, 0, 0, 0, 0, 0];
+        let head = [4, flags, 0, 0, payload.len() as u8, 0, 0, 0, 0, 0, 0, 0];
         written.push([&head[..], &payload].concat());
     }
     let banner = b"XBRS/1 ready\n".to_vec();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -107,7 +107,7 @@ fn full(context: &Context) -> Result<(), SstError> {
     let progress = Progress::start(context, &observer, size.bytes);
     let _watch = context.watch(Direction::Send, settings.compress_threads, &observer);
     let sink = Sink::new(outgoing, &observer, context);
-    let files = match back_up(context, &observer, &sink) {
+    let files = match back_up(context, &observer, &progress, &sink) {
         Ok(files) => files,
         Err(error) => {
             let error = sink.cause(error);
@@ -122,17 +122,71 @@ fn full(context: &Context) -> Result<(), SstError> {
     done(context)
 }
 
-/// Runs the backup into the sink. Returns the number of files in it.
-fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, SstError> {
-    let settings = &context.settings;
-    let work = WorkFolder::make(context.args.role, context.settings.tmpdir.as_deref())?;
-    let run = Run {
-        program: &settings.program,
-        args: backup_args(context, work.path()),
-        env: password(context),
-        log: Some(context.layout.datadir.join("xbrs.backup.log")),
-        writable: Vec::new(),
+/// Runs the backup into the sink, and once more if its program fails in the middle. Returns the number of
+/// files in it.
+fn back_up(
+    context: &Context,
+    observer: &Observer,
+    progress: &Progress,
+    sink: &Sink,
+) -> Result<u64, SstError> {
+    // What waits for a connection has not left, although the pipeline has passed it on. A block counts
+    // as sent when a connection begins to write it.
+    let counters = Arc::clone(&sink.counters);
+    let auto = AutoCodec::new(move || {
+        let wire = counters.snapshot();
+        wire.sent.saturating_sub(wire.resent)
+    });
+    // Held until the backup has ended.
+    let replicating = ReplicationGuard::set(context);
+    let outcome = match send_backup(context, &auto, observer, sink) {
+        Err(SstError::Child(first)) if may_run_again(&first, observer, sink) => {
+            context.error_log.warn(format_args!(
+                "{first}; running it once more: the joiner discards what it has received"
+            ));
+            keep_first_log(context);
+            sink.begin_again();
+            progress.begin_again();
+            send_backup(context, &auto, observer, sink).map_err(|error| match error {
+                SstError::Child(second @ ChildError::Failed { .. }) => {
+                    SstError::FailedTwice { first: Box::new(first), second: Box::new(second) }
+                }
+                other => other,
+            })
+        }
+        outcome => outcome,
     };
+    replicating.end();
+    if context.settings.compress == Compression::Auto {
+        context.error_log.info(format_args!("SST: compress=auto: {}", auto.report()));
+    }
+    outcome
+}
+
+/// Returns whether the program is run once more: it has failed by itself, in the middle, and the joiner
+/// can discard what it has. A program that has sent nothing most likely has wrong settings, and would
+/// fail in the same way.
+fn may_run_again(error: &ChildError, observer: &Observer, sink: &Sink) -> bool {
+    let has_begun = observer.snapshot().bytes > 0;
+    matches!(error, ChildError::Failed { .. }) && has_begun && sink.can_begin_again()
+}
+
+fn log_of_backup(context: &Context) -> PathBuf {
+    context.layout.datadir.join("xbrs.backup.log")
+}
+
+/// Keeps the messages of the first run: the second writes a new log.
+fn keep_first_log(context: &Context) {
+    let log = log_of_backup(context);
+    let kept = log.with_extension("first.log");
+    if let Err(error) = std::fs::rename(&log, &kept) {
+        context.error_log.warn(format_args!("cannot keep {}: {error}", log.display()));
+    }
+}
+
+/// How the stream of a backup is packed.
+fn pack_settings(context: &Context, auto: &AutoCodec) -> Result<PackSettings, SstError> {
+    let settings = &context.settings;
     let threads = settings.compress_threads;
     let memory = MEMORY.max((BLOCKS_PER_WORKER * threads as u64 + 2) * BLOCK);
     let plan = PackPlan {
@@ -145,13 +199,6 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         // A connection has no part limits, unlike a store: all blocks have one size.
         limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
     };
-    // What waits for a connection has not left, although the pipeline has passed it on. A block counts
-    // as sent when a connection begins to write it.
-    let counters = Arc::clone(&sink.counters);
-    let auto = AutoCodec::new(move || {
-        let wire = counters.snapshot();
-        wire.sent.saturating_sub(wire.resent)
-    });
     let compress = match settings.compress {
         Compression::Fixed(algorithm) => FrameCompression::Fixed(algorithm),
         Compression::Auto => FrameCompression::Auto(auto.clone()),
@@ -160,25 +207,25 @@ fn back_up(context: &Context, observer: &Observer, sink: &Sink) -> Result<u64, S
         NativeStream { header: StreamHeader::new(StreamId(random()?)), compress, sealer: None };
     let content =
         Content::Xbstream(XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto });
-    let put = PackSettings { plan, layout: ObjectLayout::Packed { content, stream } };
-    // Held until the backup has ended.
-    let replicating = ReplicationGuard::set(context);
-    let outcome = send_backup(context, &run, put, observer, sink);
-    replicating.end();
-    if settings.compress == Compression::Auto {
-        context.error_log.info(format_args!("SST: compress=auto: {}", auto.report()));
-    }
-    outcome
+    Ok(PackSettings { plan, layout: ObjectLayout::Packed { content, stream } })
 }
 
-/// Runs the backup program with its output into the sink.
+/// Runs the backup program once, with its output into the sink. Returns the number of files in it.
 fn send_backup(
     context: &Context,
-    run: &Run<'_>,
-    put: PackSettings,
+    auto: &AutoCodec,
     observer: &Observer,
     sink: &Sink,
 ) -> Result<u64, SstError> {
+    let put = pack_settings(context, auto)?;
+    let work = WorkFolder::make(context.args.role, context.settings.tmpdir.as_deref())?;
+    let run = Run {
+        program: &context.settings.program,
+        args: backup_args(context, work.path()),
+        env: password(context),
+        log: Some(log_of_backup(context)),
+        writable: Vec::new(),
+    };
     let (backup, output) = run.stream(context.cancel(), &context.settings.locks)?;
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
@@ -276,6 +323,16 @@ impl Sink {
     /// Returns the error of the connection if it has failed; it returns the same error every time.
     fn check(&self) -> Result<(), TransferError> {
         self.outgoing().as_ref().map_or(Ok(()), Outgoing::check)
+    }
+
+    fn can_begin_again(&self) -> bool {
+        self.outgoing().as_ref().is_some_and(Outgoing::can_begin_again)
+    }
+
+    fn begin_again(&self) {
+        if let Some(outgoing) = self.outgoing().as_mut() {
+            outgoing.begin_again();
+        }
     }
 
     fn finish(&self) -> Result<(), TransferError> {

@@ -132,7 +132,7 @@ fn full(
         context.server.total(amount.bytes).map_err(SstError::Server)?;
         Ok((mysqld, deleting))
     });
-    let (mysqld, deleting) = match ready {
+    let (mysqld, mut deleting) = match ready {
         Ok(ready) => ready,
         Err(error) => {
             offered.refuse(&error.to_string());
@@ -147,7 +147,18 @@ fn full(
     let progress = Progress::start(context, &observer, amount.bytes);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
     let incoming = offered.accept(b"")?;
-    let (incoming, files) = receive(context, incoming, &destination, &observer)?;
+    let (incoming, files) = receive(context, incoming, &destination, &observer, || {
+        error_log.warn(
+            "the donor's backup program failed and runs once more: discarding what was received",
+        );
+        // It may hold the room that is needed.
+        if let Some(deleting) = deleting.take() {
+            let _ = deleting.join();
+        }
+        deleting = data.begin_again(&destination, amount, settings)?;
+        progress.begin_again();
+        Ok(())
+    })?;
     let stated = content::before_preparing(new, context.args.family, offered_at.as_ref());
     let stated = match stated {
         Ok(stated) => stated,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
 use super::destination::Destination;
-use super::recover::{drop_old, remove_old};
+use super::recover::{drop_old, drop_received, remove_old};
 use super::room::{self, Amount, Room};
 use super::second_start;
 use crate::context::Context;
@@ -74,6 +74,20 @@ impl<'a> PresentData<'a> {
         };
         self.make_folders()?;
         Ok(deleting)
+    }
+
+    /// Removes what the donor has sent so far, and makes ready for all of it once more.
+    ///
+    /// # Errors
+    /// As [`PresentData::make_ready`]; [`SstError::Swap`] if something cannot be removed.
+    pub(super) fn begin_again(
+        &self,
+        destination: &Destination,
+        amount: &Amount<'_>,
+        settings: &Settings,
+    ) -> Result<Option<Deleting>, SstError> {
+        drop_received(self.layout, self.lock)?;
+        self.make_ready(destination, amount, settings)
     }
 
     /// Refuses mount points, which cannot be renamed, before any data is sent.

@@ -22,13 +22,41 @@ const MEMORY: u64 = 64 << 20;
 
 /// Receives the stream and writes its files to their destination. Succeeds only for a complete stream: the
 /// donor ends the stream only after its backup program has succeeded and has written its last file.
-/// Returns the connection, so that the result can be sent to the donor.
+/// Returns the connection, so that the result can be sent to the donor. When the donor begins again, `discard`
+/// removes what was received.
 pub(crate) fn receive(
+    context: &Context,
+    mut incoming: Incoming,
+    destination: &Destination,
+    observer: &Observer,
+    mut discard: impl FnMut() -> Result<(), SstError>,
+) -> Result<(Incoming, u64), SstError> {
+    loop {
+        incoming = match receive_stream(context, incoming, destination, observer)? {
+            Received::Whole(incoming, files) => return Ok((incoming, files)),
+            Received::BeganAgain(incoming) => incoming,
+        };
+        if let Err(error) = discard() {
+            incoming.refuse(&error.to_string());
+            return Err(error);
+        }
+    }
+}
+
+/// How a stream has ended.
+enum Received {
+    /// All its files are written.
+    Whole(Incoming, u64),
+    /// The donor has begun another one.
+    BeganAgain(Incoming),
+}
+
+fn receive_stream(
     context: &Context,
     incoming: Incoming,
     destination: &Destination,
     observer: &Observer,
-) -> Result<(Incoming, u64), SstError> {
+) -> Result<Received, SstError> {
     let refusal = incoming.refusal();
     let mut files = match Files::start(context, destination, &refusal) {
         Ok(files) => files,
@@ -41,19 +69,36 @@ pub(crate) fn receive(
     let plan =
         UnpackPlan { threads, depth: threads * 2, range: 1 << 20, parallel: 1, memory: MEMORY };
     let (back, given_back) = channel();
-    let blocks = Blocks { incoming: Some(incoming), failure: None, back };
+    let began_again = Arc::new(AtomicBool::new(false));
+    let blocks = Blocks {
+        incoming: Some(incoming),
+        failure: None,
+        began_again: Arc::clone(&began_again),
+        back,
+    };
     let outcome = unpack(blocks, None, &plan, observer, |bytes| files.extractor.feed(bytes));
-    if let Err(error) = &outcome {
+    let discards =
+        matches!(outcome, Err(UnpackError::Stopped)) && began_again.load(Ordering::Acquire);
+    if let Err(error) = &outcome
+        && !discards
+    {
         // A thread that still waits for the donor must not keep waiting: the donor may be silent
         // for long.
         refusal.refuse(&SstError::Get(error.to_string()).to_string());
     }
     let (incoming, failure) = take_back(&given_back);
+    if discards {
+        files.end_early()?;
+        let incoming = incoming.ok_or_else(|| SstError::Get("the connection was lost".into()))?;
+        return Ok(Received::BeganAgain(incoming));
+    }
     // If this side ended the transfer itself, the cause is not the connection.
-    let wires = failure.as_ref().filter(|failure| !matches!(failure, TransferError::Cancelled));
+    let wires = failure
+        .as_ref()
+        .filter(|failure| !matches!(failure, TransferError::Cancelled | TransferError::BeganAgain));
     Err(match (outcome, wires) {
         (Ok(_), _) => match (files.finish(), incoming) {
-            (Ok(number), Some(incoming)) => return Ok((incoming, number)),
+            (Ok(number), Some(incoming)) => return Ok(Received::Whole(incoming, number)),
             (Ok(_), None) => SstError::Get("the connection was lost".into()),
             (Err(error), incoming) => {
                 if let Some(incoming) = incoming {
@@ -124,6 +169,16 @@ impl Files {
         report.map(|report| report.files).map_err(|source| extract(&self.destination, source))
     }
 
+    /// Ends the extraction of a stream that ends early. Fails only if a file could not be written, which
+    /// the donor knows by then.
+    fn end_early(self) -> Result<(), SstError> {
+        let failed = Arc::clone(&self.failed);
+        match self.finish() {
+            Err(error) if failed.load(Ordering::Acquire) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn failure(self) -> SstError {
         match self.finish() {
             Err(error) => error,
@@ -151,6 +206,7 @@ fn take_back(
 struct Blocks {
     incoming: Option<Incoming>,
     failure: Option<TransferError>,
+    began_again: Arc<AtomicBool>,
     back: Sender<(Incoming, Option<TransferError>)>,
 }
 
@@ -162,6 +218,8 @@ impl Iterator for Blocks {
             Ok(Some(block)) => Some(Some(block)),
             Ok(None) => None,
             Err(error) => {
+                let again = matches!(error, TransferError::BeganAgain);
+                self.began_again.store(again, Ordering::Release);
                 self.failure = Some(error);
                 Some(None)
             }

@@ -1,6 +1,8 @@
 //! Progress reports for the log, the server and the service manager.
 
 use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,6 +26,7 @@ pub(crate) struct Progress {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     observer: Observer,
+    discarded: Arc<AtomicU64>,
     begin: Instant,
     error_log: ErrorLog,
 }
@@ -32,9 +35,11 @@ impl Progress {
     /// Starts the reports; `total` is the approximate number of bytes to transfer.
     pub(crate) fn start(context: &Context, observer: &Observer, total: u64) -> Self {
         let (stop, stopped) = channel::<()>();
+        let discarded = Arc::new(AtomicU64::new(0));
         let mut telling = ProgressReporter {
             role: context.args.role,
             observer: observer.clone(),
+            discarded: Arc::clone(&discarded),
             total,
             server: context.server.clone(),
             error_log: context.error_log.clone(),
@@ -60,9 +65,15 @@ impl Progress {
             stop: Some(stop),
             thread,
             observer: observer.clone(),
+            discarded,
             begin: Instant::now(),
             error_log: context.error_log.clone(),
         }
+    }
+
+    /// Notes that the stream begins again: what was transferred before no longer counts.
+    pub(crate) fn begin_again(&self) {
+        self.discarded.store(self.observer.snapshot().bytes, Relaxed);
     }
 
     /// Ends the reports with a summary line.
@@ -72,7 +83,7 @@ impl Progress {
         let seconds = self.begin.elapsed().as_secs_f64().max(0.001);
         self.error_log.info(format_args!(
             "{what}, {} MiB, {} MiB on the wire ({}), in {seconds:.1} s, {:.0} MiB/s",
-            now.bytes >> 20,
+            now.bytes.saturating_sub(self.discarded.load(Relaxed)) >> 20,
             now.stored >> 20,
             ratio(now.bytes, now.stored),
             now.bytes as f64 / seconds / f64::from(1 << 20),
@@ -97,6 +108,8 @@ impl Drop for Progress {
 struct ProgressReporter {
     role: Role,
     observer: Observer,
+    /// Bytes that were transferred before the stream began again.
+    discarded: Arc<AtomicU64>,
     total: u64,
     idle_limit: Duration,
     /// Bytes transferred at the last change, and the time of that change.
@@ -153,8 +166,13 @@ impl ProgressReporter {
         self.tell_server();
     }
 
+    /// Bytes of the stream that count.
+    fn done(&self) -> u64 {
+        self.observer.snapshot().bytes.saturating_sub(self.discarded.load(Relaxed))
+    }
+
     fn tell_server(&mut self) {
-        let bytes = self.observer.snapshot().bytes;
+        let bytes = self.done();
         if bytes > self.told {
             // If the server no longer reads, a later and more important line fails.
             let _ = self.server.complete(bytes - self.told);
@@ -164,7 +182,7 @@ impl ProgressReporter {
 
     /// Estimates the remaining time.
     fn left(&self, elapsed: Duration) -> Option<Duration> {
-        let done = self.observer.snapshot().bytes;
+        let done = self.done();
         let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
         Duration::try_from_secs_f64(self.total.saturating_sub(done) as f64 / rate).ok()
     }
@@ -172,7 +190,7 @@ impl ProgressReporter {
     fn describe(&self, elapsed: Duration) -> String {
         let now = self.observer.snapshot();
         let rate = now.bytes as f64 / elapsed.as_secs_f64().max(0.001);
-        let mut text = format!("{} MiB of about {} MiB", now.bytes >> 20, self.total >> 20);
+        let mut text = format!("{} MiB of about {} MiB", self.done() >> 20, self.total >> 20);
         text.push_str(&format!(
             ", {} MiB on the wire ({}), {:.0} MiB/s",
             now.stored >> 20,

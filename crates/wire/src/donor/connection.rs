@@ -205,6 +205,7 @@ impl Shared {
             state.last_progress = Instant::now();
         }
         state.first_welcome.get_or_insert_with(Instant::now);
+        state.version = welcome.version;
         state.most_connections = u8::try_from(welcome.connections).unwrap_or(u8::MAX);
         self.round_trip(opened.round_trip);
         self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);

@@ -23,8 +23,8 @@ use crate::counters::Counters;
 use crate::error::{SecurityError, TransferError};
 use crate::event::{Event, Observer};
 use crate::ledger::send::SendLedger;
+use crate::limits::{AGAIN_SINCE, MAX_CONNECTIONS, MIN_BLOCK};
 use crate::limits::{Limits, MAX_OFFER};
-use crate::limits::{MAX_CONNECTIONS, MIN_BLOCK};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
 use crate::security::Security;
@@ -76,6 +76,7 @@ pub fn connect(
         over: None,
         failure_told: false,
         answer: None,
+        version: 0,
         first_welcome: None,
         most_connections: 1,
         end: None,
@@ -143,6 +144,18 @@ impl Outgoing {
         &self.answer
     }
 
+    /// Whether the joiner understands a stream that begins again.
+    pub fn can_begin_again(&self) -> bool {
+        self.shared.monitor.lock().version >= AGAIN_SINCE
+    }
+
+    /// Begins the stream again: the joiner discards what was sent before. Only for a joiner that
+    /// [understands](Outgoing::can_begin_again) this, once, and the new stream must not be empty.
+    pub fn begin_again(&mut self) {
+        self.pending = Pending::default();
+        self.shared.monitor.lock().ledger.begin_again();
+    }
+
     /// Live counters, which remain usable after the transfer.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.shared.counters)
@@ -195,6 +208,11 @@ impl Outgoing {
         if self.pending.len > 0 {
             let block = self.pending.take(self.block);
             self.shared.push(block)?;
+        }
+        if self.shared.monitor.lock().ledger.is_beginning() {
+            // Nothing has told the joiner to discard what it has.
+            self.shared.abort("the donor's stream began again and has no bytes");
+            return Err(TransferError::Cancelled);
         }
         let result = self.shared.finish();
         self.join();

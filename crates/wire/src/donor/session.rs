@@ -281,7 +281,7 @@ impl Shared {
     fn dress(&self, mut block: Outbound, tls: bool) -> Vec<Bytes> {
         let len = block.head.len as usize;
         add(&self.counters.sent, len);
-        if block.again {
+        if block.repeated {
             add(&self.counters.resent, len);
         }
         block.head.summed = !tls;

@@ -36,6 +36,8 @@ pub(super) struct State {
     /// Whether the failure was reported to the observer.
     pub(super) failure_told: bool,
     pub(super) answer: Option<Vec<u8>>,
+    /// The version of the protocol, from the first welcome on.
+    pub(super) version: u16,
     /// When the first welcome from the joiner arrived.
     pub(super) first_welcome: Option<Instant>,
     /// Maximum number of connections that the joiner accepts.

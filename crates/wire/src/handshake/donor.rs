@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
-    LineError, OpenError, Opened, VERSIONS, Waiting, nonce, read_line, read_message, stopped,
-    within,
+    LineError, OpenError, Opened, Waiting, nonce, read_line, read_message, stopped, within,
 };
 use crate::announce::secret::Secret;
 use crate::error::TransferError;
@@ -84,14 +83,15 @@ impl Donor<'_> {
         let exported = link.exported().map_err(|error| failed(error.into()))?;
         let at = Binding::new(&exported, &nonce, &their_nonce);
 
-        let hello = self.hello(&at);
+        let hello = self.hello(&at, waiting.limits);
         let asked = Instant::now();
         link.queue(Message::Hello(Box::new(hello)).write().into()).map_err(failed)?;
         let mut inbound = Inbound::default();
         let message = read_message(&mut link, &mut inbound, waiting, until).map_err(failed)?;
         // The shorter of the two: a busy joiner can delay one of them.
         let round_trip = asked.elapsed().min(first_round_trip);
-        let what = self.welcomed(message, peer, &at).map_err(OpenError::for_good)?;
+        let ours = waiting.limits.versions();
+        let what = self.welcomed(message, peer, &at, ours).map_err(OpenError::for_good)?;
         Ok(Opened { link, inbound, what, round_trip })
     }
 
@@ -106,9 +106,10 @@ impl Donor<'_> {
     ) -> Result<([u8; 16], Duration), OpenError> {
         let peer = link.peer();
         let failed = |error: LinkError| self.failed(peer, error, waiting.limits);
+        let ours = waiting.limits.versions();
         let line = Banner {
-            min_version: VERSIONS.0,
-            max_version: VERSIONS.1,
+            min_version: ours.0,
+            max_version: ours.1,
             kind: BannerKind::Go { tls: self.tls.is_some(), nonce },
         };
         link.queue(line.write().into()).map_err(failed)?;
@@ -120,8 +121,8 @@ impl Donor<'_> {
             .map_err(|error| self.no_line(peer, error, waiting.limits))?;
         let round_trip = asked.elapsed();
         let range = (theirs.min_version, theirs.max_version);
-        if banner::common_version(range, VERSIONS).is_none() {
-            return Err(OpenError::for_good(versions(peer, range.0, range.1)));
+        if banner::common_version(range, ours).is_none() {
+            return Err(OpenError::for_good(versions(peer, range, ours)));
         }
         match theirs.kind {
             BannerKind::Go { tls, nonce } if tls == self.tls.is_some() => Ok((nonce, round_trip)),
@@ -154,10 +155,11 @@ impl Donor<'_> {
         }
     }
 
-    fn hello(&self, at: &Binding) -> Hello {
+    fn hello(&self, at: &Binding, limits: &Limits) -> Hello {
+        let (min_version, max_version) = limits.versions();
         Hello {
-            min_version: VERSIONS.0,
-            max_version: VERSIONS.1,
+            min_version,
+            max_version,
             capabilities: 0,
             transfer: self.transfer.id,
             connection: self.connection,
@@ -173,12 +175,13 @@ impl Donor<'_> {
         message: Message,
         peer: SocketAddr,
         at: &Binding,
+        ours: (u16, u16),
     ) -> Result<Welcome, TransferError> {
         match message {
             Message::Welcome(welcome) => {
                 let version = welcome.version;
-                if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
-                    return Err(versions(peer, version, version));
+                if !(ours.0..=ours.1).contains(&version) {
+                    return Err(versions(peer, (version, version), ours));
                 }
                 let proof = &welcome.proof;
                 if !self.transfer.holds(proof, self.secret, Side::Joiner, self.connection, at) {
@@ -229,10 +232,10 @@ fn went_away(error: &LinkError) -> bool {
     }
 }
 
-fn versions(peer: SocketAddr, min: u16, max: u16) -> TransferError {
+fn versions(peer: SocketAddr, theirs: (u16, u16), ours: (u16, u16)) -> TransferError {
     TransferError::Version {
         peer,
-        theirs: format!("{min}-{max}"),
-        ours: format!("{}-{}", VERSIONS.0, VERSIONS.1),
+        theirs: format!("{}-{}", theirs.0, theirs.1),
+        ours: format!("{}-{}", ours.0, ours.1),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::{LineError, Opened, VERSIONS, Waiting, nonce, read_line, read_message, within};
+use super::{LineError, Opened, Waiting, nonce, read_line, read_message, within};
 use crate::link::{Link, LinkError};
 use crate::protocol::banner::{self, Banner, BannerKind};
 use crate::protocol::error::ProtocolError;
@@ -47,11 +47,9 @@ pub(crate) fn receive(
     };
     spoke();
     let nonce = nonce().map_err(|error| Stranger::Odd(error.error.to_string()))?;
-    let line = Banner {
-        min_version: VERSIONS.0,
-        max_version: VERSIONS.1,
-        kind: BannerKind::Go { tls: tls.is_some(), nonce },
-    };
+    let (min_version, max_version) = limits.versions();
+    let line =
+        Banner { min_version, max_version, kind: BannerKind::Go { tls: tls.is_some(), nonce } };
     link.queue(line.write().into()).map_err(explain)?;
     if let Some(tls) = tls {
         link.start_tls(tls.connection().map_err(|error| explain(error.into()))?);
@@ -73,8 +71,8 @@ pub(crate) fn receive(
             return Err(Stranger::Odd(what.to_string()));
         }
     };
-    let Some(version) = banner::common_version((hello.min_version, hello.max_version), VERSIONS)
-    else {
+    let theirs = (hello.min_version, hello.max_version);
+    let Some(version) = banner::common_version(theirs, limits.versions()) else {
         return Err(Stranger::Odd("its protocol versions changed during the handshake".to_owned()));
     };
     let what = Introduced { hello, version, at };
@@ -94,10 +92,11 @@ fn their_nonce(
         Err(LineError::Banner(error)) => return Ok(Err(error.to_string())),
     };
     let range = (theirs.min_version, theirs.max_version);
-    if banner::common_version(range, VERSIONS).is_none() {
+    let ours = waiting.limits.versions();
+    if banner::common_version(range, ours).is_none() {
         return Ok(Err(format!(
             "the donor supports protocol versions {}-{}, the joiner {}-{}: install the same version on both nodes",
-            range.0, range.1, VERSIONS.0, VERSIONS.1
+            range.0, range.1, ours.0, ours.1
         )));
     }
     match theirs.kind {
@@ -114,7 +113,7 @@ fn their_nonce(
 
 /// Tells a donor why it is refused.
 fn say_no(mut link: Link, text: String, waiting: Waiting<'_>) -> Stranger {
-    let (min_version, max_version) = VERSIONS;
+    let (min_version, max_version) = waiting.limits.versions();
     let line = Banner { min_version, max_version, kind: BannerKind::No(text.clone()) };
     if link.queue(line.write().into()).is_ok() {
         link.close(waiting.wake, Instant::now() + waiting.limits.farewell);

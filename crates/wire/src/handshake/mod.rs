@@ -15,11 +15,8 @@ use crate::printable::printable;
 use crate::protocol::banner::{self, Banner, BannerError};
 use crate::protocol::buffer_pool::Pool;
 use crate::protocol::error::ProtocolError;
-use crate::protocol::message::{Message, StopCode, StopMessage, VERSION};
+use crate::protocol::message::{Message, StopCode, StopMessage};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
-
-/// Protocol versions that this program supports.
-pub(crate) const VERSIONS: (u16, u16) = (VERSION, VERSION);
 
 /// A connection on which the handshake has succeeded.
 pub(crate) struct Opened<T> {

@@ -168,6 +168,7 @@ impl Shared {
         let mut state = self.monitor.lock();
         self.recognize(&mut state, introduced, peer)?;
         let mut state = self.end_predecessor(state, connection)?;
+        state.version = *version;
         let id = state.next_link;
         state.next_link += 1;
         let again = std::mem::replace(&mut state.seen[usize::from(connection)], true);

@@ -71,7 +71,8 @@ impl Shared {
         self.end(&mut self.monitor.lock(), Over::cancelled(stop));
     }
 
-    pub(super) fn next_block(&self) -> Result<Option<Bytes>, TransferError> {
+    /// The next block, and whether the stream begins again with it.
+    pub(super) fn next_block(&self) -> Result<Option<(Bytes, bool)>, TransferError> {
         let mut state = self.monitor.lock();
         let mut since = None;
         loop {
@@ -90,7 +91,7 @@ impl Shared {
                 if let Some(since) = since {
                     add_time(&self.counters.network, Instant::elapsed(&since));
                 }
-                if let Some(block) = &block {
+                if let Some((block, _)) = &block {
                     add(&self.counters.delivered, block.len());
                     self.give_credit(&mut state);
                 }

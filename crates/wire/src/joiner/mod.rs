@@ -110,6 +110,7 @@ impl Listener {
         let block = limits.block_size();
         let state = State {
             transfer: None,
+            version: 0,
             ledger: ReceiveLedger::new(window as u64, limits.window_blocks()),
             answer: None,
             confirm: false,
@@ -259,12 +260,20 @@ impl Incoming {
     /// the end, once every byte that the donor counted has been returned.
     ///
     /// # Errors
-    /// The first cause, if the transfer has failed.
+    /// The first cause, if the transfer has failed; [`TransferError::BeganAgain`] if the donor begins
+    /// again, after which the next call returns the new beginning.
     pub fn next_block(&mut self) -> Result<Option<Bytes>, TransferError> {
         if self.current.has_remaining() {
             return Ok(Some(std::mem::take(&mut self.current)));
         }
-        self.core.shared.next_block()
+        match self.core.shared.next_block()? {
+            Some((block, true)) => {
+                self.current = block;
+                Err(TransferError::BeganAgain)
+            }
+            Some((block, false)) => Ok(Some(block)),
+            None => Ok(None),
+        }
     }
 
     /// Live counters, which remain usable after the transfer.
@@ -319,7 +328,7 @@ impl Refusal {
 impl Read for Incoming {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while !self.current.has_remaining() {
-            match self.core.shared.next_block() {
+            match self.next_block() {
                 Ok(Some(block)) => self.current = block,
                 Ok(None) => return Ok(0),
                 Err(error) => return Err(io::Error::other(error)),

@@ -7,6 +7,7 @@ use super::state::Shared;
 use crate::counters::add;
 use crate::error::TransferError;
 use crate::handshake;
+use crate::limits::AGAIN_SINCE;
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
 use crate::protocol::error::ProtocolError;
@@ -130,7 +131,13 @@ impl Shared {
                     let len = payload.len();
                     own.unacknowledged += len;
                     let mut state = self.monitor.lock();
-                    match state.ledger.insert(&head, payload) {
+                    let inserted = if head.again && state.version < AGAIN_SINCE {
+                        let what = "version 1 has no stream that begins again";
+                        Err(ProtocolError::Block { number: head.number, offset: head.offset, what })
+                    } else {
+                        state.ledger.insert(&head, payload)
+                    };
+                    match inserted {
                         Ok(new) => {
                             let counters = &self.counters;
                             add(if new { &counters.received } else { &counters.duplicate }, len);

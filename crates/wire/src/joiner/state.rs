@@ -37,6 +37,8 @@ pub(super) struct LinkEntry {
 
 pub(super) struct State {
     pub(super) transfer: Option<Current>,
+    /// The version of the protocol, once a donor is admitted.
+    pub(super) version: u16,
     pub(super) ledger: ReceiveLedger,
     pub(super) answer: Option<Vec<u8>>,
     pub(super) confirm: bool,

@@ -13,7 +13,9 @@ use crate::protocol::message_reader::Disposition;
 /// Blocks that wait for earlier blocks or for the reader.
 #[derive(Debug)]
 pub(crate) struct ReceiveLedger {
-    held: BTreeMap<u64, (u64, Bytes)>,
+    held: BTreeMap<u64, (DataHead, Bytes)>,
+    /// Whether the stream has begun again, which it may do once.
+    began_again: bool,
     /// All blocks before this one have arrived.
     next: u64,
     delivered_blocks: u64,
@@ -27,6 +29,7 @@ impl ReceiveLedger {
     pub(crate) fn new(window_bytes: u64, window_blocks: u64) -> Self {
         Self {
             held: BTreeMap::new(),
+            began_again: false,
             next: 0,
             delivered_blocks: 0,
             delivered_bytes: 0,
@@ -68,24 +71,29 @@ impl ReceiveLedger {
         if self.disposition(head)? == Disposition::Skip {
             return Ok(false);
         }
-        self.held.insert(head.number, (head.offset, payload));
+        self.held.insert(head.number, (*head, payload));
         while self.held.contains_key(&self.next) {
             self.next += 1;
         }
         Ok(true)
     }
 
-    /// Returns the next block of the stream, if it has arrived.
-    pub(crate) fn deliver(&mut self) -> Result<Option<Bytes>, ProtocolError> {
+    /// Returns the next block, if it has arrived, and whether the stream begins again with it.
+    pub(crate) fn deliver(&mut self) -> Result<Option<(Bytes, bool)>, ProtocolError> {
         let number = self.delivered_blocks;
-        let Some((offset, payload)) = self.held.remove(&number) else { return Ok(None) };
+        let Some((head, payload)) = self.held.remove(&number) else { return Ok(None) };
+        let offset = head.offset;
         if offset != self.delivered_bytes {
             let what = "it does not follow the previous block";
             return Err(ProtocolError::Block { number, offset, what });
         }
+        if head.again && (number == 0 || std::mem::replace(&mut self.began_again, true)) {
+            let what = "the stream may begin again once only, and not with its first block";
+            return Err(ProtocolError::Block { number, offset, what });
+        }
         self.delivered_blocks += 1;
         self.delivered_bytes += payload.len() as u64;
-        Ok(Some(payload))
+        Ok(Some((payload, head.again)))
     }
 
     /// Records the donor's totals.
@@ -189,6 +197,23 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn a_stream_begins_again_once_and_not_with_its_first_block() {
+        let blocks = |again: [bool; 3]| {
+            let mut ledger = ReceiveLedger::new(1 << 20, 64);
+            let mut told = Vec::new();
+            for (number, again) in (0_u64..).zip(again) {
+                let head = DataHead { number, offset: number * 4, len: 4, summed: false, again };
+                ledger.insert(&head, Bytes::from_static(b"data")).unwrap();
+                told.push(ledger.deliver().ok().flatten().map(|block| block.1));
+            }
+            told
+        };
+        assert_eq!(blocks([false, true, false]), [Some(false), Some(true), Some(false)]);
+        assert_eq!(blocks([true, false, false])[0], None);
+        assert_eq!(blocks([false, true, true]), [Some(false), Some(true), None]);
+    }
+
     proptest! {
         /// Whatever is lost, and in whatever order blocks and acknowledgements arrive: the stream
         /// arrives complete, nothing acknowledged is sent again, and no window is exceeded.
@@ -223,7 +248,7 @@ mod tests {
                         }
                     }
                     Step::Deliver => {
-                        if let Some(bytes) = receiving.deliver().unwrap() {
+                        if let Some((bytes, _)) = receiving.deliver().unwrap() {
                             got.extend(&bytes);
                         }
                     }
@@ -265,7 +290,8 @@ mod tests {
                 let _ = receiving.end_at(blocks.into(), bytes.into());
             }
             for (number, offset, len) in heads {
-                let head = DataHead { number, offset, len, summed: false };
+                let again = number % 3 == 0;
+                let head = DataHead { number, offset, len, summed: false, again };
                 let _ = receiving.insert(&head, Bytes::from(vec![0; len as usize]));
                 let _ = receiving.deliver();
                 let _ = receiving.is_whole();

@@ -26,6 +26,8 @@ struct Block {
     payload: Vec<Bytes>,
     holder: Holder,
     sent_before: bool,
+    /// Whether the stream begins again with it.
+    again: bool,
 }
 
 /// A block for a connection to send.
@@ -35,7 +37,7 @@ pub(crate) struct Outbound {
     pub(crate) head: DataHead,
     pub(crate) payload: Vec<Bytes>,
     /// Whether it was sent before.
-    pub(crate) again: bool,
+    pub(crate) repeated: bool,
 }
 
 /// Result of [`SendLedger::take`].
@@ -60,6 +62,7 @@ pub(crate) struct SendLedger {
     window: usize,
     credit_bytes: u64,
     credit_blocks: u64,
+    begins_again: bool,
 }
 
 impl SendLedger {
@@ -74,6 +77,7 @@ impl SendLedger {
             window,
             credit_bytes: 0,
             credit_blocks: 0,
+            begins_again: false,
         }
     }
 
@@ -91,12 +95,23 @@ impl SendLedger {
             payload,
             holder: Holder::Queue,
             sent_before: false,
+            again: std::mem::take(&mut self.begins_again),
         };
         self.held_bytes += len as usize;
         self.next_offset += u64::from(len);
         self.next_number += 1;
         self.blocks.insert(number, block);
         self.ready.insert(number);
+    }
+
+    /// Begins the stream again with the next block. Nothing has begun before the first one.
+    pub(crate) fn begin_again(&mut self) {
+        self.begins_again = self.next_number > 0;
+    }
+
+    /// Whether the stream begins again with a block that is still to come.
+    pub(crate) fn is_beginning(&self) -> bool {
+        self.begins_again
     }
 
     /// Assigns the oldest waiting block to connection `link`.
@@ -110,9 +125,10 @@ impl SendLedger {
         self.ready.pop_first();
         self.under_way += 1;
         block.holder = Holder::Link(link);
-        let again = std::mem::replace(&mut block.sent_before, true);
-        let head = DataHead { number, offset: block.offset, len: block.len, summed: false };
-        Take::Block(Outbound { head, payload: block.payload.clone(), again })
+        let repeated = std::mem::replace(&mut block.sent_before, true);
+        let Block { offset, len, again, .. } = *block;
+        let head = DataHead { number, offset, len, summed: false, again };
+        Take::Block(Outbound { head, payload: block.payload.clone(), repeated })
     }
 
     /// Drops the blocks that the joiner has. Returns the number of bytes dropped, and whether there

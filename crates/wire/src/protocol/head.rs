@@ -15,6 +15,8 @@ pub(crate) const DATA_HEAD_LEN: usize = 16;
 pub(crate) const MAX_RANGES: usize = 64;
 /// Flag of a data message whose checksum covers the payload, too.
 const SUMMED: u8 = 1;
+/// Flag of a data message with which the stream begins again. Version 2.
+const AGAIN: u8 = 2;
 
 pub(super) const HELLO: u8 = 1;
 pub(super) const WELCOME: u8 = 2;
@@ -43,6 +45,8 @@ pub struct DataHead {
     pub len: u32,
     /// Whether its checksum covers the payload: always without TLS.
     pub summed: bool,
+    /// Whether the stream begins again with this block.
+    pub again: bool,
 }
 
 /// Kind of data that follows a head.
@@ -51,14 +55,14 @@ pub(crate) enum Head {
     /// A body of `len` bytes.
     Body { kind: u8, len: usize },
     /// A data message with `len` payload bytes.
-    Data { len: u32, summed: bool },
+    Data { len: u32, summed: bool, again: bool },
 }
 
 /// Decodes a head. Its checksum is verified once the body has arrived, by [`check`].
 pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
     let [kind, flags, zero @ .., a, b, c, d, _, _, _, _] = bytes;
     let len = u32::from_le_bytes([a, b, c, d]);
-    let allowed = if kind == DATA { SUMMED } else { 0 };
+    let allowed = if kind == DATA { SUMMED | AGAIN } else { 0 };
     if zero != [0; 2] || flags & !allowed != 0 {
         return Err(ProtocolError::Field { kind, what: "reserved bits are not zero" });
     }
@@ -74,7 +78,8 @@ pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
             let payload = size.checked_sub(DATA_HEAD_LEN).and_then(|n| u32::try_from(n).ok());
             match payload {
                 Some(len) if (1..=MAX_BLOCK).contains(&len) => {
-                    return Ok(Head::Data { len, summed: flags == SUMMED });
+                    let (summed, again) = (flags & SUMMED != 0, flags & AGAIN != 0);
+                    return Ok(Head::Data { len, summed, again });
                 }
                 _ => false,
             }
@@ -107,10 +112,10 @@ pub(crate) fn check(head: &[u8; HEAD_LEN], sum: &Sum) -> Result<(), ProtocolErro
 pub(crate) fn data_head(
     bytes: [u8; DATA_HEAD_LEN],
     len: u32,
-    summed: bool,
+    (summed, again): (bool, bool),
 ) -> Result<DataHead, ProtocolError> {
     let mut fields = Fields { kind: DATA, rest: &bytes };
-    Ok(DataHead { number: fields.u64()?, offset: fields.u64()?, len, summed })
+    Ok(DataHead { number: fields.u64()?, offset: fields.u64()?, len, summed, again })
 }
 
 /// Encodes the head and the fields before a block's payload; `payload` enters the checksum if the
@@ -123,7 +128,7 @@ pub(crate) fn write_data_head<'a>(
     // At most 1 MiB and a few bytes.
     let len = block.len.saturating_add(16);
     out[0] = DATA;
-    out[1] = if block.summed { SUMMED } else { 0 };
+    out[1] = if block.summed { SUMMED } else { 0 } | if block.again { AGAIN } else { 0 };
     out[4..8].copy_from_slice(&len.to_le_bytes());
     out[12..20].copy_from_slice(&block.number.to_le_bytes());
     out[20..28].copy_from_slice(&block.offset.to_le_bytes());

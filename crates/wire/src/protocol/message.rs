@@ -17,8 +17,6 @@ use super::head::{
 use crate::limits::{MAX_OFFER, MAX_REASON};
 use crate::printable::cut;
 
-/// The only protocol version so far.
-pub(crate) const VERSION: u16 = 1;
 /// The donor's first message on each connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {

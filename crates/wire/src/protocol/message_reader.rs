@@ -64,6 +64,7 @@ enum State {
         head: [u8; HEAD_LEN],
         len: u32,
         summed: bool,
+        again: bool,
         bytes: [u8; DATA_HEAD_LEN],
         filled: usize,
     },
@@ -165,17 +166,17 @@ impl Inbound {
                 Head::Body { kind, len } => {
                     self.state = State::Body { head, kind, body: vec![0; len], filled: 0 };
                 }
-                Head::Data { len, summed } => {
+                Head::Data { len, summed, again } => {
                     let bytes = [0; DATA_HEAD_LEN];
-                    self.state = State::BlockHead { head, len, summed, bytes, filled: 0 };
+                    self.state = State::BlockHead { head, len, summed, again, bytes, filled: 0 };
                 }
             },
             State::Body { head, kind, body, .. } => {
                 Summing { head, sum: head::sum(&head) }.check(&body)?;
                 return Ok(Some(Item::Message(Message::read(kind, &body)?)));
             }
-            State::BlockHead { head, len, summed, bytes, .. } => {
-                let block = head::data_head(bytes, len, summed)?;
+            State::BlockHead { head, len, summed, again, bytes, .. } => {
+                let block = head::data_head(bytes, len, (summed, again))?;
                 let mut sum = head::sum(&head);
                 sum.update(&bytes);
                 let summing = Summing { head, sum };
@@ -281,7 +282,7 @@ mod tests {
             let mut bytes = Message::Ping(1).write();
             for (number, payload) in &blocks {
                 let len = u32::try_from(payload.len()).unwrap();
-                let head = DataHead { number: *number, offset: 7, len, summed: number % 3 > 0 };
+                let head = DataHead { number: *number, offset: 7, len, summed: number % 3 > 0, again: number % 5 == 0 };
                 bytes.extend(head::write_data_head(&head, [&payload[..]]));
                 bytes.extend(payload);
                 bytes.extend(Message::Fin { blocks: 1, bytes: 2 }.write());

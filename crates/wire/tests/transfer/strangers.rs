@@ -30,7 +30,7 @@ fn other_programs_are_sent_away_with_a_word_and_the_donor_still_comes_through() 
     let (listener, announcement) = listen(joiner);
     let to = listener.local_addr();
     let no = |bytes: &[u8]| answer_to(bytes, to);
-    assert!(no(b"GET / HTTP/1.1\r\n\r\n").starts_with("XBRS-WIRE 1-1 no it is an HTTP client"));
+    assert!(no(b"GET / HTTP/1.1\r\n\r\n").starts_with("XBRS-WIRE 1-2 no it is an HTTP client"));
     assert!(no(b"XBSTCK01\0P").contains("no it is the donor of a stock transfer script"));
     assert!(no(b"\x16\x03\x01\x02\0\x01").contains("no it is another TLS client"));
     assert!(no(b"XBRS-WIRE 7-9 tls 00\n").contains("first line is invalid"));
@@ -110,8 +110,8 @@ fn a_donor_says_who_answered_instead_of_a_joiner() {
     assert!(error.contains("it is an HTTP server"), "{error}");
     let error = at_a_server(b"").to_string();
     assert!(error.contains("without an answer"), "{error}");
-    let error = at_a_server(b"XBRS-WIRE 2-3 plain 00000000000000000000000000000000\n").to_string();
-    assert!(error.contains("supports protocol versions 2-3"), "{error}");
+    let error = at_a_server(b"XBRS-WIRE 3-4 plain 00000000000000000000000000000000\n").to_string();
+    assert!(error.contains("supports protocol versions 3-4"), "{error}");
     let error = at_a_server(b"XBRS-WIRE 1-1 no you\x1b[2J not\n").to_string();
     assert!(error.contains("the joiner refused: you\\u{1b}[2J not"), "{error}");
 }

@@ -81,12 +81,12 @@ proptest! {
     }
 
     #[test]
-    fn data_heads_too(number: u64, offset: u64, len in 1..=MAX_BLOCK, summed: bool) {
-        let block = DataHead { number, offset, len, summed };
+    fn data_heads_too(number: u64, offset: u64, len in 1..=MAX_BLOCK, summed: bool, again: bool) {
+        let block = DataHead { number, offset, len, summed, again };
         let bytes = write_data_head(&block, [&b"payload"[..]]);
         let (first, rest) = bytes.split_first_chunk().unwrap();
-        prop_assert_eq!(head(*first), Ok(Head::Data { len, summed }));
-        prop_assert_eq!(data_head(rest.try_into().unwrap(), len, summed), Ok(block));
+        prop_assert_eq!(head(*first), Ok(Head::Data { len, summed, again }));
+        prop_assert_eq!(data_head(rest.try_into().unwrap(), len, (summed, again)), Ok(block));
         let mut all = sum(first);
         all.update(rest);
         if summed {
@@ -143,7 +143,66 @@ fn lengths_are_checked_before_they_count() {
         assert!(with(kind, u32::MAX).is_err(), "{kind}");
     }
     assert_eq!(with(DATA, 16), Err(ProtocolError::Length { kind: DATA, len: 16 }));
-    assert_eq!(with(DATA, 16 + MAX_BLOCK), Ok(Head::Data { len: MAX_BLOCK, summed: false }));
+    assert_eq!(
+        with(DATA, 16 + MAX_BLOCK),
+        Ok(Head::Data { len: MAX_BLOCK, summed: false, again: false })
+    );
     assert!(with(DATA, 17 + MAX_BLOCK).is_err());
     assert!(with(0, 0).is_err() && with(12, 0).is_err());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes that another implementation has made from docs/spec/wire.md.
+#[test]
+fn messages_have_the_bytes_of_the_specification() {
+    let ack =
+        || Ack { next: 3, credit_bytes: 9 << 20, credit_blocks: 70, ranges: vec![(5, 6), (8, 9)] };
+    let of_ack = "03000000000000000000900000000000460000000000000002000500000000000000060000000000000008000000000000000900000000000000";
+    let (nines, eights) = ("09".repeat(32), "08".repeat(32));
+    let hello = Hello {
+        min_version: 1,
+        max_version: 2,
+        capabilities: 0,
+        transfer: [7; 16],
+        connection: 0,
+        key: Some(Zeroizing::new([9; 32])),
+        proof: [8; 32],
+        offer: b"an offer".to_vec(),
+    };
+    let welcome =
+        Welcome { version: 2, connections: 4, capabilities: 0, proof: [1; 32], have: ack() };
+    let expected = [
+        (Message::Ack(ack()), format!("050000003a000000b5e2fbb3{of_ack}")),
+        (
+            Message::Fin { blocks: 3, bytes: 300 },
+            "06000000100000000fb7b97803000000000000002c01000000000000".into(),
+        ),
+        (
+            Message::Welcome(welcome),
+            format!("02000000660000008bb8eb17020004000000000000000000{}{of_ack}", "01".repeat(32)),
+        ),
+        (
+            Message::Hello(Box::new(hello)),
+            format!(
+                "010000006800000031d41f21010002000000000000000000{}00000100{nines}{eights}616e206f66666572",
+                "07".repeat(16)
+            ),
+        ),
+    ];
+    for (message, bytes) in expected {
+        assert_eq!(hex(&message.write()), bytes, "{message:?}");
+    }
+    for (summed, again, head) in [
+        (false, false, "0400000017000000d182018d"),
+        (true, false, "0401000017000000b2becf67"),
+        (false, true, "0402000017000000a162a666"),
+        (true, true, "0403000017000000a03cb94c"),
+    ] {
+        let block = DataHead { number: 3, offset: 300, len: 7, summed, again };
+        let bytes = hex(&write_data_head(&block, [&b"payload"[..]]));
+        assert_eq!(bytes, format!("{head}03000000000000002c01000000000000"), "{block:?}");
+    }
 }
