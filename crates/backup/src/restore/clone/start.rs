@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use xb_clone::{CloneInfo, binlog_position, exposed_keys};
 use xb_reader::TargetDir;
@@ -27,8 +28,15 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 /// The file in which backup programs note the position in the binary log.
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
-/// Options with which a server leaves nothing of its own behind.
-const QUIET: [&str; 6] = [
+/// Pause between two looks at work of the server.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What the server does to tablespaces by itself: an ALTER TABLESPACE that a clone, as a crash, has interrupted goes on
+/// after the start. Until it ends, the key stays as the clone has it.
+const ENCRYPTING: &str = "SELECT (SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE '%/srv_ts_alter_encrypt_thread')
+    + (SELECT COUNT(*) FROM performance_schema.metadata_locks WHERE object_type = 'TABLESPACE')";
+/// Options with which a server leaves nothing of its own behind, and says what it does.
+const QUIET: [&str; 7] = [
+    "--performance-schema=ON",
     "--loose-auto-generate-certs=OFF",
     "--loose-sha256-password-auto-generate-rsa-keys=OFF",
     "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
@@ -134,12 +142,10 @@ pub(crate) async fn start_once(
     writable.push(target.clone());
     let options = ServerOptions { options: own, writable, recovers: true, ..options.clone() };
     let mut server = Server::start(&target, scratch.path(), &options, cancel).await?;
-    let asked = ask(&mut server, info, cancel).await;
-    let (gtids, unconfined) = (asked?, server.unconfined());
-    tokio::task::block_in_place(|| server.end(cancel)).map_err(|what| BackupError::Program {
-        program: "the server on the restored clone".to_owned(),
-        what,
-    })?;
+    let gtids = ask(&mut server, info, cancel).await?;
+    finish_encryption(&mut server, cancel).await?;
+    let unconfined = server.unconfined();
+    tokio::task::block_in_place(|| server.end(cancel)).map_err(of_server)?;
     let binlog = TargetDir::open_kept(&target)
         .map_err(xb_clone::Error::from)
         .and_then(|folder| binlog_position(&folder, info))
@@ -150,16 +156,32 @@ pub(crate) async fn start_once(
     Ok(Started { position, unconfined })
 }
 
+fn of_server(what: String) -> BackupError {
+    BackupError::Program { program: "the server on the restored clone".to_owned(), what }
+}
+
+/// Waits until the server encrypts and decrypts no tablespace any more.
+async fn finish_encryption(server: &mut Server, cancel: &CancelToken) -> Result<(), BackupError> {
+    loop {
+        let rows = server.rows::<1>(ENCRYPTING, cancel).await?.map_err(of_server)?;
+        match rows.as_slice() {
+            [[count]] if count == "0" => return Ok(()),
+            [_] => {}
+            _ => return Err(of_server("does not say what it encrypts".to_owned())),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
+        }
+    }
+}
+
 /// The transactions that the server has, if they are those of the clone.
 async fn ask(
     server: &mut Server,
     info: &CloneInfo,
     cancel: &CancelToken,
 ) -> Result<String, BackupError> {
-    let of_server = |what: String| BackupError::Program {
-        program: "the server on the restored clone".to_owned(),
-        what,
-    };
     let (from, to) = (set(&info.gtids_from)?, set(&info.gtids_to)?);
     let statement = format!(
         "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', ''), GTID_SUBSET('{from}', @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_executed, '{to}')"
@@ -224,7 +246,7 @@ pub(crate) fn refuse_exposed(target: &Path, info: &CloneInfo) -> Result<(), Back
     match exposed_keys(&folder, info).map_err(|error| failed(error.to_string()))?.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(failed(format!(
-            "the key of {first} is protected only by a public constant, because the server was started without a keyring: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
+            "the key of {first} is protected only by a public constant, also after the start of a server, which has no keyring or did not use it: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
         ))),
     }
 }
