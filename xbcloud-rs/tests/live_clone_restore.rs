@@ -486,6 +486,69 @@ fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
     }
 }
 
+/// Whether g6 is encrypted yet, or still, while the server resumes work on a tablespace after its start.
+const RESUMED: &str = "SELECT encryption FROM information_schema.innodb_tablespaces WHERE name = 'g6'
+    AND EXISTS (SELECT * FROM performance_schema.threads WHERE name LIKE '%/srv_ts_alter_encrypt_thread')";
+
+/// A clone beside this work is prepared and equal. Returns what a server resumes that starts on it.
+fn resumed_after_a_clone(donor: &Donor, work: &str) -> String {
+    let work = || Some(drop(donor.server.sql(work)));
+    let stream = donor.clone_beside(work, |settings| settings.allow_ddl = true, Vec::new());
+    let site = Site::of(stream);
+    let as_is = site.folder.join("as-is");
+    let _ = site.restore(&as_is, &["--allow-exposed-keys"]).expect(0);
+    // Without one it ends, too.
+    let ran = site.restore(&site.folder.join("without"), &["--prepare"]).expect_failure();
+    assert!(ran.stderr_text().contains("keyring"), "{}", ran.stderr_text());
+    let keyring = site.keyring();
+    let target = site.folder.join("t");
+    let options: Vec<&str> = keyring.iter().map(String::as_str).chain(["--prepare"]).collect();
+    let _ = site.restore(&target, &options).expect(0);
+    let copy = MySql::start_on(&target, &OWN);
+    assert_eq!(copy.sql(RESUMED), "");
+    same_as_donor(&copy, donor, &format!("{ENCRYPTED}, t.in6"));
+    drop(copy);
+    std::fs::remove_dir_all(site.folder.join("keyring")).unwrap();
+    let _ = site.keyring();
+    for file in ["mysqld.my", "component_keyring_file.cnf"] {
+        std::fs::copy(site.folder.join(file), as_is.join(file)).unwrap();
+    }
+    MySql::start_on(&as_is, &OWN).sql(RESUMED).trim().to_owned()
+}
+
+/// A clone interrupts ALTER TABLESPACE as a crash does, and the private server finishes it. Until then the key is under the
+/// constant.
+#[test]
+fn tablespaces_that_are_encrypted_and_decrypted_when_the_clone_ends_are_prepared() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    donor.server.sql("CREATE TABLESPACE g6 ADD DATAFILE 'g6.ibd'; CREATE TABLE t.in6 (id INT AUTO_INCREMENT PRIMARY KEY, v TEXT) TABLESPACE g6");
+    for _ in 0..20 {
+        donor.server.sql("INSERT INTO t.in6 (v) SELECT REPEAT('a', 4000) FROM t.plain LIMIT 1500");
+    }
+    for work in [
+        "ALTER TABLESPACE mysql ENCRYPTION='Y'; ALTER TABLESPACE mysql ENCRYPTION='N'",
+        "SET GLOBAL innodb_undo_log_encrypt = ON; SET GLOBAL innodb_redo_log_encrypt = ON; UPDATE t.plain SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1;
+         SET GLOBAL innodb_undo_log_encrypt = OFF; SET GLOBAL innodb_redo_log_encrypt = OFF; ALTER INSTANCE ROTATE INNODB MASTER KEY",
+    ] {
+        let _ = resumed_after_a_clone(&donor, work);
+    }
+    // Nearly every clone ends within the second of the two; one that ends within the first is prepared, too.
+    for number in 0..12 {
+        let resumed = resumed_after_a_clone(
+            &donor,
+            "ALTER TABLESPACE g6 ENCRYPTION='Y'; ALTER INSTANCE ROTATE INNODB MASTER KEY; ALTER TABLESPACE g6 ENCRYPTION='N'",
+        );
+        println!("clone {number}: {resumed}");
+        if resumed == "Y" {
+            return;
+        }
+    }
+    panic!("no clone ended while the tablespace was decrypted");
+}
+
 /// Starts statements in the middle of the files and when the first changed pages come, and takes nothing more until they
 /// have ended, or seem to wait for the clone.
 struct Moments<'a> {

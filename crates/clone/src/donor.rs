@@ -1,6 +1,6 @@
 //! The donor of a clone, and the connections to it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
@@ -9,6 +9,10 @@ use xb_process::CancelHook;
 use crate::error::Error;
 use crate::guards::Incarnation;
 use crate::settings::Settings;
+
+/// Longest time for which the end of a clone waits for the answer to another message, and the pause between two looks.
+const END_WAIT: Duration = Duration::from_secs(2);
+const END_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether a connection broke or nothing came in time, and nothing else is known to be wrong.
 pub(crate) fn is_break(error: &Error) -> bool {
@@ -39,7 +43,11 @@ pub(crate) struct Link {
 
 /// The auxiliary connection, for the thread that receives and for the one that ends a clone.
 #[derive(Default)]
-pub(crate) struct Auxiliary(Mutex<Option<CloneLink>>);
+pub(crate) struct Auxiliary {
+    link: Mutex<Option<CloneLink>>,
+    /// The message that ends the clone early, once the donor has begun one.
+    end: OnceLock<Vec<u8>>,
+}
 
 impl Auxiliary {
     /// Sends a message, and waits for the answer.
@@ -50,13 +58,31 @@ impl Auxiliary {
         Ok(link.receive()?)
     }
 
-    /// Sends a message without an answer, if there is a connection.
-    pub(crate) fn tell(&self, message: &[u8]) -> Result<(), Error> {
-        Ok(self.link().as_mut().map_or(Ok(()), |link| link.send(message))?)
+    /// Notes the message that ends the clone early. It is the same for all of a clone.
+    pub(crate) fn begun(&self, end: impl FnOnce() -> Vec<u8>) {
+        let _ = self.end.get_or_init(end);
+    }
+
+    /// Tells the donor that the clone has failed, if there is a connection. A donor that is not told keeps the clone
+    /// for a recipient that might come back: DDL waits, its redo log grows, and no other clone begins.
+    pub(crate) fn end(&self) {
+        let begin = Instant::now();
+        while begin.elapsed() < END_WAIT {
+            match self.link.try_lock() {
+                Ok(mut link) => {
+                    if let (Some(link), Some(end)) = (link.as_mut(), self.end.get()) {
+                        let _ = link.send(end);
+                    }
+                    return;
+                }
+                // An answer is awaited, for as long as the donor needs for it.
+                Err(_) => std::thread::sleep(END_PAUSE),
+            }
+        }
     }
 
     fn link(&self) -> MutexGuard<'_, Option<CloneLink>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

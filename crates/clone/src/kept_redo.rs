@@ -26,9 +26,9 @@ impl<'a> RedoWatch<'a> {
         Self { donor, notify, refusal: OnceLock::new() }
     }
 
-    /// Looks again and again, until `over`. If the server keeps too much, `end` tells it that the clone has failed,
-    /// and all connections are closed.
-    pub(crate) fn run(&self, mut kept: KeptRedo, end: &[u8], over: &CancelToken<()>) {
+    /// Looks again and again, until `over`. If the server keeps too much, it is told that the clone has failed, and
+    /// all connections are closed.
+    pub(crate) fn run(&self, mut kept: KeptRedo, over: &CancelToken<()>) {
         let settings = self.donor.settings;
         let mut seen = Instant::now();
         while over.wait(settings.look).is_none() {
@@ -53,7 +53,7 @@ impl<'a> RedoWatch<'a> {
             if let Some(refusal) = refusal.filter(|_| !over.is_cancelled()) {
                 let _ = self.refusal.set(refusal.clone());
                 // If that is lost, the donor waits for a recipient that comes back, and then ends the clone.
-                let _ = self.donor.auxiliary.tell(end);
+                self.donor.auxiliary.end();
                 settings.cancel.cancel(());
                 return (self.notify)(Notice::LetGo(&refusal));
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::thread::Scope;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
 use xb_mysql::{Account, Target};
@@ -17,6 +17,8 @@ use crate::notice::{Notice, Notify};
 use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::stored::{CloneInfo, StoredFile, StoredRedo};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does. If the
 /// connections break, it connects again, and the clone continues where it was, as long as the server waits for that;
@@ -38,14 +40,31 @@ pub fn receive<W: Write>(
     let mut own = settings.clone();
     // Cancelled from outside, and by the watch.
     own.cancel = CancelToken::new();
-    let end = own.cancel.clone();
-    let _hook = settings.cancel.on_cancel(move || end.cancel(()));
+    // Cancelled from outside, or at the end.
+    let is_over = CancelToken::<()>::new();
+    let over = is_over.clone();
+    let _hook = settings.cancel.on_cancel(move || over.cancel(()));
     let auxiliary = Auxiliary::default();
     let donor = DonorAddress { target, account, settings: &own, auxiliary: &auxiliary };
     let watch = RedoWatch::new(donor, notify);
     let (received, is_cancelled) = std::thread::scope(|threads| {
-        let received = receive_into(donor, notify, &watch, threads, output);
-        let is_cancelled = own.cancel.is_cancelled();
+        let ends = std::thread::Builder::new().name("end".to_owned());
+        let ends = ends.spawn_scoped(threads, || {
+            while is_over.wait(MINUTE).is_none() {}
+            if settings.cancel.is_cancelled() {
+                auxiliary.end();
+                own.cancel.cancel(());
+            }
+        });
+        let _end = is_over.cancel_on_drop();
+        let received = match ends {
+            Ok(_) => receive_into(donor, notify, &watch, threads, output),
+            Err(error) => Err(no_thread(&error)),
+        };
+        let is_cancelled = own.cancel.is_cancelled() || settings.cancel.is_cancelled();
+        if received.is_err() {
+            auxiliary.end();
+        }
         // The watch may wait for an answer.
         own.cancel.cancel(());
         (received, is_cancelled)
@@ -185,7 +204,10 @@ impl<W: Write> Job<'_, '_, '_, W> {
                 return Ok(Step::Nothing);
             }
             CloneEvent::File(index) => self.file(index)?,
-            CloneEvent::Ready => link.data.send(&self.recipient.execute()?)?,
+            CloneEvent::Ready => {
+                self.donor.auxiliary.begun(|| self.recipient.fail());
+                link.data.send(&self.recipient.execute()?)?;
+            }
             CloneEvent::Stage(stage, _) => {
                 self.is_page_stage = stage == Stage::Page;
                 if self.is_page_stage {
@@ -240,11 +262,11 @@ impl<W: Write> Job<'_, '_, '_, W> {
             Err(error) if is_busy(&error) => return Ok(()),
             position => KeptRedo::since(position?),
         };
-        let (over, end, watch) = (CancelToken::new(), self.recipient.fail(), self.watch);
+        let (over, watch) = (CancelToken::new(), self.watch);
         let watching = over.cancel_on_drop();
         let thread = std::thread::Builder::new().name("redo".to_owned());
-        let started = thread.spawn_scoped(self.threads, move || watch.run(kept, &end, &over));
-        started.map_err(|error| Error::Refused(format!("cannot start a thread: {error}")))?;
+        let started = thread.spawn_scoped(self.threads, move || watch.run(kept, &over));
+        started.map_err(|error| no_thread(&error))?;
         self.watching = Some(watching);
         Ok(())
     }
@@ -254,6 +276,10 @@ impl<W: Write> Job<'_, '_, '_, W> {
         let answer = self.donor.auxiliary.exchange(message)?;
         Ok(self.recipient.answered(&answer)?)
     }
+}
+
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::Refused(format!("cannot start a thread: {error}"))
 }
 
 /// Refuses keys in clear, by what the server says about its files.

@@ -17,6 +17,7 @@ use xb_clone::{
     CloneInfo, Error, INFO, Notice, OUTSIDE, PATCHES, PatchReader, Patched, Settings, receive,
 };
 use xb_mysql::{Account, Fingerprint, Target, Trust};
+use xb_process::CancelToken;
 use xb_reader::{ChunkReader, Dialect, Item, Limits};
 use xb_testkit::command::Signal;
 use xb_testkit::daemon::{Daemon, Scratch};
@@ -426,6 +427,69 @@ fn a_server_does_not_keep_more_of_its_redo_log_than_it_may_while_the_store_stall
     assert!(is_let_go.into_inner());
     let next = receive(&target, &account(), &Settings::default(), &|_| (), std::io::sink());
     assert!(next.is_ok(), "{:?}", next.err());
+}
+
+/// Ends a clone in the middle: cancels it, or fails.
+struct Ending<'a> {
+    len: usize,
+    /// Whether it ends when the patches come, and not in the middle of the files.
+    in_patches: bool,
+    cancel: Option<&'a CancelToken<()>>,
+}
+
+impl std::io::Write for Ending<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        const MIDDLE: usize = 5 << 20;
+        self.len += bytes.len();
+        let has_patches = || bytes.windows(PATCHES.len()).any(|part| part == PATCHES.as_bytes());
+        match self.cancel {
+            _ if self.len < MIDDLE || (self.in_patches && !has_patches()) => {}
+            Some(cancel) => {
+                cancel.cancel(());
+                // The rest may come before the cancellation counts, unless the reader is gone, too.
+                if self.in_patches {
+                    return Err(std::io::Error::other("closed"));
+                }
+            }
+            None => return Err(std::io::Error::other("full")),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Otherwise DDL and the next clone wait for minutes, for a recipient that does not come back.
+#[test]
+fn a_server_is_told_of_the_end_of_a_clone_that_is_interrupted_or_fails() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let target = donor.socket();
+    for (in_patches, is_cancelled) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (mut settings, cancel) = (Settings::default(), CancelToken::new());
+        settings.cancel = cancel.clone();
+        let output = Ending { len: 0, in_patches, cancel: is_cancelled.then_some(&cancel) };
+        let ended = receive(&target, &account(), &settings, &|_| (), output).map(drop);
+        match is_cancelled {
+            true => assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}"),
+            false => assert!(matches!(ended, Err(Error::Output(_))), "{ended:?}"),
+        }
+        let begin = Instant::now();
+        donor.server.sql("CREATE TABLE t.after_it (id INT PRIMARY KEY); DROP TABLE t.after_it");
+        let begun = || begin.elapsed() < Duration::from_secs(60);
+        let next = || receive(&target, &account(), &Settings::default(), &|_| (), std::io::sink());
+        let mut outcome = next();
+        while matches!(outcome, Err(Error::Busy)) && begun() {
+            outcome = next();
+        }
+        assert!(begun() && outcome.is_ok(), "{in_patches} {is_cancelled}: {:?}", outcome.err());
+        println!("{in_patches} {is_cancelled}: {:?}", begin.elapsed());
+        assert_eq!(kept(&donor.server), 0);
+    }
 }
 
 /// A server that is stopped is waited for, and one that is silent for too long is asked again.

@@ -13,7 +13,7 @@ use xb_clone::{CloneInfo, binlog_position, exposed_keys};
 use xb_reader::TargetDir;
 use xb_server::recovery_memory;
 
-use crate::cancel::{CancelToken, OrInterrupted as _};
+use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::restore::clone::report::ClonePosition;
 use crate::scratch::Scratch;
@@ -28,10 +28,15 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 /// The file in which backup programs note the position in the binary log.
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
-/// Options with which a server leaves nothing of its own behind.
+/// Pause between two looks at work of the server.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What the server does to tablespaces by itself: an ALTER TABLESPACE that a clone, as a crash, has interrupted goes on
+/// after the start. Until it ends, the key stays as the clone has it.
+const ENCRYPTING: &str = "SELECT (SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE '%/srv_ts_alter_encrypt_thread')
+    + (SELECT COUNT(*) FROM performance_schema.metadata_locks WHERE object_type = 'TABLESPACE')";
+/// Options with which a server leaves nothing of its own behind, and says what it does.
 const QUIET: [&str; 7] = [
-    // Shows which threads are at work.
-    "--loose-performance-schema=ON",
+    "--performance-schema=ON",
     "--loose-auto-generate-certs=OFF",
     "--loose-sha256-password-auto-generate-rsa-keys=OFF",
     "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
@@ -39,11 +44,6 @@ const QUIET: [&str; 7] = [
     "--loose-innodb-buffer-pool-dump-at-shutdown=OFF",
     "--loose-group-replication-start-on-boot=OFF",
 ];
-/// Counts the threads that finish an `ALTER TABLESPACE … ENCRYPTION` that was under way on the donor. A stop interrupts
-/// them, and the key of a tablespace that is being decrypted is erased, and not wrapped anew, at their end.
-const ALTERING: &str = "SELECT COUNT(*) FROM performance_schema.threads WHERE name = 'thread/innodb/srv_ts_alter_encrypt_thread'";
-/// Between two looks at these threads.
-const LOOK: Duration = Duration::from_millis(100);
 /// Identity of a server, which it makes when there is none: every restored server must get its own.
 const IDENTITY: &str = "auto.cnf";
 
@@ -143,7 +143,7 @@ pub(crate) async fn start_once(
     let options = ServerOptions { options: own, writable, recovers: true, ..options.clone() };
     let mut server = Server::start(&target, scratch.path(), &options, cancel).await?;
     let gtids = ask(&mut server, info, cancel).await?;
-    wait_for_encryption(&mut server, cancel).await?;
+    finish_encryption(&mut server, cancel).await?;
     let unconfined = server.unconfined();
     tokio::task::block_in_place(|| server.end(cancel)).map_err(of_server)?;
     let binlog = TargetDir::open_kept(&target)
@@ -154,6 +154,26 @@ pub(crate) async fn start_once(
     remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
     Ok(Started { position, unconfined })
+}
+
+fn of_server(what: String) -> BackupError {
+    BackupError::Program { program: "the server on the restored clone".to_owned(), what }
+}
+
+/// Waits until the server encrypts and decrypts no tablespace any more.
+async fn finish_encryption(server: &mut Server, cancel: &CancelToken) -> Result<(), BackupError> {
+    loop {
+        let rows = server.rows::<1>(ENCRYPTING, cancel).await?.map_err(of_server)?;
+        match rows.as_slice() {
+            [[count]] if count == "0" => return Ok(()),
+            [_] => {}
+            _ => return Err(of_server("does not say what it encrypts".to_owned())),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
+        }
+    }
 }
 
 /// The transactions that the server has, if they are those of the clone.
@@ -176,26 +196,6 @@ async fn ask(
         )));
     }
     Ok(gtids)
-}
-
-/// Waits until the server has finished what it does to the encryption of tablespaces.
-async fn wait_for_encryption(server: &mut Server, cancel: &CancelToken) -> Result<(), BackupError> {
-    loop {
-        let rows = server.rows::<1>(ALTERING, cancel).await?.map_err(of_server)?;
-        if rows.first().is_none_or(|[threads]| threads == "0") {
-            return Ok(());
-        }
-        cancel
-            .or(async {
-                tokio::time::sleep(LOOK).await;
-                Ok::<_, BackupError>(())
-            })
-            .await?;
-    }
-}
-
-fn of_server(what: String) -> BackupError {
-    BackupError::Program { program: "the server on the restored clone".to_owned(), what }
 }
 
 /// A set of GTIDs that may stand in a statement.
@@ -246,7 +246,7 @@ pub(crate) fn refuse_exposed(target: &Path, info: &CloneInfo) -> Result<(), Back
     match exposed_keys(&folder, info).map_err(|error| failed(error.to_string()))?.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(failed(format!(
-            "the key of {first} is protected only by a public constant, which a server with a keyring replaces: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
+            "the key of {first} is protected only by a public constant, also after the start of a server, which has no keyring or did not use it: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
         ))),
     }
 }
