@@ -219,6 +219,10 @@ fn missing_servers_and_repositories_are_named() {
         assert_eq!(place.json(&[], ran.code())["too_deep"], serde_json::json!(["logs/2026/11"]));
     }
     std::fs::remove_dir_all(place.path(".xb-catalog")).unwrap();
+    // Deeper than it looks, nothing is known.
+    let deep = "logs/2026/11/27/deep";
+    let found = place.json(&[&format!("--expect={deep}")], 3);
+    assert!(lines(&found).contains(&named(&[(deep, "-", "UNKNOWN")])[0]), "{found}");
     let found = place.json(&["--depth=5"], 0);
     assert_eq!(found["repositories"], 2);
     // A repository that holds only records has no backup.

@@ -231,7 +231,8 @@ async fn all(
     });
     let mut lines: Vec<Line> = unread.chain(silent).collect();
     let repositories = found.len() as u64;
-    lines.extend(missing(looking, &found, &lines, &too_many, expected));
+    let skipped = Skipped { below: reach.depth, too_many: &too_many };
+    lines.extend(missing(looking, &found, &lines, skipped, expected));
     if found.is_empty() && lines.is_empty() {
         let option = if too_many.is_empty() { "--depth" } else { "--max-folders" };
         let text = format!(
@@ -278,12 +279,41 @@ fn bare(path: &str, root: String, verdict: Verdict) -> Line {
     Line { path, root, verdict, found: None, stored_bytes: 0, newest: None, archive: None }
 }
 
+/// Where no repository was looked for.
+#[derive(Clone, Copy)]
+struct Skipped<'a> {
+    /// Deeper than this below the place.
+    below: u32,
+    /// In folders with more folders than may be looked into: their paths, and how many they hold.
+    too_many: &'a [(String, u64)],
+}
+
+impl Skipped<'_> {
+    /// Why a path was not looked for; `None` if it was.
+    fn why(&self, path: &str) -> Option<String> {
+        let mut outer = self.too_many.iter();
+        if let Some((parent, number)) =
+            outer.find(|(parent, _)| parent != path && is_within(path, parent))
+        {
+            let parent = if parent.is_empty() { "the place" } else { parent };
+            return Some(format!("{parent} holds {number} folders; raise --max-folders"));
+        }
+        let depth = path.split('/').count();
+        (depth > self.below as usize).then(|| {
+            format!(
+                "it is {depth} folders below the place, and --depth is {}: raise that",
+                self.below
+            )
+        })
+    }
+}
+
 /// A line for each repository that has to be there, and neither is nor could be looked for.
 fn missing(
     looking: &Looking,
     found: &[FoundRoot],
     unread: &[Line],
-    too_many: &[(String, u64)],
+    skipped: Skipped<'_>,
     expected: &[String],
 ) -> Vec<Line> {
     let there: BTreeSet<&str> = found.iter().map(|root| root.path.as_str()).collect();
@@ -293,15 +323,9 @@ fn missing(
         .filter(|path| !unread.iter().any(|line| is_within(path, &line.path)));
     let line = |path: &&str| -> Line {
         let place = joined(&looking.url, path);
-        match too_many.iter().find(|(parent, _)| parent != path && is_within(path, parent)) {
+        match skipped.why(path) {
             None => critical(path, place, "there is no repository here, but --expect names it"),
-            Some((parent, number)) => {
-                let parent = if parent.is_empty() { "the place" } else { parent };
-                let text = format!(
-                    "not looked for, because {parent} holds {number} folders; raise --max-folders"
-                );
-                unknown(path, place, &text)
-            }
+            Some(why) => unknown(path, place, &format!("not looked for, because {why}")),
         }
     };
     missing.map(line).collect()
