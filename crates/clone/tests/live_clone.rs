@@ -488,7 +488,11 @@ fn a_server_is_told_of_the_end_of_a_clone_that_is_interrupted_or_fails() {
         }
         assert!(begun() && outcome.is_ok(), "{in_patches} {is_cancelled}: {:?}", outcome.err());
         println!("{in_patches} {is_cancelled}: {:?}", begin.elapsed());
-        assert_eq!(kept(&donor.server), 0);
+        // Of the next one, too, it removes the last file soon after the end.
+        while kept(&donor.server) > 0 {
+            assert!(begun(), "the redo log is kept");
+            std::thread::yield_now();
+        }
     }
 }
 
