@@ -455,6 +455,37 @@ fn the_branch_that_goes_on_is_the_default() {
 }
 
 #[test]
+fn a_backup_of_one_server_is_not_sought_in_the_log_of_another() {
+    let changes = changes(20);
+    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let last = first.segments.values().next_back().unwrap();
+    let after = Link {
+        stream: first.id().to_owned(),
+        number: last.content.number,
+        head: last.digest.clone(),
+    };
+    let gap = Begins::Gap { after, reason: "another server".to_owned() };
+    let same = simple(&changes, gap, 1, (1, 650));
+    let mut other = same.clone();
+    other.head.content.server_id = 2;
+    other.head = Record::decode(&Record::encode(&other.head.content, None).unwrap()).unwrap();
+    let (base, _) = base_at(&changes, 16);
+    assert!(plan(&[first.clone(), same], &base, &RestoreStop::Latest).is_ok());
+    let streams = [first, other];
+    // It was taken when neither server was archived.
+    let error = plan(&streams, &base, &RestoreStop::Latest);
+    assert!(matches!(error, Err(PlanError::Branch { .. })), "{error:?}");
+    let taken = Timestamp::from_second(NOW + 1000).unwrap();
+    let later = Base { taken, ..base };
+    assert!(plan(&streams, &later, &RestoreStop::Latest).is_ok());
+    // That of the first server can still be restored up to its end.
+    let (early, _) = base_at(&changes, 2);
+    let error = plan(&streams, &early, &RestoreStop::Latest).unwrap_err();
+    assert!(matches!(&error, PlanError::Gap { .. }), "{error}");
+    assert!(plan(&streams, &early, &RestoreStop::Gtid("0-1-9".parse().unwrap())).is_ok());
+}
+
+#[test]
 fn logs_that_begin_anew_share_nothing_with_those_before() {
     let old = Change { log: 7, ..changes(1).remove(0) };
     let before = simple(std::slice::from_ref(&old), Begins::First, 0, (7, 4));
