@@ -270,6 +270,49 @@ fn a_gap_is_an_alarm_wherever_one_looks() {
     assert!(archive.list().contains("history that no backup needs"), "{}", archive.list());
 }
 
+/// Without a stored transaction, nothing is sent again and compared; a log of the same name and size proves nothing.
+#[test]
+fn another_server_does_not_continue_an_archive_without_transactions() {
+    let mut archive = Archive::new(Store::folder());
+    archive.server.sql("FLUSH BINARY LOGS");
+    archive.purge_to("bin.000002");
+    archive.catch_up();
+    archive.replace_server(4);
+    archive.server.sql("FLUSH BINARY LOGS");
+    archive.purge_to("bin.000002");
+    archive.write(3);
+    let kinds = |archive: &Archive| {
+        let server = json(&archive.verify())["servers"][0].clone();
+        let streams = server["streams"].as_array().unwrap().clone();
+        let kinds = streams.iter().filter_map(|stream| stream["begins"].as_str());
+        kinds.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let said = archive.catch_up().stderr_text();
+    assert_eq!(kinds(&archive), ["first", "gap"], "{said}");
+    let what = "this is another server: its server_id is 4, that of the archive's 3";
+    assert!(said.contains(what), "{said}");
+    // The server itself continues.
+    archive.write(1);
+    archive.catch_up();
+    assert_eq!(kinds(&archive), ["first", "gap", "continues"]);
+}
+
+/// It has purged none of what is archived.
+#[test]
+fn another_server_with_later_logs_is_named() {
+    let mut archive = Archive::new(Store::folder());
+    archive.write(3);
+    archive.catch_up();
+    archive.replace_server(5);
+    for _ in 0..3 {
+        archive.next_log(1);
+    }
+    archive.purge_to("bin.000004");
+    let said = archive.catch_up().stderr_text();
+    let what = "this is another server: its server_id is 5, that of the archive's 3";
+    assert!(said.contains(what) && !said.contains("has purged"), "{said}");
+}
+
 #[test]
 fn a_program_runs_once_for_each_gap() {
     let archive = Archive::new(Store::folder());

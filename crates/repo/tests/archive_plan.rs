@@ -82,6 +82,8 @@ fn stream(
     cuts: &[u64],
     covered: Option<i64>,
 ) -> Stream {
+    // Streams from this number on are of another server.
+    let server_id = if id < OTHER_SERVER { 1 } else { 2 };
     let id = format!("{id:032x}");
     let state = |log, offset| Some(gtids(changes, log, offset).to_string());
     let head = StreamHead {
@@ -91,7 +93,7 @@ fn stream(
         tool: "test".to_owned(),
         started: Timestamp::from_second(NOW + i64::from(id.as_bytes()[31])).unwrap(),
         server_version: "10.11.19-MariaDB".to_owned(),
-        server_id: 1,
+        server_id,
         server_uuid: None,
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
@@ -413,6 +415,9 @@ proptest! {
     }
 }
 
+/// ID of the first stream that is of another server.
+const OTHER_SERVER: u8 = 200;
+
 fn simple(changes: &[Change], begins: Begins, id: u8, start: (u64, u64)) -> Stream {
     stream(changes, id, (start, begins), &[50; 40], None)
 }
@@ -490,6 +495,35 @@ fn the_branch_that_goes_on_is_the_default() {
     let plan = plan(&streams, &later, &RestoreStop::Latest).unwrap();
     assert!(plan.pieces.iter().all(|piece| piece.stream == streams[1].id()));
     assert_eq!(replayed(&plan, &others, &later).last(), Some(&others[9].gtid));
+}
+
+#[test]
+fn a_backup_of_one_server_is_not_sought_in_the_log_of_another() {
+    let changes = changes(20);
+    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let last = first.segments.values().next_back().unwrap();
+    let after = Link {
+        stream: first.id().to_owned(),
+        number: last.content.number,
+        head: last.digest.clone(),
+    };
+    let gap = Begins::Gap { after, reason: "another server".to_owned() };
+    let same = simple(&changes, gap.clone(), 1, (1, 650));
+    let other = simple(&changes, gap, OTHER_SERVER, (1, 650));
+    let (base, _) = base_at(&changes, 16);
+    assert!(plan(&[first.clone(), same], &base, &RestoreStop::Latest).is_ok());
+    let streams = [first, other];
+    // It was taken when neither server was archived.
+    let error = plan(&streams, &base, &RestoreStop::Latest);
+    assert!(matches!(error, Err(PlanError::Branch { .. })), "{error:?}");
+    let taken = Timestamp::from_second(NOW + 1000).unwrap();
+    let later = Base { taken, ..base };
+    assert!(plan(&streams, &later, &RestoreStop::Latest).is_ok());
+    // That of the first server can still be restored up to its end.
+    let (early, _) = base_at(&changes, 2);
+    let error = plan(&streams, &early, &RestoreStop::Latest).unwrap_err();
+    assert!(matches!(&error, PlanError::Gap { .. }), "{error}");
+    assert!(plan(&streams, &early, &RestoreStop::Gtid("0-1-9".parse().unwrap())).is_ok());
 }
 
 #[test]

@@ -25,17 +25,25 @@ impl Archive {
     }
 
     pub(crate) fn with_options(store: Store, more: &[&str]) -> Self {
-        let options = ["--log-bin=bin", "--server-id=3", "--sync-binlog=0"];
-        let server = MariaDb::start_with(&[&options, more].concat());
-        server
-            .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)");
+        let server = server(3, more);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("key"), KEY).unwrap();
         let private = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(folder.path().join("key"), private).unwrap();
-        let login = format!("[client]\nuser=root\nsocket={}\n", server.socket().display());
-        std::fs::write(folder.path().join("login"), login).unwrap();
-        Self { server, store, folder }
+        let archive = Self { server, store, folder };
+        archive.write_login();
+        archive
+    }
+
+    /// Puts another server, of other data, in the place of the server.
+    pub(crate) fn replace_server(&mut self, server_id: u32) {
+        self.server = server(server_id, &[]);
+        self.write_login();
+    }
+
+    fn write_login(&self) {
+        let login = format!("[client]\nuser=root\nsocket={}\n", self.server.socket().display());
+        std::fs::write(self.folder.path().join("login"), login).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -149,6 +157,13 @@ impl Archive {
         keys.sort();
         keys.iter().map(|key| root.join(key)).collect()
     }
+}
+
+fn server(server_id: u32, more: &[&str]) -> MariaDb {
+    let id = format!("--server-id={server_id}");
+    let server = MariaDb::start_with(&[&["--log-bin=bin", &id, "--sync-binlog=0"], more].concat());
+    server.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)");
+    server
 }
 
 pub(crate) fn json(ran: &Ran) -> Value {

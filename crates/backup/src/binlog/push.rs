@@ -10,14 +10,14 @@ use xb_repo::archive::newest::outlines;
 use xb_repo::archive::plan::{Stream, newest};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::{Begins, Origin};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::log_files::{LogFile, open};
 use crate::binlog::notice::Notice;
 use crate::binlog::receive::{ArchiveSettings, Receiver};
 use crate::binlog::session::{Server, send};
-use crate::binlog::start::{ServerLog, last_stored, start};
+use crate::binlog::start::{ServerLog, last_stored, start_on};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -67,7 +67,11 @@ pub async fn push(
     // Says if the archive lacks what this host remembers.
     session.cancel.or(receiver.before()).await?;
     let before = session.cancel.or(end_of(session, &settings.server)).await?;
-    let start = start(before.as_ref(), &logs)?;
+    // Files do not state a server_uuid.
+    let id = files.last().ok_or(ArchiveError::NoLog)?.server_id;
+    let now = (Origin { id, uuid: None }, logs.as_slice());
+    let start = start_on(&session.root, &settings.server, before.as_ref(), now);
+    let start = session.cancel.or(start).await?;
     match &start.begins {
         Begins::Continues { .. } => {}
         Begins::First if may_be_first => {}
@@ -79,10 +83,10 @@ pub async fn push(
             };
             return Err(ArchiveError::NoContinuation(what).into());
         }
-        Begins::Gap { .. } => {
+        Begins::Gap { reason, .. } => {
             let end = before.map(|before| before.content.to.to_string()).unwrap_or_default();
             let first = logs.first().map(|(log, _)| log.as_str()).unwrap_or_default();
-            let what = format!("it ends at {end}, and the first file is {first}");
+            let what = format!("it ends at {end}, and the first file is {first}: {reason}");
             return Err(ArchiveError::NoContinuation(what).into());
         }
         Begins::Branch { reason, .. } => {

@@ -18,7 +18,7 @@ use xb_mysql::Access;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{At, Begins};
+use xb_repo::archive::stream::{At, Begins, Origin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -27,7 +27,7 @@ use crate::binlog::semi_sync::{self, Asked, Claim};
 use crate::binlog::session::{
     Acknowledge, Message, Receiving, Server, connect, receive as receive_log,
 };
-use crate::binlog::start::{Start, behind_cut, behind_hole, branch, last_stored, start};
+use crate::binlog::start::{Start, behind_cut, behind_hole, branch, last_stored, start_on};
 use crate::binlog::state::StateFile;
 use crate::binlog::writer::{Packed, StreamWriter};
 use crate::error::BackupError;
@@ -275,11 +275,13 @@ impl<'a> Receiver<'a> {
             Some(what) => return Err(ArchiveError::NoSemiSync(what.to_owned())),
         }
         let logs = &server.logs;
-        let mut start = start(before.as_ref(), logs)?;
+        let (root, name) = (self.root(), self.settings.server.as_str());
+        let now = Origin { id: server.id, uuid: server.uuid.as_deref() };
+        let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
         if matches!(start.begins, Begins::Gap { .. }) {
             // Another receiver may have stored what this one has missed.
-            let stored = last_stored(self.root(), &self.settings.server).await?;
-            start = crate::binlog::start::start(stored.as_ref(), logs)?;
+            let stored = last_stored(root, name).await?;
+            start = start_on(root, name, stored.as_ref(), (now, logs)).await?;
         }
         let start = match fork {
             Some(Fork::Differs(what)) => branch(start, what),

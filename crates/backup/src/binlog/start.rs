@@ -1,9 +1,9 @@
 //! Decides where a stream begins: what the archive has, and what the server still has.
 
-use xb_repo::archive::newest::outlines;
+use xb_repo::archive::newest::{outlines, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::{LastTransaction, SegmentHead};
-use xb_repo::archive::stream::{At, Begins, Link};
+use xb_repo::archive::stream::{At, Begins, Link, Origin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -37,10 +37,7 @@ pub(crate) async fn last_stored(
 }
 
 /// Decides where a stream begins that follows `before`. The server has `logs`, the oldest first.
-pub(crate) fn start(
-    before: Option<&Record<SegmentHead>>,
-    logs: &[ServerLog],
-) -> Result<Start, ArchiveError> {
+fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Start, ArchiveError> {
     let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
     let whole = |log: &str, begins| Start {
         begins,
@@ -91,6 +88,27 @@ pub(crate) fn start(
     };
     let begins = Begins::Continues { after };
     Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone() })
+}
+
+/// Decides where a stream begins on a server that may be another one than that of `before`. If it sends a stored
+/// transaction again, the bytes decide. If there is none, only its identity can: a log of the same name then is no
+/// continuation, and one that it lacks was not purged.
+pub(crate) async fn start_on(
+    root: &Root,
+    server: &str,
+    before: Option<&Record<SegmentHead>>,
+    (now, logs): (Origin<'_>, &[ServerLog]),
+) -> Result<Start, ArchiveError> {
+    let start = start(before, logs)?;
+    let Some(after) = start.begins.after().filter(|_| start.overlap.is_none()) else {
+        return Ok(start);
+    };
+    let Some(head) = stream_head(root, server, &after.stream).await? else { return Ok(start) };
+    let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
+    Ok(match head.content.origin().differs_from(now) {
+        None => start,
+        Some(how) => behind_hole(&start, oldest, format!("this is another server: {how}")),
+    })
 }
 
 /// The start on a server whose history turned out to differ, because of `reason`: at the beginning of the log

@@ -49,6 +49,22 @@ pub async fn outlines(root: &Root, server: &str) -> Result<Vec<Outline>, RepoErr
     Ok(found)
 }
 
+/// Reads the head of one stream; `None` if there is none that can be read.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be reached.
+pub async fn stream_head(
+    root: &Root,
+    server: &str,
+    stream: &str,
+) -> Result<Option<Record<StreamHead>>, RepoError> {
+    let Some(id) = RunId::parse(stream) else { return Ok(None) };
+    let folder = stream_folder(&server_folder(server)?, id);
+    let mut problems = Vec::new();
+    let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut problems).await?;
+    Ok(head.filter(|head| head.content.stream == stream))
+}
+
 async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {
     // What is wrong with a record is for `streams` to say.
     let mut problems = Vec::new();

@@ -398,19 +398,25 @@ impl<'a> Line<'a> {
     }
 
     /// Checks that the backup belongs to this history: a branch has the same positions as the history that it
-    /// leaves, and may have the same GTIDs.
+    /// leaves, and may have the same GTIDs. So may the logs of another server.
     fn belongs(&self, base: &Base, first: &Piece<'_>) -> Result<(), PlanError> {
         let is_at = |(stream, _): &(&Stream, Option<&Stream>)| stream.id() == first.stream;
         let at = self.parts.iter().position(is_at).unwrap_or_default();
         let branches = self.parts.get(..=at).unwrap_or_default().iter();
+        let mut before: Option<&StreamHead> = None;
         for (stream, _) in branches {
             let head = &stream.head.content;
-            if let Begins::Branch { reason, .. } = &head.begins
-                && base.taken < head.started
-            {
+            let other = before.and_then(|before| before.origin().differs_from(head.origin()));
+            let reason = match &head.begins {
+                Begins::Branch { reason, .. } => Some(reason),
+                Begins::Gap { reason, .. } => other.is_some().then_some(reason),
+                Begins::First | Begins::Continues { .. } => None,
+            };
+            if let Some(reason) = reason.filter(|_| base.taken < head.started) {
                 let (stream, reason) = (head.stream.clone(), reason.clone());
                 return Err(PlanError::Branch { stream, reason });
             }
+            before = Some(head);
         }
         let Some((stream, _)) = self.parts.get(at).filter(|_| base.at_most.is_some()) else {
             return Ok(());

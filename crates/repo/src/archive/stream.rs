@@ -73,6 +73,36 @@ pub struct StreamHead {
     pub sealed: Vec<String>,
 }
 
+/// Who a server is.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// Its `server_id`.
+    pub id: u32,
+    /// Its `server_uuid`, if it is one of MySQL and states it.
+    pub uuid: Option<&'a str>,
+}
+
+impl Origin<'_> {
+    /// How another server differs from this one; `None` if it may be the same.
+    #[must_use]
+    pub fn differs_from(self, now: Origin<'_>) -> Option<String> {
+        match (self.uuid, now.uuid) {
+            (Some(before), Some(now)) => (before != now)
+                .then(|| format!("its server_uuid is {now}, that of the archive's {before}")),
+            _ => (self.id != now.id)
+                .then(|| format!("its server_id is {}, that of the archive's {}", now.id, self.id)),
+        }
+    }
+}
+
+impl StreamHead {
+    /// The server that it was received from.
+    #[must_use]
+    pub fn origin(&self) -> Origin<'_> {
+        Origin { id: self.server_id, uuid: self.server_uuid.as_deref() }
+    }
+}
+
 /// What a stream follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
