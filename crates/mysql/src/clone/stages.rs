@@ -288,8 +288,8 @@ impl Stages {
         let fits = end.is_some_and(|end| end <= file.size) && data.file_size <= file.size;
         if !is_page || !fits || page.is_none() || last >= page {
             return broken(format!(
-                "{}: {} bytes at {} of {}, as a changed page of {} bytes after {last:?}",
-                file.name, data.len, data.offset, file.size, file.page_size,
+                "{}: {} bytes at {} of {} ({} by this block), as a changed page of {} bytes after {last:?}",
+                file.name, data.len, data.offset, file.size, data.file_size, file.page_size,
             ));
         }
         // The pages of a removed file are left out.
