@@ -12,7 +12,9 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
     match error {
         E::Repo(error) => of_repo(error),
         E::Unlocked { source, .. } => of_store(source),
-        E::Put(PackError::Read { .. } | PackError::Stream(_)) | E::Input(_) => Exit::Input,
+        E::Put(PackError::Read { .. } | PackError::Stream(_)) | E::Input(_) | E::TarInput => {
+            Exit::Input
+        }
         E::NotStarted { .. } | E::Producer { .. } | E::Clone(_) => Exit::Input,
         E::System { .. } if error.fifo().is_some() => Exit::Input,
         E::LockStall { .. } => Exit::Unreachable,

@@ -57,7 +57,7 @@ impl Host {
 /// cause and next step.
 type Night = (&'static str, &'static str, &'static [&'static str], i32, &'static str, &'static str);
 
-const NIGHTS: [Night; 16] = [
+const NIGHTS: [Night; 17] = [
     (
         "wrong password",
         "echo \"[00] 2026-11-27 03:15:01 Failed to connect to MariaDB server: Access denied for user 'b'@'localhost' (using password: YES).\" >&2; exit 1",
@@ -116,6 +116,14 @@ const NIGHTS: [Night; 16] = [
     ),
     ("stream cut, and exit 0", "head -c 3000 \"$STREAM\"", &[], 6, "ends", "take a new backup"),
     ("no stream at all", "echo hello", &[], 6, "neither an xbstream", "--stream=xbstream"),
+    (
+        "tar instead of an xbstream",
+        "tar -c --format=oldgnu -C \"${STREAM%/*}\" stream 2>/dev/null",
+        &[],
+        6,
+        "the input is a tar archive",
+        "--stream=xbstream",
+    ),
     (
         "program missing",
         "exit 0",

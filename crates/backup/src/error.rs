@@ -111,6 +111,9 @@ pub enum BackupError {
     /// The input is not of the announced kind.
     #[error("{0}")]
     Input(String),
+    /// The input is a tar archive, as `BACKUP SERVER` of MariaDB makes it.
+    #[error("the input is a tar archive, not an xbstream")]
+    TarInput,
     /// An encrypted file of the backup needs a key, or a different one.
     #[error("{what}")]
     FileKey {
@@ -316,7 +319,7 @@ impl BackupError {
         match self {
             Self::Repo(error) => error.stage(),
             Self::Unlocked { .. } => "store",
-            Self::Put(PackError::Read { .. }) | Self::Input(_) => "read",
+            Self::Put(PackError::Read { .. }) | Self::Input(_) | Self::TarInput => "read",
             Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
             Self::Plan(_) | Self::Selection(_) => "settings",
@@ -367,6 +370,9 @@ impl BackupError {
             ),
             Self::Input(_) => Some(
                 "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout; store any other input with --raw",
+            ),
+            Self::TarInput => Some(
+                "run mariadb-backup or xtrabackup with --stream=xbstream; a tar of BACKUP SERVER can only be stored as it is, with --raw, and comes back with `get NAME | tar -x`",
             ),
             Self::Plan(PlanError::Object { .. }) => Some("raise --chunk-size"),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),

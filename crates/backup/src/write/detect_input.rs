@@ -11,6 +11,11 @@ use crate::error::BackupError;
 /// Number of leading bytes that distinguish the kinds.
 const MAGIC_LEN: usize = 8;
 
+/// Length of a header of tar.
+const TAR_HEADER_LEN: usize = 512;
+/// Where the magic of tar stands in it, and what every dialect but the oldest has there.
+const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
+
 /// An input whose beginning has been read.
 #[derive(Debug)]
 pub(crate) struct Input<R> {
@@ -46,6 +51,9 @@ pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input
         content if xb_reader::MAGIC.starts_with(&start) => Kind::Content(content),
         _ => {
             let found: String = start.escape_ascii().map(char::from).collect();
+            if is_tar(&mut source, start)? {
+                return Err(BackupError::TarInput);
+            }
             return Err(refused(format!(
                 "the input is neither an xbstream nor a native stream: it starts with `{found}`"
             )));
@@ -56,6 +64,22 @@ pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input
         check_header(&start, keys_object.as_deref())?;
     }
     Ok(Input { kind, source: Cursor::new(start).chain(source) })
+}
+
+/// Whether an input that is refused anyway is a tar archive. Reads only once more: a program that has written a line of
+/// text, and waits, must be refused at once. Programs write an archive in whole headers.
+fn is_tar(source: &mut impl Read, mut start: Vec<u8>) -> Result<bool, BackupError> {
+    let read = start.len();
+    start.resize(TAR_HEADER_LEN, 0);
+    let more = loop {
+        match source.read(start.get_mut(read..).unwrap_or_default()) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            result => break result.map_err(unreadable)?,
+        }
+    };
+    start.truncate(read + more);
+    let (at, magic) = TAR_MAGIC;
+    Ok(start.get(at..).is_some_and(|rest| rest.starts_with(magic)))
 }
 
 fn keys_block(source: &mut impl Read, bytes: &mut Vec<u8>) -> Result<KeysObject, BackupError> {
@@ -93,12 +117,11 @@ fn check_header(start: &[u8], keys_object: Option<&KeysObject>) -> Result<(), Ba
 /// Reads until `bytes` has `len` bytes or the input ends.
 fn read_up_to(source: &mut impl Read, bytes: &mut Vec<u8>, len: usize) -> Result<(), BackupError> {
     let missing = len.saturating_sub(bytes.len()) as u64;
-    source
-        .by_ref()
-        .take(missing)
-        .read_to_end(bytes)
-        .map(drop)
-        .map_err(|source| BackupError::System { what: "cannot read the input", source })
+    source.by_ref().take(missing).read_to_end(bytes).map(drop).map_err(unreadable)
+}
+
+fn unreadable(source: std::io::Error) -> BackupError {
+    BackupError::System { what: "cannot read the input", source }
 }
 
 fn refused(what: impl Into<String>) -> BackupError {

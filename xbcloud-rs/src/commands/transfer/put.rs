@@ -134,7 +134,12 @@ impl Context {
     /// the stream ends between two files or within one.
     fn say_incomplete(&self, error: &BackupError) {
         if self.stock
-            && matches!(error, BackupError::Put(PackError::Stream(_)) | BackupError::Input(_))
+            && matches!(
+                error,
+                BackupError::Put(PackError::Stream(_))
+                    | BackupError::Input(_)
+                    | BackupError::TarInput
+            )
         {
             self.log.warn("Upload failed: backup is incomplete.");
         }
