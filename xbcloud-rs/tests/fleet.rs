@@ -219,8 +219,16 @@ fn missing_servers_and_repositories_are_named() {
         assert_eq!(place.json(&[], ran.code())["too_deep"], serde_json::json!(["logs/2026/11"]));
     }
     std::fs::remove_dir_all(place.path(".xb-catalog")).unwrap();
-    let found = place.json(&["--depth=5"], 0);
+    // What lies deeper is not known to be missing.
+    let expect = "--expect=logs/2026/11/27/deep";
+    let found = place.json(&[expect], 3);
+    let deep = ("logs/2026/11/27/deep", "-", "UNKNOWN");
+    assert_eq!(lines(&found), named(&[deep, ("shop", "db1", "OK")]));
+    let text = place.fleet(&[expect]).expect(3).stdout_text();
+    assert!(text.contains("it lies 5 folders deep; give --depth=5"), "{text}");
+    let found = place.json(&["--depth=5", expect], 0);
     assert_eq!(found["repositories"], 2);
+    let _ = place.json(&["--depth=5", "--expect=logs/2026/11/27/gone"], 2);
     // A repository that holds only records has no backup.
     std::fs::create_dir_all(place.path("empty/.xb-catalog/@pins")).unwrap();
     std::fs::write(place.path("empty/.xb-catalog/@pins/n"), b"x").unwrap();

@@ -231,7 +231,7 @@ async fn all(
     });
     let mut lines: Vec<Line> = unread.chain(silent).collect();
     let repositories = found.len() as u64;
-    lines.extend(missing(looking, &found, &lines, &too_many, expected));
+    lines.extend(missing(looking, &found, &lines, (reach.depth, &too_many), expected));
     if found.is_empty() && lines.is_empty() {
         let option = if too_many.is_empty() { "--depth" } else { "--max-folders" };
         let text = format!(
@@ -283,7 +283,7 @@ fn missing(
     looking: &Looking,
     found: &[FoundRoot],
     unread: &[Line],
-    too_many: &[(String, u64)],
+    (depth, too_many): (u32, &[(String, u64)]),
     expected: &[String],
 ) -> Vec<Line> {
     let there: BTreeSet<&str> = found.iter().map(|root| root.path.as_str()).collect();
@@ -293,6 +293,13 @@ fn missing(
         .filter(|path| !unread.iter().any(|line| is_within(path, &line.path)));
     let line = |path: &&str| -> Line {
         let place = joined(&looking.url, path);
+        let folders = path.split('/').count();
+        if folders > depth as usize {
+            let text = format!(
+                "not looked for, because it lies {folders} folders deep; give --depth={folders}"
+            );
+            return unknown(path, place, &text);
+        }
         match too_many.iter().find(|(parent, _)| parent != path && is_within(path, parent)) {
             None => critical(path, place, "there is no repository here, but --expect names it"),
             Some((parent, number)) => {
