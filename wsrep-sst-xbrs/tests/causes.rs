@@ -60,7 +60,7 @@ fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
 }
 
 #[test]
-fn a_full_disk_is_told_while_the_donor_is_silent() {
+fn a_full_disk_is_reported_while_the_donor_is_silent() {
     let may = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !may.is_ok_and(|ran| ran.status.success()) {
         xb_testkit::skipped("this user cannot mount");

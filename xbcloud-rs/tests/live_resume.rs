@@ -33,7 +33,7 @@ fn done(stderr: &str) -> Value {
 }
 
 #[test]
-fn killed_at_any_moment_it_goes_on() {
+fn a_restore_killed_at_any_moment_resumes() {
     let scratch = Scratch::new();
     let store = Store::folder();
     let mut out = StreamWriter::new(Vec::new());

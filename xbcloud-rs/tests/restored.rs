@@ -67,7 +67,7 @@ fn a_finished_restore_is_known_again() {
 
 /// What the merge or the program has left is neither the chain nor its end.
 #[test]
-fn a_chain_whose_prepare_was_interrupted_is_told_from_foreign_files() {
+fn a_chain_whose_prepare_was_interrupted_is_distinguished_from_foreign_files() {
     let folder = tempfile::tempdir().unwrap();
     let place = format!("file://{}/root/n", folder.path().display());
     let _ = run(&["put", &place], &small_backup(1, 100_000)).expect(0);

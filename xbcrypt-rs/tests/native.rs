@@ -28,7 +28,7 @@ fn any_bytes_come_back_with_every_codec() {
 }
 
 #[test]
-fn a_wrong_key_is_said_before_any_output() {
+fn a_wrong_key_is_reported_before_any_output() {
     let folder = Folder::new();
     let (key, other) = (folder.file("key", &KEY), folder.file("other", &[8; 32]));
     let short = folder.file("short", &[7; 16]);

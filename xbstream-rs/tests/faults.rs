@@ -76,7 +76,7 @@ fn a_kill_leaves_no_half_file_under_its_name() {
 }
 
 #[test]
-fn an_error_is_told_while_the_input_stalls() {
+fn an_error_is_reported_while_the_input_stalls() {
     let cage = Cage::new();
     let (running, mut input) = stalled(&cage.inner);
     // Less than the program reads at once, and then nothing more.

@@ -34,7 +34,7 @@ fn every_vector_does_the_same_from_a_file_as_from_a_pipe() {
 }
 
 #[test]
-fn input_begins_and_ends_where_the_descriptor_stands() {
+fn input_begins_and_ends_at_the_offset_of_the_descriptor() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stream");
     let (large, small) = (noise(1, 3 << 20), noise(2, 5000));

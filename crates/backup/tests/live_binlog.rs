@@ -65,7 +65,7 @@ impl Archive {
     }
 
     /// Waits until everything that the server has is stored.
-    fn wait_for(&self, told: &Told) {
+    fn wait_for(&self, told: &Notices) {
         let status = self.server.sql("SHOW MASTER STATUS");
         let mut columns = status.split('\t');
         let position = |log: &str, offset: &str| {
@@ -222,7 +222,7 @@ fn until(mut is: impl FnMut() -> bool) {
     panic!("it does not happen");
 }
 
-type Told = Arc<Mutex<Vec<Notice>>>;
+type Notices = Arc<Mutex<Vec<Notice>>>;
 
 /// A receiver in a thread.
 struct Receiver {
@@ -231,12 +231,12 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn start(socket: &Path, session: &Session) -> (Self, Told) {
+    fn start(socket: &Path, session: &Session) -> (Self, Notices) {
         Self::start_with(request(socket, None), session)
     }
 
-    fn start_with(request: ReceiveRequest, session: &Session) -> (Self, Told) {
-        let told = Told::default();
+    fn start_with(request: ReceiveRequest, session: &Session) -> (Self, Notices) {
+        let told = Notices::default();
         let cancel = CancelToken::new();
         let canceller = cancel.clone();
         let session = Session { cancel, ..session.clone() };

@@ -89,7 +89,7 @@ fn every_transaction_reaches_from_its_gtid_to_the_next() {
 
 /// Outcomes in the order of the statements of `mariadb.sql` and `mysql.sql`.
 #[test]
-fn each_kind_of_transaction_is_told_apart() {
+fn each_kind_of_transaction_is_distinguished() {
     use Outcome::{Commit, Payload, Statement, XaPrepared};
     let of = |name: &str| {
         let (entries, _) = read(&log(name), usize::MAX);

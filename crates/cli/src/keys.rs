@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_is_nothing() {
+    fn no_options_give_no_keys() {
         let options = KeyOptions::default();
         assert!(options.key_slots(&RecipientOptions::default(), &log()).unwrap().is_empty());
         assert!(options.keys(&IdentityOptions::default(), &log()).unwrap().is_empty());

@@ -340,7 +340,7 @@ fn blocks(messages: &[Message], stage: u32) -> Vec<usize> {
 }
 
 #[test]
-fn a_broken_clone_goes_on_and_its_stream_is_the_same() {
+fn a_broken_clone_resumes_with_the_same_stream() {
     let messages = recorded();
     let (whole, told) = resumed(vec![messages.clone()], keeps, Vec::new());
     let (_, whole) = whole.unwrap();

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart() {
+    fn faults_are_distinguished() {
         let long = Duration::from_secs(20);
         assert!(matches!(fault("cat >/dev/null; exit 3", long), CommandFault::Status(_)));
         assert!(matches!(fault("yes", long), CommandFault::TooMuch));

@@ -392,7 +392,7 @@ fn means_nothing(kind: u8, at: usize) -> bool {
 }
 
 #[test]
-fn an_error_of_the_donor_is_told() {
+fn an_error_of_the_donor_is_reported() {
     let (messages, _) = recorded();
     let end =
         messages.iter().position(|message| descriptor(message).is_some_and(|(kind, _)| kind == 5));
@@ -416,7 +416,7 @@ fn again(messages: &[Message]) -> Vec<Message> {
 }
 
 #[test]
-fn a_clone_whose_connections_break_goes_on_where_it_was() {
+fn a_clone_whose_connections_break_resumes() {
     let (messages, _) = recorded();
     let whole = run(&messages).unwrap();
     let (mut resumed, mut in_blocks) = (0, 0);
@@ -486,7 +486,7 @@ fn place(reinit: &[u8]) -> [u32; 4] {
 }
 
 #[test]
-fn a_clone_goes_on_with_nothing_lost_or_sent_twice() {
+fn a_clone_resumes_with_nothing_lost_or_sent_twice() {
     let (messages, _) = recorded();
     let blocks: Vec<usize> = (0..messages.len())
         .filter(|at| descriptor(&messages[*at]).is_some_and(|(kind, _)| kind == 5))

@@ -178,7 +178,7 @@ fn a_refused_login_names_the_account() {
 }
 
 #[test]
-fn greetings_of_both_forks_are_told_apart() {
+fn greetings_of_both_forks_are_distinguished() {
     let greeting = |name: &str| {
         Greeting::parse(&Recording::open(&format!("{name}.server"), 4096).next().unwrap()).unwrap()
     };

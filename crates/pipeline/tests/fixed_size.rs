@@ -138,7 +138,7 @@ fn sixteen_mixed_files_have_exact_objects_where_their_parts_fit() {
 }
 
 #[test]
-fn however_many_files_are_open_it_goes_on() {
+fn any_number_of_open_files_is_accepted() {
     for (count, len, piece, chunk) in [
         (400, 150_000, 9_000, 64_000),
         (10_000, 700, 300, 4096),

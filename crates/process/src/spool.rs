@@ -517,7 +517,7 @@ mod tests {
 
     /// Every write to this device fails as on a full disk.
     #[test]
-    fn a_full_disk_under_the_spool_is_told_from_a_full_spool() {
+    fn a_full_disk_is_distinguished_from_a_full_spool() {
         let (pipe, producer) = source(8 << 20);
         let (told, stalled) = mpsc::channel();
         let full = File::options().write(true).open("/dev/full").unwrap();

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_told_apart_by_the_shapes_of_their_keys() {
+    fn objects_are_distinguished_by_the_shapes_of_their_keys() {
         let found = sort(&[
             format!("{RUN}/claim"),
             format!("{RUN}/keys"),

@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_the_catalogue_are_told_apart() {
+    fn keys_in_the_catalogue_are_distinguished() {
         let name = BackupName::new("monday").unwrap();
         let all = keys(&name).map(|key| key.strip_prefix(".xb-catalog/").unwrap().to_owned());
         let others = ["monday", "@claims/monday/000001", "@verified", "@other/monday"];

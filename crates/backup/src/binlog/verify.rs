@@ -658,7 +658,7 @@ mod tests {
 
     /// A stream without the log of the clone in it says which of the two it is.
     #[test]
-    fn a_clone_whose_log_is_gone_is_told() {
+    fn a_clone_whose_log_is_gone_is_reported() {
         let at = At { log: "bin.000001".to_owned(), offset: 4 };
         let stream = "0".repeat(32);
         let head = StreamHead {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart_and_nothing_is_lost() {
+    fn kinds_are_distinguished_and_nothing_is_lost() {
         let native = StreamHeader::new(StreamId([1; 16])).encode().to_vec();
         for (bytes, is_native) in [
             (b"".to_vec(), false),

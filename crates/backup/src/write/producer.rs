@@ -245,7 +245,7 @@ mod tests {
 
     /// A producer holds up its server while its output is not being read.
     #[test]
-    fn a_producer_that_holds_locks_is_told_on() {
+    fn a_stalled_producer_that_holds_locks_fails_the_backup() {
         let script =
             "echo 'Starting BACKUP STAGE BLOCK_COMMIT' >&2; exec head -c 9000000 /dev/zero";
         let argv: Vec<OsString> = ["sh", "-c", script].iter().map(OsString::from).collect();

@@ -140,7 +140,7 @@ fn a_flipped_byte_anywhere_is_found_by_checksums_and_its_object_named() {
 }
 
 #[test]
-fn all_damaged_objects_are_told_not_only_the_first() {
+fn all_damaged_objects_are_reported() {
     let store = Store::new();
     for (name, key) in [("plain", None), ("sealed", Some(KEY))] {
         match key {

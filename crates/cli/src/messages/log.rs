@@ -238,9 +238,9 @@ pub(crate) mod tests {
 
     /// Recorded output of a log.
     #[derive(Clone, Default)]
-    pub(crate) struct Said(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-    impl Said {
+    impl CapturedOutput {
         pub(crate) fn lines(&self) -> Vec<String> {
             let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
             text.lines().map(str::to_owned).collect()
@@ -251,7 +251,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl Write for Said {
+    impl Write for CapturedOutput {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -261,8 +261,8 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn log(options: LogOptions) -> (Log, Said) {
-        let said = Said::default();
+    pub(crate) fn log(options: LogOptions) -> (Log, CapturedOutput) {
+        let said = CapturedOutput::default();
         (Log::to("x", options, said.clone()), said)
     }
 
@@ -275,7 +275,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn levels_decide_what_is_said() {
+    fn levels_decide_which_messages_are_logged() {
         let table: &[(Level, &[&str])] = &[
             (Level::Quiet, &["x: warning: three\\n"]),
             (Level::Normal, &["x: one", "x: warning: three\\n"]),

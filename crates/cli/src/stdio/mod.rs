@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_in_for_a_closed_stream_is_told_from_an_open_one() {
+    fn a_stand_in_for_a_closed_stream_is_distinguished_from_an_open_one() {
         let null = |options: &mut std::fs::OpenOptions| options.open("/dev/null").unwrap();
         assert!(is_stand_in(&null(File::options().read(true).write(true))));
         assert!(!is_stand_in(&null(File::options().write(true))));

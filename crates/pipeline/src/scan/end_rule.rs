@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_backup_is_told_from_a_whole_one() {
+    fn a_partial_backup_is_distinguished_from_a_whole_one() {
         let verdict = |names: &[&str]| seen(EndRule::KnownProducerOrPart, names, None);
         assert_eq!(verdict(&["sst_info"]), Ok(EndProof::Missing(NotWhole::UnknownEnd)));
         let whole = verdict(&["ibdata1", "xtrabackup_info"]);

@@ -41,7 +41,7 @@ fn a_file_has_its_name_only_when_it_is_whole() {
 }
 
 #[test]
-fn a_second_restore_into_one_directory_is_told_of_the_first() {
+fn a_second_restore_into_one_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = TargetDir::open_kept(dir.path()).unwrap();
     let error = TargetDir::open_kept(dir.path()).unwrap_err();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_of_nothing() {
+    fn no_objects_give_no_histogram() {
         assert_eq!(ObjectSizes::default().histogram(), []);
         assert_eq!(ObjectSizes::default().summary(), None);
     }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_told_apart() {
+    fn folders_are_distinguished() {
         let folder = tempfile::tempdir().unwrap();
         let data = std::fs::canonicalize(folder.path()).unwrap();
         let layout = find(

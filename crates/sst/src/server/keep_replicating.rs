@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_name_is_a_name() {
+    fn malformed_names_and_rows_are_refused() {
         assert_eq!(name("xbrs\n"), Some("xbrs"));
         for bad in ["'; DROP TABLE t", "", "\n", "a b", "\u{e4}"] {
             assert_eq!(name(bad), None);

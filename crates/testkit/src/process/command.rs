@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "why it failed")]
-    fn an_unexpected_code_shows_what_was_said() {
+    fn an_unexpected_code_shows_the_output() {
         let _ = sh("echo why it failed >&2; exit 1").run().expect(0);
     }
 

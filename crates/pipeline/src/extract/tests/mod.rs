@@ -115,7 +115,7 @@ fn a_reader_is_read_to_its_end() {
 }
 
 #[test]
-fn names_are_told_when_a_file_begins() {
+fn names_are_reported_when_a_file_begins() {
     let bytes = stream(|w| {
         w.payload("a", 0, b"1")?;
         w.end("empty")?;
@@ -403,7 +403,7 @@ proptest! {
 }
 
 #[test]
-fn a_failure_is_told_while_no_more_input_comes() {
+fn a_failure_is_reported_while_the_input_stalls() {
     for threads in [1, 3] {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("taken"), "by another").unwrap();

@@ -29,7 +29,7 @@ fn kinds(
 }
 
 #[test]
-fn both_meanings_of_s_are_told_apart() {
+fn both_meanings_of_s_are_distinguished() {
     let map = [MapEntry { skip: 16, len: 4 }];
     let mixed = stream(|w| {
         w.seek("a", 0)?;
