@@ -616,7 +616,10 @@ impl Stream {
         let stated = self.stated.max(self.removed_below).max(first);
         let known = (stated..).zip(self.segments.range(stated..));
         let known = known.take_while(|(expected, (number, _))| expected == *number).count() as u64;
-        let count = link.map_or(stated + known, |link| link.number.saturating_add(1));
+        let count = match link {
+            Some(link) => link.number.saturating_add(1),
+            None => stated.saturating_add(known),
+        };
         // What the next segment has to follow; nothing behind a break.
         let mut previous = Some(match &self.floor {
             Some(floor) => (floor.head.as_str(), &floor.at, None),
