@@ -614,12 +614,14 @@ impl Stream {
         let first = self.floor.as_ref().map_or(0, |floor| floor.number);
         // Behind a later hole lies what a receiver had on its way when it was killed.
         let stated = self.stated.max(self.removed_below).max(first);
-        let known = (stated..).zip(self.segments.range(stated..));
-        let known = known.take_while(|(expected, (number, _))| expected == *number).count() as u64;
-        let count = match link {
-            Some(link) => link.number.saturating_add(1),
-            None => stated.saturating_add(known),
-        };
+        let mut known = stated;
+        for number in self.segments.range(stated..).map(|(number, _)| *number) {
+            if number != known {
+                break;
+            }
+            known = known.saturating_add(1);
+        }
+        let count = link.map_or(known, |link| link.number.saturating_add(1));
         // What the next segment has to follow; nothing behind a break.
         let mut previous = Some(match &self.floor {
             Some(floor) => (floor.head.as_str(), &floor.at, None),
