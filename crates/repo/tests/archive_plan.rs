@@ -9,9 +9,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, Noted};
-use xb_repo::archive::plan::{Cutter, Plan, PlanError, RestoreStop, Stream, locate, plan};
+use xb_repo::archive::plan::{Plan, PlanError, Stream, locate, plan};
 use xb_repo::archive::record::{FORMAT, Record, digest};
 use xb_repo::archive::segment::{BarrierAt, Body, Commits, LastTransaction, SegmentHead};
+use xb_repo::archive::stop::{Cutter, RestoreStop};
 use xb_repo::archive::stream::{At, Begins, Link, StreamHead};
 
 /// The receiver's clock.
@@ -541,6 +542,27 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
     let (base, _) = base_at(&[old], 0);
     let error = plan(&streams, &base, &RestoreStop::Latest);
     assert!(matches!(error, Err(PlanError::NoStart { .. })), "{error:?}");
+}
+
+/// The logs of two servers have the same names and positions, and may have the same GTIDs.
+#[test]
+fn a_branch_of_another_server_shares_nothing() {
+    let changes = changes(20);
+    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let last = first.segments.values().next_back().unwrap();
+    let after = Link {
+        stream: first.id().to_owned(),
+        number: last.content.number,
+        head: last.digest.clone(),
+    };
+    let begin = (1, last.content.to.offset);
+    let branch = Begins::Branch { after, reason: "other bytes".to_owned() };
+    let (base, _) = base_at(&changes, 2);
+    for (id, is_same) in [(1, true), (OTHER_SERVER, false)] {
+        let streams = [first.clone(), simple(&changes, branch.clone(), id, begin)];
+        let found = plan(&streams, &base, &RestoreStop::Latest);
+        assert_eq!(found.is_ok(), is_same, "{found:?}");
+    }
 }
 
 #[test]

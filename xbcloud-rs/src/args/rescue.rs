@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use xb_backup::RescueOptions;
-use xb_repo::archive::plan::RestoreStop;
+use xb_repo::archive::stop::RestoreStop;
 
 use crate::args::shared::{CommonOptions, OpeningOptions, Source};
 

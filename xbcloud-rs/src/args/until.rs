@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use xb_backup::{AnyGtid, ReplayOptions};
-use xb_repo::archive::plan::RestoreStop;
+use xb_repo::archive::stop::RestoreStop;
 
 #[derive(Debug, Args)]
 pub(crate) struct UntilOptions {

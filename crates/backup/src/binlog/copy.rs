@@ -14,10 +14,11 @@ use xb_repo::archive::listing::{Found, servers, streams};
 use xb_repo::archive::names::{
     ALIVE, END, HEAD, KEYS, floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Plan, PlanError, RestoreStop, Stream, locate, plan};
+use xb_repo::archive::plan::{Plan, PlanError, Stream, locate, plan};
 use xb_repo::archive::record::{Content, Record};
 use xb_repo::archive::rollup;
 use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Alive, End, Floor, StreamHead};
 use xb_repo::error::RepoError;
 use xb_repo::list::list_by_key;

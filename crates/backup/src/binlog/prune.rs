@@ -14,10 +14,11 @@ use xb_repo::archive::listing::{Found, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{RestoreStop, Stream, locate, places, plan, reach};
+use xb_repo::archive::plan::{Stream, locate, places, plan, reach};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::rollup::Span;
 use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::Floor;
 use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, State, list_by_key};

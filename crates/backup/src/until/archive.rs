@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use xb_encryptor::DataKey;
 use xb_repo::archive::listing::{Part, Problem, streams};
-use xb_repo::archive::plan::{RestoreStop, Stream};
+use xb_repo::archive::plan::Stream;
+use xb_repo::archive::stop::RestoreStop;
 
 use crate::binlog::open::{Opened, open};
 use crate::binlog::tail::{Tail, tail};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use xb_binlog::AnyGtid;
-use xb_repo::archive::plan::RestoreStop;
+use xb_repo::archive::stop::RestoreStop;
 use xb_repo::names::BackupName;
 
 /// Where to stop, and what to leave out.

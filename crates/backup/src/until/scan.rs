@@ -7,7 +7,7 @@ use xb_binlog::{
     AnyGtid, Entry, Error, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd, RelayError,
     RelayPlan, RelayWriter, TransactionSummary,
 };
-use xb_repo::archive::plan::{Cutter, RestoreStop};
+use xb_repo::archive::stop::{Cutter, RestoreStop};
 
 use crate::until_error::UntilError;
 

@@ -19,4 +19,5 @@ pub mod plan;
 pub mod record;
 pub mod rollup;
 pub mod segment;
+pub mod stop;
 pub mod stream;

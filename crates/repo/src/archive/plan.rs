@@ -1,11 +1,9 @@
 //! What a restore to a stop needs of the archive: a pure function of the heads.
 //!
 //! The stop is a boundary between two transactions in the order of their commits. The heads show in which
-//! segment it lies; [`Cutter`] finds it among that segment's transactions.
+//! segment it lies; [`Cutter`](crate::archive::stop::Cutter) finds it among that segment's transactions.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, GtidState, LogPosition};
@@ -13,6 +11,7 @@ use xb_binlog::{AnyGtid, GtidState, LogPosition};
 use crate::archive::base::{Base, Noted};
 use crate::archive::record::Record;
 use crate::archive::segment::{BarrierAt, SegmentHead};
+use crate::archive::stop::RestoreStop;
 use crate::archive::stream::{At, Begins, Floor, StreamHead};
 
 /// A stream as far as its records show it.
@@ -54,72 +53,6 @@ impl Stream {
     }
 }
 
-/// Where a restore stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RestoreStop {
-    /// At the end of the archive.
-    Latest,
-    /// Before the first transaction whose commit has a later time.
-    Time(Timestamp),
-    /// After this transaction.
-    Gtid(AnyGtid),
-    /// Before this transaction.
-    BeforeGtid(AnyGtid),
-    /// At this position, which must lie between two transactions.
-    Position(LogPosition),
-}
-
-/// A stop that cannot be understood.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not a stop: give a time with its zone (2026-11-20T09:14:59Z), a GTID (0-1-26, UUID:26), before:GTID, FILE:POSITION, or latest"
-)]
-pub struct StopError(String);
-
-impl FromStr for RestoreStop {
-    type Err = StopError;
-
-    fn from_str(text: &str) -> Result<Self, StopError> {
-        let error = || StopError(text.to_owned());
-        if text == "latest" {
-            return Ok(Self::Latest);
-        }
-        if let Some(gtid) = text.strip_prefix("before:") {
-            return gtid.parse().map(Self::BeforeGtid).map_err(|_| error());
-        }
-        // A date looks like a GTID, and is not a stop: it has neither an hour nor a zone.
-        if text.parse::<jiff::civil::Date>().is_ok() && !text.contains(':') {
-            return Err(error());
-        }
-        if let Ok(gtid) = text.parse() {
-            return Ok(Self::Gtid(gtid));
-        }
-        // A time without a zone is none: it would mean another moment on another host.
-        if let Ok(time) = text.parse() {
-            return Ok(Self::Time(time));
-        }
-        let (log, offset) = text.rsplit_once(':').ok_or_else(error)?;
-        let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit());
-        let offset = offset.parse().ok().filter(|_| is_number && !log.contains(':'));
-        offset
-            .and_then(|offset| LogPosition::new(log, offset))
-            .map(Self::Position)
-            .ok_or_else(error)
-    }
-}
-
-impl fmt::Display for RestoreStop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Latest => f.write_str("latest"),
-            Self::Time(time) => time.fmt(f),
-            Self::Gtid(gtid) => gtid.fmt(f),
-            Self::BeforeGtid(gtid) => write!(f, "before:{gtid}"),
-            Self::Position(position) => position.fmt(f),
-        }
-    }
-}
-
 /// A part of a segment that a replay needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece<'a> {
@@ -141,7 +74,7 @@ pub struct Plan<'a> {
     pub doubtful: Vec<&'a BarrierAt>,
     /// How the last piece is cut.
     pub stop: RestoreStop,
-    /// The heads do not prove that the stop lies in the pieces: unless [`Cutter::has_stopped`] says so at their
+    /// The heads do not prove that the stop lies in the pieces: unless [`Cutter::has_stopped`](crate::archive::stop::Cutter::has_stopped) says so at their
     /// end, the archive does not reach it.
     pub must_be_found: bool,
 }
@@ -436,17 +369,24 @@ impl<'a> Line<'a> {
     fn pieces(&self) -> (Vec<Piece<'a>>, Vec<(usize, PlanError)>) {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
         let mut breaks = Vec::new();
+        let mut before: Option<&StreamHead> = None;
         for (stream, next) in &self.parts {
-            match (&stream.head.content.begins, pieces.last()) {
+            let head = &stream.head.content;
+            let other = before.and_then(|before| before.origin().differs_from(head.origin()));
+            before = Some(head);
+            match (&head.begins, pieces.last()) {
                 (Begins::Gap { reason, .. }, Some(last)) => {
                     let at = last.segment.content.to.clone();
                     breaks.push((pieces.len(), PlanError::Gap { at, reason: reason.clone() }));
                 }
                 (Begins::Branch { .. }, Some(last)) => {
                     // What it shares with the other history lies before its beginning. If that is in another
-                    // log altogether, such as after RESET MASTER, it shares nothing.
-                    let start = &stream.head.content.start;
-                    if !last.segment.content.is_followed_by(start) && last.until != start.offset {
+                    // log altogether, such as after RESET MASTER, it shares nothing; nor do two servers, whose
+                    // logs only have the same names.
+                    let start = &head.start;
+                    let continues =
+                        last.segment.content.is_followed_by(start) || last.until == start.offset;
+                    if other.is_some() || !continues {
                         pieces.clear();
                         breaks.clear();
                     }
@@ -757,50 +697,5 @@ impl Piece<'_> {
     fn has_position(&self, at: &LogPosition) -> bool {
         let head = &self.segment.content;
         head.from.log == at.log() && head.from.offset <= at.offset() && at.offset() <= self.until
-    }
-}
-
-/// Finds the stop among the transactions of a piece.
-#[derive(Debug, Clone)]
-pub struct Cutter {
-    stop: RestoreStop,
-    is_after: bool,
-}
-
-impl Cutter {
-    /// Returns a cutter at the beginning of a replay.
-    #[must_use]
-    pub fn new(stop: &RestoreStop) -> Self {
-        Self { stop: stop.clone(), is_after: false }
-    }
-
-    /// Whether a transaction was not taken, or was the last one.
-    #[must_use]
-    pub fn has_stopped(&self) -> bool {
-        self.is_after
-    }
-
-    /// Whether the replay takes the next transaction in the order of commits: with its first byte at `begin`,
-    /// this time of its commit in microseconds since 1970, and in a segment with this
-    /// [`clock`](SegmentHead::clock). After the first that it does not take, it takes none.
-    pub fn takes(&mut self, begin: &LogPosition, gtid: &AnyGtid, micros: u64, clock: i64) -> bool {
-        if self.is_after {
-            return false;
-        }
-        let micros = i64::try_from(micros).unwrap_or(i64::MAX);
-        let takes = match &self.stop {
-            RestoreStop::Latest => true,
-            RestoreStop::Time(time) => {
-                micros <= time.as_microsecond() || micros / 1_000_000 > clock
-            }
-            RestoreStop::Position(at) => begin.log() != at.log() || begin.offset() < at.offset(),
-            RestoreStop::BeforeGtid(stop) => gtid != stop,
-            RestoreStop::Gtid(stop) => {
-                self.is_after = gtid == stop;
-                return true;
-            }
-        };
-        self.is_after = !takes;
-        takes
     }
 }

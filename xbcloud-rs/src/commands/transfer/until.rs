@@ -4,7 +4,7 @@ use std::path::Path;
 
 use xb_backup::{ReplayOptions, UntilPlan, UntilReport, UntilRequest};
 use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size};
-use xb_repo::archive::plan::RestoreStop;
+use xb_repo::archive::stop::RestoreStop;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::Wanted;
 use xb_repo::root::Root;

@@ -14,7 +14,7 @@ use held::Holdings;
 use outcome::Outcome;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
-use xb_repo::archive::plan::RestoreStop;
+use xb_repo::archive::stop::RestoreStop;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
