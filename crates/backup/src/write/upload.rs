@@ -13,7 +13,7 @@ use xb_pipeline::{
     Part, Wait, start_pack, start_pack_native,
 };
 use xb_repo::chain::bases;
-use xb_repo::claim::commit::{commit, recheck_bases};
+use xb_repo::claim::commit::{commit, recheck_bases, refuse_committed};
 use xb_repo::claim::mark::settled;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::clone_facts::CloneFacts;
@@ -190,6 +190,7 @@ impl RunFolder {
         cancel
             .or(async {
                 find_its_base(root, request, &mut manifest).await?;
+                refuse_committed(root, &self.name, &manifest.run).await?;
                 self.prove(&mut manifest, &beside, records.ledger.as_ref()).await
             })
             .await?;

@@ -18,18 +18,31 @@ fn in_doubt(name: &BackupName, error: RepoError) -> RepoError {
     }
 }
 
+/// Checks that no other run has committed: a store that ignores the condition of a write may also deny that it has a
+/// manifest, so the catalogue must not list one either. Its requests take time, in which the objects are not watched: so
+/// this comes before they are proven.
+///
+/// # Errors
+/// [`RepoError::Exists`] if another run has committed; [`RepoError::Store`] also if the name is listed and cannot be read.
+pub async fn refuse_committed(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
+    let known = root.knowing(&root.catalogue().await?);
+    match known.manifest(name).await? {
+        Some(there) if there.run != run => {
+            let state = ": another run committed it first";
+            Err(RepoError::Exists { name: name.to_string(), state })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes the manifest, after which the backup exists.
 ///
 /// An earlier backup of this name may be in the middle of its removal: the name is free, and a late
 /// request of the removal could hit the new manifest. So the caller has waited for it ([`settled`]),
 /// and one that has begun since is waited for here.
 ///
-/// A store that ignores the condition of a write may also deny that it has an object. So before the first write, the
-/// catalogue must not list the name either.
-///
 /// # Errors
-/// As [`Root::commit_bytes`]; [`RepoError::Exists`] if another run has committed; [`RepoError::NotThere`] if the new
-/// backup was removed at once; before anything is written, [`RepoError::Store`] if the name is listed and cannot be read.
+/// As [`Root::commit_bytes`]; [`RepoError::NotThere`] if the new backup was removed at once.
 pub async fn commit(
     root: &Root,
     name: &BackupName,
@@ -37,11 +50,6 @@ pub async fn commit(
     bytes: Bytes,
 ) -> Result<(), RepoError> {
     let in_doubt = |error| in_doubt(name, error);
-    let before = root.knowing(&root.catalogue().await?);
-    if before.manifest(name).await?.is_some_and(|there| there.run != run) {
-        let state = ": another run committed it first";
-        return Err(RepoError::Exists { name: name.to_string(), state });
-    }
     loop {
         root.commit_bytes(name, bytes.clone()).await?;
         let Some(of) = removing(root, name, run).await.map_err(in_doubt)? else { return Ok(()) };

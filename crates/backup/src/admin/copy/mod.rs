@@ -13,7 +13,7 @@ mod transfer;
 use bytes::Bytes;
 use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
-use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases};
+use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
 use xb_repo::claim::mark::{settled, take_back};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
@@ -331,6 +331,7 @@ impl Copying<'_> {
         };
         self.read_and_put(keys, large, (check, known.as_ref()), &mut ledger, cancel).await?;
         self.observer.begin_phase("commit");
+        cancel.or(refuse_committed(to, name, run)).await?;
         if packed {
             let proven = async {
                 let _ = self.all_is_there(&keys.to, &beside).await?;
