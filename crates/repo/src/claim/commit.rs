@@ -25,8 +25,11 @@ fn in_doubt(name: &BackupName, error: RepoError) -> RepoError {
 /// # Errors
 /// [`RepoError::Exists`] if another run has committed; [`RepoError::Store`] also if the name is listed and cannot be read.
 pub async fn refuse_committed(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
-    let known = root.knowing(&root.catalogue().await?);
-    match known.manifest(name).await? {
+    let catalogue = root.catalogue().await?;
+    if !catalogue.shows(name.as_str()) {
+        return Ok(());
+    }
+    match root.knowing(&catalogue).manifest(name).await? {
         Some(there) if there.run != run => {
             let state = ": another run committed it first";
             Err(RepoError::Exists { name: name.to_string(), state })
