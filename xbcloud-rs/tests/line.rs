@@ -374,7 +374,9 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let place = url(folder.path(), "n");
     let _ = run(&["put", &place], &small_backup(3, 5000)).expect(0);
-    for args in [&["show", &place][..], &["show", "--json", &place], &["verify", "-q", &place]] {
+    // Up to the level at which it is sound: damage would be reported all the same.
+    let verify = ["verify", "-q", "--level=decrypt", &place];
+    for args in [&["show", &place][..], &["show", "--json", &place], &verify] {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(args)
             .stdout(std::process::Stdio::piped())
