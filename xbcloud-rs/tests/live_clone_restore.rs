@@ -492,7 +492,10 @@ const RESUMED: &str = "SELECT encryption FROM information_schema.innodb_tablespa
 
 /// A clone beside this work is prepared and equal. Returns what a server resumes that starts on it.
 fn resumed_after_a_clone(donor: &Donor, work: &str) -> String {
-    let work = || Some(drop(donor.server.sql(work)));
+    let work = || {
+        donor.server.sql(work);
+        Some(())
+    };
     let stream = donor.clone_beside(work, |settings| settings.allow_ddl = true, Vec::new());
     let site = Site::of(stream);
     let as_is = site.folder.join("as-is");
