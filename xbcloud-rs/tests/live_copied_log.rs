@@ -63,13 +63,13 @@ fn archived(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-fn is_segment(path: &PathBuf) -> bool {
+fn is_segment(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_str().unwrap().parse::<u64>().is_ok())
 }
 
 /// Segments of the archive in a folder.
 fn segments_in(root: &Path) -> Vec<PathBuf> {
-    archived(root).into_keys().filter(is_segment).map(|name| root.join(name)).collect()
+    archived(root).into_keys().filter(|path| is_segment(path)).map(|name| root.join(name)).collect()
 }
 
 #[test]
@@ -282,7 +282,9 @@ fn a_copied_log_has_a_hole_where_the_source_had_pruned_before_it_was_copied() {
     assert!(text.contains("binary log of shop: removed"), "{text}");
     assert_eq!(verified(&shop, "vault").0, 0, "{}", verified(&shop, "vault").1);
     assert_eq!(rows_of(&shop, "vault", "new", "latest").unwrap(), shop.rows());
-    let left = |root: &Path| archived(root).into_keys().filter(is_segment).collect::<Vec<_>>();
+    let left = |root: &Path| {
+        archived(root).into_keys().filter(|path| is_segment(path)).collect::<Vec<_>>()
+    };
     assert_eq!(left(&there), left(&here));
 }
 
