@@ -13,7 +13,7 @@ use xb_repo::archive::plan::{Plan, PlanError, Stream, locate, plan};
 use xb_repo::archive::record::{FORMAT, Record, digest};
 use xb_repo::archive::segment::{BarrierAt, Body, Commits, LastTransaction, SegmentHead};
 use xb_repo::archive::stop::{Cutter, RestoreStop};
-use xb_repo::archive::stream::{At, Begins, Link, StreamHead};
+use xb_repo::archive::stream::{At, Begins, Floor, Link, StreamHead};
 
 /// The receiver's clock.
 const NOW: i64 = 1_000_000;
@@ -423,6 +423,12 @@ fn simple(changes: &[Change], begins: Begins, id: u8, start: (u64, u64)) -> Stre
     stream(changes, id, (start, begins), &[50; 40], None)
 }
 
+/// What a stream names that follows all segments of this one.
+fn link_to_end(stream: &Stream) -> Link {
+    let last = stream.segments.values().next_back().unwrap();
+    Link { stream: stream.id().to_owned(), number: last.content.number, head: last.digest.clone() }
+}
+
 fn changes(number: u64) -> Vec<Change> {
     (0..number)
         .map(|n| {
@@ -437,12 +443,7 @@ fn changes(number: u64) -> Vec<Change> {
 fn a_gap_and_a_barrier_are_not_crossed() {
     let changes = changes(20);
     let first = simple(&changes[..10], Begins::First, 0, (1, 4));
-    let last = first.segments.values().next_back().unwrap();
-    let after = Link {
-        stream: first.id().to_owned(),
-        number: last.content.number,
-        head: last.digest.clone(),
-    };
+    let after = link_to_end(&first);
     let gap = Begins::Gap { after: after.clone(), reason: "purged".to_owned() };
     let second = simple(&changes, gap, 1, (1, 650));
     let streams = [first.clone(), second];
@@ -472,12 +473,7 @@ fn a_gap_and_a_barrier_are_not_crossed() {
 fn the_branch_that_goes_on_is_the_default() {
     let changes = changes(10);
     let old = simple(&changes, Begins::First, 0, (1, 4));
-    let last = old.segments.values().next_back().unwrap();
-    let after = Link {
-        stream: old.id().to_owned(),
-        number: last.content.number,
-        head: last.digest.clone(),
-    };
+    let after = link_to_end(&old);
     // The server lost what follows the fifth, and continued with others.
     let mut others = changes.clone();
     for change in &mut others[5..] {
@@ -502,12 +498,7 @@ fn the_branch_that_goes_on_is_the_default() {
 fn a_backup_of_one_server_is_not_sought_in_the_log_of_another() {
     let changes = changes(20);
     let first = simple(&changes[..10], Begins::First, 0, (1, 4));
-    let last = first.segments.values().next_back().unwrap();
-    let after = Link {
-        stream: first.id().to_owned(),
-        number: last.content.number,
-        head: last.digest.clone(),
-    };
+    let after = link_to_end(&first);
     let gap = Begins::Gap { after, reason: "another server".to_owned() };
     let same = simple(&changes, gap.clone(), 1, (1, 650));
     let other = simple(&changes, gap, OTHER_SERVER, (1, 650));
@@ -531,12 +522,7 @@ fn a_backup_of_one_server_is_not_sought_in_the_log_of_another() {
 fn logs_that_begin_anew_share_nothing_with_those_before() {
     let old = Change { log: 7, ..changes(1).remove(0) };
     let before = simple(std::slice::from_ref(&old), Begins::First, 0, (7, 4));
-    let last = before.segments.values().next_back().unwrap();
-    let after = Link {
-        stream: before.id().to_owned(),
-        number: last.content.number,
-        head: last.digest.clone(),
-    };
+    let after = link_to_end(&before);
     let branch = Begins::Branch { after, reason: "RESET MASTER".to_owned() };
     let streams = [before, simple(&changes(5), branch, 1, (1, 4))];
     let (base, _) = base_at(&[old], 0);
@@ -544,18 +530,38 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
     assert!(matches!(error, Err(PlanError::NoStart { .. })), "{error:?}");
 }
 
+/// A floor alone, which anyone can write, takes no stream out of the middle.
+#[test]
+fn a_stream_whose_segments_were_removed_is_not_passed_over() {
+    let changes = changes(20);
+    let first = simple(&changes[..5], Begins::First, 0, (1, 4));
+    let end = |stream: &Stream| stream.segments.values().next_back().unwrap().content.to.clone();
+    let begins = Begins::Continues { after: link_to_end(&first) };
+    let mut second = simple(&changes[..10], begins, 1, (1, end(&first).offset));
+    let (link, at) = (link_to_end(&second), end(&second));
+    let begins = Begins::Continues { after: link.clone() };
+    let third = simple(&changes, begins, 2, (1, at.offset));
+    let (base, _) = base_at(&changes, 2);
+    let whole = [first.clone(), second.clone(), third.clone()];
+    assert!(plan(&whole, &base, &RestoreStop::Latest).is_ok());
+    let number = link.number + 1;
+    second.floor = Some(Floor { format: FORMAT, stream: link.stream, number, head: link.head, at });
+    second.removed_below = number;
+    second.segments.clear();
+    let streams = [first, second, third];
+    let found = plan(&streams, &base, &RestoreStop::Latest);
+    assert!(found.is_err(), "{found:?}");
+    let (late, _) = base_at(&changes, 16);
+    assert!(plan(&streams, &late, &RestoreStop::Latest).is_ok());
+}
+
 /// The logs of two servers have the same names and positions, and may have the same GTIDs.
 #[test]
 fn a_branch_of_another_server_shares_nothing() {
     let changes = changes(20);
     let first = simple(&changes[..10], Begins::First, 0, (1, 4));
-    let last = first.segments.values().next_back().unwrap();
-    let after = Link {
-        stream: first.id().to_owned(),
-        number: last.content.number,
-        head: last.digest.clone(),
-    };
-    let begin = (1, last.content.to.offset);
+    let after = link_to_end(&first);
+    let begin = (1, first.segments.values().next_back().unwrap().content.to.offset);
     let branch = Begins::Branch { after, reason: "other bytes".to_owned() };
     let (base, _) = base_at(&changes, 2);
     for (id, is_same) in [(1, true), (OTHER_SERVER, false)] {
@@ -611,12 +617,7 @@ fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
     };
     let lost = |planned| matches!(planned, Err(PlanError::BeforeArchive { .. }));
     let first = simple(&changes[..10], Begins::First, 0, (1, 4));
-    let last = first.segments.values().next_back().unwrap();
-    let after = Link {
-        stream: first.id().to_owned(),
-        number: last.content.number,
-        head: last.digest.clone(),
-    };
+    let after = link_to_end(&first);
     // Each began at the second of the last digit of its ID, as a byte.
     let began = i64::from(b'1');
     let gap = Begins::Gap { after: after.clone(), reason: "purged".to_owned() };

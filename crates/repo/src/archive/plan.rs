@@ -552,6 +552,10 @@ impl Stream {
     ) {
         let link = next.and_then(|next| next.head.content.begins.after());
         let first = self.floor.as_ref().map_or(0, |floor| floor.number);
+        // What a floor hides lies between the streams before and this one.
+        if first > 0 && !pieces.is_empty() {
+            breaks.push((pieces.len(), self.missing(0, first, pieces.last())));
+        }
         // Behind a later hole lies what a receiver had on its way when it was killed.
         let stated = self.stated.max(self.removed_below).max(first);
         let mut known = stated;
@@ -597,7 +601,8 @@ impl Stream {
             }
             is_over |= until < head.to.offset;
         }
-        let named = link.filter(|link| link.number >= first);
+        // What it names may be removed already; the floor names the last one that is.
+        let named = link.filter(|link| link.number.saturating_add(1) >= first);
         if let (Some(link), Some((digest, ..))) = (named, previous)
             && link.head != digest
         {
