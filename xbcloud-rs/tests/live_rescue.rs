@@ -492,6 +492,41 @@ fn a_rescued_table_is_replicated() {
     }
 }
 
+/// A definition can name a sequence, which has to come first. It stays only with the tables.
+#[test]
+fn a_table_comes_back_with_the_sequence_that_it_takes_values_from() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    server.sql(
+        "USE shop; CREATE SEQUENCE z_seq START WITH 100 NOCACHE;
+         CREATE TABLE by_seq (id INT DEFAULT NEXTVAL(z_seq) PRIMARY KEY, x INT);
+         INSERT INTO by_seq (x) VALUES (1), (2), (3)",
+    );
+    let _ = shop.back_up("full", &[]);
+    server.sql("USE shop; DROP TABLE by_seq; DROP SEQUENCE z_seq");
+
+    let alone = shop.rescue_into(server, "full", &["shop.by_seq"]).run().expect(1).stderr_text();
+    assert!(alone.contains("z_seq") && alone.contains("rescue it with the table"), "{alone}");
+
+    // A table that fails takes the sequence along: only the sequence has this column.
+    let both = ["shop.by_seq", "shop.z_seq", "--as={table}"];
+    let failing = [&both[..], &["--where=cycle_option = 0"]].concat();
+    let failed = shop.rescue_into(server, "full", &failing).run().expect(1).stderr_text();
+    assert!(failed.contains("shop.by_seq"), "{failed}");
+    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE '%seq'"), "");
+
+    let _ = shop.rescue_into(server, "full", &both).run().expect(0);
+    let new = server.sql("INSERT INTO shop.by_seq (x) VALUES (4) RETURNING id");
+    assert_eq!(new, "103\n");
+    assert_eq!(server.sql("SELECT COUNT(*) FROM shop.by_seq"), "4\n");
+
+    // Likewise from a dump.
+    let dump = shop.rescue("full", &both).run().expect(0).stdout_text();
+    let other = MariaDb::start();
+    other.sql(&format!("CREATE DATABASE shop; USE shop; {dump}"));
+    assert_eq!(other.sql("INSERT INTO shop.by_seq (x) VALUES (4) RETURNING id"), "103\n");
+}
+
 /// Tables that cannot be imported, and the reason that the error gives.
 const PLAIN_ONLY: [(&str, &str); 6] = [
     ("words", "full-text index"),

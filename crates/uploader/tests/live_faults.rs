@@ -104,9 +104,9 @@ async fn answers_that_get_lost_after_the_store_has_acted() {
 async fn a_steady_slow_store_is_no_reason_to_begin_again() {
     let bucket = s3::bucket();
     let proxy =
-        Proxy::start(bucket.address(), vec![Rule::new("PUT", "/a/x", Action::Slow(4 << 20))]);
+        Proxy::start(bucket.address(), vec![Rule::new("PUT", "/a/x", Action::Slow(2 << 20))]);
     // The whole upload takes longer than any of the limits.
-    let policy = quick().with_stall(Duration::from_secs(2));
+    let policy = quick().with_stall(Duration::from_secs(4));
     let limit = policy.answer();
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), policy);
     let content = bytes::Bytes::from(xb_testkit::data::noise(1, 20 << 20));

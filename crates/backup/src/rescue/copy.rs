@@ -77,6 +77,7 @@ struct Source {
     has_triggers: bool,
     /// Whether it gets the schema and name that it had.
     same_place: bool,
+    is_sequence: bool,
 }
 
 /// Copies all tables. What is half-made is removed if it fails.
@@ -126,18 +127,18 @@ impl Copier<'_> {
         let mut copied = Copied::default();
         let sources = self.sources(&mut copied)?;
         self.sink.begin(&self.order.about).map_err(|error| failed("the tables", error))?;
-        for source in &sources {
-            let rows = self.fill(source).map_err(|what| failed(&source.shown, what))?;
-            copied.tables.push(Rescued {
-                table: source.shown.clone(),
-                new_name: shown(source.to.schema.as_deref(), &source.to.table),
-                rows,
-                left_out: source.left_out(),
-            });
+        // The definition of a table may name a sequence, which has to exist by then.
+        let (sequences, sources): (Vec<Source>, Vec<Source>) =
+            sources.into_iter().partition(|source| source.is_sequence);
+        self.fill_all(&sequences, &mut copied)?;
+        for sequence in &sequences {
+            self.name(sequence).map_err(|what| failed(&sequence.shown, what))?;
         }
+        self.fill_all(&sources, &mut copied)?;
         for source in sources.iter().filter(|source| source.same_place) {
             self.add_early_triggers(source).map_err(|what| failed(&source.shown, what))?;
         }
+        self.keep_sequences(&sequences);
         for source in &sources {
             self.name(source).map_err(|what| failed(&source.shown, what))?;
         }
@@ -156,6 +157,31 @@ impl Copier<'_> {
         let rows = copied.tables.iter().map(|table| table.rows).sum();
         self.sink.end(copied.tables.len(), rows).map_err(|error| failed("the tables", error))?;
         Ok(copied)
+    }
+
+    /// Creates the unfinished tables, and fills them.
+    fn fill_all(&mut self, sources: &[Source], copied: &mut Copied) -> Result<(), BackupError> {
+        for source in sources {
+            let rows = self.fill(source).map_err(|what| failed(&source.shown, what))?;
+            copied.tables.push(Rescued {
+                table: source.shown.clone(),
+                new_name: source.shown_new(),
+                rows,
+                left_out: source.left_out(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Lets the sequences stay: all tables are complete.
+    fn keep_sequences(&mut self, sequences: &[Source]) {
+        if let Sink::Server(live) = &mut *self.sink {
+            live.unfinished
+                .retain(|name| sequences.iter().all(|sequence| sequence.to.name() != *name));
+        }
+        let shown = sequences.iter().map(Source::shown_new);
+        let new: Vec<String> = shown.filter(|name| !self.named.contains(name)).collect();
+        self.named.extend(new);
     }
 
     /// Reads what all tables are, before anything is written.
@@ -245,6 +271,7 @@ impl Copier<'_> {
             triggers,
             has_triggers,
             same_place,
+            is_sequence: kind == "SEQUENCE",
         }))
     }
 
@@ -296,7 +323,14 @@ impl Copier<'_> {
         }
         let name = source.unfinished.name();
         let create = source.definition.create(&name);
-        self.sink.create(&source.unfinished, &create).map_err(|e| e.to_string())?;
+        self.sink.create(&source.unfinished, &create).map_err(|error| {
+            match error.is_unknown_table() && source.definition.uses_sequence() {
+                true => format!(
+                    "{error}; a column takes its values from a sequence, which has to be there first: rescue it with the table, and give both their names back with --as='{{table}}'"
+                ),
+                false => error.to_string(),
+            }
+        })?;
         let mut sum = Sum::default();
         if let (Some(files), Sink::Server(live)) = (&source.files, &mut *self.sink) {
             let from = (&mut *self.private, &**files, &*source.from);
@@ -418,10 +452,15 @@ impl Copier<'_> {
             Some(old) => format!("RENAME TABLE {to} TO {old}, {unfinished} TO {to}"),
         };
         self.sink.run(rename.as_bytes()).map_err(|e| e.to_string())?;
+        let is_preliminary = source.is_sequence && old.is_none();
         if let Sink::Server(live) = &mut *self.sink {
             live.unfinished.retain(|name| *name != unfinished);
+            // It goes again if the tables fail.
+            live.unfinished.extend(is_preliminary.then_some(to));
         }
-        self.named.push(shown(source.to.schema.as_deref(), &source.to.table));
+        if !is_preliminary {
+            self.named.push(source.shown_new());
+        }
         if let Some(old) = old {
             self.sink.run(format!("DROP TABLE {old}").as_bytes()).map_err(|error| {
                 format!("the table that was replaced cannot be dropped: {error}; drop {old}")
@@ -484,6 +523,11 @@ impl Copier<'_> {
 }
 
 impl Source {
+    /// Its new name, for people.
+    fn shown_new(&self) -> String {
+        shown(self.to.schema.as_deref(), &self.to.table)
+    }
+
     fn left_out(&self) -> Vec<String> {
         let mut left_out = Vec::new();
         if self.same_place {

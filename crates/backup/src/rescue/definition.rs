@@ -48,6 +48,13 @@ impl Definition {
         text.extend(&self.options);
         text
     }
+
+    /// Whether the default value of a column may come from a sequence.
+    pub(super) fn uses_sequence(&self) -> bool {
+        let takes =
+            |part: &[u8]| part.windows(8).any(|text| text.eq_ignore_ascii_case(b"nextval("));
+        self.parts.iter().any(|part| takes(part))
+    }
 }
 
 /// A name for SQL.

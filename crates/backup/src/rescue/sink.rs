@@ -68,6 +68,14 @@ pub(super) enum SinkError {
     Server(#[from] Error),
 }
 
+impl SinkError {
+    /// Whether a statement names a table or a sequence that the server does not have.
+    pub(super) fn is_unknown_table(&self) -> bool {
+        let Self::Server(Error::Server(refused)) = self else { return false };
+        matches!(refused.code, 1146 | 4091)
+    }
+}
+
 impl Sink {
     /// Begins the session.
     pub(super) fn begin(&mut self, about: &str) -> Result<(), SinkError> {

@@ -124,7 +124,7 @@ pub(crate) fn place(address: &str) -> Vec<(&'static str, String)> {
             ("protocol", "tcp".to_owned()),
         ]
     };
-    if address.starts_with('/') {
+    if address.contains('/') {
         return vec![("socket", address.to_owned()), ("protocol", "socket".to_owned())];
     }
     // An IPv6 address without brackets has more than one colon.
@@ -151,6 +151,8 @@ mod tests {
         let found = source_access(Some("/run/s"), Some(&file)).unwrap();
         assert_eq!(found.target, Target::Socket("/run/s".into()));
         assert_eq!((&found.account.user[..], &found.account.password[..]), (&b"r"[..], &b"x"[..]));
+        let found = source_access(Some("run/s"), Some(&file)).unwrap();
+        assert_eq!(found.target, Target::Socket("run/s".into()));
         let found = source_access(None, Some(&file)).unwrap();
         assert!(matches!(found.target, Target::Tcp { host, .. } if host == "db9"));
         let found = source_access(Some("mysql://u@/run/x.sock"), None).unwrap();

@@ -187,17 +187,14 @@ impl RunFolder {
             compression.as_ref(),
             mysql_clone,
         );
-        cancel
-            .or(async {
-                find_its_base(root, request, &mut manifest).await?;
-                refuse_committed(root, &self.name, &manifest.run).await?;
-                self.prove(&mut manifest, &beside, records.ledger.as_ref()).await
-            })
-            .await?;
-        let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
+        cancel.or(find_its_base(root, request, &mut manifest)).await?;
         // A base that was asked for was found with its whole chain.
         let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
+        cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
+        // Right before the manifest: a late request of a run that lost the name may still arrive.
+        cancel.or(self.prove(&mut manifest, &beside, records.ledger.as_ref())).await?;
+        let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
         self.confirm_commit().await?;

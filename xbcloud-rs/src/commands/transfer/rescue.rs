@@ -105,12 +105,12 @@ fn rescued(log: &Log, args: &RescueArgs, found: &RescueReport, end: &ProgressEnd
             true => String::new(),
             false => format!("; without its {}", table.left_out.join(" and ")),
         };
-        log.info(format!(
-            "{} is now {}: {}{proof}{without}",
-            table.table,
-            table.new_name,
-            format_count(table.rows, "row")
-        ));
+        let now = match table.new_name == table.table {
+            true => "there again".to_owned(),
+            false => format!("now {}", table.new_name),
+        };
+        let rows = format_count(table.rows, "row");
+        log.info(format!("{} is {now}: {rows}{proof}{without}", table.table));
     }
     if !found.views.is_empty() {
         log.info(format!("views are left out: {}", found.views.join(", ")));

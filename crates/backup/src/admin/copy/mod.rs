@@ -331,7 +331,12 @@ impl Copying<'_> {
         };
         self.read_and_put(keys, large, (check, known.as_ref()), &mut ledger, cancel).await?;
         self.observer.begin_phase("commit");
+        let bases = match request.options.alone {
+            true => Vec::new(),
+            false => cancel.or(bases(to, &source.copied, false)).await?,
+        };
         cancel.or(refuse_committed(to, name, run)).await?;
+        cancel.or(settled(to, name, run)).await?;
         if packed {
             let proven = async {
                 let _ = self.all_is_there(&keys.to, &beside).await?;
@@ -341,11 +346,6 @@ impl Copying<'_> {
         } else {
             cancel.or(self.classic_is_there(claim, &ledger)).await?;
         }
-        let bases = match request.options.alone {
-            true => Vec::new(),
-            false => cancel.or(bases(to, &source.copied, false)).await?,
-        };
-        cancel.or(settled(to, name, run)).await?;
         if let Some(signal) = cancel.reason() {
             return Err(BackupError::Interrupted(signal));
         }
