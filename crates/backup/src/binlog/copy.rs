@@ -299,7 +299,7 @@ impl StreamCopy<'_> {
         let is_noted = self.there.and_then(|there| there.stream.as_ref());
         let is_noted = is_noted.is_some_and(|there| there.removed_below >= below);
         // A floor would hide what a stream without its first segment still has.
-        if is_noted || (lost == first && next < below) {
+        if is_noted || (lost == first && has(below - 1)) {
             return Ok(());
         }
         let name = floor_name(below);

@@ -219,8 +219,8 @@ async fn verify_stream(
         unread.insert(number);
         let begun = match checker.take().filter(|_| !begins_anew.contains(&place)) {
             Some(checker) => checker.go_on(head),
-            // The beginning of its transaction is missing: only its bytes can be compared.
-            None if head.starts_inside => {
+            // The beginning of its transaction is missing: only its bytes can be compared. A chain begins outside one.
+            None if head.starts_inside && (place > 0 || begins_anew.contains(&place)) => {
                 let out = std::io::sink();
                 let read = read_segment(session, server, piece.segment, key.as_ref(), out).await?;
                 problems.extend(read.and_then(|(_, read)| read).err().map(wrong));
