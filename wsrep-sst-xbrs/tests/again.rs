@@ -94,17 +94,20 @@ fn the_second_backup_takes_the_place_of_the_first() {
 
 #[test]
 fn two_failures_end_the_join_and_the_first_is_named_first() {
-    let scene = fails_once(half);
-    scene.backup("fail");
-    let (joiner, donor) = scene.transfer();
-    for side in [&joiner, &donor] {
-        assert!(!side.status.success() && side.lines.is_empty(), "{side:?}");
-        let cause = side.log.lines().rfind(|line| line.contains(STUMBLED)).unwrap();
-        let (_, second) = cause.split_once(STUMBLED).unwrap();
-        let again = "run once more, it failed again";
-        assert!(second.contains(again) && second.contains("the server went away"), "{cause}");
+    // The second run fails, or cannot begin.
+    for (how, why) in [("fail", "the server went away"), ("next-none", "cannot start")] {
+        let scene = fails_once(half);
+        scene.backup(how);
+        let (joiner, donor) = scene.transfer();
+        for side in [&joiner, &donor] {
+            assert!(!side.status.success() && side.lines.is_empty(), "{side:?}");
+            let cause = side.log.lines().rfind(|line| line.contains(STUMBLED)).unwrap();
+            let (_, second) = cause.split_once(STUMBLED).unwrap();
+            let again = "run once more, it failed again";
+            assert!(second.contains(again) && second.contains(why), "{cause}");
+        }
+        scene.assert_untouched();
     }
-    scene.assert_untouched();
 }
 
 #[test]

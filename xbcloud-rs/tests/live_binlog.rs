@@ -237,6 +237,91 @@ fn every_fault_of_an_archive_is_named() {
     named("ends before what this host remembers");
 }
 
+/// The rest of a transaction behind a hole has no beginning, and is not called damaged for that. What follows it can be
+/// read.
+#[test]
+fn the_rest_of_a_transaction_behind_a_hole_is_no_damage() {
+    let archive = Archive::new(Store::folder());
+    archive
+        .server
+        .sql("SET GLOBAL max_allowed_packet = 134217728; CREATE TABLE d.big (v LONGTEXT)");
+    // Segments of 16 MiB, each of which but the first begins within the transaction, and some within a row.
+    archive.server.sql(
+        "USE d; SET binlog_format = ROW; BEGIN; INSERT INTO big SELECT REPEAT(SHA2(seq, 512), 98304) FROM seq_1_to_6; COMMIT;
+         FLUSH BINARY LOGS; CREATE TABLE later (id INT); INSERT INTO later VALUES (7)",
+    );
+    archive.catch_up();
+    let files = archive.segments();
+    assert!(files.len() > 5, "{files:?}");
+    let lost = 2;
+    std::fs::remove_file(&files[lost]).unwrap();
+    let ran = archive.verify().expect(7);
+    let found = json(&ran);
+    let problems = found["servers"][0]["streams"][0]["problems"].as_array().unwrap();
+    let is_of_another = |text: &&serde_json::Value| {
+        let text = text.as_str().unwrap();
+        !text.contains(&format!("segment {lost} is missing"))
+            && !text.contains(&format!("segment {lost}: missing"))
+    };
+    assert!(!problems.is_empty() && !problems.iter().any(|text| is_of_another(&text)), "{found:#}");
+    // The body of such a segment is verified all the same.
+    let whole = std::fs::read(&files[lost + 1]).unwrap();
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    std::fs::write(&files[lost + 1], flipped).unwrap();
+    let text = archive.verify().expect(7).stdout_text();
+    assert!(text.contains(&format!("segment {}: damaged", lost + 1)), "{text}");
+    std::fs::write(&files[lost + 1], whole).unwrap();
+    // A search does not join the two halves.
+    let ran = archive
+        .cmd(&["binlog", "show", &archive.store.root_url(), "--json", "--table=d.*"])
+        .arg(format!("--encrypt-key-file={}", archive.path("key")))
+        .run()
+        .expect(7);
+    let found = json(&ran);
+    let shown = found["transactions"].as_array().unwrap();
+    let shown: Vec<_> = shown.iter().map(|one| one["statement"].as_str().unwrap()).collect();
+    let begins = |with: &str| shown.iter().any(|text| text.starts_with(with));
+    assert!(begins("CREATE TABLE later") && !begins("INSERT INTO big"), "{found:#}");
+    let problems = found["problems"].as_array().unwrap();
+    assert!(!problems.iter().any(|text| is_of_another(&text)), "{found:#}");
+}
+
+/// A server sends no part of a transaction, and an archive has nothing before this one to continue from.
+#[test]
+fn a_receiver_that_was_killed_within_the_first_transaction_of_a_stream_continues() {
+    let options = ["--max-allowed-packet=128M", "--binlog-format=ROW"];
+    let archive = Archive::with_options(Store::folder(), &options);
+    archive.server.sql("CREATE TABLE d.big (v LONGTEXT); FLUSH BINARY LOGS");
+    archive.purge_to("bin.000002");
+    archive.server.sql(
+        "USE d; INSERT INTO big SELECT REPEAT(SHA2(seq, 512), 98304) FROM seq_1_to_6;
+         INSERT INTO t (v) VALUES (7)",
+    );
+    archive.catch_up();
+    // As if it had been killed after two segments.
+    let files = archive.segments();
+    assert!(files.len() > 4, "{files:?}");
+    for entry in std::fs::read_dir(files[0].parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.ends_with("head") && !path.ends_with("keys") && !files[..2].contains(&path) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    std::fs::remove_dir_all(archive.path("state")).unwrap();
+    archive.catch_up();
+    let found = json(&archive.verify());
+    let streams = found["servers"][0]["streams"].as_array().unwrap();
+    let second = streams.last().unwrap();
+    assert_eq!((&second["begins"], &second["from"]), (&"continues".into(), &"bin.000002:4".into()));
+    assert!(streams.len() == 2 && second["problems"].as_array().unwrap().is_empty(), "{found:#}");
+    archive.back_up("one");
+    archive.write(3);
+    archive.catch_up();
+    let found = json(&archive.verify());
+    assert_eq!(found["servers"][0]["backups"][0]["problem"], serde_json::Value::Null, "{found:#}");
+}
+
 #[test]
 fn a_gap_is_an_alarm_wherever_one_looks() {
     let archive = Archive::new(Store::folder());

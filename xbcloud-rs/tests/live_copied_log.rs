@@ -48,6 +48,16 @@ fn verified(shop: &Shop, vault: &str) -> (i32, String) {
     (ran.code(), ran.stdout_text() + &ran.stderr_text())
 }
 
+/// Keeps the newest backup of a folder, and the log that it needs.
+fn prune(root: &Path) -> String {
+    Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "prune", "--keep-last=1", "--yes"])
+        .arg(format!("file://{}", root.display()))
+        .run()
+        .expect(0)
+        .stderr_text()
+}
+
 /// Names and bytes of the archive in a folder, without `alive`.
 fn archived(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
     let mut files = std::collections::BTreeMap::new();
@@ -253,14 +263,6 @@ fn a_copied_log_has_a_hole_where_the_source_had_pruned_before_it_was_copied() {
         let name = path.strip_prefix(&there).unwrap();
         std::fs::copy(here.join(name), &path).unwrap();
     }
-    let prune = |root: &Path| {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args(["--no-defaults", "prune", "--keep-last=1", "--yes"])
-            .arg(format!("file://{}", root.display()))
-            .run()
-            .expect(0)
-            .stderr_text()
-    };
     let text = prune(&here);
     assert!(text.contains("binary log of shop: removed"), "{text}");
     for _ in 0..2 {
@@ -286,6 +288,42 @@ fn a_copied_log_has_a_hole_where_the_source_had_pruned_before_it_was_copied() {
         archived(root).into_keys().filter(|path| is_segment(path)).collect::<Vec<_>>()
     };
     assert_eq!(left(&there), left(&here));
+}
+
+/// A copy may overtake the removal at the source: then it lacks what is in the middle.
+#[test]
+fn a_hole_whose_end_was_copied_is_named_and_crossed_by_prune() {
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    let _ = shop.back_up("old", &[]);
+    for id in 1..5 {
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x'); FLUSH BINARY LOGS"));
+        shop.wait_for(&receiver);
+    }
+    let _ = shop.back_up("new", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (7, 'x')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    // By the clocks, all of that was long before the newer backup.
+    let _ = age(&shop, 0);
+    let (here, there) = (shop.scratch.join("shop"), shop.scratch.join("vault"));
+    std::fs::create_dir(&there).unwrap();
+    let _ = copy(&shop, "old", "vault").expect(0);
+    std::fs::remove_file(&segments_in(&there)[1]).unwrap();
+    let text = prune(&here);
+    assert!(text.contains("binary log of shop: removed"), "{text}");
+    let said = copy(&shop, "new", "vault").expect(0).stderr_text();
+    assert!(said.contains("segments 1 to 1 of stream"), "{said}");
+    let said = copy(&shop, "new", "vault").expect(0).stderr_text();
+    assert!(!said.contains("segments 1 to 1 of stream"), "{said}");
+    let (code, text) = verified(&shop, "vault");
+    assert!(code == 7 && text.contains("were removed before they could be copied"), "{text}");
+    assert!(!text.contains("missing"), "{text}");
+    let text = prune(&there);
+    assert!(text.contains("binary log of shop: removed"), "{text}");
+    assert_eq!(verified(&shop, "vault").0, 0, "{}", verified(&shop, "vault").1);
+    assert_eq!(rows_of(&shop, "vault", "new", "latest").unwrap(), shop.rows());
 }
 
 /// A listing that leaves out a stream would hide the newest transactions.

@@ -124,7 +124,7 @@ pub enum SstError {
         /// The first failure.
         first: Box<ChildError>,
         /// The second failure.
-        second: Box<ChildError>,
+        second: Box<SstError>,
     },
     /// Packing the stream failed.
     #[error("backup stream: {0}")]
@@ -269,6 +269,7 @@ impl SstError {
             Self::Room(_) | Self::NoStat { .. } => 28,
             error if is_full(error) => 28,
             Self::Child(ChildError::Start { .. }) | Self::NoServer(_) => 2,
+            Self::FailedTwice { second, .. } => second.status(),
             _ => 22,
         }
     }
@@ -277,6 +278,7 @@ impl SstError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::FailedTwice { second, .. } => second.hint(),
             Self::Login { .. } => Some(
                 "check that the server runs, set wsrep_sst_auth to USER:PASSWORD, and grant USER RELOAD, PROCESS, LOCK TABLES, BINLOG MONITOR and REPLICA MONITOR"
                     .into(),

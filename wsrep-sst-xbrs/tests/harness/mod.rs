@@ -51,6 +51,7 @@ case " $* " in
         rm "$here/once"
         [ ! -e "$here/next-stream" ] || mv "$here/next-stream" "$here/stream"
         [ ! -e "$here/next-hang" ] || mv "$here/next-hang" "$here/hang"
+        [ ! -e "$here/next-none" ] || rm "$0"
         echo "the server stumbled" >&2
         exit 1
     }

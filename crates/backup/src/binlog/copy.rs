@@ -286,16 +286,20 @@ impl StreamCopy<'_> {
         self.alive(life).await
     }
 
-    /// Notes at the destination that the source has removed segments that were never copied. Those before them stay
-    /// there, for the backups that end before the hole.
+    /// Notes at the destination that neither side has segments, because the source has removed them. Those before them
+    /// stay there, for the backups that end before the hole.
     async fn removed(&self, first: u64, report: &mut ArchiveCopy) -> Result<(), BackupError> {
         let below = self.stream.removed_below;
-        let (own, there) = (&self.found.sizes, self.there.map(|there| &there.sizes));
-        let Some(last) = below.checked_sub(1).filter(|last| *last >= first) else { return Ok(()) };
-        let has = |sizes: &BTreeMap<u64, u64>| sizes.contains_key(&last);
+        let sizes =
+            || std::iter::once(&self.found.sizes).chain(self.there.map(|there| &there.sizes));
+        let has = |number: u64| sizes().any(|sizes| sizes.contains_key(&number));
+        let Some(lost) = (first..below).find(|number| !has(*number)) else { return Ok(()) };
+        let next = sizes().filter_map(|sizes| Some(*sizes.range(lost..).next()?.0)).min();
+        let next = next.map_or(below, |next| next.min(below));
         let is_noted = self.there.and_then(|there| there.stream.as_ref());
         let is_noted = is_noted.is_some_and(|there| there.removed_below >= below);
-        if has(own) || there.is_some_and(has) || is_noted {
+        // A floor would hide what a stream without its first segment still has.
+        if is_noted || (lost == first && has(below - 1)) {
             return Ok(());
         }
         let name = floor_name(below);
@@ -305,14 +309,12 @@ impl StreamCopy<'_> {
         if floor.stream != self.stream.id() || floor.number != below {
             return Err(self.changed(&name));
         }
-        if let Some(last) = there.and_then(|there| there.range(..below).next_back()) {
-            let lost = last.0 + 1;
+        if lost > first {
             report.notes.push(format!(
-                "segments {lost} to {} of stream {} were removed at the source before they were copied: no backup from before {} can be restored beyond segment {} at the destination; copy more often than the source prunes",
-                below - 1,
+                "segments {lost} to {} of stream {} were not copied before the source removed them: no backup from before them can be restored beyond segment {} at the destination; copy more often than the source prunes",
+                next - 1,
                 self.found.id,
-                floor.at,
-                last.0,
+                lost - 1,
             ));
         }
         Ok(self.create(&name, bytes).await?)

@@ -227,7 +227,8 @@ async fn read(
     mut show: impl FnMut(FoundTransaction) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, BackupError> {
     let mut fetched = fetch(session, server, &needed);
-    let mut finder: Option<Finder> = None;
+    // With the number of the segment that it has read up to.
+    let mut finder: Option<(u64, Finder)> = None;
     while let Some(segment) = fetched.recv().await {
         let segment = segment?;
         let one = needed.get(segment.number).ok_or(BackupError::Bug("a segment of no number"))?;
@@ -237,9 +238,12 @@ async fn read(
             number: head.number,
             what,
         };
-        let mut current = match finder.take().filter(|_| head.starts_inside) {
-            Some(finder) => finder,
-            None => Finder::new(&head, Arc::clone(wanted)).map_err(wrong)?,
+        let before = finder.take().filter(|(last, _)| last.checked_add(1) == Some(head.number));
+        let mut current = match before {
+            Some((_, finder)) if head.starts_inside => finder,
+            // The beginning of its transaction is missing.
+            None if head.starts_inside => continue,
+            _ => Finder::new(&head, Arc::clone(wanted)).map_err(wrong)?,
         };
         let reading = tokio::task::spawn_blocking(move || {
             let taken = current.take(&segment.bytes);
@@ -254,7 +258,7 @@ async fn read(
             }
         }
         taken.map_err(wrong)?;
-        finder = Some(current);
+        finder = Some((head.number, current));
     }
     Ok(ControlFlow::Continue(()))
 }

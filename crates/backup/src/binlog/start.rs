@@ -3,7 +3,7 @@
 use xb_repo::archive::newest::{outlines, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::{LastTransaction, SegmentHead};
-use xb_repo::archive::stream::{At, Begins, Link, Origin};
+use xb_repo::archive::stream::{At, Begins, Link, Origin, StreamHead};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -105,10 +105,24 @@ pub(crate) async fn start_on(
     };
     let Some(head) = stream_head(root, server, &after.stream).await? else { return Ok(start) };
     let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
-    Ok(match head.content.origin().differs_from(now) {
-        None => start,
-        Some(how) => behind_hole(&start, oldest, format!("this is another server: {how}")),
+    Ok(match (head.content.origin().differs_from(now), before) {
+        (Some(how), _) => behind_hole(&start, oldest, format!("this is another server: {how}")),
+        (None, Some(before)) if before.content.starts_inside => outside(start, &head.content),
+        (None, _) => start,
     })
+}
+
+/// The start behind a stream that ends within its first transaction: a server sends no part of one. It is sent again from
+/// the beginning of the stream, or of the log if that is a later one.
+fn outside(start: Start, head: &StreamHead) -> Start {
+    if !matches!(start.begins, Begins::Continues { .. }) {
+        return start;
+    }
+    let at = match head.start.log == start.at.log {
+        true => head.start.clone(),
+        false => At { log: start.at.log.clone(), offset: 4 },
+    };
+    Start { at, gtids: head.gtids.clone(), ..start }
 }
 
 /// The start on a server whose history turned out to differ, because of `reason`: at the beginning of the log

@@ -148,10 +148,13 @@ fn back_up(
             sink.begin_again();
             progress.begin_again();
             send_backup(context, &auto, observer, sink).map_err(|error| match error {
-                SstError::Child(second @ ChildError::Failed { .. }) => {
+                // These have causes of their own.
+                SstError::Stopped(_)
+                | SstError::Child(ChildError::Stopped(_))
+                | SstError::Wire(_) => error,
+                second => {
                     SstError::FailedTwice { first: Box::new(first), second: Box::new(second) }
                 }
-                other => other,
             })
         }
         outcome => outcome,
