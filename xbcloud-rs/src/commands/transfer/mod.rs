@@ -7,6 +7,3 @@ mod producer_words;
 pub(crate) mod put;
 pub(crate) mod rescue;
 mod restore;
-mod restore_plan;
-mod restore_target;
-mod until;
