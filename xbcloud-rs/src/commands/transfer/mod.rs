@@ -1,5 +1,6 @@
 //! Commands that move data: into the store, and back.
 
+pub(crate) mod backup;
 pub(crate) mod get;
 pub(crate) mod origin;
 pub(crate) mod producer;
